@@ -50,11 +50,12 @@ def bench(
     results: Annotated[Path, typer.Option(help="Where the JSON and, while it runs, the brokers' data go.")] = RESULTS,
     output: Output = OutputFormat.TEXT,
 ) -> None:
-    """Measure Antipode beside Apache Kafka and MirrorMaker 2: throughput, CPU, latency, start-up, memory, mirroring, and with three
-    brokers replication, many partitions, compaction and recovery.
+    """Measure Antipode beside Apache Kafka and MirrorMaker 2: throughput, CPU, latency, start-up,
+    memory, mirroring, and with three brokers replication, many partitions, compaction and recovery.
 
-    Both sides get the same load in the same run, in turns. The table shows our figure, theirs, the ratio, the target and whether it was
-    reached; a JSON file keeps every sample. Full scale takes about half an hour on four cores and 10 GB of disk.
+    Both sides get the same load in the same run, in turns. The table shows our figure, theirs, the
+    ratio, the target and whether it was reached; a JSON file keeps every sample. Full scale takes
+    about half an hour on four cores and 10 GB of disk.
 
     Examples: python -m bench --only mirror
 
@@ -120,7 +121,9 @@ def _sections(only: str) -> list[str]:
 
 
 def _end_in_order_on_signals() -> None:
-    """The first Ctrl-C or SIGTERM unwinds, which ends everything that was started; more of them do not cut that short."""
+    """The first Ctrl-C or SIGTERM unwinds, which ends everything that was started; more of them do
+    not cut that short.
+    """
 
     def interrupt(number: int, frame: FrameType | None) -> None:  # noqa: ARG001 (what a handler is called with)
         for ignored in (signal.SIGINT, signal.SIGTERM):

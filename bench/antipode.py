@@ -48,7 +48,9 @@ def lone_broker(directory: Path, *, settings: Mapping[str, str] | None = None) -
 def replicated_site(
     directory: Path, *, count: int = 3, settings: Mapping[str, str] | None = None
 ) -> Iterator[MeasuredSite]:
-    """One site of several brokers, linked to nobody; `settings` go over those of every measured broker."""
+    """One site of several brokers, linked to nobody; `settings` go over those of every measured
+    broker.
+    """
     arguments = ("--sites", "a", "--brokers", str(count), "--no-link", "--no-proxy")
     with sites(directory, *arguments, broker_settings=settings) as environment:
         at = environment.sites["a"]

@@ -1,4 +1,6 @@
-"""The peer's side: Apache Kafka nodes, KRaft, broker and controller in one process each, with the heap and flags of its own launcher."""
+"""The peer's side: Apache Kafka nodes, KRaft, broker and controller in one process each, with the
+heap and flags of its own launcher.
+"""
 
 from __future__ import annotations
 
@@ -43,7 +45,9 @@ def lone_broker(
 def cluster_nodes(
     directory: Path, *, count: int = 3, settings: Mapping[str, str] | None = None
 ) -> list[ApacheKafkaServer]:
-    """Nodes 1 to `count` of one cluster, formatted, not started; `settings` go over those of every measured broker."""
+    """Nodes 1 to `count` of one cluster, formatted, not started; `settings` go over those of every
+    measured broker.
+    """
     ports = free_ports(2 * count)
     voters = {node_id: ports[count + node_id - 1] for node_id in range(1, count + 1)}
     nodes = [
@@ -66,7 +70,9 @@ def cluster_nodes(
 
 @contextmanager
 def cluster(directory: Path, *, count: int = 3, settings: Mapping[str, str] | None = None) -> Iterator[MeasuredSite]:
-    """A cluster in a fresh directory whose nodes all serve and know each other, ended with the block."""
+    """A cluster in a fresh directory whose nodes all serve and know each other, ended with the
+    block.
+    """
     nodes = cluster_nodes(directory, count=count, settings=settings)
     site = MeasuredSite(
         side=Side.PEER,

@@ -1,7 +1,9 @@
-"""The HTTP bridge against the native protocol, on the same broker: records of 100 bytes written and read by both ways.
+"""The HTTP bridge against the native protocol, on the same broker: records of 100 bytes written and
+read by both ways.
 
-The HTTP client is as thin as can be: prepared requests on one blocking socket. CPU is that of the bridge's process. Native figures are
-librdkafka's own, called in bulk. That all records are there is seen by the log's end.
+The HTTP client is as thin as can be: prepared requests on one blocking socket. CPU is that of the
+bridge's process. Native figures are librdkafka's own, called in bulk. That all records are there is
+seen by the log's end.
 """
 
 from __future__ import annotations

@@ -1,11 +1,14 @@
-"""What two brokers carry with no mirror between them: one process reads a topic from the one while another writes as much to the other.
+"""What two brokers carry with no mirror between them: one process reads a topic from the one while
+another writes as much to the other.
 
-`python -m bench.brokers_alone read BROKERS TOPIC` and `... write BROKERS TOPIC FROM_BROKERS FROM_TOPIC` are those processes. They ask and
-send as a mirror does, over two connections each with requests of the same sizes, but what is read is thrown away, and what is written are
-the same few batches again and again. Each says that it is ready, begins when it gets a line, and prints the seconds that it took.
+`python -m bench.brokers_alone read BROKERS TOPIC` and
+`... write BROKERS TOPIC FROM_BROKERS FROM_TOPIC` are those processes. They ask and send as a mirror
+does, over two connections each with requests of the same sizes, but what is read is thrown away,
+and what is written are the same few batches again and again. Each says that it is ready, begins
+when it gets a line, and prints the seconds that it took.
 
-Of a pair of sites the standby is read and the other one written to, since a standby takes records from its mirror alone; both brokers are
-the same program.
+Of a pair of sites the standby is read and the other one written to, since a standby takes records
+from its mirror alone; both brokers are the same program.
 """
 
 from __future__ import annotations
@@ -40,7 +43,9 @@ Transfer = Callable[[], Awaitable[None]]
 
 
 def carried_mb_per_s(*, read_from: str, write_to: str, topic: str, size_bytes: float) -> float:
-    """MB a second of the slower of reading `topic`, which has so many bytes, from one broker and writing as much to another."""
+    """MB a second of the slower of reading `topic`, which has so many bytes, from one broker and
+    writing as much to another.
+    """
     create_topic(write_to, TOPIC)
     touch_free_memory(size_bytes)
     commands = (("read", read_from, topic), ("write", write_to, TOPIC, read_from, topic))

@@ -1,8 +1,11 @@
-"""Compaction: how fast a log of many values for few keys is compacted, and what producers beside it notice.
+"""Compaction: how fast a log of many values for few keys is compacted, and what producers beside it
+notice.
 
-One broker. Records of 1 KB with 20,000 different keys are written to a topic whose min.compaction.lag.ms holds the cleaner back; that
-is taken away while a paced load writes to another topic. The time counts from the answer to that change until only compacted segments
-are left beside the active one, so it includes up to LOOK_MS until the cleaner looks; both sides have one cleaner thread.
+One broker. Records of 1 KB with 20,000 different keys are written to a topic whose
+min.compaction.lag.ms holds the cleaner back; that is taken away while a paced load writes to
+another topic. The time counts from the answer to that change until only compacted segments are left
+beside the active one, so it includes up to LOOK_MS until the cleaner looks; both sides have one
+cleaner thread.
 """
 
 from __future__ import annotations
@@ -33,7 +36,9 @@ QUIET_S, LOADED_S = 5.0, 8.0
 WARM_UP_S = 1.0
 DONE_WITHIN_S = 120
 KEPT_SHARE_MAX = 0.5
-"""A log that still has more than this share of what it had is not compacted yet: all keys once, and the active segment, are less."""
+"""A log that still has more than this share of what it had is not compacted yet: all keys once, and
+the active segment, are less.
+"""
 HELD_BACK = {"cleanup.policy": "compact", "min.cleanable.dirty.ratio": "0.01", "segment.bytes": str(SEGMENT_BYTES)}
 UNFINISHED = (".cleaned", ".swap")
 SEED = 11
@@ -126,7 +131,9 @@ def _let_go(servers: str, topic: str) -> int:
 
 
 def _log_bytes(folder: Path) -> int:
-    """Bytes of batches in the log's segments; of those that are being written or deleted nothing."""
+    """Bytes of batches in the log's segments; of those that are being written or deleted
+    nothing.
+    """
     total = 0
     for path in folder.glob("*.log"):
         try:

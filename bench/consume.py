@@ -1,7 +1,9 @@
-"""Consume throughput, and broker CPU for each GB: librdkafka without a group and Java's ConsumerPerformance, three record sizes.
+"""Consume throughput, and broker CPU for each GB: librdkafka without a group and Java's
+ConsumerPerformance, three record sizes.
 
-One consumer, eight partitions, written just before, so that the page cache has them. Rates are those of fetching: librdkafka's from its
-first records on, Java's without joining its group. The first reading of each topic warms up and does not count.
+One consumer, eight partitions, written just before, so that the page cache has them. Rates are
+those of fetching: librdkafka's from its first records on, Java's without joining its group. The
+first reading of each topic warms up and does not count.
 """
 
 from __future__ import annotations

@@ -1,9 +1,11 @@
-"""Mirrors over long lines: 100 ms round trip and so many megabytes a second, and one that loses 1 % of its packets.
+"""Mirrors over long lines: 100 ms round trip and so many megabytes a second, and one that loses 1 %
+of its packets.
 
-The line is between the source and everything that reads it; TCP itself sees it. What it carries is what as many plain TCP connections as
-the mirrors have carry on it, measured just before in the same place; the figure is the share of that which the mirror brings, over a
-stretch of time in which it is under way. On a line that loses packets a connection carries a fraction of a megabyte a second, whoever uses
-it, so both mirrors get a connection for each partition of the topic there.
+The line is between the source and everything that reads it; TCP itself sees it. What it carries is
+what as many plain TCP connections as the mirrors have carry on it, measured just before in the same
+place; the figure is the share of that which the mirror brings, over a stretch of time in which it
+is under way. On a line that loses packets a connection carries a fraction of a megabyte a second,
+whoever uses it, so both mirrors get a connection for each partition of the topic there.
 """
 
 from __future__ import annotations
@@ -66,7 +68,9 @@ FAR = Case(
     skipped_s=5,
     looked_at_s=20,
 )
-"""As docs/running-two-sites.md says for a long line: more in a fetch than the line holds. MirrorMaker 2 has such fetches anyway."""
+"""As docs/running-two-sites.md says for a long line: more in a fetch than the line holds.
+MirrorMaker 2 has such fetches anyway.
+"""
 LOSSY = Case(
     section="mirror-lossy",
     name="100 ms round trip, 1 % loss",
@@ -97,7 +101,9 @@ def measure_lossy(plan: Plan) -> None:
 
 
 def _measure(plan: Plan, case: Case) -> None:
-    """The pairs one after the other; samples go to the plan. Nothing where such a line cannot be made."""
+    """The pairs one after the other; samples go to the plan. Nothing where such a line cannot be
+    made.
+    """
     if not may_be_made():
         plan.say(f"{case.section} is left out: the line needs root and /dev/net/tun")
         return

@@ -1,8 +1,10 @@
-"""The figures a run gives and what they shall reach. Pure: samples in, rows with ratios and verdicts out.
+"""The figures a run gives and what they shall reach. Pure: samples in, rows with ratios and
+verdicts out.
 
-A sample is one measurement of one side. A row is one figure of one case: the best of the samples (or their median, where a single lucky
-one would flatter), ours, the peer's, the ratio ours/theirs, and the target. Best is taken for both sides alike: the machine may be
-shared, and noise only ever makes a figure worse.
+A sample is one measurement of one side. A row is one figure of one case: the best of the samples
+(or their median, where a single lucky one would flatter), ours, the peer's, the ratio ours/theirs,
+and the target. Best is taken for both sides alike: the machine may be shared, and noise only ever
+makes a figure worse.
 """
 
 from __future__ import annotations
@@ -31,7 +33,9 @@ class Pick(enum.StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Sample:
-    """One measurement. `values` by the names of the section's figures; loads in cores, while it was taken."""
+    """One measurement. `values` by the names of the section's figures; loads in cores, while it was
+    taken.
+    """
 
     section: str
     case: str
@@ -43,7 +47,9 @@ class Sample:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Target:
-    """What a figure shall be, of itself or as a multiple of the peer's; only what is given counts."""
+    """What a figure shall be, of itself or as a multiple of the peer's; only what is given
+    counts.
+    """
 
     ratio_min: float | None = None
     ratio_max: float | None = None
@@ -80,7 +86,9 @@ class Target:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Figure:
-    """A name in `Sample.values`: what it is called in the table, its unit, how samples become one, what it shall reach."""
+    """A name in `Sample.values`: what it is called in the table, its unit, how samples become one,
+    what it shall reach.
+    """
 
     title: str
     unit: str
@@ -278,7 +286,9 @@ def picked(pick: Pick, values: Sequence[float]) -> float | None:
 
 
 def percentile(values: Sequence[float], percent: float) -> float:
-    """The smallest value that at least `percent` of the values do not exceed (nearest rank). ValueError of none."""
+    """The smallest value that at least `percent` of the values do not exceed (nearest rank).
+    ValueError of none.
+    """
     if not values:
         raise ValueError("no percentile of nothing")
     ordered = sorted(values)

@@ -1,8 +1,10 @@
 """Groups: a hundred members from their start to their first records, and offset commits a second.
 
-The members are librdkafka consumers of one process with the library's own settings, all started at once, one record waiting in each
-partition: a figure is the time until the last one has read. Commits go over a few connections from as many threads, several in flight on
-each, of a group without members, so that the figure is the coordinator's and not a client's; the last one is read back.
+The members are librdkafka consumers of one process with the library's own settings, all started at
+once, one record waiting in each partition: a figure is the time until the last one has read.
+Commits go over a few connections from as many threads, several in flight on each, of a group
+without members, so that the figure is the coordinator's and not a client's; the last one is read
+back.
 """
 
 from __future__ import annotations

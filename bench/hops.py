@@ -1,6 +1,8 @@
-"""Where records wait on their way through a mirror of ours: pure arithmetic over the times that three processes noted.
+"""Where records wait on their way through a mirror of ours: pure arithmetic over the times that
+three processes noted.
 
-A record's way, each stage from the end of the one before, beginning with its acknowledgement at the source:
+A record's way, each stage from the end of the one before, beginning with its acknowledgement at the
+source:
 
     turn     another fetch of the mirror was under way and is answered first
     fetch    the source answers the fetch that brings the record
@@ -28,14 +30,18 @@ SLOWEST = 0.01
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Way:
-    """Batches of one partition by their first offset, and two moments of each (monotonic ns): began and ended."""
+    """Batches of one partition by their first offset, and two moments of each (monotonic ns): began
+    and ended.
+    """
 
     first_offset: Times
     began_ns: Times
     ended_ns: Times
 
     def of(self, offsets: Times) -> tuple[Times, Times]:
-        """The two moments of the batches that hold the records. An offset below all of them has those of the first."""
+        """The two moments of the batches that hold the records. An offset below all of them has
+        those of the first.
+        """
         import numpy as np
 
         at = np.maximum(np.searchsorted(self.first_offset, offsets, side="right") - 1, 0)
@@ -43,9 +49,11 @@ class Way:
 
 
 def stages_ms(*, offsets: Times, acknowledged_ns: Times, came_ns: Times, fetches: Way, appends: Way) -> Stages:
-    """A row for each record, a column for each stage; they add up to arrival less acknowledgement, or to less than a source's notice.
+    """A row for each record, a column for each stage; they add up to arrival less acknowledgement,
+    or to less than a source's notice.
 
-    An acknowledgement that its producer noticed after the mirror had the record already leaves the stages before it at zero.
+    An acknowledgement that its producer noticed after the mirror had the record already leaves the
+    stages before it at zero.
     """
     import numpy as np
 

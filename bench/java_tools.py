@@ -1,7 +1,8 @@
-"""Apache Kafka's own load programs, ProducerPerformance and ConsumerPerformance: run, and what they print.
+"""Apache Kafka's own load programs, ProducerPerformance and ConsumerPerformance: run, and what they
+print.
 
-Each run is a JVM of its own, set up as the upstream launcher does it. The producer's figures are those after its warm-up records; the
-consumer's are those of its fetching, without joining a group.
+Each run is a JVM of its own, set up as the upstream launcher does it. The producer's figures are
+those after its warm-up records; the consumer's are those of its fetching, without joining a group.
 """
 
 from __future__ import annotations
@@ -50,7 +51,9 @@ class Consumed(NamedTuple):
 def produce(
     bootstrap_servers: str, topic: str, payload_file: Path, count: int, settings: Mapping[str, str]
 ) -> Produced:
-    """Send `count` records, lines of the file at random, as fast as it can. OperationalFailure with what the program said."""
+    """Send `count` records, lines of the file at random, as fast as it can. OperationalFailure with
+    what the program said.
+    """
     arguments = ["--bootstrap-server", bootstrap_servers, "--topic", topic, "--num-records", str(count)]
     arguments += ["--throughput", "-1", "--payload-file", str(payload_file)]
     arguments += ["--warmup-records", str(count // WARM_UP_SHARE), "--command-property"]
@@ -59,7 +62,9 @@ def produce(
 
 
 def consume(bootstrap_servers: str, topic: str, count: int) -> Consumed:
-    """Read `count` records from the beginning in a group of its own. OperationalFailure with what the program said."""
+    """Read `count` records from the beginning in a group of its own. OperationalFailure with what
+    the program said.
+    """
     arguments = ["--bootstrap-server", bootstrap_servers, "--topic", topic, "--num-records", str(count)]
     consumed = parse_consumed(_run(CONSUMER, [*arguments, "--timeout", "30000", "--hide-header"]))
     if consumed.record_count < count:
@@ -68,7 +73,9 @@ def consume(bootstrap_servers: str, topic: str, count: int) -> Consumed:
 
 
 def parse_produced(output: str) -> Produced:
-    """The steady-state line, or the last whole-run line where there is none. OperationalFailure without either."""
+    """The steady-state line, or the last whole-run line where there is none. OperationalFailure
+    without either.
+    """
     found = list(_SUMMARY.finditer(output))
     if not found:
         raise OperationalFailure(f"{PRODUCER} printed no summary:\n{_tail(output)}")
@@ -77,7 +84,9 @@ def parse_produced(output: str) -> Produced:
 
 
 def parse_consumed(output: str) -> Consumed:
-    """The line of comma-separated numbers: start, end, MiB, MiB/s, records, records/s, joining ms, fetch ms, fetch MiB/s, records/s."""
+    """The line of comma-separated numbers: start, end, MiB, MiB/s, records, records/s, joining ms,
+    fetch ms, fetch MiB/s, records/s.
+    """
     for line in reversed(output.splitlines()):
         fields = [field.strip() for field in line.split(",")]
         try:

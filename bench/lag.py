@@ -1,7 +1,9 @@
-"""Steady-state lag of a mirror: from the acknowledgement of a record at the source until it can be read at the target.
+"""Steady-state lag of a mirror: from the acknowledgement of a record at the source until it can be
+read at the target.
 
-A paced producer writes to the source; a reader hangs on long-polling fetches at the target and notes when each batch came. Mirrored records
-must have the offsets of the source, which both mirrors give them in a topic that was empty when they began; it is checked by the ends.
+A paced producer writes to the source; a reader hangs on long-polling fetches at the target and
+notes when each batch came. Mirrored records must have the offsets of the source, which both mirrors
+give them in a topic that was empty when they began; it is checked by the ends.
 """
 
 from __future__ import annotations
@@ -40,7 +42,9 @@ Arrivals = list[list[tuple[int, int]]]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Journeys:
-    """One element of each for every record: where it is, when the source acknowledged it, when it was read at the target (monotonic ns)."""
+    """One element of each for every record: where it is, when the source acknowledged it, when it
+    was read at the target (monotonic ns).
+    """
 
     partition: Times
     offset: Times
@@ -64,7 +68,9 @@ def followed(
     duration_s: float,
     skip_s: float,
 ) -> Journeys:
-    """The records of a steady load after the first `skip_s`; the topic is given by its name at the source and at the target."""
+    """The records of a steady load after the first `skip_s`; the topic is given by its name at the
+    source and at the target.
+    """
     load = PacedLoad(
         bootstrap_servers=source,
         topic=topics[0],
@@ -137,7 +143,9 @@ async def _until_all_came(load: PacedLoad, arrivals: Arrivals, reading: asyncio.
 
 
 async def _read(client: KafkaClient, topic: str, arrivals: Arrivals) -> None:
-    """Fetch all partitions for ever from offset 0 on; they have one leader, the site's only broker."""
+    """Fetch all partitions for ever from offset 0 on; they have one leader, the site's only
+    broker.
+    """
     node_id = await client.leader(topic, 0)
     topic_id = client.cluster.topics[topic].topic_id
     next_offsets = [0] * len(arrivals)

@@ -1,8 +1,11 @@
-"""librdkafka at its own speed: the library that confluent-kafka ships, called in bulk, so that no Python runs for each record.
+"""librdkafka at its own speed: the library that confluent-kafka ships, called in bulk, so that no
+Python runs for each record.
 
-Producing hands over a thousand records a call and lets the library block when its queue is full; the payloads stay where they are and are
-never copied on our side. Consuming runs the library's callback loop over a function of the C library that does nothing, and adds up what
-the loop returns. Delivery is not reported record by record: whoever produces compares the log's end with the count afterwards.
+Producing hands over a thousand records a call and lets the library block when its queue is full;
+the payloads stay where they are and are never copied on our side. Consuming runs the library's
+callback loop over a function of the C library that does nothing, and adds up what the loop returns.
+Delivery is not reported record by record: whoever produces compares the log's end with the count
+afterwards.
 """
 
 from __future__ import annotations
@@ -38,7 +41,9 @@ PRODUCER_SETTINGS: Final = {
     "message.timeout.ms": "60000",
 }
 EVENLY: Final = {"acks": "1", "sticky.partitioning.linger.ms": "0"}
-"""Each record to a partition of its own choice: left alone, the library puts a burst of large records into one partition."""
+"""Each record to a partition of its own choice: left alone, the library puts a burst of large
+records into one partition.
+"""
 CONSUMER_SETTINGS: Final = {"queued.min.messages": "1000000", "fetch.message.max.bytes": "4194304"}
 
 
@@ -61,7 +66,8 @@ class _Message(ctypes.Structure):
 def produce(
     bootstrap_servers: str, topic: str, payloads: Sequence[bytes], count: int, settings: Mapping[str, str]
 ) -> float:
-    """Produce `count` records, cycling through the payloads, to partitions of the library's choice; seconds until all are acknowledged.
+    """Produce `count` records, cycling through the payloads, to partitions of the library's choice;
+    seconds until all are acknowledged.
 
     OperationalFailure when nothing moves for STALLED_AFTER_S.
     """
@@ -100,10 +106,12 @@ def _flush(library: Any, client: int, topic: str) -> None:
 
 
 def consume(bootstrap_servers: str, topic: str, partition_count: int, count: int, settings: Mapping[str, str]) -> float:
-    """Read `count` records from the beginning of all partitions, without a group; records a second, from the first ones that came on.
+    """Read `count` records from the beginning of all partitions, without a group; records a second,
+    from the first ones that came on.
 
-    The library waits half a second of its own before it fetches for the first time; that is nobody's speed (it counts only when all
-    records come at once). OperationalFailure when nothing comes for STALLED_AFTER_S.
+    The library waits half a second of its own before it fetches for the first time; that is
+    nobody's speed (it counts only when all records come at once). OperationalFailure when nothing
+    comes for STALLED_AFTER_S.
     """
     with ExitStack() as cleaning:
         library = _library()

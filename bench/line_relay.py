@@ -1,8 +1,10 @@
-"""A long line for connections on loopback: a process with a TUN device that delays packets, passes so many bytes a second, and drops some.
+"""A long line for connections on loopback: a process with a TUN device that delays packets, passes
+so many bytes a second, and drops some.
 
-Runs as a program of its own in a network namespace that `bench/long_line.py` prepared:
-`python -m bench.line_relay DEVICE DELAY_MS LOSS MB_PER_S SEED`. The kernel sends the packets of the chosen ports to the device; each one
-comes back when the line has carried it and the delay is over, or not at all. tc's netem would do the same, but not every kernel has it.
+Runs as a program of its own in a network namespace that `bench/long_line.py` prepared: `python -m
+bench.line_relay DEVICE DELAY_MS LOSS MB_PER_S SEED`. The kernel sends the packets of the chosen
+ports to the device; each one comes back when the line has carried it and the delay is over, or not
+at all. tc's netem would do the same, but not every kernel has it.
 """
 
 from __future__ import annotations
@@ -23,7 +25,9 @@ PACKET_BYTES_MAX = 65_536
 PACKETS_AT_ONCE = 64
 """As many are taken before those that are due are given back."""
 QUEUE_S = 0.1
-"""How long a packet waits at most for those before it; one that would wait longer is dropped, as a router does."""
+"""How long a packet waits at most for those before it; one that would wait longer is dropped, as a
+router does.
+"""
 
 
 class Line:
@@ -46,7 +50,9 @@ class Line:
 
 
 def open_device(name: str) -> int:
-    """The TUN device `name`, made if need be; a descriptor that gives and takes one packet at a time. OSError without the right to."""
+    """The TUN device `name`, made if need be; a descriptor that gives and takes one packet at a
+    time. OSError without the right to.
+    """
     device = os.open(TUN, os.O_RDWR | os.O_NONBLOCK)
     fcntl.ioctl(device, TUNSETIFF, struct.pack("16sH22x", name.encode(), IFF_TUN | IFF_NO_PI))
     return device

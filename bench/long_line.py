@@ -1,8 +1,9 @@
 """A line with delay, a rate and loss between programs on this machine, and what it carries.
 
-The programs talk over loopback addresses as always. In a network namespace of their own, packets of chosen TCP ports leave through the
-device of a relay (`bench/line_relay.py`) and come back late, or not at all; so TCP itself sees the line, which a proxy would hide from
-it. Needs root and TUN devices: `may_be_made` says whether they are there.
+The programs talk over loopback addresses as always. In a network namespace of their own, packets of
+chosen TCP ports leave through the device of a relay (`bench/line_relay.py`) and come back late, or
+not at all; so TCP itself sees the line, which a proxy would hide from it. Needs root and TUN
+devices: `may_be_made` says whether they are there.
 """
 
 from __future__ import annotations
@@ -41,7 +42,9 @@ def may_be_made() -> bool:
 
 @contextmanager
 def own_network() -> Iterator[None]:
-    """Let everything that is started in the block have a loopback of its own. OperationalFailure when it may not be."""
+    """Let everything that is started in the block have a loopback of its own. OperationalFailure
+    when it may not be.
+    """
     libc = ctypes.CDLL(None, use_errno=True)
     before = os.open(_OWN_NAMESPACE, os.O_RDONLY)
     try:
@@ -77,13 +80,16 @@ def long_line(ports: Sequence[int], *, delay_ms: float, loss: float = 0, mb_per_
 
 
 def _lead_through(ports: Sequence[int]) -> None:
-    """Packets that leave for these ports, or from them, go to the device; what comes in from it is for this machine."""
+    """Packets that leave for these ports, or from them, go to the device; what comes in from it is
+    for this machine.
+    """
     _ip(f"link set {DEVICE} mtu {PACKET_BYTES} txqueuelen {QUEUED_PACKETS} up")
     for name in ("route_localnet", "accept_local"):
         Path(f"/proc/sys/net/ipv4/conf/{DEVICE}/{name}").write_text("1", encoding="ascii")
     for device in (DEVICE, "all"):
         Path(f"/proc/sys/net/ipv4/conf/{device}/rp_filter").write_text("0", encoding="ascii")
-    # The rule that looks up local addresses comes first by default, and no rule can come before that.
+    # The rule that looks up local addresses comes first by default, and no rule can come before
+    # that.
     _ip("rule add pref 100 lookup local")
     _ip("rule del pref 0")
     for number, port in enumerate(ports):
@@ -93,7 +99,9 @@ def _lead_through(ports: Sequence[int]) -> None:
 
 
 def carried_mb_per_s(port: int, *, streams: int, skip_s: float, duration_s: float) -> float:
-    """What so many plain TCP connections to `port`, which must be behind the line, carry together once they are under way."""
+    """What so many plain TCP connections to `port`, which must be behind the line, carry together
+    once they are under way.
+    """
     received = [0] * streams
     stop = threading.Event()
     with socket.create_server((LOOPBACK, port), backlog=streams) as server:

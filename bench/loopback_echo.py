@@ -1,8 +1,10 @@
-"""What the machine itself makes of a message a millisecond: `python -m bench.loopback_echo SECONDS RESULT.json`.
+"""What the machine itself makes of a message a millisecond:
+`python -m bench.loopback_echo SECONDS RESULT.json`.
 
-One process sends a hundred bytes to itself over the loopback each millisecond, on the loop that the daemons run on, and notes how long
-after the millisecond was over they had come back. Run beside a measure of latency it says how much of a tail is the machine's: what has to
-wait for a core, waits here too, once instead of at every hop.
+One process sends a hundred bytes to itself over the loopback each millisecond, on the loop that the
+daemons run on, and notes how long after the millisecond was over they had come back. Run beside a
+measure of latency it says how much of a tail is the machine's: what has to wait for a core, waits
+here too, once instead of at every hop.
 """
 
 from __future__ import annotations

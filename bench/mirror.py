@@ -1,9 +1,10 @@
-"""Mirrors: how fast one drains 2 GB that waited for it, what CPU that takes, and how soon it begins. Its lag under a steady load is
-measured by `mirror_latency.py`.
+"""Mirrors: how fast one drains 2 GB that waited for it, what CPU that takes, and how soon it
+begins. Its lag under a steady load is measured by `mirror_latency.py`.
 
-Ours between two sites of ours, MirrorMaker 2 between two Apache Kafkas, one pair after the other, never both running. Each mirror process
-is started anew when the records wait already. Throughput and CPU are those from the first records seen at the target to the last; the start
-is a figure of its own.
+Ours between two sites of ours, MirrorMaker 2 between two Apache Kafkas, one pair after the other,
+never both running. Each mirror process is started anew when the records wait already. Throughput
+and CPU are those from the first records seen at the target to the last; the start is a figure of
+its own.
 """
 
 from __future__ import annotations
@@ -74,7 +75,9 @@ def measure(plan: Plan) -> None:
 
 @contextmanager
 def antipode_pair(directory: Path, settings: Mapping[str, str] | None = None) -> Iterator[MirrorPair]:
-    """Two linked sites of ours; the mirror that came with them has been stopped, and given these settings."""
+    """Two linked sites of ours; the mirror that came with them has been stopped, and given these
+    settings.
+    """
     with antipode.sites(directory, "--sites", "a,b", "--no-proxy") as environment:
         child = stopped_mirror(environment, settings or {})
         yield MirrorPair(
@@ -102,7 +105,9 @@ def kafka_pair(
     settings: Mapping[str, str] | None = None,
     broker_settings: Mapping[str, str] | None = None,
 ) -> Iterator[MirrorPair]:
-    """Two Apache Kafkas and MirrorMaker 2, which mirrors topics of these names and gets `settings`."""
+    """Two Apache Kafkas and MirrorMaker 2, which mirrors topics of these names and gets
+    `settings`.
+    """
     with ExitStack() as running:
         source, target = (
             running.enter_context(
@@ -149,7 +154,8 @@ def _measure_running(plan: Plan, pair: MirrorPair, count: int, *, produced_mb_pe
 
 
 def beside_the_brokers(pair: MirrorPair, topic: str, size_bytes: float, mb_per_s: float) -> dict[str, float]:
-    """What our brokers carry with no mirror between them, and how much of that a drain reached; nothing of the peer's.
+    """What our brokers carry with no mirror between them, and how much of that a drain reached;
+    nothing of the peer's.
 
     The mirror has been stopped and the topic is at both ends.
     """
@@ -162,14 +168,18 @@ def beside_the_brokers(pair: MirrorPair, topic: str, size_bytes: float, mb_per_s
 
 
 def beside_the_bytes(pair: MirrorPair) -> dict[str, float]:
-    """What of our mirror's CPU time is the price of the bytes, as far as they are moved as producers gave them; nothing of the peer's."""
+    """What of our mirror's CPU time is the price of the bytes, as far as they are moved as
+    producers gave them; nothing of the peer's.
+    """
     return {} if pair.side is not Side.ANTIPODE else {"relay_cpu_s_per_gb": bytes_alone.relayed_cpu_s_per_gb()}
 
 
 async def watch_drain(
     pair: MirrorPair, pid: int, began: float, source_topic: str, count: int, *, record_bytes: int = RECORD_BYTES
 ) -> Drain:
-    """Watch the target's log ends until all records of this size are there. OperationalFailure when the mirror ends or is too slow."""
+    """Watch the target's log ends until all records of this size are there. OperationalFailure when
+    the mirror ends or is too slow.
+    """
     topic = pair.target_topic(source_topic)
     first: _Look | None = None
     async with KafkaClient(pair.target, site_local=True, retry_budget_ms=1) as client:
@@ -206,7 +216,9 @@ async def _look(client: KafkaClient, topic: str, pair: MirrorPair, pid: int) -> 
 async def arrived_mb_per_s(
     pair: MirrorPair, began: float, source_topic: str, record_bytes: int, *, skip_s: float, duration_s: float
 ) -> float:
-    """What arrives at the target in a stretch of time that begins so long after the first record has come."""
+    """What arrives at the target in a stretch of time that begins so long after the first record
+    has come.
+    """
     topic = pair.target_topic(source_topic)
     async with KafkaClient(pair.target, site_local=True, retry_budget_ms=1) as client:
         while not await _come(client, topic):

@@ -1,4 +1,5 @@
-"""Mirrors: drains of small and large records, and of compressed ones. The pairs of `mirror.py`, one topic after the other on each.
+"""Mirrors: drains of small and large records, and of compressed ones. The pairs of `mirror.py`, one
+topic after the other on each.
 
 Megabytes are those that producers gave, before any compression.
 """

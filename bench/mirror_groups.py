@@ -1,6 +1,8 @@
-"""How soon a commit of a consumer group at the source can be read at the target: a hundred groups commit at once, again and again.
+"""How soon a commit of a consumer group at the source can be read at the target: a hundred groups
+commit at once, again and again.
 
-Between two sites of ours only: MirrorMaker 2 translates by samples, so that an offset need not ever be current there.
+Between two sites of ours only: MirrorMaker 2 translates by samples, so that an offset need not ever
+be current there.
 """
 
 from __future__ import annotations

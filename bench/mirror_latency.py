@@ -1,8 +1,10 @@
-"""Mirrors: how long after its acknowledgement at the source a record can be read at the target, at 1,000 records/s and at 10 MB/s.
+"""Mirrors: how long after its acknowledgement at the source a record can be read at the target, at
+1,000 records/s and at 10 MB/s.
 
-The pairs one after the other, as in `mirror.py`. Beside each measure a loopback echo says what the machine does to a message at that
-moment. Of our mirror the time of the slowest hundredth of the records is attributed to the stages of `hops.py`; it notes them itself
-(`traced_mirror.py`), which costs it some microseconds a batch.
+The pairs one after the other, as in `mirror.py`. Beside each measure a loopback echo says what the
+machine does to a message at that moment. Of our mirror the time of the slowest hundredth of the
+records is attributed to the stages of `hops.py`; it notes them itself (`traced_mirror.py`), which
+costs it some microseconds a batch.
 """
 
 from __future__ import annotations
@@ -87,7 +89,9 @@ def _measure_pair(plan: Plan, pair: MirrorPair, directory: Path) -> None:
 
 
 async def _until_made(pair: MirrorPair) -> None:
-    """The mirror has made the topics at the target. OperationalFailure when it ends or takes too long."""
+    """The mirror has made the topics at the target. OperationalFailure when it ends or takes too
+    long.
+    """
     deadline = time.monotonic() + MADE_WITHIN_S
     async with KafkaClient(pair.target, site_local=True, retry_budget_ms=1) as client:
         for topic in BYTES_PER_S:

@@ -1,4 +1,6 @@
-"""MirrorMaker 2 in dedicated mode, from one Apache Kafka to another, at the best settings that are known of it on one machine."""
+"""MirrorMaker 2 in dedicated mode, from one Apache Kafka to another, at the best settings that are
+known of it on one machine.
+"""
 
 from __future__ import annotations
 
@@ -24,7 +26,9 @@ TUNING = {
     "B.producer.max.in.flight.requests.per.connection": "5",
     "B.producer.send.buffer.bytes": "2097152",
 }
-"""Four tasks, large fetches and batches, five requests in flight: with 1 KB records about 1.7 times the shipped settings."""
+"""Four tasks, large fetches and batches, five requests in flight: with 1 KB records about 1.7 times
+the shipped settings.
+"""
 REPLICATION_FACTORS = (
     "replication.factor",
     "checkpoints.topic.replication.factor",
@@ -37,7 +41,9 @@ REPLICATION_FACTORS = (
 
 
 def properties(source: str, target: str, topics: Sequence[str]) -> dict[str, str]:
-    """The configuration that mirrors these topics from cluster A at `source` to cluster B at `target`."""
+    """The configuration that mirrors these topics from cluster A at `source` to cluster B at
+    `target`.
+    """
     return {
         "clusters": "A, B",
         "A.bootstrap.servers": source,
@@ -53,7 +59,9 @@ def properties(source: str, target: str, topics: Sequence[str]) -> dict[str, str
 def child(
     directory: Path, source: str, target: str, topics: Sequence[str], settings: Mapping[str, str] | None = None
 ) -> Child:
-    """The process, not started; its configuration is written, with these settings over those that are best on one machine."""
+    """The process, not started; its configuration is written, with these settings over those that
+    are best on one machine.
+    """
     directory.mkdir(parents=True, exist_ok=True)
     configuration = directory / "mm2.properties"
     lines = (f"{key} = {value}\n" for key, value in {**properties(source, target, topics), **(settings or {})}.items())

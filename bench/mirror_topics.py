@@ -1,7 +1,9 @@
-"""Mirrors: many topics from scratch. How long after its start a mirror has the record that waits in each partition at its target.
+"""Mirrors: many topics from scratch. How long after its start a mirror has the record that waits in
+each partition at its target.
 
-The topics are created at the source, four partitions each with a record in every one, before the mirror is started; it finds them, makes
-them at the target, and copies. As in `mirror.py`, the pairs are measured one after the other.
+The topics are created at the source, four partitions each with a record in every one, before the
+mirror is started; it finds them, makes them at the target, and copies. As in `mirror.py`, the pairs
+are measured one after the other.
 """
 
 from __future__ import annotations

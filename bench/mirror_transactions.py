@@ -1,9 +1,10 @@
-"""Mirrors that write in transactions: how fast two daemons that share a link drain what waited for them, beside MirrorMaker 2 with
-`exactly.once.source.support`.
+"""Mirrors that write in transactions: how fast two daemons that share a link drain what waited for
+them, beside MirrorMaker 2 with `exactly.once.source.support`.
 
-Ours between two sites of ours, as a translate link; MirrorMaker 2, four tasks in one process, between two Apache Kafkas. What counts is
-what a read-committed reader gets: last stable offsets, from the first records seen there to the last. Markers are among them, fewer
-than one in a thousand; that each record is there exactly once is looked up afterwards, from the headers of all batches.
+Ours between two sites of ours, as a translate link; MirrorMaker 2, four tasks in one process,
+between two Apache Kafkas. What counts is what a read-committed reader gets: last stable offsets,
+from the first records seen there to the last. Markers are among them, fewer than one in a thousand;
+that each record is there exactly once is looked up afterwards, from the headers of all batches.
 """
 
 from __future__ import annotations
@@ -157,7 +158,9 @@ class _Look(NamedTuple):
 
 
 async def _drain(pair: Pair, pids: Sequence[int], count: int) -> dict[str, float]:
-    """Watch until a read-committed reader has everything. OperationalFailure when a mirror ends or all are too slow."""
+    """Watch until a read-committed reader has everything. OperationalFailure when a mirror ends or
+    all are too slow.
+    """
     began = time.monotonic()
     first: _Look | None = None
     async with KafkaClient(pair.target, site_local=True, retry_budget_ms=1) as client:
@@ -186,7 +189,9 @@ async def _look(client: KafkaClient, pair: Pair, pids: Sequence[int]) -> _Look:
 
 
 async def _check_once(pair: Pair, count: int) -> None:
-    """OperationalFailure unless a read-committed reader gets each record exactly once, when all transactions have ended."""
+    """OperationalFailure unless a read-committed reader gets each record exactly once, when all
+    transactions have ended.
+    """
     deadline = time.monotonic() + SETTLED_WITHIN_S
     async with KafkaClient(pair.target, site_local=True) as client:
         while (found := sum([await _committed(client, pair.prefix + TOPIC, place) for _, place in PLACES])) != count:

@@ -1,7 +1,8 @@
 """A producer at a steady rate, in a process of its own: `python -m bench.paced_load SETTINGS.json`.
 
-librdkafka as an application uses it: acks=all, idempotent, linger 1 ms. For each record that was acknowledged, its partition, its offset,
-the monotonic time of the acknowledgement and how long it took go to an .npz file at the end.
+librdkafka as an application uses it: acks=all, idempotent, linger 1 ms. For each record that was
+acknowledged, its partition, its offset, the monotonic time of the acknowledgement and how long it
+took go to an .npz file at the end.
 """
 
 from __future__ import annotations
@@ -44,7 +45,9 @@ class PacedLoad:
 
 
 def run(load: PacedLoad) -> None:
-    """Send for the whole duration, wait for the acknowledgements, write them. RuntimeError when a record failed."""
+    """Send for the whole duration, wait for the acknowledgements, write them. RuntimeError when a
+    record failed.
+    """
     import numpy as np
     from confluent_kafka import Producer
 
@@ -84,7 +87,9 @@ def run(load: PacedLoad) -> None:
 
 
 class PacedLoadProcess:
-    """A paced load that runs from the block's begin on: `finish` waits for its end and reads what became of each record."""
+    """A paced load that runs from the block's begin on: `finish` waits for its end and reads what
+    became of each record.
+    """
 
     def __init__(self, load: PacedLoad) -> None:
         self._load = load
@@ -110,7 +115,9 @@ class PacedLoadProcess:
         self._process.wait()
 
     def finish(self) -> Mapping[str, Any]:
-        """Columns by name, a line for each record. OperationalFailure when one was not acknowledged."""
+        """Columns by name, a line for each record. OperationalFailure when one was not
+        acknowledged.
+        """
         import numpy as np
 
         if self._process.wait(timeout=self._load.duration_s + FINISH_WITHIN_S) != 0:

@@ -1,6 +1,8 @@
-"""Watching the partitions of a site as a client sees them: led by whom, in sync where, and whether each takes a record.
+"""Watching the partitions of a site as a client sees them: led by whom, in sync where, and whether
+each takes a record.
 
-Each question goes over all partitions at once: one Metadata, one ListOffsets or one Produce for each leader.
+Each question goes over all partitions at once: one Metadata, one ListOffsets or one Produce for
+each leader.
 """
 
 from __future__ import annotations
@@ -29,8 +31,10 @@ _FAILURES = (BrokerError, Unreachable, RequestTimedOut)
 
 
 def created_s(site: MeasuredSite, topic: str, partition_count: int) -> tuple[float, float, float]:
-    """Create a topic: seconds until the call is answered, until each leader answers for each partition, until each took a record
-    with acks=all. OperationalFailure names what the broker answered."""
+    """Create a topic: seconds until the call is answered, until each leader answers for each
+    partition, until each took a record with acks=all. OperationalFailure names what the broker
+    answered.
+    """
 
     async def create(client: KafkaClient) -> tuple[float, float, float]:
         await client.metadata([])
@@ -73,7 +77,9 @@ async def _produce_to_each(client: KafkaClient, topic: str, partition_count: int
 
 
 def led_again_s(site: MeasuredSite, topics: Sequence[str], *, without: int, began: float) -> float:
-    """Seconds since `began` until each partition has another leader than `without`, which answers for it."""
+    """Seconds since `began` until each partition has another leader than `without`, which answers
+    for it.
+    """
     return _until(
         site,
         topics,
@@ -122,7 +128,9 @@ async def _is_each_led(client: KafkaClient, topics: Sequence[str]) -> bool:
 
 
 def _living(site: MeasuredSite) -> str:
-    """The brokers whose process runs: a client that begins at a dead one measures its own time-outs."""
+    """The brokers whose process runs: a client that begins at a dead one measures its own
+    time-outs.
+    """
     return ",".join(site.addresses[node_id] for node_id, child in site.children.items() if child.pid() is not None)
 
 

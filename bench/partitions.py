@@ -1,8 +1,11 @@
-"""Many partitions on a site of three brokers, replicated three times: creation, a broker's death, its return, and its stop in order.
+"""Many partitions on a site of three brokers, replicated three times: creation, a broker's death,
+its return, and its stop in order.
 
-1,000 partitions are created at once; then 3,000 and, of ours alone, 10,000 are there when a broker is killed and comes back. A cluster of
-the peer would need minutes for the creation of so many. In the gap case a paced producer with librdkafka's own back-off writes to eight
-partitions while a broker that leads some of them is stopped in order: the longest time without an acknowledgement in one of those.
+1,000 partitions are created at once; then 3,000 and, of ours alone, 10,000 are there when a broker
+is killed and comes back. A cluster of the peer would need minutes for the creation of so many. In
+the gap case a paced producer with librdkafka's own back-off writes to eight partitions while a
+broker that leads some of them is stopped in order: the longest time without an acknowledgement in
+one of those.
 """
 
 from __future__ import annotations
@@ -98,7 +101,9 @@ def _kill_controller(plan: Plan, site: MeasuredSite, topics: list[str], case: st
 
 
 def _controller(site: MeasuredSite) -> int:
-    """Node id of the active controller. Metadata of a KRaft cluster names any broker: there the quorum is asked."""
+    """Node id of the active controller. Metadata of a KRaft cluster names any broker: there the
+    quorum is asked.
+    """
 
     async def ask(client: KafkaClient) -> int:
         metadata = await client.metadata([])
@@ -113,7 +118,9 @@ def _controller(site: MeasuredSite) -> int:
 
 
 def _controllers_neighbour(site: MeasuredSite) -> int:
-    """A broker that is not the controller: its death is measured, not an election of another controller."""
+    """A broker that is not the controller: its death is measured, not an election of another
+    controller.
+    """
     controller = _controller(site)
     return next(node_id for node_id in sorted(site.children, reverse=True) if node_id != controller)
 
@@ -162,7 +169,9 @@ def _led_by(site: MeasuredSite, topic: str, node_id: int) -> list[int]:
 def longest_gap_ms(
     partitions: NDArray[int64], acknowledged_ns: NDArray[int64], led: list[int], *, after_ns: int
 ) -> float:
-    """The longest time without an acknowledgement in any of these partitions, of gaps that end after `after_ns`; 0 of none."""
+    """The longest time without an acknowledgement in any of these partitions, of gaps that end
+    after `after_ns`; 0 of none.
+    """
     import numpy as np
 
     longest = 0.0

@@ -1,4 +1,6 @@
-"""Record values for the load: lines like JSON, of common and rare words, numbers and hexadecimal ids; always the same."""
+"""Record values for the load: lines like JSON, of common and rare words, numbers and hexadecimal
+ids; always the same.
+"""
 
 from __future__ import annotations
 

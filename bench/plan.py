@@ -1,4 +1,6 @@
-"""What a run does: how much load, which sides, where its files are, and where samples and progress go."""
+"""What a run does: how much load, which sides, where its files are, and where samples and progress
+go.
+"""
 
 from __future__ import annotations
 
@@ -12,7 +14,9 @@ from bench.processes import Usage
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Plan:
-    """The choices of one run, and what it has measured so far. `scale` multiplies every amount of data and every duration."""
+    """The choices of one run, and what it has measured so far. `scale` multiplies every amount of
+    data and every duration.
+    """
 
     directory: Path
     scale: float = 1.0

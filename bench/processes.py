@@ -1,7 +1,9 @@
-"""What processes and the machine have used, read from /proc: CPU seconds, resident memory, load that is not ours.
+"""What processes and the machine have used, read from /proc: CPU seconds, resident memory, load
+that is not ours.
 
-Everything the benchmark starts is a descendant of it, so what the machine did beyond the own tree is other people's load ("other"),
-and what the host kept back is "steal". A figure is read beside these two.
+Everything the benchmark starts is a descendant of it, so what the machine did beyond the own tree
+is other people's load ("other"), and what the host kept back is "steal". A figure is read beside
+these two.
 """
 
 from __future__ import annotations
@@ -43,7 +45,9 @@ class Usage:
 
 @contextmanager
 def metered(pid: int) -> Iterator[Usage]:
-    """Measure the block: the CPU of process `pid`, and the load of the machine beside the benchmark."""
+    """Measure the block: the CPU of process `pid`, and the load of the machine beside the
+    benchmark.
+    """
     usage = Usage()
     began, cpu_before, tree_before, machine_before = time.monotonic(), cpu_s(pid), tree_cpu_s(), _machine()
     yield usage
@@ -56,7 +60,9 @@ def metered(pid: int) -> Iterator[Usage]:
 
 
 def cpu_s(pid: int) -> float:
-    """CPU seconds, user and system, of a process since it started. FileNotFoundError when there is none."""
+    """CPU seconds, user and system, of a process since it started. FileNotFoundError when there is
+    none.
+    """
     fields = _stat_fields(pid)
     return (int(fields[_USER]) + int(fields[_SYSTEM])) / TICKS_PER_S
 
@@ -77,7 +83,9 @@ def parse_memory(status: str) -> Memory:
 
 
 def tree_cpu_s() -> float:
-    """CPU seconds of this process and all its descendants, those that have ended and been waited for included."""
+    """CPU seconds of this process and all its descendants, those that have ended and been waited
+    for included.
+    """
     parents: dict[int, int] = {}
     used: dict[int, float] = {}
     for entry in os.listdir("/proc"):

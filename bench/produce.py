@@ -1,7 +1,9 @@
-"""Produce throughput, and broker CPU for each GB: librdkafka and Java's ProducerPerformance, three record sizes, acks 1 and all.
+"""Produce throughput, and broker CPU for each GB: librdkafka and Java's ProducerPerformance, three
+record sizes, acks 1 and all.
 
-One producer, eight partitions, batches of 128 KiB, linger 5 ms, no compression. The sides take turns within each case. Each broker gets
-some load before anything counts, and the Java producer's own first fifth is not counted.
+One producer, eight partitions, batches of 128 KiB, linger 5 ms, no compression. The sides take
+turns within each case. Each broker gets some load before anything counts, and the Java producer's
+own first fifth is not counted.
 """
 
 from __future__ import annotations

@@ -1,8 +1,10 @@
-"""Recovery: how much longer a start takes after kill -9 than after an orderly stop, for each GB that was not known to be on disk.
+"""Recovery: how much longer a start takes after kill -9 than after an orderly stop, for each GB
+that was not known to be on disk.
 
-One broker, eight partitions, records of 1 KB, nothing flushed: what was written since the last checkpoint of recovery points is checked
-batch by batch on both sides. The start counts up to the first answers to ApiVersions and Metadata, as in the start-up section; before
-that, Kafka's broker and ours have recovered their logs.
+One broker, eight partitions, records of 1 KB, nothing flushed: what was written since the last
+checkpoint of recovery points is checked batch by batch on both sides. The start counts up to the
+first answers to ApiVersions and Metadata, as in the start-up section; before that, Kafka's broker
+and ours have recovered their logs.
 """
 
 from __future__ import annotations

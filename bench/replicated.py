@@ -1,7 +1,9 @@
-"""acks=all with three replicas: throughput, CPU of all brokers for each GB, and latency under a paced load.
+"""acks=all with three replicas: throughput, CPU of all brokers for each GB, and latency under a
+paced load.
 
-A site of three brokers beside a cluster of three nodes, one after the other, never both running. One librdkafka producer, eight partitions,
-batches of 128 KiB as in the produce section; the paced load is idempotent, 2,000 records of 1 KB a second.
+A site of three brokers beside a cluster of three nodes, one after the other, never both running.
+One librdkafka producer, eight partitions, batches of 128 KiB as in the produce section; the paced
+load is idempotent, 2,000 records of 1 KB a second.
 """
 
 from __future__ import annotations
@@ -39,7 +41,9 @@ def measure(plan: Plan) -> None:
 
 
 def warm_up(plan: Plan, servers: str, *, replication_factor: int) -> None:
-    """A load that no figure sees, in large batches and in small ones: Java compiles what it finds hot."""
+    """A load that no figure sees, in large batches and in small ones: Java compiles what it finds
+    hot.
+    """
     create_topic(servers, "warm-up", replication_factor=replication_factor)
     for size_bytes, batch_bytes in ((1_000, 131_072), (100, 1_000)):
         count = plan.scaled(WARM_UP_BYTES[size_bytes] / size_bytes, least=1_000)

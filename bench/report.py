@@ -1,4 +1,6 @@
-"""A run's results as a table for people and as a document for programs. Pure, but for `write`, which keeps the document."""
+"""A run's results as a table for people and as a document for programs. Pure, but for `write`,
+which keeps the document.
+"""
 
 from __future__ import annotations
 

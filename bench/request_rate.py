@@ -1,7 +1,7 @@
 """Request rate: produce requests of one record of 100 bytes, one in flight, over one connection.
 
-The client is as thin as can be, so that its own time does not hide the broker's: one prepared frame on a blocking socket, the answer read
-whole. That all were appended is seen by the log's end.
+The client is as thin as can be, so that its own time does not hide the broker's: one prepared frame
+on a blocking socket, the answer read whole. That all were appended is seen by the log's end.
 """
 
 from __future__ import annotations
@@ -58,7 +58,9 @@ def measure(plan: Plan, brokers: Sequence[MeasuredBroker]) -> None:
 
 
 def prepared_request(topic: str, acks: int) -> bytes:
-    """A whole Produce request with one record for partition 0, which can be sent again and again."""
+    """A whole Produce request with one record for partition 0, which can be sent again and
+    again.
+    """
     batch = encode_batch([Record(key=None, value=payloads(RECORD_BYTES)[0], timestamp_ms=time.time_ns() // 1_000_000)])
     request = ProduceRequest(None, acks, TIMEOUT_S * 1000, [TopicRecords(topic, None, [PartitionRecords(0, batch)])])
     parts, size = produce_request_parts(request, VERSION)

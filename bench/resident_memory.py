@@ -1,4 +1,6 @@
-"""Resident memory of a broker after 2 GB of records of 1 KB went in and came out again, from a fresh start."""
+"""Resident memory of a broker after 2 GB of records of 1 KB went in and came out again, from a
+fresh start.
+"""
 
 from __future__ import annotations
 

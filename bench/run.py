@@ -1,4 +1,6 @@
-"""One run: the brokers' sections on one pair of brokers, then those that need brokers or sites of their own."""
+"""One run: the brokers' sections on one pair of brokers, then those that need brokers or sites of
+their own.
+"""
 
 from __future__ import annotations
 
@@ -69,7 +71,9 @@ ALONE: Mapping[str, Callable[[Plan], None]] = {
 
 
 def run(plan: Plan, sections: Collection[str]) -> None:
-    """Measure the sections. OperationalFailure when the disk is too small or a part does not do its work."""
+    """Measure the sections. OperationalFailure when the disk is too small or a part does not do its
+    work.
+    """
     _check_disk(plan.directory, DISK_BYTES_NEEDED * plan.scale)
     wanted = [measure for name, measure in BROKER_SECTIONS.items() if name in sections]
     if wanted:

@@ -1,7 +1,8 @@
 """Start-up: from the start of the process to the first answers on its client listener.
 
-The first answers are to ApiVersions and to Metadata that names a broker. What stays around the process is there already: ours has its
-ZooKeeper running, the peer its directory formatted. Both start on a directory that held a topic and was closed in good order.
+The first answers are to ApiVersions and to Metadata that names a broker. What stays around the
+process is there already: ours has its ZooKeeper running, the peer its directory formatted. Both
+start on a directory that held a topic and was closed in good order.
 """
 
 from __future__ import annotations

@@ -1,6 +1,8 @@
-"""What is measured: a broker or a site of either side with its addresses and processes, ended with the block that started it.
+"""What is measured: a broker or a site of either side with its addresses and processes, ended with
+the block that started it.
 
-Both sides run as shipped, on loopback, with eight partitions a topic. Both may run at the same time; load never goes to both at once.
+Both sides run as shipped, on loopback, with eight partitions a topic. Both may run at the same
+time; load never goes to both at once.
 """
 
 from __future__ import annotations
@@ -48,7 +50,9 @@ class MeasuredBroker:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MeasuredSite:
-    """Several brokers that serve as one site, by node id. Each can be ended and started by itself."""
+    """Several brokers that serve as one site, by node id. Each can be ended and started by
+    itself.
+    """
 
     side: Side
     addresses: Mapping[int, str]
@@ -120,7 +124,9 @@ def create_topic(
     partition_count: int = PARTITION_COUNT,
     configs: Mapping[str, str] | None = None,
 ) -> None:
-    """Create a topic and wait until each partition has a leader. OperationalFailure names what the broker answered."""
+    """Create a topic and wait until each partition has a leader. OperationalFailure names what the
+    broker answered.
+    """
 
     async def create(client: KafkaClient) -> None:
         (outcome,) = await client.create_topics(
@@ -165,7 +171,9 @@ async def end_offset_sum(client: KafkaClient, topic: str) -> int:
 
 
 def check_complete(bootstrap_servers: str, topic: str, count: int) -> None:
-    """OperationalFailure unless the topic holds exactly this many records: a figure of a run that lost some is none."""
+    """OperationalFailure unless the topic holds exactly this many records: a figure of a run that
+    lost some is none.
+    """
     found = record_count(bootstrap_servers, topic)
     if found != count:
         raise OperationalFailure(f"{count} records were sent to {topic}, {found} are there")

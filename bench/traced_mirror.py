@@ -1,7 +1,9 @@
-"""A mirror of ours that notes when it asked for batches, got them, sent them and was answered: `python -m bench.traced_mirror FILE TRACE`.
+"""A mirror of ours that notes when it asked for batches, got them, sent them and was answered:
+`python -m bench.traced_mirror FILE TRACE`.
 
-The daemon is the one of `antipode mirror`; only the ports to the two sites are wrapped. Nothing is parsed for it, and the notes are numbers
-in arrays, which the collector of garbage does not look at. They go to the .npz file TRACE when the daemon ends.
+The daemon is the one of `antipode mirror`; only the ports to the two sites are wrapped. Nothing is
+parsed for it, and the notes are numbers in arrays, which the collector of garbage does not look at.
+They go to the .npz file TRACE when the daemon ends.
 """
 
 from __future__ import annotations
@@ -38,7 +40,9 @@ def _column() -> array[int]:
 
 @dataclass(slots=True)
 class Notes:
-    """Batches in the order in which they passed: topic (by the order of first sight), partition, first offset, and two moments."""
+    """Batches in the order in which they passed: topic (by the order of first sight), partition,
+    first offset, and two moments.
+    """
 
     topic: array[int] = field(default_factory=_column)
     partition: array[int] = field(default_factory=_column)

@@ -1,7 +1,9 @@
-"""Transactions: how many a second, one producer and several, and how fast their records are read back by who wants only committed ones.
+"""Transactions: how many a second, one producer and several, and how fast their records are read
+back by who wants only committed ones.
 
-librdkafka's producers, ten records a transaction, one after the other. The topic that is read holds transactions of a thousand records
-of a kilobyte, one in ten of them aborted; what comes out is counted.
+librdkafka's producers, ten records a transaction, one after the other. The topic that is read holds
+transactions of a thousand records of a kilobyte, one in ten of them aborted; what comes out is
+counted.
 """
 
 from __future__ import annotations

@@ -1,11 +1,13 @@
-"""Unavailability: how long a producer with acks=all waits when the leader's broker is killed, vanishes silently, or is stopped in order.
+"""Unavailability: how long a producer with acks=all waits when the leader's broker is killed,
+vanishes silently, or is stopped in order.
 
-A topic of one partition with three replicas, of which two must be in sync, on a site of three brokers of each side; one librdkafka
-producer sends a record every few milliseconds. A round ends the leader's broker in its way, takes the longest time between two
-acknowledgements around that, and brings the broker back until all replicas are in sync.
+A topic of one partition with three replicas, of which two must be in sync, on a site of three
+brokers of each side; one librdkafka producer sends a record every few milliseconds. A round ends
+the leader's broker in its way, takes the longest time between two acknowledgements around that, and
+brings the broker back until all replicas are in sync.
 
-The client finds a broker that vanished by its own request timeout, and asks for metadata often, so that both sides' own times are seen.
-Sessions are as short on both sides.
+The client finds a broker that vanished by its own request timeout, and asks for metadata often, so
+that both sides' own times are seen. Sessions are as short on both sides.
 """
 
 from __future__ import annotations

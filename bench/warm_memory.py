@@ -1,8 +1,10 @@
-"""Free memory that the machine really has: touched just before a load, so that no side pays for the host's page faults.
+"""Free memory that the machine really has: touched just before a load, so that no side pays for the
+host's page faults.
 
-A virtual machine's host may take free memory back and give it again only when it is touched, at a cost of two CPU seconds a GB, which lands
-on whichever process writes to a new page of the page cache: ten times what the write itself takes. Touching more than the load will need
-makes both sides begin alike. Where memory is the machine's own this takes a moment and changes nothing.
+A virtual machine's host may take free memory back and give it again only when it is touched, at a
+cost of two CPU seconds a GB, which lands on whichever process writes to a new page of the page
+cache: ten times what the write itself takes. Touching more than the load will need makes both sides
+begin alike. Where memory is the machine's own this takes a moment and changes nothing.
 """
 
 from __future__ import annotations
@@ -18,7 +20,9 @@ BYTES_PER_KIB = 1024
 
 
 def touch_free_memory(load_bytes: float) -> None:
-    """Touch free memory for a load of this size and give it back, as far as half of what is available goes."""
+    """Touch free memory for a load of this size and give it back, as far as half of what is
+    available goes.
+    """
     size = int(min(load_bytes * MARGIN, available_bytes() * AVAILABLE_SHARE))
     size -= size % mmap.PAGESIZE
     if size <= 0:

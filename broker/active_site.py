@@ -1,9 +1,12 @@
-"""Administration of topics that the other site of a link leads: requests are handed on to a broker there, answers handed back.
+"""Administration of topics that the other site of a link leads: requests are handed on to a broker
+there, answers handed back.
 
-Clients see the brokers of both sites as one cluster and send CreateTopics, DeleteTopics, CreatePartitions, reassignments and the config
-requests to whichever they like, so a passive site must not turn them away. Used by the handlers of these requests, when everything that a
-request names is led elsewhere. A request about topics of several sites is answered in parts, one for each site (`in_parts`). What was
-handed on once is not handed on again, so that two sites that take each other for the active one cannot play ball with it.
+Clients see the brokers of both sites as one cluster and send CreateTopics, DeleteTopics,
+CreatePartitions, reassignments and the config requests to whichever they like, so a passive site
+must not turn them away. Used by the handlers of these requests, when everything that a request
+names is led elsewhere. A request about topics of several sites is answered in parts, one for each
+site (`in_parts`). What was handed on once is not handed on again, so that two sites that take each
+other for the active one cannot play ball with it.
 """
 
 from __future__ import annotations
@@ -43,11 +46,14 @@ HANDED_ON_CLIENT_ID: Final = "antipode-handed-on"
 """What a peer asks for its clients carries this client id."""
 LINK_LISTENER: Final = "LINK"
 TIMEOUT_MS: Final = 8_000
-"""In all, over every broker that is tried, for a request that names no time: less than the ten seconds after which a person at a
-command gives up."""
+"""In all, over every broker that is tried, for a request that names no time: less than the ten
+seconds after which a person at a command gives up.
+"""
 CLIENT_TIMEOUT_MS_MAX: Final = 300_000
 ANSWERED_WITHIN_MS: Final = 3_000
-"""How long after the client's own time the other site may answer: it also waits for its brokers, and for those of this site, to know."""
+"""How long after the client's own time the other site may answer: it also waits for its brokers,
+and for those of this site, to know.
+"""
 
 
 class ActiveSite:
@@ -65,7 +71,8 @@ class ActiveSite:
         *,
         timeout_ms: float | None = None,
     ) -> Any | None:
-        """The active site's answer, None when the request is this site's business or nobody there answers in time.
+        """The active site's answer, None when the request is this site's business or nobody there
+        answers in time.
 
         Without `timeout_ms` that is the time which the client allows, if its request names one.
         """
@@ -82,7 +89,9 @@ class ActiveSite:
         *,
         timeout_ms: float | None = None,
     ) -> Any | None:
-        """The answer of some broker of the site, None when nobody there answers in time; `timeout_ms` as above."""
+        """The answer of some broker of the site, None when nobody there answers in time;
+        `timeout_ms` as above.
+        """
         if context.client_id == HANDED_ON_CLIENT_ID:
             return None
         return await self._handed_on(site_brokers(image, site), context, request, timeout_ms)
@@ -90,7 +99,9 @@ class ActiveSite:
     async def topics_of(
         self, image: ClusterImage, site: str, topics: Sequence[str | UUID], *, may_create: bool, timeout_ms: float
     ) -> Iterable[TopicMetadata]:
-        """What some broker of the site says of the topics (names, or ids); nothing when no broker there answers in time."""
+        """What some broker of the site says of the topics (names, or ids); nothing when no broker
+        there answers in time.
+        """
 
         async def ask(connection: Connection) -> ClusterMetadata:
             return await request_metadata(connection, topics, is_site_local=False, may_create=may_create)
@@ -162,9 +173,11 @@ async def in_parts(
     results: str,
     names: Sequence[str],
 ) -> Any | None:
-    """The answer to a request about topics that several sites lead, put together from one for each site; None when one site leads all.
+    """The answer to a request about topics that several sites lead, put together from one for each
+    site; None when one site leads all.
 
-    `entries` is the request's field with one entry for each of `names` (empty: no topic's name), `results` that of the response.
+    `entries` is the request's field with one entry for each of `names` (empty: no topic's name),
+    `results` that of the response.
     """
     if context.client_id == HANDED_ON_CLIENT_ID:
         return None
@@ -182,7 +195,9 @@ async def in_parts(
 
 
 def leading_site(image: ClusterImage, topics: Collection[str]) -> str | None:
-    """The one other site that leads all these topics, None when there is no such site, or when something has no topic's name."""
+    """The one other site that leads all these topics, None when there is no such site, or when
+    something has no topic's name.
+    """
     sites = {_leading_site(image, topic) if topic else None for topic in topics}
     return next(iter(sites)) if len(sites) == 1 else None
 
@@ -195,7 +210,9 @@ def _leading_site(image: ClusterImage, topic: str) -> str | None:
 
 
 def active_brokers(image: ClusterImage, topics: Collection[str]) -> list[HostPort]:
-    """Where the brokers of the one active site that leads all these topics are reached; empty when there is no such site."""
+    """Where the brokers of the one active site that leads all these topics are reached; empty when
+    there is no such site.
+    """
     site = leading_site(image, topics)
     return [] if site is None else site_brokers(image, site)
 

@@ -19,7 +19,9 @@ from wire.byte_reader import Buffer
 PLACES_MAX: Final = 64
 """Requests of one connection under way at once."""
 PLACES_BYTES_MAX: Final = 64 * 1024
-"""Their frames together, unless one alone is larger: what they were parsed into is many times that."""
+"""Their frames together, unless one alone is larger: what they were parsed into is many times
+that.
+"""
 _HEAD: Final = struct.Struct(">ih")
 """How a frame begins: its size and its API key."""
 
@@ -28,7 +30,9 @@ class Sent(Protocol):
     """Who wants to know when an answer has been sent (`dispatch.py`)."""
 
     def sent(self, began_ms: float, ended_ms: float) -> None:
-        """The kernel took the answer between these times, or the connection has closed; begun before the answer means at once."""
+        """The kernel took the answer between these times, or the connection has closed; begun
+        before the answer means at once.
+        """
         ...
 
 
@@ -70,7 +74,8 @@ class AnswerPlaces:
         return len(self._places)
 
     def take(self, api_key: int, frame_bytes: int, on_close: Callable[[], None] | None = None) -> Place:
-        """A place behind all others for the answer to a request of this API and size; 0 when nothing of that is kept.
+        """A place behind all others for the answer to a request of this API and size; 0 when
+        nothing of that is kept.
 
         `on_close` is called when the connection closes before the answer is there.
         """
@@ -85,11 +90,15 @@ class AnswerPlaces:
         return self.take(self._api_key, 0)
 
     def must_wait(self, held: bytes) -> bool:
-        """Whether what begins like that cannot be handled before a place is answered, however it goes on."""
+        """Whether what begins like that cannot be handled before a place is answered, however it
+        goes on.
+        """
         return bool(self._places) and len(held) >= _HEAD.size and not self.may_follow(held, 0)
 
     def may_follow(self, data: Buffer, position: int) -> bool:
-        """Whether the frame at `position` may be handled now: one of the API that the places are of, within their bounds."""
+        """Whether the frame at `position` may be handled now: one of the API that the places are
+        of, within their bounds.
+        """
         if not self._places:
             return True
         if len(self._places) >= PLACES_MAX or len(data) - position < _HEAD.size:
@@ -105,7 +114,9 @@ class AnswerPlaces:
             yield self._places.popleft()
 
     def give_up(self) -> Iterator[Place]:
-        """Those that were answered and did not go out: the connection has closed. The others are told so."""
+        """Those that were answered and did not go out: the connection has closed. The others are
+        told so.
+        """
         given_up = tuple(self._places)
         self._places.clear()
         for place in given_up:

@@ -1,7 +1,7 @@
 """The bytes of one connection, and what can be sent over it: buffers and pieces of files.
 
-`Channel` is a plain socket. `CompressedChannel` takes its place when a mirror asks for compression; one that encrypts would do
-likewise. Used by connections.py.
+`Channel` is a plain socket. `CompressedChannel` takes its place when a mirror asks for compression;
+one that encrypts would do likewise. Used by connections.py.
 """
 
 from __future__ import annotations
@@ -25,7 +25,9 @@ _MORE: Final = int(socket.MSG_NOSIGNAL) | int(socket.MSG_MORE)
 
 NEAR_ROUND_TRIP_US: Final = 1000
 NEAR_SEND_BUFFER_BYTES: Final = 128 * 1024
-"""The kernel doubles it; 256 KiB in flight fill 2 Gbit/s over the longest round trip that counts as near."""
+"""The kernel doubles it; 256 KiB in flight fill 2 Gbit/s over the longest round trip that counts as
+near.
+"""
 _TCP_INFO_BYTES: Final = 72
 _ROUND_TRIP_US: Final = struct.Struct("=I")
 _ROUND_TRIP_AT: Final = 68
@@ -59,10 +61,12 @@ Part = bytes | bytearray | memoryview | FilePart
 
 
 def send_buffer_for(connected: socket.socket) -> int:
-    """The send buffer that suits a connection, by the round trip of its handshake; 0 leaves it to the kernel.
+    """The send buffer that suits a connection, by the round trip of its handshake; 0 leaves it to
+    the kernel.
 
-    Left alone, the kernel lets megabytes queue towards a reader on the same machine or in the same rack, and each piece of them costs both
-    sides cache misses and wake-ups: three times the CPU of a send. A far reader needs those megabytes to fill its link.
+    Left alone, the kernel lets megabytes queue towards a reader on the same machine or in the same
+    rack, and each piece of them costs both sides cache misses and wake-ups: three times the CPU of
+    a send. A far reader needs those megabytes to fill its link.
     """
     try:
         facts = connected.getsockopt(socket.IPPROTO_TCP, socket.TCP_INFO, _TCP_INFO_BYTES)
@@ -88,7 +92,9 @@ class Channel:
         self.fd = plain.fileno()
 
     def expect(self, missing_bytes: int) -> None:
-        """So many bytes are still to come of a frame: readiness may wait for them, or for a good part."""
+        """So many bytes are still to come of a frame: readiness may wait for them, or for a good
+        part.
+        """
         self._mark.expect(missing_bytes)
 
     def receive_into(self, view: memoryview) -> int:
@@ -96,7 +102,9 @@ class Channel:
         return self._socket.recv_into(view)
 
     def send_buffers(self, buffers: Sequence[bytes | bytearray | memoryview], *, has_more: bool) -> int:
-        """Bytes taken; `has_more` lets the kernel wait for what follows before it fills a packet."""
+        """Bytes taken; `has_more` lets the kernel wait for what follows before it fills a
+        packet.
+        """
         return self._socket.sendmsg(buffers, (), _MORE if has_more else _LAST)
 
     def send_file(self, fd: int, position: int, length: int) -> int:
@@ -112,7 +120,9 @@ class Channel:
 
 
 class CompressedChannel(Channel):
-    """A connection both of whose ends send compressed chunks. What it takes, it may have to send later: `flush`."""
+    """A connection both of whose ends send compressed chunks. What it takes, it may have to send
+    later: `flush`.
+    """
 
     __slots__ = ("_packer", "_received", "_unpacker", "_unsent", "_wire")
 
@@ -174,7 +184,9 @@ class CompressedChannel(Channel):
                 sent -= len(head)
 
     def _receive(self) -> bool:
-        """True when plain bytes have come, False at the end of the stream. BlockingIOError when no chunk is whole yet."""
+        """True when plain bytes have come, False at the end of the stream. BlockingIOError when no
+        chunk is whole yet.
+        """
         received = self._socket.recv_into(self._wire)
         if not received:
             return False

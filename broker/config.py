@@ -1,7 +1,9 @@
-"""A broker's settings under Kafka's own property names, and ours under `antipode.`; read once, never changed.
+"""A broker's settings under Kafka's own property names, and ours under `antipode.`; read once,
+never changed.
 
-Durations and sizes carry their unit in the field's name. Topic-level defaults (`log.*`) keep Kafka's spelling and are handed to
-`core/topic_configs.py`, which knows how a topic overrides them. Called by `cli` (from a properties file) and by tests.
+Durations and sizes carry their unit in the field's name. Topic-level defaults (`log.*`) keep
+Kafka's spelling and are handed to `core/topic_configs.py`, which knows how a topic overrides them.
+Called by `cli` (from a properties file) and by tests.
 """
 
 from __future__ import annotations
@@ -42,7 +44,9 @@ SECURITY_PROTOCOLS: Final = (PLAINTEXT, "SSL", "SASL_PLAINTEXT", "SASL_SSL")
 """Listeners of these names have these protocols unless the map says otherwise, as in Kafka."""
 
 SITE_NODES: Final = 1000
-"""Node ids of site number N are N * 1000 to N * 1000 + 999, so that the sites of an exact link never share one."""
+"""Node ids of site number N are N * 1000 to N * 1000 + 999, so that the sites of an exact link
+never share one.
+"""
 SITE_NUMBER_MAX: Final = 1023
 
 
@@ -182,7 +186,9 @@ class BrokerSettings(Settings):
     is_balancing: bool = Field(default=True, alias="auto.leader.rebalance.enable")
     imbalance_check_interval_s: int = Field(default=300, alias="leader.imbalance.check.interval.seconds", ge=1)
     imbalance_percentage: int = Field(default=10, alias="leader.imbalance.per.broker.percentage", ge=0, le=100)
-    """This and the three before it are for the controller candidate of the process, which reads the same file; brokers describe them."""
+    """This and the three before it are for the controller candidate of the process, which reads the
+    same file; brokers describe them.
+    """
     may_auto_create_topics: bool = Field(default=True, alias="auto.create.topics.enable")
     send_buffer_bytes: int = Field(default=-1, alias="socket.send.buffer.bytes", ge=-1)
     receive_buffer_bytes: int = Field(default=-1, alias="socket.receive.buffer.bytes", ge=-1)
@@ -305,7 +311,9 @@ class BrokerSettings(Settings):
     producer_id_expiration_ms: int = Field(default=86_400_000, alias="producer.id.expiration.ms", ge=1)
 
     properties: dict[str, str] = Field(default={}, exclude=True)
-    """All keys as given: core/topic_configs.py finds the site-wide defaults of topic configs in them."""
+    """All keys as given: core/topic_configs.py finds the site-wide defaults of topic configs in
+    them.
+    """
 
     @property
     def log_dir(self) -> str:
@@ -322,7 +330,9 @@ _OTHER_SPELLINGS: Final = {"broker.id": "node.id", "log.dir": "log.dirs"}
 
 
 def load_broker_settings(properties: Mapping[str, str]) -> BrokerSettings:
-    """Settings from properties; ConfigurationError names key, value and what is accepted. Keys without effect are logged."""
+    """Settings from properties; ConfigurationError names key, value and what is accepted. Keys
+    without effect are logged.
+    """
     mapping: dict[str, object] = dict(properties)
     for other, key in _OTHER_SPELLINGS.items():
         if other in mapping:
@@ -366,7 +376,9 @@ def _check_listeners(settings: BrokerSettings) -> None:
 
 
 def _check_topic_defaults(properties: Mapping[str, str]) -> None:
-    """The site's defaults of topic configs, such as `log.retention.ms`, so that a dry run finds a wrong one too."""
+    """The site's defaults of topic configs, such as `log.retention.ms`, so that a dry run finds a
+    wrong one too.
+    """
     try:
         LogConfig.from_topic_configs(properties, {})
     except InvalidTopicConfig as error:
@@ -391,7 +403,9 @@ def read_keys() -> frozenset[str]:
 
 
 def _warn_of_idle(mapping: Mapping[str, object]) -> None:
-    """Log for each key that is not read here the reason, or that it is not known and which one may be meant."""
+    """Log for each key that is not read here the reason, or that it is not known and which one may
+    be meant.
+    """
     read = read_keys()
     for key in unknown_keys(BrokerSettings, mapping):
         if key in read or key == "properties":

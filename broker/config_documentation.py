@@ -1,7 +1,8 @@
-"""What the settings of a broker mean, in a sentence each, for clients that ask DescribeConfigs for documentation.
+"""What the settings of a broker mean, in a sentence each, for clients that ask DescribeConfigs for
+documentation.
 
-Settings that stand behind a topic config have that config's text (`wire/topic_configs.py`). What values a setting accepts is at its field
-in `config.py`.
+Settings that stand behind a topic config have that config's text (`wire/topic_configs.py`). What
+values a setting accepts is at its field in `config.py`.
 """
 
 from __future__ import annotations

@@ -1,7 +1,8 @@
-"""Altering broker configs on a client's behalf: checked, stored in ZooKeeper, in force here before the answer.
+"""Altering broker configs on a client's behalf: checked, stored in ZooKeeper, in force here before
+the answer.
 
-Shared by IncrementalAlterConfigs and AlterConfigs. Errors and words are Kafka's: what is wrong with a broker's config is an
-INVALID_REQUEST, not an INVALID_CONFIG.
+Shared by IncrementalAlterConfigs and AlterConfigs. Errors and words are Kafka's: what is wrong with
+a broker's config is an INVALID_REQUEST, not an INVALID_CONFIG.
 """
 
 from __future__ import annotations

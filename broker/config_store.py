@@ -1,7 +1,9 @@
-"""Broker configs that were altered while brokers run, where Kafka keeps them: `/config/brokers/<default>` and `/config/brokers/<id>`.
+"""Broker configs that were altered while brokers run, where Kafka keeps them:
+`/config/brokers/<default>` and `/config/brokers/<id>`.
 
-Every broker watches the two nodes that concern it, so that a change reaches all of them however it was made; after a lost session they
-are read again. Writes are conditional on the version that was read.
+Every broker watches the two nodes that concern it, so that a change reaches all of them however it
+was made; after a lost session they are read again. Writes are conditional on the version that was
+read.
 
 Callers: broker/membership.py owns one, broker/main.py follows it.
 """
@@ -42,7 +44,9 @@ class BrokerConfigStore(Protocol):
         ...
 
     async def change(self, name: str, change: Change) -> None:
-        """Replace what is stored for a broker id, or for all ("") by what `change` makes of it; `follow` hears of it before the end."""
+        """Replace what is stored for a broker id, or for all ("") by what `change` makes of it;
+        `follow` hears of it before the end.
+        """
         ...
 
 
@@ -67,7 +71,8 @@ class ZooKeeperConfigStore:
 
     async def _read(self) -> None:
         assert self._take is not None
-        # one after the other: a reading that began before a change must not be taken after one that has seen it
+        # one after the other: a reading that began before a change must not be taken after one that
+        # has seen it
         async with self._reading:
             for_all = await self._stored("")
             for_this = await self._stored(str(self._node_id))

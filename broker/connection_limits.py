@@ -26,7 +26,9 @@ KEY: Final = "max.connections.per.ip.overrides"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ConnectionLimits:
-    """The named bounds of a broker's connections; see `config.py` for Kafka's keys. Overrides are by address, never by name."""
+    """The named bounds of a broker's connections; see `config.py` for Kafka's keys. Overrides are
+    by address, never by name.
+    """
 
     request_bytes_max: int
     connections_max: int

@@ -29,7 +29,9 @@ ACCEPTS_PER_CALLBACK_MAX: Final = 64
 ACCEPT_PAUSE_S: Final = 0.1
 MEMORY_CHECK_INTERVAL_MS: Final = 5_000
 HELD_CONNECTIONS_MAX: Final = 1000
-"""Connections that came too fast and are held before they are refused; those beyond are refused at once."""
+"""Connections that came too fast and are held before they are refused; those beyond are refused at
+once.
+"""
 UNLIMITED: Final = 2**31 - 1
 PROGRESS_BYTES_MIN: Final = 64 * 1024
 """A half-received frame must grow this much per check while other connections wait for memory."""
@@ -48,7 +50,9 @@ class ConnectionServer:
         *,
         exempt_listener: str = "",
     ) -> None:
-        """`exempt_listener` is the brokers' own: neither the rate nor the number for the whole broker holds anybody back there."""
+        """`exempt_listener` is the brokers' own: neither the rate nor the number for the whole
+        broker holds anybody back there.
+        """
         self.handler = handler
         self._limits = limits
         self.request_bytes_max = limits.request_bytes_max
@@ -79,13 +83,17 @@ class ConnectionServer:
 
     @limits.setter
     def limits(self, limits: ConnectionLimits) -> None:
-        """Other bounds from now on; connections beyond the number in all are ended, the longest unused ones first."""
+        """Other bounds from now on; connections beyond the number in all are ended, the longest
+        unused ones first.
+        """
         self._limits = limits
         self._end_excess()
         self._accept_where_there_is_room()
 
     def listen(self, name: str, host: str, port: int) -> int:
-        """Bind a listener and return its port; connections are taken from `start_accepting` on. OSError when it is taken."""
+        """Bind a listener and return its port; connections are taken from `start_accepting` on.
+        OSError when it is taken.
+        """
         family = socket.AF_INET6 if ":" in host else socket.AF_INET
         listening = socket.socket(family, socket.SOCK_STREAM)
         try:
@@ -161,7 +169,9 @@ class ConnectionServer:
             connection.close("max.connections is exceeded")
 
     def _is_too_fast(self, plain: socket.socket, host: str) -> bool:
-        """True when the address makes connections too fast: this one is closed, but not before a moment has passed (KIP-612)."""
+        """True when the address makes connections too fast: this one is closed, but not before a
+        moment has passed (KIP-612).
+        """
         hold_ms = self.rates.came_from(self.clock.monotonic_ms(), host)
         if not hold_ms:
             return False

@@ -1,15 +1,19 @@
-"""Connections of Kafka clients on plain non-blocking sockets: frames in, responses out in request order.
+"""Connections of Kafka clients on plain non-blocking sockets: frames in, responses out in request
+order.
 
-asyncio's transports copy too much for this work (measured: sendfile on a plain socket moves 3.8 GB/s at 0.12 CPU-seconds a GB,
-transport writes 2.6 GB/s at 0.35), so readiness callbacks drive `recv_into`, `sendmsg` and `sendfile` directly.
+asyncio's transports copy too much for this work (measured: sendfile on a plain socket moves 3.8
+GB/s at 0.12 CPU-seconds a GB, transport writes 2.6 GB/s at 0.35), so readiness callbacks drive
+`recv_into`, `sendmsg` and `sendfile` directly.
 
-Order and bounds. A connection has one request in flight, or several of one API whose handler says so (`take_place`); the next frame is
-handled when the answer is handed to the kernel (answers to pipelined small requests that are there already go out together), so answers
-keep request order and a slow reader stops its own requests. Small frames are handled in a buffer that all connections share (a callback
-never yields while using it); a larger frame is received into a buffer of its own, whose bound holds across connections. A frame is valid
-only until `handle` returns.
+Order and bounds. A connection has one request in flight, or several of one API whose handler says
+so (`take_place`); the next frame is handled when the answer is handed to the kernel (answers to
+pipelined small requests that are there already go out together), so answers keep request order and
+a slow reader stops its own requests. Small frames are handled in a buffer that all connections
+share (a callback never yields while using it); a larger frame is received into a buffer of its own,
+whose bound holds across connections. A frame is valid only until `handle` returns.
 
-TLS would be another `Channel`, SASL would live in `Connection.authentication`; nothing else here would change.
+TLS would be another `Channel`, SASL would live in `Connection.authentication`; nothing else here
+would change.
 """
 
 from __future__ import annotations
@@ -33,7 +37,9 @@ log = get_logger(__name__)
 
 SHARED_BUFFER_BYTES: Final = 128 * 1024
 FIRST_LOOK_BYTES: Final = 4096
-"""Read first from a connection whose last frame was large, so that little of the next one has to be moved."""
+"""Read first from a connection whose last frame was large, so that little of the next one has to be
+moved.
+"""
 BUFFERS_PER_SEND_MAX: Final = 512
 HELD_ANSWERS_BYTES_MAX: Final = 16 * 1024
 """Answers to pipelined requests that are sent together."""
@@ -56,7 +62,9 @@ class FrameHandler(Protocol):
     """Who understands frames (`dispatch.py`)."""
 
     def handle(self, connection: Connection, frame: Frame) -> None:
-        """Handle one request; `connection.answer` is called now or later. MalformedRequest closes the connection."""
+        """Handle one request; `connection.answer` is called now or later. MalformedRequest closes
+        the connection.
+        """
         ...
 
 
@@ -309,9 +317,11 @@ class Connection:
     # --- writing
 
     def answer(self, parts: Sequence[Part] | None, *, rest_ms: float = 0.0, on_sent: Sent | None = None) -> None:
-        """End the request in flight: send the parts, a whole response with its size, or nothing at all (acks=0: nobody is told).
+        """End the request in flight: send the parts, a whole response with its size, or nothing at
+        all (acks=0: nobody is told).
 
-        Nothing more is read for `rest_ms` (KIP-219: the client is answered first, then its connection rests).
+        Nothing more is read for `rest_ms` (KIP-219: the client is answered first, then its
+        connection rests).
         """
         self._is_busy = False
         self.on_close = None
@@ -341,7 +351,9 @@ class Connection:
                 self._unsent.append(on_sent)
 
     def take_place(self, api_key: int, frame_bytes: int, on_close: Callable[[], None] | None = None) -> Place:
-        """Keep the place of the answer to the request in flight (`AnswerPlaces.take`); more of its API may be handled meanwhile."""
+        """Keep the place of the answer to the request in flight (`AnswerPlaces.take`); more of its
+        API may be handled meanwhile.
+        """
         self._is_busy = False
         self.on_close = None
         if not self._is_handling:
@@ -363,7 +375,9 @@ class Connection:
         self._continue()
 
     def compress(self, level: int) -> None:
-        """Both ways in compressed chunks from here on; call it right after the answer that says so."""
+        """Both ways in compressed chunks from here on; call it right after the answer that says
+        so.
+        """
         self._send_held()
         if self._outgoing and not self.is_closed:
             self.close("the response before compression could not be sent")
@@ -381,7 +395,9 @@ class Connection:
         self._continue()
 
     def _may_hold(self, parts: Sequence[Part]) -> bool:
-        """True for a small answer while more requests may be at hand: `_take_frames` sends it with the next ones."""
+        """True for a small answer while more requests may be at hand: `_take_frames` sends it with
+        the next ones.
+        """
         if not self._is_handling:
             return False
         for part in parts:
@@ -510,7 +526,9 @@ class Connection:
         write_log("connection closed", client=self.address, listener=self.listener, reason=reason)
 
     def drain(self) -> None:
-        """Close as soon as all requests that have come are answered: a client backs off from those that are lost."""
+        """Close as soon as all requests that have come are answered: a client backs off from those
+        that are lost.
+        """
         self._is_draining = True
         self._quiet_until_ms = self._server.clock.monotonic_ms() + QUIET_WITHIN_MS
         self._server.loop.call_later(QUIET_WITHIN_MS / 1000 + TIMER_SLACK_S, self._close_when_quiet)
@@ -536,7 +554,9 @@ class Connection:
 
     @property
     def is_idle(self) -> bool:
-        """True when no request is in flight, nothing waits to be sent, and the client is not held back."""
+        """True when no request is in flight, nothing waits to be sent, and the client is not held
+        back.
+        """
         return not (self._is_busy or self._places or self._outgoing or self._is_resting)
 
     @property

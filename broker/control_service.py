@@ -1,7 +1,9 @@
-"""The gRPC service that the site's controller and site agent call: images in, partition descriptions out.
+"""The gRPC service that the site's controller and site agent call: images in, partition
+descriptions out.
 
-Batches are applied one at a time in the order of arrival, on the event loop. A batch of an older controller epoch, or one for an
-older registration of this broker, is refused with FAILED_PRECONDITION.
+Batches are applied one at a time in the order of arrival, on the event loop. A batch of an older
+controller epoch, or one for an older registration of this broker, is refused with
+FAILED_PRECONDITION.
 """
 
 from __future__ import annotations
@@ -40,8 +42,9 @@ DEPARTED_LISTED_S = 3.0
 """How long Metadata lists a broker that is gone: longer than clients take to ask after it died."""
 
 REPORTS_KEPT_MS = 10_000
-"""How old a peer's report must be before a view that says something else counts: longer than a site agent takes to see a change, and to
-ask for a view."""
+"""How old a peer's report must be before a view that says something else counts: longer than a site
+agent takes to see a change, and to ask for a view.
+"""
 
 Context: TypeAlias = "grpc.aio.ServicerContext[Any, Any]"
 ImageListener = Callable[[ClusterImage, ClusterImage], Awaitable[None]]
@@ -179,7 +182,9 @@ class BrokerControlService(broker_pb2_grpc.BrokerControlServicer):
         return pb.PeerViewStandsReply()
 
     async def take_peer_reports(self, site: str, reports: Sequence[tuple[TopicImage, bool]]) -> None:
-        """Topics that a broker of the other site reports, each with whether it was deleted, which its next view will show as well."""
+        """Topics that a broker of the other site reports, each with whether it was deleted, which
+        its next view will show as well.
+        """
         async with self._lock:
             before = self._cluster.image
             await self._take(before, with_peer_reports(before, site, reports, at_ms=self._clock.monotonic_ms()))
@@ -228,7 +233,9 @@ class BrokerControlService(broker_pb2_grpc.BrokerControlServicer):
 
 
 def _cuts(replicas: Replicas, image: ClusterImage, link_name: str) -> Iterable[pb.CutLog]:
-    """What logs here, led or not, have lost to other histories; of topics of this link, or of all."""
+    """What logs here, led or not, have lost to other histories; of topics of this link, or of
+    all.
+    """
     for hosted in replicas:
         cuts = replicas.cuts.of(hosted.topic, hosted.index)
         link = image.link_of(hosted.topic)

@@ -1,7 +1,9 @@
-"""The group coordinator of a broker: a shard for each partition of `__consumer_offsets` that it leads, and who may ask them.
+"""The group coordinator of a broker: a shard for each partition of `__consumer_offsets` that it
+leads, and who may ask them.
 
-Leadership comes with images (`on_image`, `shard_leadership.py`). Offsets of empty groups expire in the
-background. Handlers call the verbs; what cannot be done here or now is a CoordinatorRefusal with the code for the client.
+Leadership comes with images (`on_image`, `shard_leadership.py`). Offsets of empty groups expire in
+the background. Handlers call the verbs; what cannot be done here or now is a CoordinatorRefusal
+with the code for the client.
 """
 
 from __future__ import annotations
@@ -160,7 +162,9 @@ class GroupCoordinator:
     # --- members
 
     async def join(self, command: JoinGroup) -> JoinReply:
-        """JoinGroup; answers when the generation is formed. Not under a fence: the group is about to move."""
+        """JoinGroup; answers when the generation is formed. Not under a fence: the group is about
+        to move.
+        """
         if self._routing.is_fenced(command.group_id):
             raise CoordinatorRefusal(ErrorCode.coordinator_load_in_progress)
         return await self._ask_member(replace(command, topics=self._routing.topic_shapes()), JoinReply)
@@ -183,7 +187,9 @@ class GroupCoordinator:
         return await self._ask_member(command, HeartbeatReply)
 
     def heartbeat_interval_ms(self, group_id: str) -> int:
-        """How often members of the KIP-848 group are to send heartbeats: the group's own config or the broker's."""
+        """How often members of the KIP-848 group are to send heartbeats: the group's own config or
+        the broker's.
+        """
         return in_force(self._routing.group_configs(group_id), HEARTBEAT_INTERVAL, self._limits.group_bounds)
 
     @property
@@ -193,7 +199,9 @@ class GroupCoordinator:
 
     @property
     def assignors(self) -> Sequence[str]:
-        """What members of KIP-848 groups may ask for; the first one serves groups whose members ask for none."""
+        """What members of KIP-848 groups may ask for; the first one serves groups whose members ask
+        for none.
+        """
         return self._limits.consumer_assignors
 
     async def _ask_member(self, command: Command, reply_type: type[ReplyT]) -> ReplyT:
@@ -204,14 +212,18 @@ class GroupCoordinator:
     # --- offsets
 
     def commit(self, command: CommitOffsets) -> asyncio.Future[Reply]:
-        """OffsetCommit of a client; a PartitionsReply when the offsets are committed. CoordinatorRefusal, at once or later."""
+        """OffsetCommit of a client; a PartitionsReply when the offsets are committed.
+        CoordinatorRefusal, at once or later.
+        """
         error = self._routing.commit_error(command.group_id)
         if error is not ErrorCode.none:
             raise CoordinatorRefusal(error)
         return self._shard(command.group_id).begin(command)
 
     async def commit_mirrored(self, command: MirrorOffsets, *, link: str, link_epoch: int) -> PartitionsReply:
-        """MirrorOffsetCommit: only while this site is passive for the group, at the link's epoch."""
+        """MirrorOffsetCommit: only while this site is passive for the group, at the link's
+        epoch.
+        """
         error = self._routing.mirror_error(command.group_id, link=link, link_epoch=link_epoch)
         if error is not ErrorCode.none:
             raise CoordinatorRefusal(error)
@@ -222,7 +234,9 @@ class GroupCoordinator:
         return await self._ask_member(command, PartitionsReply)
 
     async def commit_in_transaction(self, shard: GroupShard, command: CommitTransactionOffsets) -> PartitionsReply:
-        """TxnOffsetCommit, admitted by this shard; answers when the offsets are in the log. They count with the transaction."""
+        """TxnOffsetCommit, admitted by this shard; answers when the offsets are in the log. They
+        count with the transaction.
+        """
         error = self._routing.commit_error(command.group_id)
         if error is not ErrorCode.none:
             raise CoordinatorRefusal(error)
@@ -233,7 +247,9 @@ class GroupCoordinator:
         return self._client_shard(group_id)
 
     async def end_transaction(self, partition: int, command: EndProducerTransaction) -> None:
-        """A transaction marker for a partition of `__consumer_offsets`; returns when it is committed. CoordinatorRefusal."""
+        """A transaction marker for a partition of `__consumer_offsets`; returns when it is
+        committed. CoordinatorRefusal.
+        """
         await self._led.loaded(partition).end_transaction(command)
 
     def partition_of(self, group_id: str) -> int:
@@ -302,7 +318,9 @@ class GroupCoordinator:
         return sum(len(shard.groups) for shard in self._led)
 
     def count_by_state(self) -> Counter[GroupState]:
-        """How many groups of the classic protocol are in each state, for the metrics (called from their thread)."""
+        """How many groups of the classic protocol are in each state, for the metrics (called from
+        their thread).
+        """
         return Counter(
             group.state
             for shard in self._led

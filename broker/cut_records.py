@@ -35,7 +35,9 @@ PIECE_BYTES: Final = 1 << 20
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Cuts:
-    """What one partition's log here has lost since the start. Records are offsets: control records count, compacted gaps too."""
+    """What one partition's log here has lost since the start. Records are offsets: control records
+    count, compacted gaps too.
+    """
 
     count: int = 0
     records: int = 0
@@ -62,7 +64,9 @@ class CutRecords:
     """All cuts of one broker."""
 
     def __init__(self, disk: Disk, *, bytes_max: int, remove: Callable[[str], None] | None = None) -> None:
-        """Of a partition at most `bytes_max` are kept; 0 keeps nothing. `remove` takes a file off the disk, now or soon."""
+        """Of a partition at most `bytes_max` are kept; 0 keeps nothing. `remove` takes a file off
+        the disk, now or soon.
+        """
         self._remove = remove or partial(_remove_now, disk)
         self._disk = disk
         self._bytes_max = bytes_max
@@ -77,7 +81,9 @@ class CutRecords:
         return self._by_partition.get((topic, partition))
 
     def keep(self, cut: PartitionLog, offset: int) -> int:
-        """Copy what the log holds from `offset` on, as far as there is room; how many bytes. Never raises: the cut has to go on."""
+        """Copy what the log holds from `offset` on, as far as there is room; how many bytes. Never
+        raises: the cut has to go on.
+        """
         if not self._bytes_max:
             return 0
         path = path_of(cut)
@@ -104,7 +110,9 @@ class CutRecords:
         return position - begin
 
     def _whole_end(self, descriptor: int, path: str) -> int:
-        """Where the last whole batch of the file ends: a copy that was interrupted may have left half of one."""
+        """Where the last whole batch of the file ends: a copy that was interrupted may have left
+        half of one.
+        """
         size = self._disk.size(descriptor)
         end = 0
         with contextlib.suppress(CorruptLog):
@@ -121,7 +129,9 @@ class CutRecords:
         self.total = self.total.then(made)
 
     def forget(self, deleted: PartitionLog, *, is_copy: bool) -> None:
-        """The topic is deleted: nothing of it stays, unless it was a copy of another site's, whose records may be nowhere else."""
+        """The topic is deleted: nothing of it stays, unless it was a copy of another site's, whose
+        records may be nowhere else.
+        """
         self._by_partition.pop((deleted.topic, deleted.partition), None)
         if not is_copy:
             self._remove(path_of(deleted))

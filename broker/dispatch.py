@@ -1,12 +1,14 @@
 """From a frame to its handler and from the handler's response to the connection.
 
-Handlers are the modules of `broker/handlers/` that name an `API_KEY`. Most decode with kio and are coroutines
-(`handle(services, context, request) -> response`). The hot ones (Produce, Fetch, OffsetCommit, Metadata ...) read the frame themselves:
-`handle_frame(services, exchange, frame)` answers through the exchange, at once or later, and must not keep the frame.
+Handlers are the modules of `broker/handlers/` that name an `API_KEY`. Most decode with kio and are
+coroutines (`handle(services, context, request) -> response`). The hot ones (Produce, Fetch,
+OffsetCommit, Metadata ...) read the frame themselves: `handle_frame(services, exchange, frame)`
+answers through the exchange, at once or later, and must not keep the frame.
 
-A request that cannot be read, or whose version was never advertised, costs the client its connection, as in Kafka; ApiVersions
-of an unknown version is answered in version 0 (KIP-511). An API of Kafka's that this broker does not have, and that a client asks for all
-the same, is answered with UNSUPPORTED_VERSION wherever its response can say so.
+A request that cannot be read, or whose version was never advertised, costs the client its
+connection, as in Kafka; ApiVersions of an unknown version is answered in version 0 (KIP-511). An
+API of Kafka's that this broker does not have, and that a client asks for all the same, is answered
+with UNSUPPORTED_VERSION wherever its response can say so.
 
 A handler that fails is our bug: logged with its story, answered with
 UNKNOWN_SERVER_ERROR (`error_responses.py`), and the connection goes on.
@@ -124,8 +126,10 @@ class Exchange:
         return self._dispatcher.quotas.is_exempt(self.connection.client_software)
 
     def rest_ms(self, bandwidth_ms: float = 0.0) -> int:
-        """How long the connection rests once this is answered, to be said in the answer: what the request's bandwidth quota demands, or
-        more by the quota of request time. Asked once, when the answer is made."""
+        """How long the connection rests once this is answered, to be said in the answer: what the
+        request's bandwidth quota demands, or more by the quota of request time. Asked once, when
+        the answer is made.
+        """
         if self._rest_ms < 0:
             quotas = self._dispatcher.quotas
             time_ms = 0.0
@@ -167,18 +171,24 @@ class Exchange:
         self.connection.close(reason)
 
     def count_errors(self, codes: Iterable[int]) -> None:
-        """The answer, which the handler has encoded itself, carries these error codes; 0 counts for nothing.
+        """The answer, which the handler has encoded itself, carries these error codes; 0 counts for
+        nothing.
 
-        They count with all of the API, as Kafka's do, also where the request counts with those of its kind.
+        They count with all of the API, as Kafka's do, also where the request counts with those of
+        its kind.
         """
         self._dispatcher.metrics[self.header.api_key].count_errors(codes)
 
     def later(self, answering: Coroutine[Any, Any, None]) -> None:
-        """Run a coroutine that ends with an answer; a failure in it is treated as one of the handler."""
+        """Run a coroutine that ends with an answer; a failure in it is treated as one of the
+        handler.
+        """
         self._dispatcher.start(self, answering)
 
     async def handled_by(self, handling: Coroutine[Any, Any, Any]) -> Any:
-        """What the handler, whose turn has come, answers; the time of its steps is kept apart from what it waits for."""
+        """What the handler, whose turn has come, answers; the time of its steps is kept apart from
+        what it waits for.
+        """
         clock, busy = self._dispatcher.clock, self.busy or BusyTime()
         before_ns, began_ms = busy.so_far_ns(), clock.monotonic_ms()
         self._queued_ms = began_ms - self._started_ms
@@ -188,21 +198,27 @@ class Exchange:
         return answer
 
     def when(self, waited: asyncio.Future[Any], answering: Callable[[asyncio.Future[Any]], None]) -> None:
-        """Answer when the future is done, without a task for it; a failure in it is treated as one of the handler.
+        """Answer when the future is done, without a task for it; a failure in it is treated as one
+        of the handler.
 
-        Nothing of the frame may be needed then: requests of the same API that follow on the connection are handled meanwhile.
+        Nothing of the frame may be needed then: requests of the same API that follow on the
+        connection are handled meanwhile.
         """
         self._place = self.connection.take_place(self.header.api_key, self.frame_bytes)
         waited.add_done_callback(lambda done: self.answer_by(partial(answering, done)))
 
     def answer_by(self, answering: Callable[[], None]) -> None:
-        """Answer after the wait with what the function makes of it; a failure in it is treated as one of the handler."""
+        """Answer after the wait with what the function makes of it; a failure in it is treated as
+        one of the handler.
+        """
         self._dispatcher.finish(self, answering)
 
     def keep_place(self, on_close: Callable[[], None]) -> None:
-        """What was asked is done, and the answer waits: requests of the same API that follow on the connection are handled meanwhile.
+        """What was asked is done, and the answer waits: requests of the same API that follow on the
+        connection are handled meanwhile.
 
-        Nothing of the frame may be needed then. `on_close` is called when the connection closes before the answer.
+        Nothing of the frame may be needed then. `on_close` is called when the connection closes
+        before the answer.
         """
         self._place = self.connection.take_place(self.header.api_key, 0, on_close)
 
@@ -341,7 +357,8 @@ class Dispatcher:
         except Malformed as error:
             raise MalformedRequest(str(error), header) from error
         except Exception:
-            # the frame is still whole here: later it is not, and then the answer is lost with the connection
+            # the frame is still whole here: later it is not, and then the answer is lost with the
+            # connection
             exchange.request = decode_request_body(frame, header)
             self._fail(exchange)
 
@@ -407,7 +424,9 @@ class Dispatcher:
         connection.answer([encode_response(header.api_key, version, header.correlation_id, entity)])
 
     def _unsupported_api_response(self, header: RequestHeader, frame: Frame) -> Any | None:
-        """The answer to an API of Kafka that this broker does not have; None where there is none, or only the version is unknown."""
+        """The answer to an API of Kafka that this broker does not have; None where there is none,
+        or only the version is unknown.
+        """
         if header.api_key in self.supported or not has_schema(header.api_key, header.api_version):
             return None
         request = decode_request_body(frame, header)

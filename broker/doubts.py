@@ -24,9 +24,13 @@ if TYPE_CHECKING:
     from broker.connections import Connection
 
 DOUBT_MS_MAX: Final = 400.0
-"""How long a doubt may hold answers up; an election after a refused connection takes tens of milliseconds, a new controller some more."""
+"""How long a doubt may hold answers up; an election after a refused connection takes tens of
+milliseconds, a new controller some more.
+"""
 EVIDENCE_MS: Final = 10.0
-"""How long evidence may take from a dying process to here: it closes its connections one after the other, and a client's may be first."""
+"""How long evidence may take from a dying process to here: it closes its connections one after the
+other, and a client's may be first.
+"""
 NEWCOMER_MS_MAX: Final = 300.0
 PAUSE_S: Final = 1.0
 
@@ -78,7 +82,9 @@ class Doubts:
         return on_doubt
 
     def note_lost(self, node_id: int) -> None:
-        """A connection of another kind to the broker has broken: a dying process may close that one first."""
+        """A connection of another kind to the broker has broken: a dying process may close that one
+        first.
+        """
         for key in self._watches:
             if key[0] == node_id:
                 self._doubted_at_ms.setdefault(key, self._clock.monotonic_ms())
@@ -91,11 +97,15 @@ class Doubts:
         return max((at_ms + DOUBT_MS_MAX - now_ms for at_ms in self._doubted_at_ms.values()), default=0.0)
 
     def may_concern(self, connection: Connection) -> bool:
-        """True for a client that may ask because it has lost a leader: there are others, and it did not come just now."""
+        """True for a client that may ask because it has lost a leader: there are others, and it did
+        not come just now.
+        """
         return bool(self._watches) and self._clock.monotonic_ms() - connection.opened_at_ms > NEWCOMER_MS_MAX
 
     async def settled(self) -> None:
-        """Return when no doubt is left, or when it has lasted long enough; evidence is given a moment to arrive."""
+        """Return when no doubt is left, or when it has lasted long enough; evidence is given a
+        moment to arrive.
+        """
         await asyncio.sleep(EVIDENCE_MS / 1000)
         left_ms = self._left_ms()
         if left_ms > 0:

@@ -1,7 +1,9 @@
-"""Builds kio response entities of any version: a handler names all fields that it knows, the version takes those it has.
+"""Builds kio response entities of any version: a handler names all fields that it knows, the
+version takes those it has.
 
-kio has one class for each version of a message and of each of its nested parts. Handlers that serve many versions would otherwise
-repeat themselves; here the fields that a version lacks are left out. For cold messages; the hot ones are encoded by hand.
+kio has one class for each version of a message and of each of its nested parts. Handlers that serve
+many versions would otherwise repeat themselves; here the fields that a version lacks are left out.
+For cold messages; the hot ones are encoded by hand.
 """
 
 from __future__ import annotations
@@ -26,7 +28,9 @@ def throttle_time(rest_ms: float) -> i32Timedelta:
 
 
 def allowed_ms(timeout: timedelta) -> int:
-    """How long a client allows an administrative request to take; at least 1, because 0 would say that it names no time."""
+    """How long a client allows an administrative request to take; at least 1, because 0 would say
+    that it names no time.
+    """
     return max(1, timeout // timedelta(milliseconds=1))
 
 

@@ -1,8 +1,10 @@
-"""The answer to a request whose handler failed, or has none: the response of its type, with one error wherever it can say so.
+"""The answer to a request whose handler failed, or has none: the response of its type, with one
+error wherever it can say so.
 
-A response that has an error code of its own has nothing else in it. Any other names each thing that was asked for (topics, groups,
-resources and the like, with their partitions) with the error beside it: what it has in common with its request is copied, field by field
-of the same name. Where that does not lead to an answer (one of acks=0, say) there is None, and the client loses its connection.
+A response that has an error code of its own has nothing else in it. Any other names each thing that
+was asked for (topics, groups, resources and the like, with their partitions) with the error beside
+it: what it has in common with its request is copied, field by field of the same name. Where that
+does not lead to an answer (one of acks=0, say) there is None, and the client loses its connection.
 
 Caller: broker/dispatch.py.
 """
@@ -52,9 +54,11 @@ def error_response(
 
 
 def _filled(entity_type: Any, asked: Any, error: ErrorCode) -> Any:
-    """An entity that says what `asked` says in fields of the same name, the error wherever it can, and nothing else.
+    """An entity that says what `asked` says in fields of the same name, the error wherever it can,
+    and nothing else.
 
-    What was asked for by a bare name (a group, say) is named in the entity's first field for a name.
+    What was asked for by a bare name (a group, say) is named in the entity's first field for a
+    name.
     """
     if isinstance(asked, str):
         asked = types.SimpleNamespace(**{field.name: asked for field in _name_fields(entity_type)[:1]})
@@ -92,7 +96,9 @@ def _elements(field: Any, element_type: Any, asked: Any, error: ErrorCode, *, ha
 
 
 def _asked_for(asked: Any, name: str) -> tuple[Any, ...]:
-    """The items that the array `name` of the response answers: those of that name, else those of the only array."""
+    """The items that the array `name` of the response answers: those of that name, else those of
+    the only array.
+    """
     if asked is None or not is_dataclass(asked):
         return ()
     arrays = {

@@ -44,7 +44,9 @@ class FollowerFetches(Purgatory):
             self._unwatch(key, session)
 
     def notify(self, key: Hashable, grown_bytes: int = 0) -> None:
-        """The partition changed, with or without new records; its followers' fetches are looked at in this turn of the loop."""
+        """The partition changed, with or without new records; its followers' fetches are looked at
+        in this turn of the loop.
+        """
         super().notify(key, grown_bytes)
         if key not in self._sessions:
             return
@@ -65,12 +67,16 @@ class FollowerFetches(Purgatory):
         return {follower: (session.session_id, session.epoch) for follower, session in newest.items()}
 
     def mark(self, key: Hashable) -> None:
-        """Something moved that followers hear of with their next answer, whatever that waits for."""
+        """Something moved that followers hear of with their next answer, whatever that waits
+        for.
+        """
         for _ in self._marked(key):
             pass
 
     def high_watermark_moved(self, key: Hashable) -> None:
-        """Followers that are read from hear of it at once (KIP-392), the others with their next answer."""
+        """Followers that are read from hear of it at once (KIP-392), the others with their next
+        answer.
+        """
         if key not in self._sessions:
             return
         for session, watched in self._marked(key):

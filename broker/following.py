@@ -34,9 +34,11 @@ def position_of(hosted: HostedPartition, *, now_ms: float) -> Position:
 
 
 def take_answer(replicas: Replicas, hosted: HostedPartition, fetched: PartitionFetched, *, now_ms: int) -> None:
-    """Append the records, or cut the log where the leader's history is another; follow high watermark and log start.
+    """Append the records, or cut the log where the leader's history is another; follow high
+    watermark and log start.
 
-    BatchRejected, InvalidBatch or StorageError when the records cannot be appended; nothing of them is then.
+    BatchRejected, InvalidBatch or StorageError when the records cannot be appended; nothing of them
+    is then.
     """
     if truncation_wanted(hosted, fetched) is not None:
         cut_where_histories_part(replicas.cuts, hosted, EpochEnd(*fetched.diverging_epoch), now_ms=now_ms)
@@ -54,7 +56,9 @@ def take_answer(replicas: Replicas, hosted: HostedPartition, fetched: PartitionF
 
 
 def truncation_wanted(hosted: HostedPartition, fetched: PartitionFetched) -> int | None:
-    """Where the leader's answer has the log truncated; None for an answer that does not ask for it."""
+    """Where the leader's answer has the log truncated; None for an answer that does not ask for
+    it.
+    """
     if fetched.diverging_epoch.epoch < 0 and fetched.diverging_epoch.end_offset < 0:
         return None
     return _where_histories_part(hosted, EpochEnd(*fetched.diverging_epoch))
@@ -77,7 +81,9 @@ def _where_histories_part(hosted: HostedPartition, leader_end: EpochEnd) -> int:
 
 
 def cut_to(cuts: CutRecords, hosted: HostedPartition, offset: int, *, reason: str, now_ms: int) -> None:
-    """Cut the log; a cut below the high watermark is what an unclean election costs. What is cut is copied first."""
+    """Cut the log; a cut below the high watermark is what an unclean election costs. What is cut is
+    copied first.
+    """
     end, high_watermark, size_bytes = hosted.log.log_end_offset, hosted.state.high_watermark, hosted.log.size_bytes
     if offset >= end:
         return
@@ -128,7 +134,9 @@ def resume_in_range(cuts: CutRecords, hosted: HostedPartition, found: OutOfRange
 
 
 async def flush_if_demanded(hosted: HostedPartition) -> None:
-    """What flush.messages promises holds for followers too: before the next fetch says that they have the records."""
+    """What flush.messages promises holds for followers too: before the next fetch says that they
+    have the records.
+    """
     if not hosted.log.needs_flush:
         return
     try:

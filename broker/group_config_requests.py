@@ -1,8 +1,10 @@
-"""Configs of single groups on a client's behalf: at the site that coordinates the group, checked, stored and published by the controller.
+"""Configs of single groups on a client's behalf: at the site that coordinates the group, checked,
+stored and published by the controller.
 
-A request that names groups only, all of which another site coordinates, is handed on to that site. Each site keeps its own configs of
-groups; the mirror of an exact link carries those of its groups (`mirror/group_config_sync.py`). Shared by DescribeConfigs,
-IncrementalAlterConfigs and AlterConfigs.
+A request that names groups only, all of which another site coordinates, is handed on to that site.
+Each site keeps its own configs of groups; the mirror of an exact link carries those of its groups
+(`mirror/group_config_sync.py`). Shared by DescribeConfigs, IncrementalAlterConfigs and
+AlterConfigs.
 """
 
 from __future__ import annotations
@@ -27,7 +29,9 @@ KNOWN_WITHIN_MS: Final = 5_000
 
 
 async def answer_of_their_site(services: BrokerServices, context: RequestContext, request: Any) -> Any | None:
-    """The answer of the site that coordinates all groups of the request; None when they are this site's business, or it does not answer."""
+    """The answer of the site that coordinates all groups of the request; None when they are this
+    site's business, or it does not answer.
+    """
     if context.is_own_tool or any(resource.resource_type != GROUP_RESOURCE for resource in request.resources):
         return None
     image = services.image
@@ -85,7 +89,8 @@ async def _alter(
         await services.controller.alter_group_configs(pb.AlterGroupConfigsRequest(changes=[wanted]))
     except ControllerUnavailable as error:
         return ErrorCode.not_controller, str(error)
-    # another broker may change another config of the group at the same time: only what was asked for is waited for
+    # another broker may change another config of the group at the same time: only what was asked
+    # for is waited for
     await services.cluster.wait_for(lambda image: _is_made(image, wanted), timeout_ms=KNOWN_WITHIN_MS)
     return ErrorCode.none, None
 

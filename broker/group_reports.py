@@ -51,10 +51,11 @@ class GroupReports:
         heard.take(word, self._clock.monotonic_ms(), unix_ms=self._clock.now_ms())
 
     async def describe(self, link: str, *, is_brief: bool = False) -> pb.DescribeGroupOffsetsReply:
-        """Groups that the link carries, with their offsets of topics that it carries; of an unknown link none.
+        """Groups that the link carries, with their offsets of topics that it carries; of an unknown
+        link none.
 
-        What was taken before the question counts, commits and decisions of transactions: it is waited for, unless only the mirror's
-        last words are wanted.
+        What was taken before the question counts, commits and decisions of transactions: it is
+        waited for, unless only the mirror's last words are wanted.
         """
         if is_brief:
             return self._words(link)
@@ -86,7 +87,9 @@ class GroupReports:
         return reply
 
     def _words(self, link: str) -> pb.DescribeGroupOffsetsReply:
-        """What the mirror's daemons have said; of another epoch than the link has now only how far they were."""
+        """What the mirror's daemons have said; of another epoch than the link has now only how far
+        they were.
+        """
         heard = self._heard.get(link, HeardWords())
         record = self._image().links.get(link)
         is_current = record is not None and record.epoch == self._link_epochs.get(link)

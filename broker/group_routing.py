@@ -1,4 +1,5 @@
-"""Which site coordinates a group, and so what this broker may do with it: the link roles of ARCHITECTURE.md for groups.
+"""Which site coordinates a group, and so what this broker may do with it: the link roles of
+ARCHITECTURE.md for groups.
 
 | role | members, reading offsets | client commits | mirror commits |
 | --- | --- | --- | --- |
@@ -7,8 +8,9 @@
 | passive, routed | NOT_COORDINATOR: clients find the active site's coordinator | NOT_COORDINATOR | at the link's epoch |
 | passive, not routed | here: the site answers for itself | here | at the link's epoch, for groups without members |
 
-Offsets expire where the group is local or active, and elsewhere when its mirror says that the active site has forgotten them.
-Programs of our own (software name `antipode`) may read the passive site's offsets. Read from the image at each question.
+Offsets expire where the group is local or active, and elsewhere when its mirror says that the
+active site has forgotten them. Programs of our own (software name `antipode`) may read the passive
+site's offsets. Read from the image at each question.
 """
 
 from __future__ import annotations
@@ -44,7 +46,9 @@ class GroupRouting(Protocol):
         ...
 
     def is_fenced(self, group_id: str) -> bool:
-        """True while nobody may write what the group's link carries: another site is about to coordinate it."""
+        """True while nobody may write what the group's link carries: another site is about to
+        coordinate it.
+        """
         ...
 
     def commit_error(self, group_id: str) -> ErrorCode:
@@ -52,11 +56,15 @@ class GroupRouting(Protocol):
         ...
 
     def mirror_error(self, group_id: str, *, link: str, link_epoch: int) -> ErrorCode:
-        """Why a mirror of the link at that epoch may not commit offsets here; `none` when it may."""
+        """Why a mirror of the link at that epoch may not commit offsets here; `none` when it
+        may.
+        """
         ...
 
     def expiry_counted_from_ms(self, group_id: str) -> int | None:
-        """Since when offsets of the group may grow old here; None while they live as long as at another site."""
+        """Since when offsets of the group may grow old here; None while they live as long as at
+        another site.
+        """
         ...
 
 
@@ -68,7 +76,9 @@ class ImageRouting:
         self._shapes: tuple[int, TopicShapes] = (-1, {})
 
     def topic_shapes(self) -> TopicShapes:
-        """Id and partition count of every topic that clients see; worked out once for each image."""
+        """Id and partition count of every topic that clients see; worked out once for each
+        image.
+        """
         image = self._image()
         if self._shapes[0] != image.version:
             routed = {name: image.routed_topic(name) for name in image.routed_topic_names()}
@@ -94,7 +104,9 @@ class ImageRouting:
         return link is not None and link.is_routed and image.role_in(link) is LinkRole.PASSIVE
 
     def is_fenced(self, group_id: str) -> bool:
-        """True while nobody may write what the group's link carries: another site is about to coordinate it."""
+        """True while nobody may write what the group's link carries: another site is about to
+        coordinate it.
+        """
         image = self._image()
         return image.role_in(image.link_of_group(group_id)) is LinkRole.FENCED
 
@@ -108,7 +120,9 @@ class ImageRouting:
         return ErrorCode.none
 
     def mirror_error(self, group_id: str, *, link: str, link_epoch: int) -> ErrorCode:
-        """As for mirrored records: unknown link or later epoch, earlier epoch, not passive for the group."""
+        """As for mirrored records: unknown link or later epoch, earlier epoch, not passive for the
+        group.
+        """
         image = self._image()
         record = image.links.get(link)
         if record is None or link_epoch > record.epoch:
@@ -120,7 +134,9 @@ class ImageRouting:
         return ErrorCode.none
 
     def expiry_counted_from_ms(self, group_id: str) -> int | None:
-        """The time of the link's record: a promotion is such a change, and what was committed long ago begins to age with it."""
+        """The time of the link's record: a promotion is such a change, and what was committed long
+        ago begins to age with it.
+        """
         image = self._image()
         link = image.link_of_group(group_id)
         if image.role_in(link) not in (LinkRole.LOCAL, LinkRole.ACTIVE):

@@ -1,4 +1,6 @@
-"""The broker's settings for groups of the consumer protocol: what their lists may name, and how they bound each other."""
+"""The broker's settings for groups of the consumer protocol: what their lists may name, and how
+they bound each other.
+"""
 
 from __future__ import annotations
 
@@ -47,7 +49,9 @@ def parsed_assignors(value: object) -> object:
 
 
 def parsed_protocols(value: object) -> object:
-    """The protocols that a text names; ValueError for an unknown one, and without `classic`, as at Kafka."""
+    """The protocols that a text names; ValueError for an unknown one, and without `classic`, as at
+    Kafka.
+    """
     if not isinstance(value, str):
         return value
     named = tuple(name.lower() for name in _words(value))
@@ -61,7 +65,9 @@ def _words(text: str) -> list[str]:
 
 
 def check_group_settings(settings: ConsumerGroupSettings) -> None:
-    """As Kafka at its start: the values lie within their bounds, and a session is longer than a heartbeat interval. ConfigurationError."""
+    """As Kafka at its start: the values lie within their bounds, and a session is longer than a
+    heartbeat interval. ConfigurationError.
+    """
     session, interval = settings.consumer_session_timeout_ms, settings.consumer_heartbeat_interval_ms
     _check_within(
         "session.timeout.ms",

@@ -1,8 +1,10 @@
-"""One partition of `__consumer_offsets` that this broker leads: the group machine, its records and its timers.
+"""One partition of `__consumer_offsets` that this broker leads: the group machine, its records and
+its timers.
 
-What it shares with other internal partitions is in `state_shard.py`. Offsets that a transaction commits are appended under the producer's
-id and count once its marker is in the partition; markers go through the same queue as everything else, so that memory and log see
-them in the same order. Called by `coordinator.py` only, on its event loop.
+What it shares with other internal partitions is in `state_shard.py`. Offsets that a transaction
+commits are appended under the producer's id and count once its marker is in the partition; markers
+go through the same queue as everything else, so that memory and log see them in the same order.
+Called by `coordinator.py` only, on its event loop.
 """
 
 from __future__ import annotations
@@ -146,7 +148,8 @@ class GroupShard(StateShard[Command, Reply, Decision]):
     def _access(self, command: Command) -> Access:
         if isinstance(command, CommitOffsets):
             return Access.SIDE_BY_SIDE
-        # a hundred members that each waited for the records of all before them would outlive their sessions waiting
+        # a hundred members that each waited for the records of all before them would outlive their
+        # sessions waiting
         return Access.BUILT_UPON if isinstance(command, ConsumerHeartbeat) else Access.ALONE
 
     def _decide(self, command: Command, token: int) -> Decision:
@@ -159,7 +162,9 @@ class GroupShard(StateShard[Command, Reply, Decision]):
         return decision
 
     def _is_admitted(self, command: CommitTransactionOffsets) -> bool:
-        """Looked at when the command's turn comes: its transaction may have ended while it waited."""
+        """Looked at when the command's turn comes: its transaction may have ended while it
+        waited.
+        """
         return self.has_transaction(command.producer_id, command.producer_epoch) or self.guards.is_valid(
             command.producer_id, command.guard
         )

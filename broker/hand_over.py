@@ -57,7 +57,9 @@ class HandOver:
         replicas: Replicas,
         image: Callable[[], ClusterImage],
     ) -> None:
-        """Ask until nothing with other replicas is led here, nobody is there to take it, or the attempts are used up."""
+        """Ask until nothing with other replicas is led here, nobody is there to take it, or the
+        attempts are used up.
+        """
         if all(len(hosted.state.replicas) <= 1 for hosted in replicas):
             return
         self._has_begun = True

@@ -1,7 +1,9 @@
-"""One partition that this broker holds: its state, its log, its link role, and what the hot path asks about it.
+"""One partition that this broker holds: its state, its log, its link role, and what the hot path
+asks about it.
 
-Owned by `replicas.py`. Roles and errors are worked out when an image changes, so that Produce and Fetch only read attributes. Every
-failure is a `PartitionFailure` with the Kafka error code that the client gets.
+Owned by `replicas.py`. Roles and errors are worked out when an image changes, so that Produce and
+Fetch only read attributes. Every failure is a `PartitionFailure` with the Kafka error code that the
+client gets.
 """
 
 from __future__ import annotations
@@ -31,7 +33,9 @@ UNKNOWN: Final = -1
 ALL_IN_SYNC: Final = -1
 READ_COMMITTED: Final = 1
 SETTLING_MS: Final = 35_000
-"""Producers wait request.timeout.ms for a leader that has vanished, by default 30 s, and send again then."""
+"""Producers wait request.timeout.ms for a leader that has vanished, by default 30 s, and send again
+then.
+"""
 READERS_REMEMBERED_MS: Final = 30_000.0
 """How long after a client's fetch a follower is held to be read by clients."""
 
@@ -93,9 +97,13 @@ class HostedPartition:
         self.clients_read_at_ms = float("-inf")
         """When a client last fetched from this replica as a follower (KIP-392)."""
         self.settles_until_ms = 0.0
-        """Monotonic: until when producers that are not known here must begin with their first batch; 0 for no longer."""
+        """Monotonic: until when producers that are not known here must begin with their first
+        batch; 0 for no longer.
+        """
         self.leader_lag = 0
-        """Records below the leader's high watermark that a follower lacks, as of the leader's last answer."""
+        """Records below the leader's high watermark that a follower lacks, as of the leader's last
+        answer.
+        """
         self.guards = VerificationGuards()
 
     @property
@@ -105,7 +113,9 @@ class HostedPartition:
 
     @property
     def last_record_epoch(self) -> int:
-        """The leader epoch of the last record, -1 when there is none: an epoch that has only begun does not count."""
+        """The leader epoch of the last record, -1 when there is none: an epoch that has only begun
+        does not count.
+        """
         end = self.log.log_end_offset
         return self.log.epoch_at(end - 1) if end > self.log.log_start_offset else UNKNOWN
 
@@ -116,7 +126,9 @@ class HostedPartition:
         return [entry for entry in self.log.leader_epochs if entry.start_offset < end]
 
     def begin_following(self) -> None:
-        """The log is a copy from now on: it forgets epochs of a leadership that wrote nothing, since its leader never had them."""
+        """The log is a copy from now on: it forgets epochs of a leadership that wrote nothing,
+        since its leader never had them.
+        """
         if self.log.latest_epoch != self.last_record_epoch:
             self.log.truncate_to(self.log.log_end_offset)
 
@@ -140,7 +152,9 @@ class HostedPartition:
         return self.leader_lag == 0 or self.state.node_id in self.state.isr
 
     def take_config(self, config: LogConfig) -> bool:
-        """This config is in force from now on; True when it differs, and the high watermark may be due to move."""
+        """This config is in force from now on; True when it differs, and the high watermark may be
+        due to move.
+        """
         if self.config == config:
             return False
         self.config = config
@@ -149,11 +163,13 @@ class HostedPartition:
         return True
 
     def begin_writing(self, link: LinkRecord | None, *, now_ms: float) -> None:
-        """A writer's leader epoch begins at the log's end; producers that a promotion cut off may go on above what was mirrored.
+        """A writer's leader epoch begins at the log's end; producers that a promotion cut off may
+        go on above what was mirrored.
 
-        A passive leader begins no epoch of its own: those in its log are the source's. Under a link that blocks, the standby had
-        everything that was acknowledged: there a gap is a batch that has yet to come. So it is right after any change of leaders but
-        that promotion, with producers that are not known here.
+        A passive leader begins no epoch of its own: those in its log are the source's. Under a link
+        that blocks, the standby had everything that was acknowledged: there a gap is a batch that
+        has yet to come. So it is right after any change of leaders but that promotion, with
+        producers that are not known here.
         """
         self.log.start_leader_epoch(self.state.leader_epoch)
         self.source.forget()
@@ -168,13 +184,17 @@ class HostedPartition:
         self.log.producers.must_newcomers_begin = is_successor
 
     def settle(self, now_ms: float) -> None:
-        """Once whatever was under way to the former leader has come, or its producer has given up, anybody may begin anywhere again."""
+        """Once whatever was under way to the former leader has come, or its producer has given up,
+        anybody may begin anywhere again.
+        """
         if self.settles_until_ms and now_ms >= self.settles_until_ms:
             self.settles_until_ms = 0.0
             self.log.producers.must_newcomers_begin = False
 
     def check_leader_epoch(self, current_leader_epoch: int) -> None:
-        """PartitionFailure when the client knows another leader epoch (KIP-320); -1 is not checked."""
+        """PartitionFailure when the client knows another leader epoch (KIP-320); -1 is not
+        checked.
+        """
         if current_leader_epoch == UNKNOWN or current_leader_epoch == self.state.leader_epoch:
             return
         if current_leader_epoch < self.state.leader_epoch:
@@ -204,7 +224,9 @@ class HostedPartition:
             raise PartitionFailure(self.read_error)
 
     def check_writable(self, acks: int, *, passes_fence: bool = False) -> None:
-        """PartitionFailure unless a client may append here with these acks; `passes_fence` where only a link's fence stands against it."""
+        """PartitionFailure unless a client may append here with these acks; `passes_fence` where
+        only a link's fence stands against it.
+        """
         if not self.state.is_leader:
             raise PartitionFailure(ErrorCode.not_leader_or_follower)
         is_fence_passed = passes_fence and self.write_error is ErrorCode.not_leader_or_follower
@@ -214,7 +236,9 @@ class HostedPartition:
             raise PartitionFailure(ErrorCode.not_enough_replicas)
 
     def check_appendable(self, acks: int, records: Buffer, *, passes_fence: bool) -> None:
-        """As `check_writable`. The log remembers what is refused, so that what was sent behind it does not come first."""
+        """As `check_writable`. The log remembers what is refused, so that what was sent behind it
+        does not come first.
+        """
         try:
             self.check_writable(acks, passes_fence=passes_fence)
         except PartitionFailure:
@@ -224,7 +248,9 @@ class HostedPartition:
 
     @property
     def safe_end(self) -> int:
-        """The offset below which no election here takes anything back: mirrors and tools see it while consumers wait for a standby."""
+        """The offset below which no election here takes anything back: mirrors and tools see it
+        while consumers wait for a standby.
+        """
         return max(self.state.replicated_end, self.state.high_watermark)
 
     def readable_end(self, *, replica_id: int, isolation_level: int) -> int:

@@ -97,7 +97,8 @@ class Housekeeping:
             log.info(sentence)
 
     def _is_copy(self, topic: str) -> bool:
-        """A standby's log ends and begins where its source's does; cleaning begins when the site takes writes itself.
+        """A standby's log ends and begins where its source's does; cleaning begins when the site
+        takes writes itself.
 
         Of a topic in quarantine the configs are not known: its logs are left as they are, too.
         """

@@ -1,7 +1,8 @@
-"""An internal topic as its coordinator uses it: append and wait until it is safe, read everything, know whether we lead.
+"""An internal topic as its coordinator uses it: append and wait until it is safe, read everything,
+know whether we lead.
 
-Implements the coordinator's `InternalLog` over the replicas. Reading gives the loop back between pieces, so that loading a large
-partition does not stop the broker.
+Implements the coordinator's `InternalLog` over the replicas. Reading gives the loop back between
+pieces, so that loading a large partition does not stop the broker.
 """
 
 from __future__ import annotations
@@ -40,15 +41,17 @@ class InternalLog:
         return hosted.state.leader_epoch if hosted is not None and hosted.state.is_leader else None
 
     def append(self, partition: int, records: bytes) -> Awaitable[None] | None:
-        """Append; what to wait for until every in-sync replica has it, None when they all have. PartitionFailure, from either."""
+        """Append; what to wait for until every in-sync replica has it, None when they all have.
+        PartitionFailure, from either.
+        """
         append = OwnAppend(self._replicas, self._led(partition), records)
         return None if append.is_committed else append.committed(self._commit_timeout_ms)
 
     async def read_all(self, partition: int) -> AsyncIterator[bytes]:
         """Whole batches from the log's start to its end of now, piece by piece. PartitionFailure.
 
-        To the end, not to the high watermark: a new leader has every committed record, but learns only from its followers' fetches
-        up to where they are committed.
+        To the end, not to the high watermark: a new leader has every committed record, but learns
+        only from its followers' fetches up to where they are committed.
         """
         hosted = self._led(partition)
         offset, end = hosted.log.log_start_offset, hosted.state.log_end_offset
@@ -68,7 +71,9 @@ class InternalLog:
 
 
 class AwaitedCommit:
-    """The log of a partition that is led here, up to an offset, until every in-sync replica has it."""
+    """The log of a partition that is led here, up to an offset, until every in-sync replica has
+    it.
+    """
 
     def __init__(self, replicas: Replicas, hosted: HostedPartition, last_offset: int) -> None:
         self._replicas = replicas
@@ -83,7 +88,9 @@ class AwaitedCommit:
         return self._hosted.state.high_watermark > self.last_offset and not self._hosted.log.needs_flush
 
     async def committed(self, timeout_ms: float) -> None:
-        """Return when the records are committed. PartitionFailure when the disk, leadership or time failed."""
+        """Return when the records are committed. PartitionFailure when the disk, leadership or time
+        failed.
+        """
         if self._hosted.log.needs_flush:
             try:
                 await self._hosted.log.flush()
@@ -104,7 +111,9 @@ class AwaitedCommit:
         return not self._is_led() or self._hosted.state.high_watermark > self.last_offset
 
     def _is_led(self) -> bool:
-        """Without a break since the append: in between, the log may have been cut and other records put in their place."""
+        """Without a break since the append: in between, the log may have been cut and other records
+        put in their place.
+        """
         state = self._hosted.state
         return state.is_leader and state.led_since_epoch == self._led_since_epoch
 
@@ -121,7 +130,9 @@ class AwaitedCommit:
 
 
 class OwnAppend(AwaitedCommit):
-    """What the broker itself appends to a partition that it leads, until every in-sync replica has it. PartitionFailure when made."""
+    """What the broker itself appends to a partition that it leads, until every in-sync replica has
+    it. PartitionFailure when made.
+    """
 
     def __init__(
         self, replicas: Replicas, hosted: HostedPartition, records: bytes, *, passes_fence: bool = False

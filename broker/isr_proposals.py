@@ -1,8 +1,10 @@
-"""Changes of in-sync replicas that leaders here propose to the controller: one request at a time with all that has gathered (KIP-497).
+"""Changes of in-sync replicas that leaders here propose to the controller: one request at a time
+with all that has gathered (KIP-497).
 
-`consider` is called after each follower's fetch, the shrinking pass by time. What to propose is decided in `core/partition.py`; what
-counts is the controller's answer, or the image if that is quicker. A request whose outcome is unknown is sent again as it was: the
-partition epoch in it tells the controller whether it has been applied.
+`consider` is called after each follower's fetch, the shrinking pass by time. What to propose is
+decided in `core/partition.py`; what counts is the controller's answer, or the image if that is
+quicker. A request whose outcome is unknown is sent again as it was: the partition epoch in it tells
+the controller whether it has been applied.
 """
 
 from __future__ import annotations
@@ -71,7 +73,9 @@ class IsrProposals:
         await self._loops.stop()
 
     def consider(self, hosted: HostedPartition, replica: int) -> None:
-        """A follower has fetched: propose it when it has caught up; nothing waits for one that has fallen behind again."""
+        """A follower has fetched: propose it when it has caught up; nothing waits for one that has
+        fallen behind again.
+        """
         was_joining = replica in hosted.state.joining
         isr = hosted.state.expanded_isr(replica, self._registered(), lag_ms_max=self._settings.replica_lag_ms_max)
         if isr is not None:
@@ -80,7 +84,9 @@ class IsrProposals:
             self._replicas.refresh_high_watermark(hosted)
 
     async def on_image(self, before: ClusterImage, after: ClusterImage) -> None:
-        """A broker that is gone will not join the in-sync replicas: nothing waits for it any more."""
+        """A broker that is gone will not join the in-sync replicas: nothing waits for it any
+        more.
+        """
         if before.brokers is not after.brokers:
             self._drop_joining()
 

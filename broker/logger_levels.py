@@ -1,6 +1,8 @@
-"""Log levels that are altered while the broker runs (KIP-412): the loggers of this process as configs of the broker's resource.
+"""Log levels that are altered while the broker runs (KIP-412): the loggers of this process as
+configs of the broker's resource.
 
-Levels are not stored: a restart brings back those that the process is started with, as in Kafka. Called by the config handlers.
+Levels are not stored: a restart brings back those that the process is started with, as in Kafka.
+Called by the config handlers.
 """
 
 from __future__ import annotations

@@ -1,8 +1,10 @@
-"""One broker, put together: logs, replicas, listeners, registration; started and stopped in the right order.
+"""One broker, put together: logs, replicas, listeners, registration; started and stopped in the
+right order.
 
-Start: bind the listeners (a taken port is known before anything is written), agree on the cluster id, lock and recover the logs,
-register; clients are let in when the controller has sent the first whole image. Stop: no new connections, answer what waits, drain,
-flush, checkpoint and mark the logs clean, and only then leave ZooKeeper. Composed by `cli`, which owns the gRPC and metrics servers.
+Start: bind the listeners (a taken port is known before anything is written), agree on the cluster
+id, lock and recover the logs, register; clients are let in when the controller has sent the first
+whole image. Stop: no new connections, answer what waits, drain, flush, checkpoint and mark the logs
+clean, and only then leave ZooKeeper. Composed by `cli`, which owns the gRPC and metrics servers.
 """
 
 from __future__ import annotations
@@ -359,7 +361,9 @@ class Broker:
     # --- start
 
     async def start(self, *, grpc_port: int) -> None:
-        """Come up and register; `ready` is set when clients are let in. OperationalFailure says what is in the way."""
+        """Come up and register; `ready` is set when clients are let in. OperationalFailure says
+        what is in the way.
+        """
         settings = self.settings
         self.state = BrokerState.STARTING
         try:
@@ -427,7 +431,9 @@ class Broker:
         _log_recovery(reports)
 
     def _known_cluster_id(self) -> str | None:
-        """What a log directory says that can be read; the others go offline when they are opened."""
+        """What a log directory says that can be read; the others go offline when they are
+        opened.
+        """
         for path in self.settings.log_dirs:
             try:
                 found = read_meta_properties(self._disk, f"{path}/{META_PROPERTIES}").get("cluster.id")
@@ -462,7 +468,9 @@ class Broker:
             log.info("broker accepts clients", topics=len(after.topics), partitions=len(self._replicas))
 
     async def _prepare_coordinators(self, _before: ClusterImage, after: ClusterImage) -> None:
-        """A linked site has coordinators before anybody asks: clients may know only the other site's brokers, which cannot make them."""
+        """A linked site has coordinators before anybody asks: clients may know only the other
+        site's brokers, which cannot make them.
+        """
         missing = [topic for topic in (OFFSETS_TOPIC, TRANSACTIONS_TOPIC) if topic not in after.topics]
         if after.links and missing:
             self._services.topic_creator.request(missing, after)
@@ -485,7 +493,9 @@ class Broker:
     # --- stop
 
     async def stop(self) -> None:
-        """Stop cleanly: others lead first, the next start needs no recovery. Harmless when repeated or when the start failed."""
+        """Stop cleanly: others lead first, the next start needs no recovery. Harmless when repeated
+        or when the start failed.
+        """
         if self._is_open and self.ready.is_set() and self.settings.is_shutdown_controlled:
             self.state = BrokerState.HANDING_OVER
             await self._hand_over.run(
@@ -557,7 +567,9 @@ def _brokers_own_listener(settings: BrokerSettings) -> str:
 
 
 def _log_recovery(reports: list[RecoveryReport]) -> None:
-    """A line for each log from which something was dropped or in which something was mended, and one for all that were checked."""
+    """A line for each log from which something was dropped or in which something was mended, and
+    one for all that were checked.
+    """
     for report in reports:
         if report.dropped or report.notes:
             log.warning("log recovered", report=str(report))

@@ -33,7 +33,9 @@ log = get_logger(__name__)
 
 TAKEN_WAIT_EXTRA_MS = 2_000
 ANSWER_TIMEOUT_MS = 3_000
-"""How long to wait for ZooKeeper where the broker can do without the answer; kazoo itself waits until it is back."""
+"""How long to wait for ZooKeeper where the broker can do without the answer; kazoo itself waits
+until it is back.
+"""
 
 
 class Membership:
@@ -53,7 +55,9 @@ class Membership:
         self.on_registered: Callable[[int], None] | None = None
 
     async def cluster_id(self, *, known: str | None) -> str:
-        """The site's cluster id, made when there is none; OperationalFailure when `known` (from the log folder) differs."""
+        """The site's cluster id, made when there is none; OperationalFailure when `known` (from the
+        log folder) differs.
+        """
         wanted = self._settings.cluster_id
         candidate = known or wanted or base64.urlsafe_b64encode(uuid.uuid4().bytes).rstrip(b"=").decode()
         stored = await until_answered(lambda: self._stored_cluster_id(candidate))
@@ -79,7 +83,9 @@ class Membership:
         return candidate
 
     async def register(self, registration: znodes.BrokerRegistration) -> None:
-        """Register now and after every lost session; OperationalFailure when the node id belongs to a live broker."""
+        """Register now and after every lost session; OperationalFailure when the node id belongs to
+        a live broker.
+        """
         self._registration = registration
         await until_answered(lambda: self._zookeeper.ensure_path(znodes.BROKER_IDS))
         self._zookeeper.on_session(self._on_session)  # first, so that one that ends meanwhile is noticed
@@ -140,7 +146,9 @@ class Membership:
                         raise
 
     async def controller_address(self) -> str:
-        """gRPC address of the active controller, empty when none is elected or ZooKeeper is away."""
+        """gRPC address of the active controller, empty when none is elected or ZooKeeper is
+        away.
+        """
         try:
             async with asyncio.timeout(ANSWER_TIMEOUT_MS / 1000):
                 data, _ = await self._zookeeper.get(znodes.CONTROLLER)
@@ -155,7 +163,9 @@ class Membership:
             return ""
 
     async def unregister(self) -> None:
-        """Delete the registration, so that the controller does not wait for the session to expire."""
+        """Delete the registration, so that the controller does not wait for the session to
+        expire.
+        """
         await self._loops.stop()
         await self.configs.stop()
         registration, self._registration = self._registration, None

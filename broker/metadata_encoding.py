@@ -1,8 +1,9 @@
 """Metadata responses by hand, from parts that are encoded once for each image.
 
-kio needs about 20 µs for each partition; a full answer for 10,000 of them would hold the loop for a fifth of a second, at every
-refresh of every client. Here each topic's bytes are kept as long as its image and the set of live brokers stay the same, and a full
-answer as long as the cluster image does. Layouts: Metadata versions 0 to 13 of the Kafka protocol.
+kio needs about 20 µs for each partition; a full answer for 10,000 of them would hold the loop for a
+fifth of a second, at every refresh of every client. Here each topic's bytes are kept as long as its
+image and the set of live brokers stay the same, and a full answer as long as the cluster image
+does. Layouts: Metadata versions 0 to 13 of the Kafka protocol.
 """
 
 from __future__ import annotations
@@ -37,7 +38,9 @@ def uvarint(value: int) -> bytes:
 
 
 class MetadataWriter:
-    """The pieces of one version's layout; the operations (`core/authorized_operations.py`) are those of every topic and of the cluster."""
+    """The pieces of one version's layout; the operations (`core/authorized_operations.py`) are
+    those of every topic and of the cluster.
+    """
 
     def __init__(self, version: int, *, topic_operations: int = NOT_ASKED, cluster_operations: int = NOT_ASKED) -> None:
         self.version = version
@@ -83,7 +86,9 @@ class MetadataWriter:
         partitions: Sequence[PartitionImage],
         live: Iterable[int],
     ) -> bytes:
-        """One topic with its partitions. A topic without a name (an unknown id) is one of which no operations are known."""
+        """One topic with its partitions. A topic without a name (an unknown id) is one of which no
+        operations are known.
+        """
         out = [_INT16.pack(error), self.text(name if self.version >= 12 or name is not None else "")]
         if self.version >= 10:
             out.append(topic_id)

@@ -1,7 +1,9 @@
-"""The broker's figures: plain counters that the hot path adds to, turned into Prometheus samples when somebody asks.
+"""The broker's figures: plain counters that the hot path adds to, turned into Prometheus samples
+when somebody asks.
 
-Names follow what the ecosystem knows from Kafka's exporters. A scrape runs in the metrics server's thread and only reads numbers;
-sizes that must be computed (logs, purgatories) are read through callbacks given by `main.py`.
+Names follow what the ecosystem knows from Kafka's exporters. A scrape runs in the metrics server's
+thread and only reads numbers; sizes that must be computed (logs, purgatories) are read through
+callbacks given by `main.py`.
 """
 
 from __future__ import annotations
@@ -37,7 +39,9 @@ class Latencies:
         self.sum_ms += elapsed_ms
 
     def cumulated(self, of: int = 0) -> list[tuple[str, float]]:
-        """Counts up to each bound, as Prometheus wants them; those of `of` that were not recorded took no time."""
+        """Counts up to each bound, as Prometheus wants them; those of `of` that were not recorded
+        took no time.
+        """
         counts, running, found = list(self.buckets), 0, []
         counts[0] += max(of - sum(counts), 0)
         for bound, count in zip((*map(str, LATENCY_BOUNDS_MS), "+Inf"), counts, strict=True):
@@ -47,9 +51,11 @@ class Latencies:
 
 
 class ApiMetrics(Latencies):
-    """Requests of one API: how many, how long, how many failed, and how long they took in each of Kafka's phases.
+    """Requests of one API: how many, how long, how many failed, and how long they took in each of
+    Kafka's phases.
 
-    Of most phases only what took time is recorded: the hot path has no time to write down that nothing was waited for.
+    Of most phases only what took time is recorded: the hot path has no time to write down that
+    nothing was waited for.
     """
 
     __slots__ = (
@@ -70,7 +76,9 @@ class ApiMetrics(Latencies):
         self.request_queue, self.local, self.remote = Latencies(), Latencies(), Latencies()
         self.throttle, self.response_queue, self.response_send = Latencies(), Latencies(), Latencies()
         self.errors: Counter[int] = Counter()
-        """By code, those that clients were answered, 0 left out: one for each partition, topic or group that an answer names it for."""
+        """By code, those that clients were answered, 0 left out: one for each partition, topic or
+        group that an answer names it for.
+        """
         self.unanswered_count = 0
 
     def count_errors(self, codes: Iterable[int]) -> None:
@@ -86,7 +94,9 @@ class ApiMetrics(Latencies):
 
 @dataclass(slots=True)
 class TopicMetrics:
-    """Traffic of one topic. Consumers, mirrors and followers are counted apart, as producers, mirrors and leaders are."""
+    """Traffic of one topic. Consumers, mirrors and followers are counted apart, as producers,
+    mirrors and leaders are.
+    """
 
     messages_in: int = 0
     bytes_in: int = 0

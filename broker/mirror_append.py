@@ -31,7 +31,9 @@ class Diverged(PartitionFailure):
 
 
 def append_mirrored(replicas: Replicas, hosted: HostedPartition, sent: PartitionToMirror, *, now_ms: int) -> None:
-    """Append the batches that are new, follow the source's log start, remember what the source said. PartitionFailure."""
+    """Append the batches that are new, follow the source's log start, remember what the source
+    said. PartitionFailure.
+    """
     try:
         _append(replicas, hosted, sent, now_ms)
         _follow_log_start(replicas, hosted, sent)
@@ -80,7 +82,9 @@ def restart_wanted(hosted: HostedPartition, sent: PartitionToMirror) -> int | No
 
 
 async def restart_in_threads(replicas: Replicas, hosted: HostedPartition, sent: PartitionToMirror) -> None:
-    """Restart the log where that is wanted, before `append_mirrored`, which would do it holding the loop. StorageError."""
+    """Restart the log where that is wanted, before `append_mirrored`, which would do it holding the
+    loop. StorageError.
+    """
     offset = restart_wanted(hosted, sent)
     if offset is None:
         return
@@ -90,8 +94,10 @@ async def restart_in_threads(replicas: Replicas, hosted: HostedPartition, sent: 
 
 
 def _is_gap_of_the_source(sent: PartitionToMirror) -> bool:
-    """The source holds nothing of what is missing: its log begins where the mirror continues. If it began before that, there would be
-    batches between, which were not taken or which this log has lost."""
+    """The source holds nothing of what is missing: its log begins where the mirror continues. If it
+    began before that, there would be batches between, which were not taken or which this log has
+    lost.
+    """
     return sent.source_log_start_offset == sent.expected_log_end_offset
 
 
@@ -132,7 +138,9 @@ def _follow_log_start(replicas: Replicas, hosted: HostedPartition, sent: Partiti
 
 
 def _restart_at(replicas: Replicas, hosted: HostedPartition, offset: int) -> None:
-    """The source deleted everything that this log has and more: the log goes on empty where the source begins."""
+    """The source deleted everything that this log has and more: the log goes on empty where the
+    source begins.
+    """
     log.warning(
         "log restarts at the source's log start offset, which is above this log's end",
         topic=hosted.topic,

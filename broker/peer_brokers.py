@@ -1,4 +1,5 @@
-"""The other brokers of this site, as a broker asks them: one connection each, opened when first needed.
+"""The other brokers of this site, as a broker asks them: one connection each, opened when first
+needed.
 
 Uses the listener that `inter.broker.listener.name` names, otherwise the first that a broker has.
 """

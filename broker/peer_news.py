@@ -39,7 +39,9 @@ CLIENT_ID: Final = "antipode-peer-news"
 
 
 class PeerNews:
-    """Connections to the brokers of peers for reports alone: a request that was handed on may be what a report completes."""
+    """Connections to the brokers of peers for reports alone: a request that was handed on may be
+    what a report completes.
+    """
 
     def __init__(self) -> None:
         options = ConnectionOptions(
@@ -117,7 +119,9 @@ class PeerNews:
 
 
 def _is_for_peers(image: ClusterImage, topic: str) -> bool:
-    """Whether clients of a peer may be led to this site for the topic: not to a copy, nor to an internal one."""
+    """Whether clients of a peer may be led to this site for the topic: not to a copy, nor to an
+    internal one.
+    """
     return not is_internal_topic(topic) and passive_link_for_new_topic(image, topic) is None
 
 

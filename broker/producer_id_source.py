@@ -1,7 +1,8 @@
-"""Producer ids for this broker's clients: blocks from the active controller, the next one fetched before the last is used up.
+"""Producer ids for this broker's clients: blocks from the active controller, the next one fetched
+before the last is used up.
 
-A shell over `core/producer_ids.py`. One request for a block is under way at a time; a client waits only when there is no id in hand.
-Called by the InitProducerId handler.
+A shell over `core/producer_ids.py`. One request for a block is under way at a time; a client waits
+only when there is no id in hand. Called by the InitProducerId handler.
 """
 
 from __future__ import annotations

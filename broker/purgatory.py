@@ -25,7 +25,9 @@ class Waiter(Protocol):
     """A request that waits."""
 
     def changed(self, key: Hashable, grown_bytes: int) -> bool:
-        """The key changed (`grown_bytes` more can be read, 0 for any other change); True when the wait is over."""
+        """The key changed (`grown_bytes` more can be read, 0 for any other change); True when the
+        wait is over.
+        """
         ...
 
     def complete(self) -> None:
@@ -62,11 +64,15 @@ class Purgatory:
         self._note_emptied()
 
     def is_awaited(self, key: Hashable) -> bool:
-        """True when somebody waits for the key: what is costly to tell need not be worked out otherwise."""
+        """True when somebody waits for the key: what is costly to tell need not be worked out
+        otherwise.
+        """
         return self._waiting.is_watched(key)
 
     def notify(self, key: Hashable, grown_bytes: int = 0) -> None:
-        """The key changed; watchers are asked in this turn of the loop. Growth covers up no change of another kind in the same turn."""
+        """The key changed; watchers are asked in this turn of the loop. Growth covers up no change
+        of another kind in the same turn.
+        """
         if not self._waiting.is_watched(key):
             return
         if not self._changes:
@@ -95,7 +101,9 @@ class Purgatory:
         self._note_emptied()
 
     def _tick_at(self, at_ms: float) -> None:
-        """Look for requests whose time has run out at `at_ms`, unless that happens earlier anyway."""
+        """Look for requests whose time has run out at `at_ms`, unless that happens earlier
+        anyway.
+        """
         if at_ms >= self._next_tick_ms:
             return
         if self._timer is not None:
@@ -127,7 +135,9 @@ class Purgatory:
 
 
 def _is_over(waiter: Waiter, key: Hashable, grown_bytes: int) -> bool:
-    """Whether the wait is over; also when it cannot say so, because then nobody else would end it before its time."""
+    """Whether the wait is over; also when it cannot say so, because then nobody else would end it
+    before its time.
+    """
     try:
         return waiter.changed(key, grown_bytes)
     except Exception:

@@ -1,12 +1,16 @@
-"""Records that are to be removed from a log, kept beside it first: one store with what logs truncate inside a site (`cut_records.py`).
+"""Records that are to be removed from a log, kept beside it first: one store with what logs
+truncate inside a site (`cut_records.py`).
 
-An entry is two files beside the partitions' folders: `0.cut.@<topic id>-<partition>-<link epoch>-<first>-<end>.log` has the batches as
-they were, and the same name with `.json` says what they are and why they are here. The batches are on disk before the second file is, and
-an entry exists only with both: a copy that was interrupted counts for nothing and is made again. The topic's name is in the second file,
-since names of files may not be as long. No broker looks for logs there, and Kafka's dump tool reads the batches.
+An entry is two files beside the partitions' folders:
+`0.cut.@<topic id>-<partition>-<link epoch>-<first>-<end>.log` has the batches as they were, and the
+same name with `.json` says what they are and why they are here. The batches are on disk before the
+second file is, and an entry exists only with both: a copy that was interrupted counts for nothing
+and is made again. The topic's name is in the second file, since names of files may not be as long.
+No broker looks for logs there, and Kafka's dump tool reads the batches.
 
-The bound is that of truncated records, by partition: what does not fit is refused and never dropped. Entries stay when their topic is
-deleted. Called on the event loop by `handlers/quarantine_records.py`, and in a thread by `handlers/quarantine.py`.
+The bound is that of truncated records, by partition: what does not fit is refused and never
+dropped. Entries stay when their topic is deleted. Called on the event loop by
+`handlers/quarantine_records.py`, and in a thread by `handlers/quarantine.py`.
 """
 
 from __future__ import annotations
@@ -32,7 +36,9 @@ BYTES_MAX_KEY: Final = "antipode.cut.records.max.bytes"
 PIECE_BYTES: Final = 1 << 20
 _NAME_BYTES_MAX: Final = 255
 _LEADING_CHARACTERS: Final = 200
-"""So much of a topic's name, and a digest of it, stands in a file's name that would be too long with all of it."""
+"""So much of a topic's name, and a digest of it, stands in a file's name that would be too long
+with all of it.
+"""
 BATCHES, ACCOUNT = ".log", ".json"
 
 
@@ -52,9 +58,11 @@ class Origin:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Entry:
-    """What is kept of one partition; offsets from `first_offset` up to `end_offset`, the batches whole.
+    """What is kept of one partition; offsets from `first_offset` up to `end_offset`, the batches
+    whole.
 
-    `kind` is "reset" for what `links reset` removed and "truncated" for what a log lost inside its site, of which no more is known.
+    `kind` is "reset" for what `links reset` removed and "truncated" for what a log lost inside its
+    site, of which no more is known.
     """
 
     name: str
@@ -84,9 +92,11 @@ class Quarantine:
     async def keep(
         self, log: PartitionLog, first_offset: int, origin: Origin, *, topic_id: bytes, now_ms: int
     ) -> Entry:
-        """Copy what the log holds from `first_offset` on, and return when it is on disk. QuarantineFull, OSError, StorageError.
+        """Copy what the log holds from `first_offset` on, and return when it is on disk.
+        QuarantineFull, OSError, StorageError.
 
-        The same records are not kept twice: asking again after an interruption returns the entry that is there.
+        The same records are not kept twice: asking again after an interruption returns the entry
+        that is there.
         """
         first_offset, end_offset = max(first_offset, log.log_start_offset), log.log_end_offset
         directory = os.path.dirname(log.directory)
@@ -164,9 +174,11 @@ class Quarantine:
         )
 
     def entries(self, directories: Iterable[str], *, topics: Iterable[str] = ()) -> list[Entry]:
-        """Everything that is kept in these log directories, truncated records included, by name. OSError.
+        """Everything that is kept in these log directories, truncated records included, by name.
+        OSError.
 
-        Of truncated records whose file could not have the topic's whole name, the topic is named if it is among `topics`.
+        Of truncated records whose file could not have the topic's whole name, the topic is named if
+        it is among `topics`.
         """
         whole_names = {_short_topic(topic): topic for topic in topics if len(topic) > _LEADING_CHARACTERS}
         found = (
@@ -219,7 +231,9 @@ class Quarantine:
         return lowest, end
 
     def read(self, directories: Iterable[str], name: str, position: int) -> bytes:
-        """A piece of an entry's batches from a byte position on; empty at the end. LookupError: there is no such entry. OSError."""
+        """A piece of an entry's batches from a byte position on; empty at the end. LookupError:
+        there is no such entry. OSError.
+        """
         descriptor = self._disk.open(f"{self._home_of(directories, name)}/{name}{BATCHES}", os.O_RDONLY)
         try:
             return self._disk.pread(descriptor, PIECE_BYTES, position)
@@ -227,7 +241,9 @@ class Quarantine:
             self._disk.close(descriptor)
 
     def delete(self, directories: Iterable[str], name: str) -> None:
-        """Give an entry up; its account goes first. LookupError: there is no such entry. OSError."""
+        """Give an entry up; its account goes first. LookupError: there is no such entry.
+        OSError.
+        """
         path = f"{self._home_of(directories, name)}/{name}"
         with contextlib.suppress(FileNotFoundError):
             self._disk.unlink(f"{path}{ACCOUNT}")

@@ -1,7 +1,9 @@
-"""The figures of client quotas for Prometheus: what those that have a quota use, and how long they have to wait.
+"""The figures of client quotas for Prometheus: what those that have a quota use, and how long they
+have to wait.
 
-Names follow the beans of Kafka's quotas (`kafka.server:type=Produce,user=..,client-id=..`). An empty label means that all share the quota.
-Asked in the metrics server's thread, so it only reads. `BrokerMetrics` shows them.
+Names follow the beans of Kafka's quotas (`kafka.server:type=Produce,user=..,client-id=..`). An
+empty label means that all share the quota. Asked in the metrics server's thread, so it only reads.
+`BrokerMetrics` shows them.
 """
 
 from __future__ import annotations

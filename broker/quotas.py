@@ -28,7 +28,9 @@ from wire.private import CLIENT_SOFTWARE_NAME
 ANONYMOUS: Final = "ANONYMOUS"
 """Kafka's name for the user of a connection that has not said who it is."""
 STRICT_MUTATIONS_FROM: Final = {19: 6, 20: 5, 37: 3}
-"""Versions of CreateTopics, DeleteTopics and CreatePartitions whose clients know THROTTLING_QUOTA_EXCEEDED."""
+"""Versions of CreateTopics, DeleteTopics and CreatePartitions whose clients know
+THROTTLING_QUOTA_EXCEEDED.
+"""
 QUOTA_EXCEEDED_MESSAGE: Final = "The throttling quota has been exceeded."
 _PERCENT_OF_NS: Final = 100 / 1e9
 
@@ -85,7 +87,9 @@ class Quotas:
         return self.request.record(self._clock.monotonic_ms(), user=ANONYMOUS, client_id=client_id or "", amount=used)
 
     def mutation_permits(self, context: RequestContext, *, is_free: bool = False) -> MutationPermits:
-        """What a request that creates or deletes partitions draws on; one that only validates is free. Metadata is never strict."""
+        """What a request that creates or deletes partitions draws on; one that only validates is
+        free. Metadata is never strict.
+        """
         now_ms = self._clock.monotonic_ms()
         share = None
         if not is_free and not self.is_exempt(context.client_software):

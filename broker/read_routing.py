@@ -15,7 +15,9 @@ from broker.hosted_partition import HostedPartition
 def preferred_replica(
     hosted: HostedPartition, image: ClusterImage, *, selector: str, rack: str, listener: str, offset: int
 ) -> int | None:
-    """Node id of the follower that a consumer in the rack should fetch `offset` from, None to serve it here."""
+    """Node id of the follower that a consumer in the rack should fetch `offset` from, None to serve
+    it here.
+    """
     if not rack or selector != RACK_AWARE_SELECTOR:
         return None
     own = image.brokers.get(image.node_id)

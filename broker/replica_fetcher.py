@@ -37,11 +37,15 @@ from wire.record_batch import InvalidBatch
 log = get_logger(__name__)
 
 PARTITION_PAUSE_MS: Final = 20.0
-"""First pause of a partition after an error; a leader that has not heard of its office yet is asked again soon."""
+"""First pause of a partition after an error; a leader that has not heard of its office yet is asked
+again soon.
+"""
 INTERRUPTION_GRACE_MS: Final = 10.0
 THROTTLE_PAUSE_MS: Final = 100.0
 SWEEP_MS: Final = 10_000.0
-"""How often every partition is looked at, for what moves without an answer (retention moves a log's start)."""
+"""How often every partition is looked at, for what moves without an answer (retention moves a log's
+start).
+"""
 _EARLIEST, _LATEST = -2, -1
 
 
@@ -111,7 +115,9 @@ class ReplicaFetcher:
         self._session: FetchSession[SessionKey, Position] = FetchSession()
         self._followed: dict[PartitionKey, FollowedPartition] = {}
         self._due: dict[PartitionKey, None] = {}
-        """Partitions that may have to be asked for otherwise than before; the others cost nothing."""
+        """Partitions that may have to be asked for otherwise than before; the others cost
+        nothing.
+        """
         self._paused: set[PartitionKey] = set()
         self._asked: dict[PartitionKey, Asked] = {}
         """What the session asks for."""
@@ -154,7 +160,9 @@ class ReplicaFetcher:
             self._due[key] = None
 
     def lag(self) -> int:
-        """Records that the partition furthest behind has to catch up with, as its leader last said."""
+        """Records that the partition furthest behind has to catch up with, as its leader last
+        said.
+        """
         return max((followed.hosted.leader_lag for followed in tuple(self._followed.values())), default=0)
 
     def failing_count(self) -> int:
@@ -280,7 +288,9 @@ class ReplicaFetcher:
     async def _fetch(
         self, connection: Connection, changes: SessionRequest[SessionKey, Position]
     ) -> FetchResponse | None:
-        """One fetch; None when it was given up because there are new partitions to ask for, or its session is lost."""
+        """One fetch; None when it was given up because there are new partitions to ask for, or its
+        session is lost.
+        """
         request = self._request(changes)
         self._is_waiting, self._is_given_up = True, False
         try:

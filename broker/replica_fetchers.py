@@ -60,7 +60,9 @@ class ReplicaFetchers:
         return max((fetcher.lag() for fetcher in tuple(self._fetchers.values())), default=0)
 
     def failing_count(self) -> int:
-        """Followed partitions whose last answer could not be used (called from the metrics' thread)."""
+        """Followed partitions whose last answer could not be used (called from the metrics'
+        thread).
+        """
         return sum(fetcher.failing_count() for fetcher in tuple(self._fetchers.values()))
 
     def broken_count(self) -> int:
@@ -147,7 +149,9 @@ class ReplicaFetchers:
             fetcher.look_again(hosted.key)
 
     def address_of(self, node_id: int) -> HostPort | None:
-        """Where the broker serves other brokers: its inter-broker listener, or the first one that it has."""
+        """Where the broker serves other brokers: its inter-broker listener, or the first one that
+        it has.
+        """
         broker = self._cluster.image.brokers.get(node_id)
         if broker is None or not broker.endpoints:
             return None

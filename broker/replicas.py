@@ -89,7 +89,9 @@ class Replicas:
         self.deletes = deletes
         self.cuts = cuts
         self.offline: set[PartitionKey] = set()
-        """Partitions that the image puts here and whose log directory is lost, or whose log cannot be opened."""
+        """Partitions that the image puts here and whose log directory is lost, or whose log cannot
+        be opened.
+        """
         self.on_offline_changed: Callable[[], None] | None = None
         self.leader_throttle = _throttle(settings, settings.leader_throttle_bytes_per_second)
         self.follower_throttle = _throttle(settings, settings.follower_throttle_bytes_per_second)
@@ -124,7 +126,9 @@ class Replicas:
     # --- images
 
     async def apply(self, before: ClusterImage, image: ClusterImage, change: ImageChange) -> list[pb.PartitionFailure]:
-        """Take over what changed; partitions that could not be taken over are returned with the reason's code."""
+        """Take over what changed; partitions that could not be taken over are returned with the
+        reason's code.
+        """
         known_offline = set(self.offline)
         for deleted in change.deleted:
             await self._delete_topic(deleted.name, is_copy=before.role_of_topic(deleted.name) is LinkRole.PASSIVE)
@@ -169,13 +173,17 @@ class Replicas:
             self.on_offline_changed()
 
     def _delete_strays(self, image: ClusterImage) -> None:
-        """Logs found at start whose topics were deleted while this broker was away; of topics in quarantine that is not known."""
+        """Logs found at start whose topics were deleted while this broker was away; of topics in
+        quarantine that is not known.
+        """
         known = {topic.name: topic.topic_id for topic in image.topics.values()}
         for stray in self._logs.delete_strays(known, spared=image.quarantined):
             state_change.info("deleted the log of a deleted topic", topic=stray.topic, partition=stray.partition)
 
     def log_config(self, topic: TopicImage) -> LogConfig:
-        """The topic's config as it is in force here; an override that this broker does not accept is left out."""
+        """The topic's config as it is in force here; an override that this broker does not accept
+        is left out.
+        """
         overrides = dict(topic.configs)
         while True:
             try:
@@ -187,7 +195,9 @@ class Replicas:
                 del overrides[error.key]
 
     def take_broker_properties(self, properties: Mapping[str, str], image: ClusterImage) -> None:
-        """The site-wide counterparts of topic configs are these now: what follows from them is in force at once."""
+        """The site-wide counterparts of topic configs are these now: what follows from them is in
+        force at once.
+        """
         self._broker_properties = properties
         configs = {topic.name: self.log_config(topic) for topic in image.topics.values()}
         for hosted in self:
@@ -274,7 +284,9 @@ class Replicas:
             self.notify_all(hosted)
 
     def take_state(self, image: ClusterImage, hosted: HostedPartition, partition: PartitionImage) -> None:
-        """Take what the controller answered about one partition, ahead of the image that will say the same."""
+        """Take what the controller answered about one partition, ahead of the image that will say
+        the same.
+        """
         if image.node_id in partition.replicas:
             self._change_role(image, hosted, partition)
             self._role_changes.write()
@@ -308,7 +320,9 @@ class Replicas:
     # --- log directories
 
     def storage_failed(self, error: StorageError) -> None:
-        """A caller met this error in a log: when it was the disk, its log directory goes offline with all its partitions."""
+        """A caller met this error in a log: when it was the disk, its log directory goes offline
+        with all its partitions.
+        """
         self._logs.note_failure(error)
 
     def _lose(self, failure: DirectoryFailure) -> None:
@@ -373,7 +387,9 @@ class Replicas:
         return info
 
     def record_growth(self, hosted: HostedPartition, grown_bytes: int) -> None:
-        """The log has grown: followers can have it, and without followers in sync it is safe at once."""
+        """The log has grown: followers can have it, and without followers in sync it is safe at
+        once.
+        """
         state, high_watermark = hosted.state, hosted.state.high_watermark
         safe_end = hosted.safe_end if self.mirror_fetches.is_awaited(hosted.key) else None
         self.follower_fetches.notify(hosted.key, grown_bytes)
@@ -386,7 +402,9 @@ class Replicas:
     def record_fetch(
         self, hosted: HostedPartition, replica: int, offset: int, *, broker_epoch: int, log_start_offset: int
     ) -> None:
-        """A follower asked for `offset`: move the high watermark, and propose the follower for the ISR when it has caught up."""
+        """A follower asked for `offset`: move the high watermark, and propose the follower for the
+        ISR when it has caught up.
+        """
         state = hosted.state
         high_watermark, safe_end = state.high_watermark, hosted.safe_end
         if state.record_fetch(
@@ -444,7 +462,9 @@ class Replicas:
         self._held[hosted.key] = hosted
 
     def record_standby(self, image: ClusterImage, key: PartitionKey, acknowledged: int, *, link: str) -> ErrorCode:
-        """A mirror of the link says that the standby has everything below `acknowledged`; why that is refused, or `none`."""
+        """A mirror of the link says that the standby has everything below `acknowledged`; why that
+        is refused, or `none`.
+        """
         hosted = self._hosted.get(key)
         if hosted is None or not hosted.state.is_leader:
             return ErrorCode.not_leader_or_follower
@@ -476,11 +496,15 @@ class Replicas:
                 self.refresh_high_watermark(hosted)
 
     def standby_holds(self) -> list[StandbyHold]:
-        """One for each partition led here that waits for a standby, or would if it were not degraded."""
+        """One for each partition led here that waits for a standby, or would if it were not
+        degraded.
+        """
         return [hosted.state.hold for hosted in tuple(self._held.values()) if hosted.state.hold is not None]
 
     def record_client_read(self, hosted: HostedPartition) -> None:
-        """A client fetches from this follower: the leader is to tell it of each high watermark at once (KIP-392)."""
+        """A client fetches from this follower: the leader is to tell it of each high watermark at
+        once (KIP-392).
+        """
         now_ms = self._clock.monotonic_ms()
         is_first = not hosted.is_read_by_clients(now_ms)
         hosted.clients_read_at_ms = now_ms
@@ -488,7 +512,9 @@ class Replicas:
             self.on_first_reader(hosted)
 
     def follow_high_watermark(self, hosted: HostedPartition, former: int, grown_bytes: int | None = None) -> None:
-        """The high watermark moved up from `former`: readers see more (`grown_bytes` if known), producers have their answer."""
+        """The high watermark moved up from `former`: readers see more (`grown_bytes` if known),
+        producers have their answer.
+        """
         reached = hosted.state.high_watermark
         hosted.log.advance_high_watermark(reached)
         self.follower_fetches.high_watermark_moved(hosted.key)
@@ -501,7 +527,9 @@ class Replicas:
     def read(
         self, hosted: HostedPartition, offset: int, *, max_bytes: int, end_offset: int, has_minimum_one_batch: bool
     ) -> LogSlice:
-        """Batches from `offset` up to `end_offset`; the caller releases the slice. PartitionFailure says why not."""
+        """Batches from `offset` up to `end_offset`; the caller releases the slice. PartitionFailure
+        says why not.
+        """
         hosted.metrics.fetch_count += 1
         try:
             return hosted.log.read(
@@ -560,7 +588,9 @@ class Replicas:
         )
 
     def under_min_isr_count(self) -> int:
-        """Partitions led here that refuse acks=all: fewer replicas in sync than min.insync.replicas."""
+        """Partitions led here that refuse acks=all: fewer replicas in sync than
+        min.insync.replicas.
+        """
         return sum(1 for hosted in self if hosted.state.is_leader and hosted.state.spare_in_sync < 0)
 
     def at_min_isr_count(self) -> int:
@@ -581,7 +611,9 @@ def _throttle(settings: BrokerSettings, bytes_per_second_max: int) -> Replicatio
 
 
 def _write_error(image: ClusterImage, hosted: HostedPartition, link: LinkRecord | None) -> ErrorCode:
-    """As the link's role says; nothing is written under a leader epoch that the former active site may have used."""
+    """As the link's role says; nothing is written under a leader epoch that the former active site
+    may have used.
+    """
     if link is not None and hosted.state.leader_epoch < link.leader_epoch_floor:
         return ErrorCode.not_leader_or_follower
     return write_error(image, hosted.topic)

@@ -1,7 +1,8 @@
-"""Buffers for large request frames, under one bound across all connections; small ones never come here.
+"""Buffers for large request frames, under one bound across all connections; small ones never come
+here.
 
-Buffers up to a few megabytes are kept and used again, so that a steady flow of large requests neither allocates nor touches new
-memory. Used by connections.py.
+Buffers up to a few megabytes are kept and used again, so that a steady flow of large requests
+neither allocates nor touches new memory. Used by connections.py.
 """
 
 from __future__ import annotations
@@ -23,7 +24,9 @@ class MemoryWaiter(Protocol):
 
 
 class RequestMemory:
-    """Buffers for large frames under one bound; connections that find no room wait for it, first come first served."""
+    """Buffers for large frames under one bound; connections that find no room wait for it, first
+    come first served.
+    """
 
     def __init__(self, bytes_max: int) -> None:
         self.bytes_max = bytes_max
@@ -38,7 +41,9 @@ class RequestMemory:
         return len(self._waiting)
 
     def take(self, size: int) -> memoryview | None:
-        """A buffer of exactly `size` bytes, None when the bound is reached (one frame is always admitted)."""
+        """A buffer of exactly `size` bytes, None when the bound is reached (one frame is always
+        admitted).
+        """
         if self.used_bytes and self.used_bytes + size > self.bytes_max:
             return None
         self.used_bytes += size
@@ -53,7 +58,9 @@ class RequestMemory:
         return memoryview(bytearray(capacity))[:size]
 
     def wait(self, connection: MemoryWaiter) -> None:
-        """Call the connection's `memory_freed` once there may be room; one that has tried again meanwhile keeps its place."""
+        """Call the connection's `memory_freed` once there may be room; one that has tried again
+        meanwhile keeps its place.
+        """
         if connection not in self._waiting:
             self._waiting.append(connection)
 

@@ -71,7 +71,9 @@ class Cluster:
                     future.set_result(None)
 
     async def wait_for(self, condition: Callable[[ClusterImage], bool], *, timeout_ms: float) -> bool:
-        """True when an image fulfils the condition in time; admin handlers let a client see what it has just changed."""
+        """True when an image fulfils the condition in time; admin handlers let a client see what it
+        has just changed.
+        """
         if condition(self.image):
             return True
         entry = (condition, asyncio.get_running_loop().create_future())

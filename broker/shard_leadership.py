@@ -30,7 +30,9 @@ ShardT = TypeVar("ShardT", bound=StateShard[Any, Any, Any])
 
 
 class ShardLeadership(Generic[ShardT]):
-    """See the module. `make(partition, leader_epoch)` makes a shard whose failures are given to `shard_failed`."""
+    """See the module. `make(partition, leader_epoch)` makes a shard whose failures are given to
+    `shard_failed`.
+    """
 
     def __init__(
         self,
@@ -65,7 +67,9 @@ class ShardLeadership(Generic[ShardT]):
         return any(not shard.is_loaded for shard in self.shards.values())
 
     def loaded(self, partition: int) -> ShardT:
-        """The shard of a partition. CoordinatorRefusal when it is not led here, as far as is known, or not loaded yet."""
+        """The shard of a partition. CoordinatorRefusal when it is not led here, as far as is known,
+        or not loaded yet.
+        """
         shard = self.shards.get(partition)
         if shard is None or not self._may_answer():
             raise CoordinatorRefusal(ErrorCode.not_coordinator)

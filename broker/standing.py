@@ -55,7 +55,8 @@ class Standing:
         self._cluster = cluster
         self._clock = clock
         self._node_id = node_id
-        # a session is kept alive each third of its time: one that ends does so after two thirds of a stop at the earliest
+        # a session is kept alive each third of its time: one that ends does so after two thirds of
+        # a stop at the earliest
         self._patience_ms = session_timeout_ms / 2
         self._ran_at_ms = float("inf")
         self._stop_count = 0

@@ -1,11 +1,15 @@
-"""One partition of an internal topic that this broker leads: its machine and its pending appends. What groups and transactions share.
+"""One partition of an internal topic that this broker leads: its machine and its pending appends.
+What groups and transactions share.
 
-Commits in the measure of the machines in `core/`: decide, append, apply, answer. While one append is under way, further decisions collect
-and go out together with the next one, their plain records in one batch. Commands of one lane (a group, a transactional id) run one after
-the other, unless the shard says that they may run side by side, or that what was decided may be built upon before it is in the log. An
-append that fails, or whose outcome is unknown, ends the shard: whoever waits is told to try again, and the coordinator replays the log.
+Commits in the measure of the machines in `core/`: decide, append, apply, answer. While one append
+is under way, further decisions collect and go out together with the next one, their plain records
+in one batch. Commands of one lane (a group, a transactional id) run one after the other, unless the
+shard says that they may run side by side, or that what was decided may be built upon before it is
+in the log. An append that fails, or whose outcome is unknown, ends the shard: whoever waits is told
+to try again, and the coordinator replays the log.
 
-What waits here is bounded by the connections: each has one request under way. Called by coordinators only, on their event loop.
+What waits here is bounded by the connections: each has one request under way. Called by
+coordinators only, on their event loop.
 """
 
 from __future__ import annotations
@@ -30,13 +34,17 @@ from wire.records import Record, encode_batch
 log = get_logger(__name__)
 
 BATCH_BYTES_MAX: Final = 512 * 1024
-"""Records of one batch; well below the smallest message.max.bytes that anybody sets. A single larger record stays alone."""
+"""Records of one batch; well below the smallest message.max.bytes that anybody sets. A single
+larger record stays alone.
+"""
 APPEND_BYTES_MAX: Final = 8 * 1024 * 1024
 """Batches of one append, unless a single decision has more."""
 
 KeyValue = tuple[bytes, bytes | None]
 Content = Sequence[KeyValue] | bytes
-"""What a decision writes: plain records, which share batches with those of other decisions, or whole batches; empty for nothing."""
+"""What a decision writes: plain records, which share batches with those of other decisions, or
+whole batches; empty for nothing.
+"""
 CommandT = TypeVar("CommandT")
 ReplyT = TypeVar("ReplyT")
 DecisionT = TypeVar("DecisionT")
@@ -50,7 +58,9 @@ class InternalLog(Protocol):
         ...
 
     def append(self, partition: int, records: bytes) -> Awaitable[object] | None:
-        """Append batches; what to wait for until they are committed, None when they are. Either may fail."""
+        """Append batches; what to wait for until they are committed, None when they are. Either may
+        fail.
+        """
         ...
 
     def read_all(self, partition: int) -> AsyncIterator[bytes]:
@@ -67,14 +77,17 @@ class CoordinatorRefusal(Exception):
 
 
 class Access(enum.Enum):
-    """How a command gets on with those of its lane whose decisions are on their way into the log."""
+    """How a command gets on with those of its lane whose decisions are on their way into the
+    log.
+    """
 
     ALONE = "alone"
     """It waits for them, and later ones for it."""
     SIDE_BY_SIDE = "side by side"
     """Its like need not know of it."""
     BUILT_UPON = "built upon"
-    """Applied when it is decided, so that its like can be decided at once; answered when it, and what it was built upon, is in the log.
+    """Applied when it is decided, so that its like can be decided at once; answered when it, and
+    what it was built upon, is in the log.
 
     Sound because an append whose outcome is not known ends the shard with all that was applied.
     """
@@ -141,7 +154,9 @@ class StateShard(ABC, Generic[CommandT, ReplyT, DecisionT]):
         """While an append is waited for."""
         self._taken_count = 0
         self._unfinished: dict[int, None] = {}
-        """The numbers of commands that were taken and are neither written nor without records, the oldest first."""
+        """The numbers of commands that were taken and are neither written nor without records, the
+        oldest first.
+        """
         self._settling: deque[tuple[int, asyncio.Future[None]]] = deque()
         """Who waits for the commands up to a number."""
 
@@ -186,7 +201,9 @@ class StateShard(ABC, Generic[CommandT, ReplyT, DecisionT]):
     # --- loading
 
     async def load(self) -> int:
-        """Replay the log; how many records it had. PartitionFailure, or InvalidBatch for a log that cannot be read."""
+        """Replay the log; how many records it had. PartitionFailure, or InvalidBatch for a log that
+        cannot be read.
+        """
         record_count = 0
         async for batches in self._log.read_all(self.partition):
             record_count += self._replay(batches)
@@ -197,7 +214,9 @@ class StateShard(ABC, Generic[CommandT, ReplyT, DecisionT]):
     # --- commands
 
     async def ask(self, command: CommandT) -> ReplyT:
-        """Run a command and wait for its answer, which a later command may give. CoordinatorRefusal when the shard ends."""
+        """Run a command and wait for its answer, which a later command may give. CoordinatorRefusal
+        when the shard ends.
+        """
         token = self._next_token
         try:
             return await self.begin(command)
@@ -205,7 +224,9 @@ class StateShard(ABC, Generic[CommandT, ReplyT, DecisionT]):
             self._requests.pop(token, None)
 
     def begin(self, command: CommandT) -> asyncio.Future[ReplyT]:
-        """Run a command; its answer comes with the future. CoordinatorRefusal when the shard has ended, or ends."""
+        """Run a command; its answer comes with the future. CoordinatorRefusal when the shard has
+        ended, or ends.
+        """
         token = self._next_token
         self._next_token += 1
         request: asyncio.Future[ReplyT] = asyncio.get_running_loop().create_future()
@@ -218,7 +239,9 @@ class StateShard(ABC, Generic[CommandT, ReplyT, DecisionT]):
         return request
 
     def submit(self, command: CommandT, token: int = 0) -> None:
-        """Run a command as soon as its lane is free. CoordinatorRefusal when the shard has ended."""
+        """Run a command as soon as its lane is free. CoordinatorRefusal when the shard has
+        ended.
+        """
         if self.is_ended:
             raise CoordinatorRefusal(ErrorCode.not_coordinator)
         name, access = self._lane_of(command), self._access(command)
@@ -268,7 +291,9 @@ class StateShard(ABC, Generic[CommandT, ReplyT, DecisionT]):
     # --- writing
 
     def _begin_writing(self) -> None:
-        """What was decided in this turn of the loop joins the first append; a task is made only when one has to be waited for."""
+        """What was decided in this turn of the loop joins the first append; a task is made only
+        when one has to be waited for.
+        """
         try:
             awaited = self._write_until_one_waits()
         except Exception as error:
@@ -298,10 +323,13 @@ class StateShard(ABC, Generic[CommandT, ReplyT, DecisionT]):
             self._is_writing = False
 
     def _write_until_one_waits(self) -> _Awaited[DecisionT] | None:
-        """Write what is decided until an append is not safe at once; that one, None when everything is written."""
+        """Write what is decided until an append is not safe at once; that one, None when everything
+        is written.
+        """
         while self._unwritten:
             writes = self._next_writes()
-            # a decision without records only waits for those that it was built upon, which are in the log by now
+            # a decision without records only waits for those that it was built upon, which are in
+            # the log by now
             batches = _batches(writes, now_ms=self._clock.now_ms())
             append = self._log.append(self.partition, batches) if batches else None
             if append is not None:
@@ -389,7 +417,9 @@ def _record_bytes(record: KeyValue) -> int:
 
 
 def _batches(writes: Iterable[_Write[Any]], *, now_ms: int) -> bytes:
-    """The writes in their order; the plain records of as many as possible in one batch, those of each in one if they fit there."""
+    """The writes in their order; the plain records of as many as possible in one batch, those of
+    each in one if they fit there.
+    """
     parts: list[bytes] = []
     plain: list[KeyValue] = []
     size_bytes = 0

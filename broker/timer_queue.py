@@ -1,7 +1,9 @@
-"""Many named timers behind one wake-up of the event loop: a heap of deadlines, restarted and cancelled by name.
+"""Many named timers behind one wake-up of the event loop: a heap of deadlines, restarted and
+cancelled by name.
 
-Restarting is what happens most (each heartbeat restarts a session): the new deadline goes into a dict, and the heap's old entry is moved
-on when it comes up. Deadlines are on the clock's monotonic time, so that a test's clock decides when they are due.
+Restarting is what happens most (each heartbeat restarts a session): the new deadline goes into a
+dict, and the heap's old entry is moved on when it comes up. Deadlines are on the clock's monotonic
+time, so that a test's clock decides when they are due.
 """
 
 from __future__ import annotations
@@ -50,7 +52,9 @@ class TimerQueue(Generic[KeyT]):
         self._deadlines_ms.pop(key, None)
 
     def run_due(self) -> int:
-        """Fire what is due; how many fired. Called by the event loop, and by tests that moved their clock."""
+        """Fire what is due; how many fired. Called by the event loop, and by tests that moved their
+        clock.
+        """
         now_ms, fired = self._clock.monotonic_ms(), 0
         while self._heap and self._heap[0][0] <= now_ms:
             queued_ms, _, key = heapq.heappop(self._heap)

@@ -1,8 +1,10 @@
-"""Topics that nobody created by hand: those named in a Metadata request, and internal ones when the first group or transaction appears.
+"""Topics that nobody created by hand: those named in a Metadata request, and internal ones when the
+first group or transaction appears.
 
-One creation of a name is under way at a time. The asking client is answered at once with a retriable error and finds the topic at its
-next try, as in Kafka. Internal topics have as many replicas as their settings say: while fewer brokers are registered they are not
-created, and the log says so once. Called by the Metadata and FindCoordinator handlers.
+One creation of a name is under way at a time. The asking client is answered at once with a
+retriable error and finds the topic at its next try, as in Kafka. Internal topics have as many
+replicas as their settings say: while fewer brokers are registered they are not created, and the log
+says so once. Called by the Metadata and FindCoordinator handlers.
 """
 
 from __future__ import annotations
@@ -39,7 +41,9 @@ class TopicCreator:
         self._tasks: set[asyncio.Task[None]] = set()
 
     def request(self, names: Iterable[str], image: ClusterImage) -> list[str]:
-        """Begin to create those of the topics that can be and are not under way already; which those are."""
+        """Begin to create those of the topics that can be and are not under way already; which
+        those are.
+        """
         possible = [name for name in names if name not in self._under_way and self._has_brokers_for(name, image)]
         wanted = possible[: UNDER_WAY_MAX - len(self._under_way)]
         if not wanted:
@@ -56,7 +60,9 @@ class TopicCreator:
             self.request([internal_topic], image)
 
     def _has_brokers_for(self, name: str, image: ClusterImage) -> bool:
-        """True unless the name is that of an internal topic with more replicas to have than brokers are registered."""
+        """True unless the name is that of an internal topic with more replicas to have than brokers
+        are registered.
+        """
         if name not in COORDINATORS_TOPICS:
             return True
         wanted = self.new_topic(name).replication_factor

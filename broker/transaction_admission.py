@@ -25,7 +25,9 @@ ADD_PARTITIONS_TO_TXN: Final = 24
 _VERSION: Final = 5
 NO_NODE: Final = -1
 QUESTIONS_MAX: Final = 5
-"""How often a question is put that markers overtake: the last transaction's does so once, more are another producer's doing."""
+"""How often a question is put that markers overtake: the last transaction's does so once, more are
+another producer's doing.
+"""
 
 
 class Writer(NamedTuple):
@@ -68,7 +70,9 @@ class TransactionAdmission:
     def admit_now(
         self, writer: Writer, partitions: Collection[TopicPartition]
     ) -> Mapping[TopicPartition, ErrorCode] | None:
-        """As `admit` without `is_added`; None when it takes a while: the coordinator is elsewhere, or busy with the transaction."""
+        """As `admit` without `is_added`; None when it takes a while: the coordinator is elsewhere,
+        or busy with the transaction.
+        """
         question = VerifyPartitions(
             transactional_id=writer.transactional_id,
             producer_id=writer.producer_id,

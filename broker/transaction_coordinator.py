@@ -1,8 +1,10 @@
-"""The transaction coordinator of a broker: a shard for each partition of `__transaction_state` that it leads.
+"""The transaction coordinator of a broker: a shard for each partition of `__transaction_state` that
+it leads.
 
-Handlers call the verbs; what cannot be done here or now is a CoordinatorRefusal with the code for the client. A request that comes while
-the former transaction's markers are still on their way waits a little for them, so that a producer seldom hears
-CONCURRENT_TRANSACTIONS and backs off. Transactional ids that nobody uses are forgotten in the background.
+Handlers call the verbs; what cannot be done here or now is a CoordinatorRefusal with the code for
+the client. A request that comes while the former transaction's markers are still on their way waits
+a little for them, so that a producer seldom hears CONCURRENT_TRANSACTIONS and backs off.
+Transactional ids that nobody uses are forgotten in the background.
 """
 
 from __future__ import annotations
@@ -119,7 +121,9 @@ class TransactionCoordinator:
     # --- producers
 
     async def init_producer(self, command: InitProducer) -> ProducerReply:
-        """InitProducerId with a transactional id: its former producer is fenced and its open transaction aborted."""
+        """InitProducerId with a transactional id: its former producer is fenced and its open
+        transaction aborted.
+        """
         return await self._ask_patiently(command, ProducerReply)
 
     async def add_partitions(self, command: AddPartitions) -> AddReply:
@@ -135,11 +139,15 @@ class TransactionCoordinator:
         return self._shard(command.transactional_id).answer_now(command)
 
     async def end(self, command: EndTransaction) -> ProducerReply:
-        """EndTxn; answers when the decision is in the log. Its markers follow. Nothing is committed under a link's fence."""
+        """EndTxn; answers when the decision is in the log. Its markers follow. Nothing is committed
+        under a link's fence.
+        """
         return await self._ask_patiently(command, ProducerReply)
 
     async def carry(self, command: CarryProducer, *, link: str, link_epoch: int) -> ErrorCode:
-        """MirrorTransactionalIds: only while another site coordinates, at the link's epoch. CoordinatorRefusal."""
+        """MirrorTransactionalIds: only while another site coordinates, at the link's epoch.
+        CoordinatorRefusal.
+        """
         error = self._routing.mirror_error(link=link, link_epoch=link_epoch)
         if error is not ErrorCode.none:
             raise CoordinatorRefusal(error)
@@ -173,7 +181,9 @@ class TransactionCoordinator:
         return reply
 
     async def _ask_once(self, command: TransactionCommand) -> TransactionReply:
-        """Each time anew, whatever was waited for: is it coordinated here, and does a fence stand against it?"""
+        """Each time anew, whatever was waited for: is it coordinated here, and does a fence stand
+        against it?
+        """
         shard = self._shard(command.transactional_id)
         if isinstance(command, EndTransaction) and command.is_commit and self._is_fenced(command.transactional_id):
             raise CoordinatorRefusal(ErrorCode.coordinator_load_in_progress)

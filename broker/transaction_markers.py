@@ -1,10 +1,13 @@
-"""Writes transaction markers into partitions that this broker leads, once, in order with everything else there.
+"""Writes transaction markers into partitions that this broker leads, once, in order with everything
+else there.
 
-A marker of an older producer epoch or coordinator is refused, and one that was there before where each transaction has an epoch of its own:
-not before every in-sync replica has that, because who asks takes the partition for done then.
-Partitions of `__consumer_offsets` go through the group coordinator, whose memory must see the marker where the log has it. Under a
-link's fence the markers of committed transactions still pass: their producers were told so before, and the failover waits for them.
-Called by the WriteTxnMarkers handler, by `marker_sender.py` for what is local, and by `hanging_transactions.py`.
+A marker of an older producer epoch or coordinator is refused, and one that was there before where
+each transaction has an epoch of its own: not before every in-sync replica has that, because who
+asks takes the partition for done then. Partitions of `__consumer_offsets` go through the group
+coordinator, whose memory must see the marker where the log has it. Under a link's fence the markers
+of committed transactions still pass: their producers were told so before, and the failover waits
+for them. Called by the WriteTxnMarkers handler, by `marker_sender.py` for what is local, and by
+`hanging_transactions.py`.
 """
 
 from __future__ import annotations
@@ -78,7 +81,9 @@ class TransactionMarkers:
     def _begin(
         self, image: ClusterImage, partition: TopicPartition, end: TransactionEnd, marker: bytes
     ) -> Awaitable[object] | None:
-        """Append to one partition; what to wait for until it is committed, None for nothing. PartitionFailure."""
+        """Append to one partition; what to wait for until it is committed, None for nothing.
+        PartitionFailure.
+        """
         hosted = self._replicas.get(image, partition.topic, partition.partition)
         passes_fence = self._passes_fence(end, partition.topic)
         hosted.check_writable(ALL_IN_SYNC, passes_fence=passes_fence)
@@ -103,7 +108,9 @@ class TransactionMarkers:
         return image.role_in(image.link_of(topic)) is LinkRole.FENCED
 
     async def append(self, hosted: HostedPartition, end: TransactionEnd) -> None:
-        """Append the marker to an ordinary partition and wait until it is committed. PartitionFailure."""
+        """Append the marker to an ordinary partition and wait until it is committed.
+        PartitionFailure.
+        """
         append = self._append(hosted, end, self._encoded(end), passes_fence=self._passes_fence(end, hosted.topic))
         if not append.is_committed:
             await append.committed(COMMIT_TIMEOUT_MS)

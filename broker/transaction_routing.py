@@ -1,8 +1,8 @@
 """Which broker coordinates a transactional id.
 
-In this site the leader of its partition of `__transaction_state`. A site that is passive in every routed link it has sends producers to the
-active site, where the topics are that they write to; a transaction cannot span topics that different sites lead. Read from the image
-at each question.
+In this site the leader of its partition of `__transaction_state`. A site that is passive in every
+routed link it has sends producers to the active site, where the topics are that they write to; a
+transaction cannot span topics that different sites lead. Read from the image at each question.
 """
 
 from __future__ import annotations
@@ -40,13 +40,17 @@ class TransactionRouting:
         return NO_NODE if found is None else found.leader
 
     def is_fenced(self, topics: Iterable[str]) -> bool:
-        """True while a link is fenced that carries one of the topics, or groups (with `__consumer_offsets` among the topics)."""
+        """True while a link is fenced that carries one of the topics, or groups (with
+        `__consumer_offsets` among the topics).
+        """
         image = self._image()
         fenced = [link for link in image.links.values() if image.role_in(link) is LinkRole.FENCED]
         return bool(fenced) and any(topic == OFFSETS_TOPIC or image.link_of(topic) in fenced for topic in topics)
 
     def active_elsewhere(self) -> LinkRecord | None:
-        """The link to the site that coordinates transactions in this one's stead, None when this one does."""
+        """The link to the site that coordinates transactions in this one's stead, None when this
+        one does.
+        """
         image = self._image()
         routed = [link for link in image.links.values() if link.is_routed]
         if not routed or any(image.role_in(link) is not LinkRole.PASSIVE for link in routed):
@@ -54,9 +58,11 @@ class TransactionRouting:
         return min(routed, key=lambda link: link.name)
 
     def mirror_error(self, *, link: str, link_epoch: int) -> ErrorCode:
-        """Why a mirror of the link at that epoch may not say who the producers are; `none` when it may.
+        """Why a mirror of the link at that epoch may not say who the producers are; `none` when it
+        may.
 
-        As for mirrored records; of several links only the one to the site that coordinates in this one's stead.
+        As for mirrored records; of several links only the one to the site that coordinates in this
+        one's stead.
         """
         record = self._image().links.get(link)
         if record is None or link_epoch > record.epoch:

@@ -1,7 +1,9 @@
-"""One partition of `__transaction_state` that this broker leads: the transaction machine, its timeouts, the markers under way.
+"""One partition of `__transaction_state` that this broker leads: the transaction machine, its
+timeouts, the markers under way.
 
-What it shares with other internal partitions is in `state_shard.py`. A decision to end a transaction is carried out in the background, by a
-task for each transaction; whoever needs the transaction to be over can wait for that. Called by `transaction_coordinator.py` only.
+What it shares with other internal partitions is in `state_shard.py`. A decision to end a
+transaction is carried out in the background, by a task for each transaction; whoever needs the
+transaction to be over can wait for that. Called by `transaction_coordinator.py` only.
 """
 
 from __future__ import annotations
@@ -83,7 +85,9 @@ class TransactionShard(StateShard[TransactionCommand, TransactionReply, Transact
             waiting.remove(over)
 
     def answer_now(self, question: VerifyPartitions) -> AddReply | None:
-        """The answer, None while something about the transactional id is on its way into the log."""
+        """The answer, None while something about the transactional id is on its way into the
+        log.
+        """
         return None if question.transactional_id in self._lanes else self.transactions.verified(question)
 
     # --- loading
@@ -154,7 +158,8 @@ class TransactionShard(StateShard[TransactionCommand, TransactionReply, Transact
                     assert_never(effect)
 
     def _send_markers(self, transaction: Transaction) -> None:
-        # left undone, the transaction would be neither open nor over as long as this broker coordinates it
+        # left undone, the transaction would be neither open nor over as long as this broker
+        # coordinates it
         work = until_done("transaction markers", partial(self._carry_out, transaction))
         task = asyncio.get_running_loop().create_task(work)
         self._sending.add(task)

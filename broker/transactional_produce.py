@@ -1,8 +1,10 @@
-"""One Produce request of a transactional producer: which of its partitions its transaction has not reached yet, and may it (KIP-890).
+"""One Produce request of a transactional producer: which of its partitions its transaction has not
+reached yet, and may it (KIP-890).
 
-The coordinator is asked once for each transaction and partition; later batches find the transaction open in the log. From Produce
-version 12 on the question also makes the partition take part, which older producers do themselves
-beforehand: `transaction.partition.verification.enable` set to false takes their word for it. Called by the Produce handler only.
+The coordinator is asked once for each transaction and partition; later batches find the transaction
+open in the log. From Produce version 12 on the question also makes the partition take part, which
+older producers do themselves beforehand: `transaction.partition.verification.enable` set to false
+takes their word for it. Called by the Produce handler only.
 """
 
 from __future__ import annotations
@@ -73,8 +75,9 @@ class TransactionalProduce:
     async def ask(self) -> None:
         """Ask the coordinator about every partition that the transaction is new to.
 
-        A marker that passes meanwhile may be that of the producer's transaction before this one, which has just come to its end; so
-        those partitions are asked about again, under a guard that was taken after it.
+        A marker that passes meanwhile may be that of the producer's transaction before this one,
+        which has just come to its end; so those partitions are asked about again, under a guard
+        that was taken after it.
         """
         asked = list(self._unasked)
         for _ in range(QUESTIONS_MAX):
@@ -135,7 +138,9 @@ class TransactionalProduce:
 
 
 def _new_writer(hosted: HostedPartition, transactional_id: str, partition: PartitionRecords) -> Writer | None:
-    """Who writes transactional records that would begin a transaction in the partition; None when nobody does."""
+    """Who writes transactional records that would begin a transaction in the partition; None when
+    nobody does.
+    """
     if partition.records is None:
         return None
     try:

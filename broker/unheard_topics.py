@@ -36,7 +36,9 @@ NOTHING_TOLD: Final[Told] = {}
 
 
 def unheard_topics(image: ClusterImage, wanted: Iterable[Asked]) -> dict[str, list[Asked]]:
-    """Site to the topics that it may know: of those that are asked about the ones that no view has."""
+    """Site to the topics that it may know: of those that are asked about the ones that no view
+    has.
+    """
     asked: dict[str, list[Asked]] = {}
     for topic in wanted:
         for site in _sites_to_ask(image, topic):
@@ -57,8 +59,8 @@ async def ask_peers(
 ) -> Told:
     """What the peers know of the topics; nothing of those that nobody answers about in time.
 
-    A client that may have topics made may so at the active site of a link too; names that no link carries are made where they are asked
-    for, and only when no peer has them.
+    A client that may have topics made may so at the active site of a link too; names that no link
+    carries are made where they are asked for, and only when no peer has them.
     """
     parts = [
         (site, part, is_carried)

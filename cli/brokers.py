@@ -1,4 +1,6 @@
-"""`antipode brokers`: the brokers of a site, those that are missed among them, and giving up one that is gone for good."""
+"""`antipode brokers`: the brokers of a site, those that are missed among them, and giving up one
+that is gone for good.
+"""
 
 from __future__ import annotations
 
@@ -24,7 +26,8 @@ app = typer.Typer(
 
 @app.command("list")
 def list_all(bootstrap_server: BootstrapServer = DEFAULT_BOOTSTRAP, output: Output = OutputFormat.TEXT) -> None:
-    """Each broker with its address, and how many partitions it leads and has replicas of; replicas of missing brokers are counted too.
+    """Each broker with its address, and how many partitions it leads and has replicas of; replicas
+    of missing brokers are counted too.
 
     Example: antipode brokers list -b 127.0.0.1:9092 --output json
     """
@@ -70,10 +73,12 @@ def unregister(
     is_dry_run: Annotated[bool, typer.Option("--dry-run", help="Say what would be done, change nothing.")] = False,
     output: Output = OutputFormat.TEXT,
 ) -> None:
-    """Give up a broker that is gone for good: no deletion of a topic waits for it any more. Refused while it is registered.
+    """Give up a broker that is gone for good: no deletion of a topic waits for it any more. Refused
+    while it is registered.
 
-    Its replicas of other topics stay assigned to it; `antipode reassign plan` moves them. Should the broker come back, it is a broker like
-    any other, and deletes what it has of topics that are gone.
+    Its replicas of other topics stay assigned to it; `antipode reassign plan` moves them. Should
+    the broker come back, it is a broker like any other, and deletes what it has of topics that are
+    gone.
 
     Example: antipode brokers unregister 1003 --dry-run
     """

@@ -1,4 +1,6 @@
-"""`antipode links complete`: has everything that was produced before a time arrived at the other site?"""
+"""`antipode links complete`: has everything that was produced before a time arrived at the other
+site?
+"""
 
 from __future__ import annotations
 
@@ -39,7 +41,9 @@ Until = Annotated[
 ]
 NEVER_TEXT = "not known"
 MIRROR_HEARS_WITHIN_MS = 3_000
-"""What a mirror knows of its source is of a moment ago; so soon a healthy one has heard of the present."""
+"""What a mirror knows of its source is of a moment ago; so soon a healthy one has heard of the
+present.
+"""
 
 
 def complete(
@@ -53,10 +57,11 @@ def complete(
     site: SiteOptions = None,
     output: Output = OutputFormat.TEXT,
 ) -> None:
-    """Whether everything produced at the active site before a time has arrived at the other one, by topic. Exit code 0 yes, 1 no.
+    """Whether everything produced at the active site before a time has arrived at the other one, by
+    topic. Exit code 0 yes, 1 no.
 
-    Both sites are asked; with --mirror the link's mirror, which alone can tell for a target whose offsets are others. See
-    docs/reconcile.md.
+    Both sites are asked; with --mirror the link's mirror, which alone can tell for a target whose
+    offsets are others. See docs/reconcile.md.
 
     Example: antipode links complete a-b --until 2026-01-31T12:00:00Z --wait --timeout-ms 600000
     """

@@ -1,4 +1,6 @@
-"""`antipode configs`: what is in force for a topic or a broker, where it comes from, and changes of it while everything runs."""
+"""`antipode configs`: what is in force for a topic or a broker, where it comes from, and changes of
+it while everything runs.
+"""
 
 from __future__ import annotations
 
@@ -98,7 +100,8 @@ def alter(
 ) -> None:
     """Change some configs; all of them or none.
 
-    Example: antipode configs alter --all-brokers --set log.retention.ms=86400000 --unset log.segment.bytes
+    Example: antipode configs alter --all-brokers --set log.retention.ms=86400000 --unset
+    log.segment.bytes
     """
     entity = _entity(topic, broker, is_all_brokers)
     if not (set_ or unset):

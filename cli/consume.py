@@ -1,4 +1,6 @@
-"""`antipode consume`: records to standard output, through the project's own consumers: in a group, by partition, or as the classic one."""
+"""`antipode consume`: records to standard output, through the project's own consumers: in a group,
+by partition, or as the classic one.
+"""
 
 from __future__ import annotations
 
@@ -115,11 +117,13 @@ def consume(
     has_places: WithPlaces = False,
     output: Output = OutputFormat.TEXT,
 ) -> None:
-    """Print records as they come: values alone or, with `--output json`, one JSON document a line with everything.
+    """Print records as they come: values alone or, with `--output json`, one JSON document a line
+    with everything.
 
-    With --group the partitions are shared out and offsets are committed; with --partition one is read on its own. With --zookeeper the
-    command is a classic high-level consumer: it registers, claims partitions and keeps offsets where consumers of Kafka 0.8 did. Ctrl-C
-    ends in good order. See docs/clients.md.
+    With --group the partitions are shared out and offsets are committed; with --partition one is
+    read on its own. With --zookeeper the command is a classic high-level consumer: it registers,
+    claims partitions and keeps offsets where consumers of Kafka 0.8 did. Ctrl-C ends in good order.
+    See docs/clients.md.
 
     Example: antipode consume orders --from-beginning --max-messages 10 --output json
     """
@@ -177,7 +181,9 @@ Found = AsyncGenerator[tuple["Place", "Record"], None]
 
 
 async def _run(wanted: Wanted, show: Callable[[Place, Record], None], begin: Callable[[AsyncExitStack], Any]) -> int:
-    """Show records until enough have come, nothing comes any more, or a signal asks to end; how many it were."""
+    """Show records until enough have come, nothing comes any more, or a signal asks to end; how
+    many it were.
+    """
     from wire.client_errors import KafkaClientError
     from wire.clients.consumer import CommitRefused
     from wire.clients.core.classic_group import UnequalSubscriptions

@@ -1,6 +1,8 @@
-"""The properties file of a controller that runs alone: its settings, and what the file has beside them.
+"""The properties file of a controller that runs alone: its settings, and what the file has beside
+them.
 
-Such a file often is that of a broker, so a broker's keys pass in silence; a key that no process reads is named, as a broker names it.
+Such a file often is that of a broker, so a broker's keys pass in silence; a key that no process
+reads is named, as a broker names it.
 """
 
 from __future__ import annotations
@@ -18,7 +20,9 @@ log = get_logger(__name__)
 
 
 def load_controller_file(properties: Mapping[str, str]) -> ControllerSettings:
-    """The settings. ConfigurationError for a value that cannot be used and for protection that is not there."""
+    """The settings. ConfigurationError for a value that cannot be used and for protection that is
+    not there.
+    """
     check_site_protection(properties)
     settings = load_settings(ControllerSettings, properties)
     known = read_keys() | foreign_keys()

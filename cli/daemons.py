@@ -1,7 +1,8 @@
-"""`antipode broker`, `controller`, `mirror` and `bridge`: one process of a real deployment, from a properties file, until SIGTERM.
+"""`antipode broker`, `controller`, `mirror` and `bridge`: one process of a real deployment, from a
+properties file, until SIGTERM.
 
-They read the same kind of file, log one line an event to standard error, and exit with 0 after an orderly stop, 1 when
-something was in the way (one message says what), 2 for wrong usage.
+They read the same kind of file, log one line an event to standard error, and exit with 0 after an
+orderly stop, 1 when something was in the way (one message says what), 2 for wrong usage.
 """
 
 from __future__ import annotations
@@ -77,8 +78,9 @@ def broker(
 ) -> None:
     """Run one broker of a site, with its controller candidate and site agent.
 
-    Needed in the file: node.id, listeners, log.dirs, zookeeper.connect, antipode.site.name; antipode.site.number of all sites but one.
-    `antipode.controller.candidate=false` leaves the controller to others.
+    Needed in the file: node.id, listeners, log.dirs, zookeeper.connect, antipode.site.name;
+    antipode.site.number of all sites but one. `antipode.controller.candidate=false` leaves the
+    controller to others.
 
     Example: antipode broker --config server.properties --override log.dirs=data
     """
@@ -111,7 +113,8 @@ def controller(
 ) -> None:
     """Run a controller candidate alone, for sites whose brokers do not stand for election.
 
-    Needed in the file: node.id, zookeeper.connect, antipode.site.name, antipode.grpc.listener; antipode.site.number as its brokers.
+    Needed in the file: node.id, zookeeper.connect, antipode.site.name, antipode.grpc.listener;
+    antipode.site.number as its brokers.
 
     Example: antipode controller --config controller.properties
     """
@@ -139,10 +142,12 @@ def mirror(
 ) -> None:
     """Run the mirror daemon of a link, beside the link's target.
 
-    Between two Antipode sites the file needs link.name and site.agents (gRPC addresses of the target site's brokers); filters and
-    the epoch are the link's own. Where an end is Apache Kafka, link.mode=translate with source.bootstrap.servers and
-    target.bootstrap.servers. MirrorMaker's names for queue, streams, producers and filters are accepted, and so is a file of
-    MirrorMaker 2 as it is: what became of each of its keys is printed; of another file those that count for nothing.
+    Between two Antipode sites the file needs link.name and site.agents (gRPC addresses of the
+    target site's brokers); filters and the epoch are the link's own. Where an end is Apache Kafka,
+    link.mode=translate with source.bootstrap.servers and target.bootstrap.servers. MirrorMaker's
+    names for queue, streams, producers and filters are accepted, and so is a file of MirrorMaker 2
+    as it is: what became of each of its keys is printed; of another file those that count for
+    nothing.
 
     Example: antipode mirror --config connect-mirror-maker.properties
     """
@@ -176,10 +181,11 @@ def bridge(
     is_dry_run: CheckOnly = False,
     is_daemon: Background = False,
 ) -> None:
-    """Run the HTTP bridge: produce, consume in groups and administer a site over HTTP, as with the Kafka REST proxy.
+    """Run the HTTP bridge: produce, consume in groups and administer a site over HTTP, as with the
+    Kafka REST proxy.
 
-    Needed in the file: bootstrap.servers, best with brokers of both sites of a link. The REST proxy's names are accepted; producer.* and
-    consumer.* go to the clients underneath.
+    Needed in the file: bootstrap.servers, best with brokers of both sites of a link. The REST
+    proxy's names are accepted; producer.* and consumer.* go to the clients underneath.
 
     Example: antipode bridge --config bridge.properties --override listeners=http://127.0.0.1:8082
     """
@@ -196,7 +202,9 @@ def bridge(
 
 
 def _tell_verdicts(properties: Properties) -> None:
-    """On standard error a line for each key of a MirrorMaker 2 file and how many had which fate; of a file of ours for idle keys."""
+    """On standard error a line for each key of a MirrorMaker 2 file and how many had which fate; of
+    a file of ours for idle keys.
+    """
     from mirror.config import verdicts_on
     from mirror.core.mirror_maker_file import is_mirror_maker_file
 

@@ -1,4 +1,6 @@
-"""`antipode demo`: the demonstration drill on a fresh pair of embedded sites, from nothing to a report, cleaned up afterwards."""
+"""`antipode demo`: the demonstration drill on a fresh pair of embedded sites, from nothing to a
+report, cleaned up afterwards.
+"""
 
 from __future__ import annotations
 
@@ -32,7 +34,8 @@ def demo(
     ] = DIRECTORY,
     plan: Annotated[Path, typer.Option(help="The drill to run on the pair of sites.")] = PLAN,
 ) -> None:
-    """Two sites, real data, a cut link, a lost site, a failover, proof of equality: about three minutes, then a report.
+    """Two sites, real data, a cut link, a lost site, a failover, proof of equality: about three
+    minutes, then a report.
 
     Example: antipode demo --dir out/demo
     """

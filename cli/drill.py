@@ -44,11 +44,14 @@ def run(
     ] = False,
     output: Output = OutputFormat.TEXT,
 ) -> None:
-    """Run a drill and write its report. Exit code 1 when a step failed or an expectation was not met.
+    """Run a drill and write its report. Exit code 1 when a step failed or an expectation was not
+    met.
 
-    Ctrl-C ends it in good order. However it ends, faults are taken back and ended processes are started again.
+    Ctrl-C ends it in good order. However it ends, faults are taken back and ended processes are
+    started again.
 
-    Example: antipode drill run plan.yaml --environment out/sites/environment.json --report-dir out/drills/tuesday
+    Example: antipode drill run plan.yaml --environment out/sites/environment.json --report-dir
+    out/drills/tuesday
     """
     from dr.drill_plan import load_plan
     from dr.environment import load_environment

@@ -1,4 +1,6 @@
-"""`antipode elect`: leaders given back to the preferred replicas, or, where nobody leads, to whoever is left."""
+"""`antipode elect`: leaders given back to the preferred replicas, or, where nobody leads, to
+whoever is left.
+"""
 
 from __future__ import annotations
 

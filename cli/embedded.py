@@ -1,7 +1,8 @@
-"""Embedded sites: turns a `Layout` into files and child processes, brings them up in order and takes them down again.
+"""Embedded sites: turns a `Layout` into files and child processes, brings them up in order and
+takes them down again.
 
-`antipode up`, the demo and the tests use it. Every wait is for a condition with a deadline; a part that ends while it is waited
-for is an OperationalFailure with the end of its log.
+`antipode up`, the demo and the tests use it. Every wait is for a condition with a deadline; a part
+that ends while it is waited for is an OperationalFailure with the end of its log.
 """
 
 from __future__ import annotations
@@ -67,12 +68,16 @@ from wire.links import DEFAULT_TOPIC_BLACKLIST, SyncPolicy, blacklist_of
 PORTS_FILE = "ports.json"
 ENVIRONMENT_FILE = "environment.json"
 MIRROR_ADMIN = "antipode.control.MirrorAdmin"
-"""Serves as soon as a mirror's process is up; the process itself is ready first when it mirrors a partition."""
+"""Serves as soon as a mirror's process is up; the process itself is ready first when it mirrors a
+partition.
+"""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LinkFilters:
-    """What the links of embedded sites carry, by regular expressions on whole names, and whether the source waits for the target."""
+    """What the links of embedded sites carry, by regular expressions on whole names, and whether
+    the source waits for the target.
+    """
 
     topic_whitelist: tuple[str, ...] = (".*",)
     topic_blacklist: tuple[str, ...] = DEFAULT_TOPIC_BLACKLIST
@@ -82,7 +87,9 @@ class LinkFilters:
 
 
 def layout_in_directory(wishes: Wishes) -> Layout:
-    """The layout for these wishes: with the ports that the directory used before, else with free ones."""
+    """The layout for these wishes: with the ports that the directory used before, else with free
+    ones.
+    """
     file = wishes.directory / PORTS_FILE
     shape = {"sites": list(wishes.sites), "brokers": wishes.brokers}
     try:
@@ -109,13 +116,17 @@ def layout_in_directory(wishes: Wishes) -> Layout:
 
 
 def _replace(file: Path, text: str) -> None:
-    """Whoever reads meanwhile finds the file of before or the new one whole, also when this process is killed."""
+    """Whoever reads meanwhile finds the file of before or the new one whole, also when this process
+    is killed.
+    """
     write_file(RealDisk(), str(file), text.encode(), is_durable=False)
 
 
 @dataclass(slots=True)
 class EmbeddedSites:
-    """The running parts of a layout. `start` brings all up, `stop` takes all down, also after a `start` that failed."""
+    """The running parts of a layout. `start` brings all up, `stop` takes all down, also after a
+    `start` that failed.
+    """
 
     layout: Layout
     filters: LinkFilters
@@ -155,7 +166,9 @@ class EmbeddedSites:
 
     @asynccontextmanager
     async def running(self, stop: asyncio.Event) -> AsyncIterator[dict[str, Any] | None]:
-        """Start; stop when the block ends. The block gets the environment, or None when `stop` was set before all was up."""
+        """Start; stop when the block ends. The block gets the environment, or None when `stop` was
+        set before all was up.
+        """
         with directory_held(self.layout.directory):
             starting, stopping = asyncio.ensure_future(self.start()), asyncio.ensure_future(stop.wait())
             try:
@@ -186,7 +199,9 @@ class EmbeddedSites:
         return killed
 
     def environment(self) -> dict[str, Any]:
-        """Everything about the running sites that another program needs to use, hurt or restart them."""
+        """Everything about the running sites that another program needs to use, hurt or restart
+        them.
+        """
         document: dict[str, Any] = {
             "directory": str(self.layout.directory),
             "sites": {site.name: self._site_environment(site) for site in self.layout.sites},
@@ -322,7 +337,9 @@ async def _is_healthy(address: str, *, service: str) -> bool:
 
 
 async def _agree_cluster_id(connect: str, cluster_id: str) -> str:
-    """Store the cluster id unless one is there; returns the one that holds. Sites of an exact link share it."""
+    """Store the cluster id unless one is there; returns the one that holds. Sites of an exact link
+    share it.
+    """
     zookeeper = ZooKeeper(connect)
     await zookeeper.start()
     try:
@@ -349,7 +366,9 @@ def create_proxies(layout: Layout) -> None:
 
 
 async def ensure_link(mirror: MirrorLayout, filters: LinkFilters) -> None:
-    """Make the link unless it is there. OperationalFailure when it is there with other filters, or another sync policy."""
+    """Make the link unless it is there. OperationalFailure when it is there with other filters, or
+    another sync policy.
+    """
     channels = Channels()
     try:
         source, target = (
@@ -401,7 +420,9 @@ def _addresses(site: SiteLayout) -> SiteAddresses:
 
 
 def _has_filters_of(record: LinkRecord, spec: LinkSpec) -> bool:
-    """Whether the stored link carries what is asked for. One that lists nothing and was made before there was a default has the default."""
+    """Whether the stored link carries what is asked for. One that lists nothing and was made before
+    there was a default has the default.
+    """
     is_older_default = not record.is_blacklist_complete and not record.topic_blacklist
     return (
         tuple(record.topic_whitelist),

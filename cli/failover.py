@@ -1,4 +1,6 @@
-"""`antipode failover`: make a link's standby active, and print the account of what is kept and what is lost."""
+"""`antipode failover`: make a link's standby active, and print the account of what is kept and what
+is lost.
+"""
 
 from __future__ import annotations
 
@@ -71,11 +73,14 @@ def failover(
     ] = None,
     output: Output = OutputFormat.TEXT,
 ) -> None:
-    """Stop writers at the active site if it answers, drain the link, raise its epoch, promote the standby, account for the loss.
+    """Stop writers at the active site if it answers, drain the link, raise its epoch, promote the
+    standby, account for the loss.
 
-    Writers are stopped only when a mirror lives and the standby follows closely, and no longer than --unavailability-max-ms.
+    Writers are stopped only when a mirror lives and the standby follows closely, and no longer than
+    --unavailability-max-ms.
 
-    May be interrupted and run again by anybody: it goes on from what the sites say. Exit code 1 when it was refused.
+    May be interrupted and run again by anybody: it goes on from what the sites say. Exit code 1
+    when it was refused.
 
     Example: antipode failover a-b --to b --environment out/sites/environment.json --dry-run
     """
@@ -129,7 +134,8 @@ def failovers(
     site: SiteOptions = None,
     output: Output = OutputFormat.TEXT,
 ) -> None:
-    """The accounts of a link's failovers, oldest first: what each one kept and lost. Every site that answers is asked.
+    """The accounts of a link's failovers, oldest first: what each one kept and lost. Every site
+    that answers is asked.
 
     Example: antipode links failovers a-b --output json
     """

@@ -1,4 +1,6 @@
-"""`antipode groups`: consumer groups with their members, positions and lag; their offsets moved or deleted."""
+"""`antipode groups`: consumer groups with their members, positions and lag; their offsets moved or
+deleted.
+"""
 
 from __future__ import annotations
 
@@ -87,7 +89,8 @@ def reset_offsets(
 ) -> None:
     """Move a group's position in a topic. The group must have no members.
 
-    Example: antipode groups reset-offsets shipping --topic orders --to 2026-01-31T12:00:00Z --execute
+    Example: antipode groups reset-offsets shipping --topic orders --to 2026-01-31T12:00:00Z
+    --execute
     """
     at = parse_target(to)
     with failures_as_messages():
@@ -132,7 +135,9 @@ def delete(
 
 
 def parse_target(text: str) -> str | int | tuple[int]:
-    """What `--to` says: a word, Unix ms, or a one-tuple with an offset. A usage error says what is accepted."""
+    """What `--to` says: a word, Unix ms, or a one-tuple with an offset. A usage error says what is
+    accepted.
+    """
     if text.startswith("offset:"):
         number = text.removeprefix("offset:")
         if not number.isdecimal():
@@ -177,7 +182,8 @@ def _owners(description: Any) -> dict[tuple[str, int], str]:
 def _positions(
     cluster: Cluster, bootstrap_server: str, group: str, owners: dict[tuple[str, int], str]
 ) -> list[dict[str, Any]]:
-    # not librdkafka's admin client: it ends the process when the coordinator has moved (librdkafka #5040)
+    # not librdkafka's admin client: it ends the process when the coordinator has moved (librdkafka
+    # #5040)
     found = ask_cluster(bootstrap_server, lambda client: client.committed(group))
     committed = {place: fetched.offset for place, fetched in found.items()}
     ends = {topic: offsets_at(cluster, topic, "latest") for topic in {topic for topic, _ in (*committed, *owners)}}

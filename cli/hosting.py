@@ -1,8 +1,9 @@
-"""Processes put together from their parts: a whole broker (broker, controller candidate, site agent on one gRPC server), or a
-controller candidate alone.
+"""Processes put together from their parts: a whole broker (broker, controller candidate, site agent
+on one gRPC server), or a controller candidate alone.
 
-A part that cannot start ends the process after everything before it was taken down again, in reverse order. The health of the
-whole process (gRPC, service "") turns to SERVING when clients are let in. Called by `cli/daemons.py`.
+A part that cannot start ends the process after everything before it was taken down again, in
+reverse order. The health of the whole process (gRPC, service "") turns to SERVING when clients are
+let in. Called by `cli/daemons.py`.
 """
 
 from __future__ import annotations
@@ -35,7 +36,9 @@ log = get_logger(__name__)
 
 
 async def run_broker(properties: Mapping[str, str], stop: asyncio.Event) -> None:
-    """A broker process until `stop` is set. ConfigurationError and OperationalFailure say what is in the way."""
+    """A broker process until `stop` is set. ConfigurationError and OperationalFailure say what is
+    in the way.
+    """
     started: list[Broker] = []
     look_for_garbage_rarely()
     async with AsyncExitStack() as running:
@@ -45,14 +48,18 @@ async def run_broker(properties: Mapping[str, str], stop: asyncio.Event) -> None
 
 
 async def until_stopped_or_failed(broker: Broker, stop: asyncio.Event) -> None:
-    """OperationalFailure when the broker has no log directory left: others must lead what it led."""
+    """OperationalFailure when the broker has no log directory left: others must lead what it
+    led.
+    """
     await _first_of(stop, broker.failed)
     if broker.failed.is_set():
         raise OperationalFailure("every log directory has failed; see the log for the reasons, and replace the disks")
 
 
 async def until_ready(broker: Broker) -> None:
-    """Until clients are let in. As above: a broker without a log directory never is ready where the controller waits for it."""
+    """Until clients are let in. As above: a broker without a log directory never is ready where the
+    controller waits for it.
+    """
     await until_stopped_or_failed(broker, broker.ready)
 
 
@@ -135,7 +142,9 @@ async def _start_controller(running: AsyncExitStack, properties: Mapping[str, st
 
 
 async def _unless_stopped(starting: Coroutine[None, None, None], stop: asyncio.Event) -> bool:
-    """True when the start is through, False when `stop` was set before; what the start raises is raised."""
+    """True when the start is through, False when `stop` was set before; what the start raises is
+    raised.
+    """
     task = asyncio.ensure_future(starting)
     stopping = asyncio.ensure_future(stop.wait())
     try:

@@ -1,4 +1,6 @@
-"""The doors of the commands to a cluster's administration: librdkafka's admin client, and ours; failures as one clear message."""
+"""The doors of the commands to a cluster's administration: librdkafka's admin client, and ours;
+failures as one clear message.
+"""
 
 from __future__ import annotations
 
@@ -23,7 +25,9 @@ TIMEOUT_S = 10.0
 RETRY_BUDGET_MS = 5_000
 LOADING_PAUSE_S = 0.1
 ASKED_TIMES_MAX = 5
-"""How often a given broker is asked; one that tells another name of itself than the given one is never told from others."""
+"""How often a given broker is asked; one that tells another name of itself than the given one is
+never told from others.
+"""
 
 BootstrapServer = Annotated[
     str,
@@ -42,8 +46,8 @@ Result = TypeVar("Result")
 class Cluster(NamedTuple):
     """A cluster that answered. Keep it until the futures of its client are done.
 
-    `topics` are those that the given broker told: the client learns of the brokers of all sites and goes on with any, and a topic that is
-    new, or that no link carries, is not known at every site.
+    `topics` are those that the given broker told: the client learns of the brokers of all sites and
+    goes on with any, and a topic that is new, or that no link carries, is not known at every site.
     """
 
     client: Any
@@ -78,7 +82,8 @@ def connect(bootstrap_server: str) -> Cluster:
 def ask_cluster(
     bootstrap_server: str, work: Callable[[KafkaClient], Awaitable[Result]], *, is_site_local: bool = False
 ) -> Result:
-    """Do `work` with a client of our own, for requests to one broker and for those that librdkafka does not have.
+    """Do `work` with a client of our own, for requests to one broker and for those that librdkafka
+    does not have.
 
     `is_site_local`: only the brokers of the site that was asked are known to the client.
     OperationalFailure when the address is no address, nobody answers, or a request fails.
@@ -127,7 +132,9 @@ def result_of(outcome: Future[Result], what: str) -> Result:
 
 
 def answer_of(ask: Callable[[], Future[Result]], what: str) -> Result:
-    """`result_of`, for what coordinators are asked: asked again while one is loading what it has just become the coordinator of."""
+    """`result_of`, for what coordinators are asked: asked again while one is loading what it has
+    just become the coordinator of.
+    """
     deadline = time.monotonic() + TIMEOUT_S
     while True:
         outcome = ask()

@@ -1,4 +1,6 @@
-"""`antipode links status`: of each link, in a line, who is active, how its mirror is, and how far the other site is behind."""
+"""`antipode links status`: of each link, in a line, who is active, how its mirror is, and how far
+the other site is behind.
+"""
 
 from __future__ import annotations
 
@@ -32,7 +34,9 @@ UNKNOWN = -1
 UNMEASURED_STATES = ("PREPARING", "SOURCE_UNAVAILABLE")
 """In which a mirror without partitions does not know what there is to mirror."""
 PREPARING_BELIEVED_MS = 60_000
-"""How long partitions may prepare, after a leader was lost for instance, before a person should look."""
+"""How long partitions may prepare, after a leader was lost for instance, before a person should
+look.
+"""
 
 
 def status(
@@ -42,7 +46,8 @@ def status(
     site: SiteOptions = None,
     output: Output = OutputFormat.TEXT,
 ) -> None:
-    """How links are: who is active, the mirror's state, how far behind. Exit code 1 when one needs a person.
+    """How links are: who is active, the mirror's state, how far behind. Exit code 1 when one needs
+    a person.
 
     Both sites are asked; with --mirror the link's mirror, which alone knows of translate links.
 
@@ -72,7 +77,9 @@ def status(
 
 
 def summary(reply: DescribeMirrorReply) -> dict[str, Any]:
-    """A mirror's partitions taken together; a lag that one of them does not know is not known (None), nor one that nobody could measure."""
+    """A mirror's partitions taken together; a lag that one of them does not know is not known
+    (None), nor one that nobody could measure.
+    """
     lags = {unit: [getattr(one, f"lag_{unit}") for one in reply.partitions] for unit in ("records", "bytes", "ms")}
     is_measured = bool(reply.partitions) or reply.state not in UNMEASURED_STATES
     known = {unit: None if UNKNOWN in values or not is_measured else values for unit, values in lags.items()}
@@ -140,7 +147,9 @@ def daemon_problems(reply: DescribeMirrorReply) -> list[str]:
 
 
 def is_well(reply: DescribeMirrorReply) -> bool:
-    """Whether the mirror needs nobody. One that prepares does when it has not come up, or when that takes long."""
+    """Whether the mirror needs nobody. One that prepares does when it has not come up, or when that
+    takes long.
+    """
     if reply.group_problems or reply.refused_changes or reply.mirror_maker_problem or daemon_problems(reply):
         return False
     if any(one.stalled_ms for one in reply.partitions):

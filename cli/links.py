@@ -65,7 +65,8 @@ class SyncChoice(enum.Enum):
 
 @app.command("list")
 def list_all(environment: EnvironmentFile = None, site: SiteOptions = None, output: Output = OutputFormat.TEXT) -> None:
-    """Every link as every site sees it, and at the passive one when its mirror was last heard (mirror_heard_ms -1: never).
+    """Every link as every site sees it, and at the passive one when its mirror was last heard
+    (mirror_heard_ms -1: never).
 
     Example: antipode links list --site a=127.0.0.1:9190 --site b=127.0.0.1:9290
     """
@@ -100,7 +101,8 @@ def describe(
     site: SiteOptions = None,
     output: Output = OutputFormat.TEXT,
 ) -> None:
-    """One link at each site: its record and where every partition stands. With --mirror, as its mirror daemon sees it.
+    """One link at each site: its record and where every partition stands. With --mirror, as its
+    mirror daemon sees it.
 
     Example: antipode links describe a-b --output json
     """
@@ -161,13 +163,15 @@ def create(
     is_dry_run: Annotated[bool, typer.Option("--dry-run", help="Check both sites, store nothing.")] = False,
     output: Output = OutputFormat.TEXT,
 ) -> None:
-    """Make a link at both sites, or at neither. Both must have the same cluster id and no topic of the link in common.
+    """Make a link at both sites, or at neither. Both must have the same cluster id and no topic of
+    the link in common.
 
-    Checked before: releases, what the target's controller says to the source's topics (replicas, partitions, configs), whether a
-    mirror runs. Warnings do not keep a link from being made. Exit code 1 when something does.
+    Checked before: releases, what the target's controller says to the source's topics (replicas,
+    partitions, configs), whether a mirror runs. Warnings do not keep a link from being made. Exit
+    code 1 when something does.
 
-    Example: antipode links create a-b --source a --target b --source-bootstrap a1:9093 --target-bootstrap b1:9093
-    --site a=a1:9190 --site b=b1:9190
+    Example: antipode links create a-b --source a --target b --source-bootstrap a1:9093
+    --target-bootstrap b1:9093 --site a=a1:9190 --site b=b1:9190
     """
     from dr.links import LinkSpec, SiteAddresses
 
@@ -234,7 +238,8 @@ def alter(
     is_dry_run: Annotated[bool, typer.Option("--dry-run", help="Say what would be in force, change nothing.")] = False,
     output: Output = OutputFormat.TEXT,
 ) -> None:
-    """Change what acks=all waits for on a running link. In force at the active site when this returns; the other one may be away.
+    """Change what acks=all waits for on a running link. In force at the active site when this
+    returns; the other one may be away.
 
     Example: antipode links alter a-b --sync degrade --sync-timeout-ms 5000
     """
@@ -269,7 +274,8 @@ def confirm(
     is_sure: Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")] = False,
     output: Output = OutputFormat.TEXT,
 ) -> None:
-    """Give your word that a site's record stands, when its peer cannot be asked. Only if the other site was not promoted.
+    """Give your word that a site's record stands, when its peer cannot be asked. Only if the other
+    site was not promoted.
 
     Example: antipode links confirm a-b --at a
     """
@@ -295,7 +301,8 @@ def delete(
     is_sure: Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")] = False,
     output: Output = OutputFormat.TEXT,
 ) -> None:
-    """Forget a link at every site. Topics stay where they are; the standby's copies become ordinary topics.
+    """Forget a link at every site. Topics stay where they are; the standby's copies become ordinary
+    topics.
 
     Example: antipode links delete a-b --yes
     """
@@ -338,7 +345,9 @@ def _record_json(record: LinkRecord) -> dict[str, Any]:
 
 
 def _fields(message: Message) -> dict[str, Any]:
-    """Every field as plain data; numbers stay numbers (protobuf's own JSON writes long ones as texts)."""
+    """Every field as plain data; numbers stay numbers (protobuf's own JSON writes long ones as
+    texts).
+    """
     from google.protobuf.descriptor import FieldDescriptor
     from google.protobuf.json_format import MessageToDict
 

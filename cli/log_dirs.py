@@ -1,4 +1,6 @@
-"""`antipode log-dirs`: what lies in the log directories of a cluster's brokers, and moves of logs between them."""
+"""`antipode log-dirs`: what lies in the log directories of a cluster's brokers, and moves of logs
+between them.
+"""
 
 from __future__ import annotations
 
@@ -79,9 +81,11 @@ def show_cut(
     has_places: WithPlaces = False,
     output: Output = OutputFormat.TEXT,
 ) -> None:
-    """Print the records that were cut from a log because the leader that it follows has another history.
+    """Print the records that were cut from a log because the leader that it follows has another
+    history.
 
-    They are printed as by `antipode consume`, so that `antipode produce` can take those that are wanted back.
+    They are printed as by `antipode consume`, so that `antipode produce` can take those that are
+    wanted back.
 
     Example: antipode log-dirs show-cut disk1/kafka/0.cut.orders-3.log --places
     """

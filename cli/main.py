@@ -1,4 +1,6 @@
-"""The `antipode` command: assembles the subcommands. Each one's module is imported when it is called, so `--help` is quick."""
+"""The `antipode` command: assembles the subcommands. Each one's module is imported when it is
+called, so `--help` is quick.
+"""
 
 from __future__ import annotations
 

@@ -1,6 +1,8 @@
-"""`antipode links pause`, `resume`, `verify`, `reset` and the mirror's part of `describe`: what is asked of a link's mirror daemon itself.
+"""`antipode links pause`, `resume`, `verify`, `reset` and the mirror's part of `describe`: what is
+asked of a link's mirror daemon itself.
 
-Where the daemon is, says `--mirror` or the environment file; it serves what it is asked on `antipode.grpc.listener`.
+Where the daemon is, says `--mirror` or the environment file; it serves what it is asked on
+`antipode.grpc.listener`.
 """
 
 from __future__ import annotations
@@ -101,8 +103,8 @@ def verify(
     environment: EnvironmentFile = None,
     output: Output = OutputFormat.TEXT,
 ) -> None:
-    """Compare what is mirrored with the source, batch by batch, while mirroring goes on. Exit code 1 when anything differs, is unknown, or
-    nothing was compared.
+    """Compare what is mirrored with the source, batch by batch, while mirroring goes on. Exit code
+    1 when anything differs, is unknown, or nothing was compared.
 
     Example: antipode links verify a-b --last 100000 --mirror mirror1:9290
     """
@@ -136,11 +138,13 @@ def reset(
     is_sure: Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")] = False,
     output: Output = OutputFormat.TEXT,
 ) -> None:
-    """Put away the standby's copies of topics in RESET, FAULTED or GAP, and make them anew from where the source's log begins.
+    """Put away the standby's copies of topics in RESET, FAULTED or GAP, and make them anew from
+    where the source's log begins.
 
-    Also of compacted topics that may lack tombstones. Counts first what goes with each copy, and puts what the source does not have into
-    quarantine at the standby before it deletes anything (`antipode quarantine`). The active site's topics are never touched.
-    Exit code 1 when a topic is refused.
+    Also of compacted topics that may lack tombstones. Counts first what goes with each copy, and
+    puts what the source does not have into quarantine at the standby before it deletes anything
+    (`antipode quarantine`). The active site's topics are never touched. Exit code 1 when a topic is
+    refused.
 
     Example: antipode links reset a-b --topic orders --dry-run --mirror mirror1:9290
     """
@@ -170,7 +174,9 @@ def reset(
 
 
 def describe_mirror(name: str, mirror: str | None, environment: Path | None) -> DescribeMirrorReply:
-    """What the link's mirror says of itself. Ends the command with one message when it does not answer."""
+    """What the link's mirror says of itself. Ends the command with one message when it does not
+    answer.
+    """
     from wire.control.mirror_pb2 import DescribeMirrorRequest
 
     request = DescribeMirrorRequest(link=name)
@@ -239,7 +245,9 @@ def _known(value: int) -> int | str:
 
 
 def mirror_address(name: str, mirror: str | None, environment: Path | None) -> str:
-    """Where the link's mirror serves MirrorAdmin, by the option or else by the environment; a usage error when neither says."""
+    """Where the link's mirror serves MirrorAdmin, by the option or else by the environment; a usage
+    error when neither says.
+    """
     found = known_mirror(name, mirror, environment)
     if not found:
         raise usage_error(f"say where the mirror of link {name} is: --mirror host:port (its antipode.grpc.listener)")

@@ -1,4 +1,6 @@
-"""How commands answer: tables for people, JSON for programs, one line for an error, exit codes as everywhere in the house."""
+"""How commands answer: tables for people, JSON for programs, one line for an error, exit codes as
+everywhere in the house.
+"""
 
 from __future__ import annotations
 
@@ -64,7 +66,9 @@ def report_progress(text: str) -> None:
 
 @contextmanager
 def progress_bar(total: int | None, *, of_bytes: bool) -> Iterator[Callable[[int], None]]:
-    """A bar on standard error while a person looks on, moved by what is yielded; without a total or a terminal it shows nothing."""
+    """A bar on standard error while a person looks on, moved by what is yielded; without a total or
+    a terminal it shows nothing.
+    """
     if total is None or not error_console.is_terminal:
         yield lambda _: None
         return

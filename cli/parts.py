@@ -1,5 +1,6 @@
-"""Parts of embedded sites as they are started: a directory that one command uses at a time, what an earlier one left running,
-several parts side by side, and the reason in one line when one does not come up.
+"""Parts of embedded sites as they are started: a directory that one command uses at a time, what an
+earlier one left running, several parts side by side, and the reason in one line when one does not
+come up.
 
 `cli/embedded.py` decides what the parts are and in which order they start.
 """
@@ -36,7 +37,9 @@ class Part:
 
 @contextmanager
 def directory_held(directory: Path) -> Iterator[None]:
-    """The directory is this process's alone for the time of the block. OperationalFailure when another process has it."""
+    """The directory is this process's alone for the time of the block. OperationalFailure when
+    another process has it.
+    """
     with (directory / LOCK_FILE).open("a+", encoding="ascii") as lock:
         try:
             fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -60,7 +63,9 @@ async def end_left_over(parts: Iterable[Part], report: Report) -> None:
 
 
 async def together(*starting: Coroutine[None, None, None]) -> None:
-    """Run all side by side. When one fails the others are cancelled, and are over, before its error is raised."""
+    """Run all side by side. When one fails the others are cancelled, and are over, before its error
+    is raised.
+    """
     try:
         async with asyncio.TaskGroup() as group:
             for coroutine in starting:
@@ -70,8 +75,9 @@ async def together(*starting: Coroutine[None, None, None]) -> None:
 
 
 async def until_ready(part: Part, *, log_start: int) -> None:
-    """Ask again and again until the part is ready. OperationalFailure when it ends or the deadline passes; `log_start` is where its
-    log ended before it was started."""
+    """Ask again and again until the part is ready. OperationalFailure when it ends or the deadline
+    passes; `log_start` is where its log ended before it was started.
+    """
     child = part.child
     deadline = asyncio.get_running_loop().time() + READY_TIMEOUT_MS / 1000
     while not await part.is_ready():
@@ -90,7 +96,9 @@ def log_size(child: Child) -> int:
 
 
 def _reason(child: Child, log_start: int) -> str:
-    """What the part itself says is in the way; else the end of what it has said since it was started."""
+    """What the part itself says is in the way; else the end of what it has said since it was
+    started.
+    """
     with child.log.open("rb") as log:
         log.seek(log_start)
         lines = log.read().decode(errors="replace").splitlines()

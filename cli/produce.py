@@ -1,4 +1,6 @@
-"""`antipode produce`: lines of a file or of standard input as records, through the project's own producer."""
+"""`antipode produce`: lines of a file or of standard input as records, through the project's own
+producer.
+"""
 
 from __future__ import annotations
 
@@ -32,7 +34,9 @@ if TYPE_CHECKING:
 
 READ_BYTES = 64 * 1024
 SKEW_TOLD_FROM = 2.0
-"""The fullest partition holds so many times its fair part: said to the person, since one consumer will have all the work."""
+"""The fullest partition holds so many times its fair part: said to the person, since one consumer
+will have all the work.
+"""
 COMPLAINTS_SHOWN = 5
 
 ACKS = {"all": -1, "-1": -1, "1": 1, "0": 0}
@@ -93,11 +97,12 @@ def produce(
     is_dry_run: DryRun = False,
     output: Output = OutputFormat.TEXT,
 ) -> None:
-    """Send every line as a record and wait until all are acknowledged. Exit code 1 when a record failed or was dropped.
+    """Send every line as a record and wait until all are acknowledged. Exit code 1 when a record
+    failed or was dropped.
 
-    Lines go to partitions as Java's producer would send them; `--dry-run` shows it without sending. The summary counts records by
-    partition and tells when one has far more than its part; a run that ends early says what became of every line that it read.
-    See docs/clients.md.
+    Lines go to partitions as Java's producer would send them; `--dry-run` shows it without sending.
+    The summary counts records by partition and tells when one has far more than its part; a run
+    that ends early says what became of every line that it read. See docs/clients.md.
 
     Example: antipode produce orders --file orders.txt --key-separator : --compression lz4
     """
@@ -257,7 +262,9 @@ class Run:
 
     @property
     def unsent(self) -> int:
-        """Lines that were read and never became a record in the queue: the one at which the run ended."""
+        """Lines that were read and never became a record in the queue: the one at which the run
+        ended.
+        """
         known = self.partitions.total() + self.failed + self.dropped + self.unacknowledged
         return self.lines_read - known
 

@@ -1,4 +1,6 @@
-"""`antipode quarantine`: records that were removed from logs of a site and kept: list, show, export, delete."""
+"""`antipode quarantine`: records that were removed from logs of a site and kept: list, show,
+export, delete.
+"""
 
 from __future__ import annotations
 
@@ -71,7 +73,8 @@ def show(
     has_places: WithPlaces = False,
     output: Output = OutputFormat.TEXT,
 ) -> None:
-    """Print the records of an entry, as `antipode consume` does, so that `antipode produce` can take those that are wanted back.
+    """Print the records of an entry, as `antipode consume` does, so that `antipode produce` can
+    take those that are wanted back.
 
     Example: antipode quarantine show 0.cut.orders-3 --places
     """

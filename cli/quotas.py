@@ -1,4 +1,6 @@
-"""`antipode quotas`: how fast users, client ids and addresses may go; in force on every broker of the site at once."""
+"""`antipode quotas`: how fast users, client ids and addresses may go; in force on every broker of
+the site at once.
+"""
 
 from __future__ import annotations
 

@@ -1,6 +1,8 @@
-"""`antipode reassign`: where the replicas of partitions shall be: propose a plan, carry it out, watch it, cancel it.
+"""`antipode reassign`: where the replicas of partitions shall be: propose a plan, carry it out,
+watch it, cancel it.
 
-Plans are files in the JSON of kafka-reassign-partitions.sh, so that either tool can go on with what the other one began.
+Plans are files in the JSON of kafka-reassign-partitions.sh, so that either tool can go on with what
+the other one began.
 """
 
 from __future__ import annotations
@@ -46,7 +48,9 @@ LOOKS_MAX = 30
 
 
 class Throttles(NamedTuple):
-    """Bytes per second that each broker may take for moves from others, and between its log directories; None is no bound."""
+    """Bytes per second that each broker may take for moves from others, and between its log
+    directories; None is no bound.
+    """
 
     moves: int | None
     log_directories: int | None
@@ -78,9 +82,11 @@ def plan(
     ] = None,
     output: Output = OutputFormat.TEXT,
 ) -> None:
-    """Propose where replicas shall be, with as few moves as an even spread over brokers and racks takes. Changes nothing.
+    """Propose where replicas shall be, with as few moves as an even spread over brokers and racks
+    takes. Changes nothing.
 
-    Example: antipode reassign plan --topic orders --brokers 1001,1002,1003 --out plan.json --rollback back.json
+    Example: antipode reassign plan --topic orders --brokers 1001,1002,1003 --out plan.json
+    --rollback back.json
     """
     wanted = _node_ids(brokers)
     with failures_as_messages():
@@ -117,12 +123,15 @@ def execute(
     is_dry_run: DryRun = False,
     output: Output = OutputFormat.TEXT,
 ) -> None:
-    """Carry a plan out, and show how far it is. Given again with another throttle it goes on under that one.
+    """Carry a plan out, and show how far it is. Given again with another throttle it goes on under
+    that one.
 
-    Replicas for which the plan names a log directory, not `any`, come to lie there, also those that stay on their broker.
+    Replicas for which the plan names a log directory, not `any`, come to lie there, also those that
+    stay on their broker.
 
-    A throttle holds back new replicas alone, never those in sync, and is removed at the end. What is interrupted goes on by itself;
-    `antipode reassign verify` looks at it again and then removes the throttle.
+    A throttle holds back new replicas alone, never those in sync, and is removed at the end. What
+    is interrupted goes on by itself; `antipode reassign verify` looks at it again and then removes
+    the throttle.
 
     Example: antipode reassign execute plan.json --throttle 50000000
     """
@@ -160,7 +169,8 @@ def verify(
     is_keeping_throttle: KeepThrottle = False,
     output: Output = OutputFormat.TEXT,
 ) -> None:
-    """How far a plan is; when everything has moved, its throttles are removed. Exit code 1 when something is neither there nor on its way.
+    """How far a plan is; when everything has moved, its throttles are removed. Exit code 1 when
+    something is neither there nor on its way.
 
     Example: antipode reassign verify plan.json --output json
     """
@@ -198,7 +208,8 @@ def cancel(
     is_dry_run: DryRun = False,
     output: Output = OutputFormat.TEXT,
 ) -> None:
-    """End moves that are under way: the replicas that were there before stay, the throttle is removed.
+    """End moves that are under way: the replicas that were there before stay, the throttle is
+    removed.
 
     Example: antipode reassign cancel plan.json --dry-run
     """

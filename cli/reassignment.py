@@ -1,6 +1,8 @@
-"""Partitions moved between the brokers of one site, over the Kafka protocol: what is where, orders to move, throttles set and removed.
+"""Partitions moved between the brokers of one site, over the Kafka protocol: what is where, orders
+to move, throttles set and removed.
 
-Orders go to any broker of the site that was asked, never to the other site of a link. Called by cli/reassign.py and cli/elect.py.
+Orders go to any broker of the site that was asked, never to the other site of a link. Called by
+cli/reassign.py and cli/elect.py.
 """
 
 from __future__ import annotations
@@ -45,7 +47,9 @@ class Outcome(NamedTuple):
 
 
 async def site_metadata(client: KafkaClient, topics: Sequence[str] | None = None) -> ClusterMetadata:
-    """The brokers of the site, and its topics or those named. OperationalFailure when one of these is not there."""
+    """The brokers of the site, and its topics or those named. OperationalFailure when one of these
+    is not there.
+    """
     found = await client.metadata(topics)
     for topic in topics or ():
         if topic not in found.topics or found.topics[topic].error_code:
@@ -54,7 +58,9 @@ async def site_metadata(client: KafkaClient, topics: Sequence[str] | None = None
 
 
 def assignment(metadata: ClusterMetadata, places: Iterable[Place] | None = None) -> dict[Place, tuple[int, ...]]:
-    """Replicas by partition, of the given ones or of all. OperationalFailure when one of the given ones is not there."""
+    """Replicas by partition, of the given ones or of all. OperationalFailure when one of the given
+    ones is not there.
+    """
     known = {
         Place(name, index): tuple(partition.replicas)
         for name, topic in metadata.topics.items()
@@ -124,9 +130,11 @@ async def elect(client: KafkaClient, places: Iterable[Place] | None, *, is_uncle
 
 
 async def throttle(client: KafkaClient, before: Plan, plan: Plan, bytes_per_second: int) -> None:
-    """Bound what the moves may take: leaders send, and new replicas take, at most so much by broker.
+    """Bound what the moves may take: leaders send, and new replicas take, at most so much by
+    broker.
 
-    The same settings as those of kafka-reassign-partitions.sh, so that either tool can remove what the other one set.
+    The same settings as those of kafka-reassign-partitions.sh, so that either tool can remove what
+    the other one set.
     """
     leaders: dict[str, list[str]] = {}
     followers: dict[str, list[str]] = {}
@@ -149,7 +157,9 @@ async def throttle_directories(client: KafkaClient, nodes: Collection[int], byte
 
 
 async def remove_throttle(client: KafkaClient, topics: Collection[str], *, movers: Collection[int] = ()) -> None:
-    """End what `throttle` set, at the topics and at every broker of the site that lives; at `movers` also `throttle_directories`."""
+    """End what `throttle` set, at the topics and at every broker of the site that lives; at
+    `movers` also `throttle_directories`.
+    """
     for node in sorted(movers):
         await _alter(client, node, {LOG_DIRS_RATE: None})
     for topic in sorted(topics):

@@ -1,7 +1,9 @@
-"""The log directories that a plan asks for, over the Kafka protocol: checked, told to each broker, looked at.
+"""The log directories that a plan asks for, over the Kafka protocol: checked, told to each broker,
+looked at.
 
-As KIP-113 has it, brokers are told before the reassignment is ordered, so that new replicas are made where they shall lie, and told
-again until they have them: what a broker only keeps in mind is lost when it restarts. Called by cli/reassign.py.
+As KIP-113 has it, brokers are told before the reassignment is ordered, so that new replicas are
+made where they shall lie, and told again until they have them: what a broker only keeps in mind is
+lost when it restarts. Called by cli/reassign.py.
 """
 
 from __future__ import annotations
@@ -37,7 +39,9 @@ async def check(client: KafkaClient, wanted: Mapping[Replica, str]) -> None:
 
 
 async def tell(client: KafkaClient, wanted: Mapping[Replica, str]) -> dict[Replica, str]:
-    """Tell each broker where its replicas shall lie; those that it does not have yet. OperationalFailure when it refuses one."""
+    """Tell each broker where its replicas shall lie; those that it does not have yet.
+    OperationalFailure when it refuses one.
+    """
     left: dict[Replica, str] = {}
     for node_id in _nodes(wanted):
         here = {replica: path for replica, path in wanted.items() if replica.node_id == node_id}
@@ -54,7 +58,9 @@ async def tell(client: KafkaClient, wanted: Mapping[Replica, str]) -> dict[Repli
 
 
 async def tell_until_there(client: KafkaClient, wanted: Mapping[Replica, str]) -> None:
-    """Tell the brokers until they have all these replicas. OperationalFailure when one does not come into being."""
+    """Tell the brokers until they have all these replicas. OperationalFailure when one does not
+    come into being.
+    """
     left = dict(wanted)
     for _ in range(TOLD_MAX):
         left = await tell(client, left)

@@ -1,8 +1,10 @@
-"""Plans of where partitions' replicas shall be: Kafka's JSON read and written, and a balanced plan proposed. Pure.
+"""Plans of where partitions' replicas shall be: Kafka's JSON read and written, and a balanced plan
+proposed. Pure.
 
-A proposal moves as little as it can: replicas on brokers that may keep them stay, missing ones go to the brokers with the fewest, and only
-then replicas go from the fullest brokers to the emptiest until none has two more than another. With racks known for all brokers no
-partition has more replicas in one rack than it must. Leaders (the first replicas) are spread in the same way.
+A proposal moves as little as it can: replicas on brokers that may keep them stay, missing ones go
+to the brokers with the fewest, and only then replicas go from the fullest brokers to the emptiest
+until none has two more than another. With racks known for all brokers no partition has more
+replicas in one rack than it must. Leaders (the first replicas) are spread in the same way.
 
 Callers: cli/reassign.py, cli/elect.py.
 """
@@ -61,7 +63,9 @@ def parse_plan(text: str) -> dict[Place, tuple[int, ...]]:
 
 
 def parse_directories(text: str) -> dict[Replica, str]:
-    """The log directories that the plan asks for, without those that may be any. UnusablePlan as `parse_plan`."""
+    """The log directories that the plan asks for, without those that may be any. UnusablePlan as
+    `parse_plan`.
+    """
     directories: dict[Replica, str] = {}
     for entry in _entries(text):
         place, replicas = _entry(entry)
@@ -104,7 +108,9 @@ def _entry(entry: Any) -> tuple[Place, tuple[int, ...]]:
 
 
 def parse_partitions(text: str) -> list[Place]:
-    """The partitions of the JSON of kafka-leader-election.sh, or of a plan. UnusablePlan names what is wrong."""
+    """The partitions of the JSON of kafka-leader-election.sh, or of a plan. UnusablePlan names what
+    is wrong.
+    """
     try:
         entries = json.loads(text)["partitions"]
         return [Place(str(entry["topic"]), int(entry["partition"])) for entry in entries]
@@ -134,7 +140,8 @@ def propose(
     replication_factor: int | None = None,
     others: Iterable[tuple[int, ...]] = (),
 ) -> dict[Place, tuple[int, ...]]:
-    """Where the partitions shall be when only `brokers` hold them; `others` are replicas that stay and count as load.
+    """Where the partitions shall be when only `brokers` hold them; `others` are replicas that stay
+    and count as load.
 
     UnusablePlan when there are too few brokers.
     """
@@ -170,7 +177,9 @@ class _Proposal:
         return {place: tuple(replicas) for place, replicas in self._plan.items()}
 
     def _crowding(self, replicas: list[int]) -> int:
-        """How far the replicas are from being in as many racks as they can be: pairs that share one."""
+        """How far the replicas are from being in as many racks as they can be: pairs that share
+        one.
+        """
         counts = Counter(self._racks.get(node, str(node)) for node in replicas)
         return sum(count * (count - 1) // 2 for count in counts.values())
 
@@ -214,7 +223,9 @@ class _Proposal:
         return self._crowding([*replicas[:position], node, *replicas[position + 1 :]]) <= self._crowding(replicas)
 
     def _spread_leaders(self) -> None:
-        """Again and again until nothing changes: what one partition gives up may be the room that an earlier one lacked."""
+        """Again and again until nothing changes: what one partition gives up may be the room that
+        an earlier one lacked.
+        """
         leading: Counter[int] = Counter(replicas[0] for replicas in self._plan.values())
         has_changed = True
         while has_changed:

@@ -1,4 +1,6 @@
-"""`antipode reconcile`: prove two sites equal, or name what differs, with a Spark session on this machine."""
+"""`antipode reconcile`: prove two sites equal, or name what differs, with a Spark session on this
+machine.
+"""
 
 from __future__ import annotations
 
@@ -70,11 +72,14 @@ def reconcile(
     ] = None,
     output: Output = OutputFormat.TEXT,
 ) -> None:
-    """Compare both sites partition by partition, range by range; name every missing, extra, duplicate, diverged or corrupt range.
+    """Compare both sites partition by partition, range by range; name every missing, extra,
+    duplicate, diverged or corrupt range.
 
-    Reads batch headers and checksums, not records. Exit code 0 equal, 1 different, 2 could not compare.
+    Reads batch headers and checksums, not records. Exit code 0 equal, 1 different, 2 could not
+    compare.
 
-    Example: antipode reconcile --environment out/sites/environment.json --link a-b --out out/reconciliation
+    Example: antipode reconcile --environment out/sites/environment.json --link a-b --out
+    out/reconciliation
     """
     from spark_jobs.reconcile import NO_BOUND, Request
 
@@ -166,7 +171,9 @@ def _sides_of_link(environment: Path | None, link: str) -> Sides:
 
 
 async def _check_sites_answer(sides: Sides) -> None:
-    """Ask a broker of each site, both at a time, before Spark is started: that takes far longer than to see that one is away."""
+    """Ask a broker of each site, both at a time, before Spark is started: that takes far longer
+    than to see that one is away.
+    """
     named = {sides.source_site: sides.source, sides.target_site: sides.target}
     found = await asyncio.gather(*(_problem_of(site, servers) for site, servers in named.items()))
     if problems := [problem for problem in found if problem]:
@@ -189,7 +196,9 @@ async def _problem_of(site: str, bootstrap_servers: str) -> str:
 
 
 async def _link_record(environment: Environment, name: str) -> LinkRecord:
-    """The link as the first site that answers has it: the filters are the same at both. OperationalFailure when none does."""
+    """The link as the first site that answers has it: the filters are the same at both.
+    OperationalFailure when none does.
+    """
     from dr.links import describe_link
 
     async with site_clients(environment.agents()) as clients:

@@ -1,7 +1,9 @@
-"""What embedded sites consist of: names, ports, files and proxies, decided before anything is started.
+"""What embedded sites consist of: names, ports, files and proxies, decided before anything is
+started.
 
-Pure: takes the wishes and a list of free ports, gives a `Layout` whose parts `cli/up.py` writes to disk and starts. The same
-wishes and ports give the same layout, so a directory can be started again where it left off.
+Pure: takes the wishes and a list of free ports, gives a `Layout` whose parts `cli/up.py` writes to
+disk and starts. The same wishes and ports give the same layout, so a directory can be started again
+where it left off.
 """
 
 from __future__ import annotations
@@ -84,7 +86,9 @@ class MirrorLayout:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BridgeLayout:
-    """The HTTP bridge; it knows the brokers of all sites that are linked, so that it follows whichever is active."""
+    """The HTTP bridge; it knows the brokers of all sites that are linked, so that it follows
+    whichever is active.
+    """
 
     directory: Path
     bootstrap_servers: str

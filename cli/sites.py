@@ -1,5 +1,5 @@
-"""Options that say where sites are, the same in every command: an environment file (what `antipode up --output json` prints) or
-gRPC addresses of a site's brokers by name.
+"""Options that say where sites are, the same in every command: an environment file (what
+`antipode up --output json` prints) or gRPC addresses of a site's brokers by name.
 """
 
 from __future__ import annotations
@@ -55,7 +55,9 @@ def needed_environment(file: Path | None) -> Path:
 
 
 def agents(file: Path | None, sites: Iterable[str] | None) -> Agents:
-    """gRPC addresses by site from both options; those of --site win. A file that cannot be used ends the command with one message."""
+    """gRPC addresses by site from both options; those of --site win. A file that cannot be used
+    ends the command with one message.
+    """
     from dr.environment import load_environment
 
     given = dict(_site(text) for text in sites or ())

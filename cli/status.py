@@ -27,7 +27,9 @@ if TYPE_CHECKING:
     from wire.control.controller_pb2 import DescribeControllerReply
 
 MIRRORS_ELSEWHERE = ("not known", "PROMOTED")
-"""States of the mirror that is asked in which another one should carry the link: it was not asked, or its target is the active site now."""
+"""States of the mirror that is asked in which another one should carry the link: it was not asked,
+or its target is the active site now.
+"""
 NOBODY = -1
 CONTROLLER_TIMEOUT_MS = 1_000
 MIRROR_TIMEOUT_S = 3.0
@@ -41,9 +43,11 @@ def status(
     interval_ms: Annotated[int, typer.Option(help="How often to look with --watch.", min=100)] = 1_000,
     output: Output = OutputFormat.TEXT,
 ) -> None:
-    """What lives and what lags: brokers and controller of each site, and for each link who is active and how far the other is behind.
+    """What lives and what lags: brokers and controller of each site, and for each link who is
+    active and how far the other is behind.
 
-    Exit code 1 when something needs a person: a site that does not answer, a partition without a leader, a link in trouble.
+    Exit code 1 when something needs a person: a site that does not answer, a partition without a
+    leader, a link in trouble.
 
     Example: antipode status --environment out/sites/environment.json --watch
     """
@@ -136,7 +140,9 @@ async def _site(client: SiteClient) -> dict[str, Any]:
 
 
 async def _controller(addresses: Sequence[str]) -> DescribeControllerReply:
-    """What the site's active controller says of itself; nothing when no process of the site leads to it."""
+    """What the site's active controller says of itself; nothing when no process of the site leads
+    to it.
+    """
     from wire.control.clients import ControllerClient, ControllerUnavailable
     from wire.control.controller_pb2 import DescribeControllerReply
 

@@ -1,4 +1,6 @@
-"""Which topics and partitions `antipode topics` shows, and where it is told to put replicas: the options of kafka-topics.sh."""
+"""Which topics and partitions `antipode topics` shows, and where it is told to put replicas: the
+options of kafka-topics.sh.
+"""
 
 from __future__ import annotations
 
@@ -43,7 +45,9 @@ class PartitionFilter:
         return self.is_at_min_isr or self.is_under_min_isr
 
     def shows(self, partition: PartitionState, configs: Mapping[str, str]) -> bool:
-        """Whether the partition is one that was asked for; `configs` are those in force for its topic."""
+        """Whether the partition is one that was asked for; `configs` are those in force for its
+        topic.
+        """
         in_sync = len(partition.isr)
         minimum = int(configs.get(MIN_INSYNC_REPLICAS, "1"))
         return (
@@ -55,7 +59,9 @@ class PartitionFilter:
 
 
 def parse_assignment(text: str) -> list[list[int]]:
-    """Replicas by partition from Kafka's `1:2,2:1`: partitions are separated by commas, replicas by colons, the first is preferred."""
+    """Replicas by partition from Kafka's `1:2,2:1`: partitions are separated by commas, replicas by
+    colons, the first is preferred.
+    """
     try:
         found = [[int(node) for node in partition.split(":")] for partition in text.split(",")]
     except ValueError as error:

@@ -1,4 +1,6 @@
-"""`antipode topics`: list, describe, create, grow, configure and delete topics of a cluster, and look up offsets."""
+"""`antipode topics`: list, describe, create, grow, configure and delete topics of a cluster, and
+look up offsets.
+"""
 
 from __future__ import annotations
 
@@ -65,7 +67,8 @@ def list_all(
     ] = False,
     output: Output = OutputFormat.TEXT,
 ) -> None:
-    """Every topic with its number of partitions and of partitions without a leader; with an option only those that it names.
+    """Every topic with its number of partitions and of partitions without a leader; with an option
+    only those that it names.
 
     Example: antipode topics list -b 127.0.0.1:9092 --under-replicated --output json
     """
@@ -271,7 +274,8 @@ def offsets(
     ] = "latest",
     output: Output = OutputFormat.TEXT,
 ) -> None:
-    """The offset of each partition at a time: of the first record at or after it; -1 when there is none.
+    """The offset of each partition at a time: of the first record at or after it; -1 when there is
+    none.
 
     Example: antipode topics offsets orders --at 2026-01-31T12:00:00Z
     """
@@ -292,7 +296,8 @@ def delete(
     is_dry_run: DryRun = False,
     output: Output = OutputFormat.TEXT,
 ) -> None:
-    """Delete a topic and its records. A standby's copy stays until the topic is deleted again through a broker of the standby.
+    """Delete a topic and its records. A standby's copy stays until the topic is deleted again
+    through a broker of the standby.
 
     Example: antipode topics delete orders --yes
     """
@@ -328,7 +333,8 @@ def delete_records(
     is_dry_run: DryRun = False,
     output: Output = OutputFormat.TEXT,
 ) -> None:
-    """Delete the records of a topic that lie before an offset or a time; they cannot be brought back.
+    """Delete the records of a topic that lie before an offset or a time; they cannot be brought
+    back.
 
     Example: antipode topics delete-records orders --before 2026-01-31T12:00:00Z --dry-run
     """
@@ -387,7 +393,9 @@ def _partitions(cluster: Cluster, topic: str) -> dict[int, Any]:
 def offsets_at(
     cluster: Cluster, topic: str, at: str | int, *, partitions: Collection[int] | None = None
 ) -> dict[int, int]:
-    """The offset of each partition, or of those given, at a time (`parse_at`). OperationalFailure when the topic or a leader is away."""
+    """The offset of each partition, or of those given, at a time (`parse_at`). OperationalFailure
+    when the topic or a leader is away.
+    """
     from confluent_kafka import TopicPartition
     from confluent_kafka.admin import OffsetSpec  # type: ignore[attr-defined]
 

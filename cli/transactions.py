@@ -1,4 +1,6 @@
-"""`antipode transactions`: transactional ids with their state and age; transactions that hang, found and aborted."""
+"""`antipode transactions`: transactional ids with their state and age; transactions that hang,
+found and aborted.
+"""
 
 from __future__ import annotations
 
@@ -123,7 +125,8 @@ def abort(
     is_sure: Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")] = False,
     output: Output = OutputFormat.TEXT,
 ) -> None:
-    """Abort an open transaction: by its transactional id, which also fences its producer, or where it hangs in one partition.
+    """Abort an open transaction: by its transactional id, which also fences its producer, or where
+    it hangs in one partition.
 
     Example: antipode transactions abort billing --yes
 
@@ -175,7 +178,9 @@ async def _listed(bootstrap_server: str) -> list[tuple[str, int, str]]:
 
 
 async def _coordinator(client: KafkaClient, transactional_id: str) -> int:
-    """The id's coordinator; the first question of all creates the internal topic, so it is asked again for a while."""
+    """The id's coordinator; the first question of all creates the internal topic, so it is asked
+    again for a while.
+    """
     await client.metadata([])
     connection = await client.connection(min(client.cluster.brokers))
     values = {"key_type": _TRANSACTION_KEY_TYPE, "coordinator_keys": (transactional_id,)}

@@ -36,12 +36,15 @@ def translate_offset(
     ] = "",
     output: Output = OutputFormat.TEXT,
 ) -> None:
-    """Which offset of the target is this one of the source, or back, by what the link's mirror has noted at the target (ask its brokers).
+    """Which offset of the target is this one of the source, or back, by what the link's mirror has
+    noted at the target (ask its brokers).
 
-    Neither the source nor the mirror needs to be there. Between records that were not carried it is the next one that was. Where both
-    directions go by the same names, what the opposite link has brought counts too: name the source's brokers, which know it.
+    Neither the source nor the mirror needs to be there. Between records that were not carried it is
+    the next one that was. Where both directions go by the same names, what the opposite link has
+    brought counts too: name the source's brokers, which know it.
 
-    Example: antipode links translate-offset a-b --topic orders --partition 3 --offset 1234 --bootstrap-server b1:9092
+    Example: antipode links translate-offset a-b --topic orders --partition 3 --offset 1234
+    --bootstrap-server b1:9092
     """
     with failures_as_messages():
         ends = (bootstrap_server, source_bootstrap_server)

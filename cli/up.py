@@ -52,9 +52,11 @@ def up(
     ] = None,
     output: Output = OutputFormat.TEXT,
 ) -> None:
-    """Run whole sites on this machine: ZooKeeper, brokers, toxiproxy between the sites, and mirrors.
+    """Run whole sites on this machine: ZooKeeper, brokers, toxiproxy between the sites, and
+    mirrors.
 
-    Prints where everything is once all of it is ready, keeps running until SIGTERM or Ctrl-C, and stops cleanly.
+    Prints where everything is once all of it is ready, keeps running until SIGTERM or Ctrl-C, and
+    stops cleanly.
 
     Example: antipode up --sites a,b --brokers 1 --dir out/sites --output json
     """

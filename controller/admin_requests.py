@@ -56,7 +56,9 @@ class AdminRequests:
         await self._write(DeleteNode(path=PREFERRED_ELECTION, version=version))
 
     async def take_reassignment(self, found: FoundRequest) -> None:
-        """Begin what is not under way yet; `complete_again_and_again` removes what is done or refused. MalformedZnode."""
+        """Begin what is not under way yet; `complete_again_and_again` removes what is done or
+        refused. MalformedZnode.
+        """
         if found is None:
             self._wanted = {}
             return

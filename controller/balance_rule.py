@@ -7,7 +7,9 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BalanceRule:
-    """How often it is looked at, and how many in a hundred of a broker's preferred leaderships may be elsewhere."""
+    """How often it is looked at, and how many in a hundred of a broker's preferred leaderships may
+    be elsewhere.
+    """
 
     interval_s: float
     imbalance_percentage: int

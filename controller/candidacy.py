@@ -63,7 +63,8 @@ class Candidacy:
         await self._create_layout()
         while True:
             changed = asyncio.Event()
-            # the epoch is read first: a claim under it fails when somebody was elected after the node was read
+            # the epoch is read first: a claim under it fails when somebody was elected after the
+            # node was read
             epoch = await self._zookeeper.get(znodes.CONTROLLER_EPOCH)
             found = await self._zookeeper.get_or_none(znodes.CONTROLLER, watch=setter(changed))
             if found is not None and found[1].ephemeral_owner != self._zookeeper.session_id:
@@ -76,7 +77,9 @@ class Candidacy:
                 return tenure
 
     async def _is_abandoned(self, changed: asyncio.Event) -> bool:
-        """Wait until the controller's node changes (False), or nothing listens any more where it says it is (True)."""
+        """Wait until the controller's node changes (False), or nothing listens any more where it
+        says it is (True).
+        """
         known = self.active_controller
         waits: list[asyncio.Future[bool]] = [asyncio.ensure_future(changed.wait())]
         if known is not None and known.grpc_address not in ("", self._grpc_address):
@@ -101,7 +104,9 @@ class Candidacy:
                 _log.info("another candidate created the site's znodes first")
 
     async def _claim(self, former: tuple[bytes, NodeStat], left: NodeStat | None) -> Tenure | None:
-        """One attempt from the epoch that was read, in the place of the node that was `left`; None when another was quicker."""
+        """One attempt from the epoch that was read, in the place of the node that was `left`; None
+        when another was quicker.
+        """
         payload, stat = former
         epoch = znodes.decode_controller_epoch(payload) + 1
         registration = znodes.ControllerRegistration(
@@ -172,7 +177,9 @@ class Candidacy:
                 wait.cancel()
 
     async def resign(self, tenure: Tenure, reason: str) -> None:
-        """Give the office up: remove the own node, if it is still there and the connection allows."""
+        """Give the office up: remove the own node, if it is still there and the connection
+        allows.
+        """
         self.active_controller = None
         state_change_logger().info(
             "controller resigned", controller=self._node_id, controller_epoch=tenure.epoch, reason=reason

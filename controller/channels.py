@@ -99,7 +99,9 @@ class BrokerChannel:
             await self._deliver()
 
     async def _deliver(self) -> None:
-        """Send what is pending until the broker has it; every further attempt carries the whole image."""
+        """Send what is pending until the broker has it; every further attempt carries the whole
+        image.
+        """
         retrying = jittered_backoff(
             retry_on=grpc.aio.AioRpcError,
             initial_ms=RETRY_INITIAL_MS,
@@ -194,12 +196,15 @@ class BrokerChannels:
             self._failure.set_exception(error)
 
     async def raise_failure(self) -> None:
-        """Wait until a channel breaks for another reason than its broker, and raise that: a broker that is told nothing
-        more must not go unnoticed."""
+        """Wait until a channel breaks for another reason than its broker, and raise that: a broker
+        that is told nothing more must not go unnoticed.
+        """
         await self._failure
 
     def follow_membership(self) -> None:
-        """Open channels to brokers that came, close those to brokers that went or registered again."""
+        """Open channels to brokers that came, close those to brokers that went or registered
+        again.
+        """
         brokers = self._cluster().brokers
         for node, channel in list(self._channels.items()):
             if node not in brokers or brokers[node].epoch != channel.broker.epoch:
@@ -234,7 +239,9 @@ class BrokerChannels:
                 self._channels[node].publish_image(version=self._version)
 
     async def wait_applied(self, *, timeout_ms: float) -> bool:
-        """Wait until every living broker has what was published so far; False when the time is over first."""
+        """Wait until every living broker has what was published so far; False when the time is over
+        first.
+        """
         version = self._version
         waiting = [channel.wait_applied(min(version, channel.wanted_version)) for channel in self._channels.values()]
         try:

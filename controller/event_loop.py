@@ -1,8 +1,9 @@
 """One active controller: one queue of commands, one task that owns the cluster.
 
-For each command the task decides, commits to ZooKeeper, applies, and hands the effects to the channels; then it answers whoever
-waits. Watches, brokers' answers and clients all put commands into the same bounded queue. Whatever goes wrong with a commit
-ends the tenure: the outcome may be unknown, so the state is dropped and read again by the next active controller.
+For each command the task decides, commits to ZooKeeper, applies, and hands the effects to the
+channels; then it answers whoever waits. Watches, brokers' answers and clients all put commands into
+the same bounded queue. Whatever goes wrong with a commit ends the tenure: the outcome may be
+unknown, so the state is dropped and read again by the next active controller.
 """
 
 from __future__ import annotations
@@ -46,7 +47,9 @@ _log = get_logger(__name__)
 
 
 class ActiveController:
-    """A controller in office; made with the cluster it loaded, ended by `Deposed` or by cancelling `run`."""
+    """A controller in office; made with the cluster it loaded, ended by `Deposed` or by cancelling
+    `run`.
+    """
 
     def __init__(
         self,
@@ -115,7 +118,9 @@ class ActiveController:
         await self._tell(answer)
 
     async def wait_applied(self, *, timeout_ms: float) -> bool:
-        """Wait until every living broker knows what is decided so far; False when time is over first."""
+        """Wait until every living broker knows what is decided so far; False when time is over
+        first.
+        """
         return await self._channels.wait_applied(timeout_ms=timeout_ms)
 
     async def wait_until(self, condition: Callable[[Cluster], bool], *, timeout_ms: float) -> bool:
@@ -130,7 +135,9 @@ class ActiveController:
         return True
 
     async def run(self) -> None:
-        """Take over, then handle commands until deposed. Raises Deposed; ends everything it started."""
+        """Take over, then handle commands until deposed. Raises Deposed; ends everything it
+        started.
+        """
         try:
             unreachable = await refusing(self.cluster.brokers.values(), own_node=self.tenure.controller_id)
             await self._lay_out()
@@ -247,7 +254,9 @@ class ActiveController:
         await self._discover(names)
 
     async def _discover(self, names: Iterable[str]) -> None:
-        """Take over those topics that are not known yet; one that cannot be understood goes into quarantine."""
+        """Take over those topics that are not known yet; one that cannot be understood goes into
+        quarantine.
+        """
         unknown = [name for name in names if name not in self.cluster.topics and name not in self.cluster.quarantine]
         found: list[Topic] = []
         for name in unknown:
@@ -273,7 +282,9 @@ class ActiveController:
         await self._tell(ask.UncleanElectionRead(is_allowed=is_allowed))
 
     async def _on_config_changes(self, notices: dict[str, str]) -> None:
-        """Take the configs over that the notices name, then remove the notices: nobody else reads them here."""
+        """Take the configs over that the notices name, then remove the notices: nobody else reads
+        them here.
+        """
         for topic in {entity.removeprefix("topics/") for entity in notices.values() if entity.startswith("topics/")}:
             try:
                 configs = await self._reader.topic_configs(topic)
@@ -303,7 +314,9 @@ class ActiveController:
     async def allocate_producer_ids(
         self, broker_id: int, *, range_start: int, range_size: int
     ) -> znodes.ProducerIdBlock:
-        """The next block of the site's producer ids. ProducerIdsExhausted; Deposed when it could not be stored."""
+        """The next block of the site's producer ids. ProducerIdsExhausted; Deposed when it could
+        not be stored.
+        """
         async with self._producer_ids_lock:
             try:
                 return await self._allocate(broker_id, range_start=range_start, range_size=range_size)

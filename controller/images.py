@@ -37,7 +37,9 @@ def broker_info(broker: Broker) -> BrokerInfo:
 
 
 class TopicMessages:
-    """What is told about topics: mostly the same to every broker, so it is built once while the cluster stays as it is."""
+    """What is told about topics: mostly the same to every broker, so it is built once while the
+    cluster stays as it is.
+    """
 
     def __init__(self) -> None:
         self._revision = -1
@@ -56,8 +58,10 @@ class TopicMessages:
 
 @dataclass(slots=True)
 class PendingChanges:
-    """What one broker has not been told yet. Names only: the batch is built from the cluster when it is sent,
-    so that ten changes of one partition become one, and the pending set never outgrows the cluster."""
+    """What one broker has not been told yet. Names only: the batch is built from the cluster when
+    it is sent, so that ten changes of one partition become one, and the pending set never outgrows
+    the cluster.
+    """
 
     is_full: bool = False
     has_news: bool = False
@@ -167,7 +171,9 @@ def partition_state(cluster: Cluster, partition: TopicPartition) -> PartitionSta
 
 
 def _offline(cluster: Cluster, partition: TopicPartition, replicas: Iterable[int]) -> list[int]:
-    """Replicas whose brokers have lost the log directory; those on dead brokers are known by the list of brokers."""
+    """Replicas whose brokers have lost the log directory; those on dead brokers are known by the
+    list of brokers.
+    """
     if not cluster.offline_replicas:
         return []
     return [node for node in replicas if cluster.is_replica_offline(partition, node)]

@@ -15,7 +15,9 @@ PAUSE_S = 0.2
 
 
 async def until_identified(address: str, broker_epoch: int) -> None:
-    """Return when the process at `address` says that it is the broker registered under this epoch."""
+    """Return when the process at `address` says that it is the broker registered under this
+    epoch.
+    """
     channel = open_channel(address)
     stub = BrokerControlStub(channel)  # type: ignore[no-untyped-call]
     try:

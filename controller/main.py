@@ -1,10 +1,9 @@
-"""A controller candidate as a part of a process: `cli` hosts one inside a broker process or runs one alone.
+"""A controller candidate as a part of a process: `cli` hosts one inside a broker process or runs
+one alone.
 
-candidate = ControllerCandidate(settings, grpc_server=server, registry=registry)   # adds the service
-port = await server.start()
-await candidate.start(grpc_address=f"{host}:{port}")                               # stands for election from here on
-...
-await candidate.stop()                                                             # resigns; before server.stop()
+candidate = ControllerCandidate(settings, grpc_server=server, registry=registry) # adds the service
+port = await server.start() await candidate.start(grpc_address=f"{host}:{port}") # stands for
+election from here on ... await candidate.stop() # resigns; before server.stop()
 """
 
 from __future__ import annotations
@@ -40,7 +39,9 @@ _log = get_logger(__name__)
 
 
 class ControllerCandidate:
-    """Stands for election for as long as it runs, and governs while elected; has a ZooKeeper session of its own."""
+    """Stands for election for as long as it runs, and governs while elected; has a ZooKeeper
+    session of its own.
+    """
 
     def __init__(
         self,
@@ -52,7 +53,9 @@ class ControllerCandidate:
         note_session: NoteSession = note_no_session,
         heeds_altered_configs: bool = False,
     ) -> None:
-        """With `heeds_altered_configs` it hears of what is altered of brokers while they run, where brokers offer to alter it."""
+        """With `heeds_altered_configs` it hears of what is altered of brokers while they run, where
+        brokers offer to alter it.
+        """
         self._settings = settings
         self._heeds_altered_configs = heeds_altered_configs
         self._note_session = note_session
@@ -81,9 +84,11 @@ class ControllerCandidate:
         return None if self._candidacy is None else self._candidacy.active_controller
 
     async def start(self, *, grpc_address: str) -> None:
-        """Connect and begin to stand; `grpc_address` is where others reach this process's gRPC server.
+        """Connect and begin to stand; `grpc_address` is where others reach this process's gRPC
+        server.
 
-        OperationalFailure when ZooKeeper does not answer or the cluster id is another than configured.
+        OperationalFailure when ZooKeeper does not answer or the cluster id is another than
+        configured.
         """
         settings = self._settings
         zookeeper = ZooKeeper(

@@ -1,4 +1,6 @@
-"""What a controller candidate shows to Prometheus under the names that exporters make of Kafka's controller beans."""
+"""What a controller candidate shows to Prometheus under the names that exporters make of Kafka's
+controller beans.
+"""
 
 from __future__ import annotations
 

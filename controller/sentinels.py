@@ -18,13 +18,17 @@ from runtime.listening import until_refused
 from runtime.supervision import Supervisor
 
 PROBE_S = 0.2
-"""How long a controller that takes over waits for brokers that neither accept connections nor refuse them."""
+"""How long a controller that takes over waits for brokers that neither accept connections nor
+refuse them.
+"""
 
 Tell = Callable[[ask.Command], Awaitable[None]]
 
 
 async def refusing(brokers: Iterable[Broker], *, own_node: int) -> frozenset[int]:
-    """Node ids of the brokers where nothing listens now; who is silent counts as there, and is left to its sentinel and its session."""
+    """Node ids of the brokers where nothing listens now; who is silent counts as there, and is left
+    to its sentinel and its session.
+    """
     asked = [broker for broker in brokers if broker.node_id != own_node]
     answers = await asyncio.gather(*(_is_refused(broker.registration.grpc_address) for broker in asked))
     return frozenset(broker.node_id for broker, is_refused in zip(asked, answers, strict=True) if is_refused)
@@ -59,7 +63,9 @@ class Sentinels:
         self._loops = Supervisor()
 
     def follow(self, cluster: Cluster) -> None:
-        """Have a sentinel for exactly the registered brokers; the one that shares this process cannot die alone."""
+        """Have a sentinel for exactly the registered brokers; the one that shares this process
+        cannot die alone.
+        """
         registered = [*cluster.brokers.values(), *cluster.presumed_dead.values()]
         wanted = {(broker.node_id, broker.epoch): broker for broker in registered if broker.registration.grpc_address}
         for key in self._watched.keys() - wanted.keys():

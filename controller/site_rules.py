@@ -43,7 +43,9 @@ def differences(own: Mapping[str, str], others: Mapping[str, str]) -> dict[str, 
 
 
 async def warn_of_other_rules(zookeeper: ZooKeeper, settings: ControllerSettings) -> None:
-    """Say of each site-wide key that the controller in office, or the one before, reads another value of than this candidate."""
+    """Say of each site-wide key that the controller in office, or the one before, reads another
+    value of than this candidate.
+    """
     found = await zookeeper.get_or_none(SITE_RULES)
     if found is None:
         return

@@ -1,8 +1,10 @@
-"""The cluster in ZooKeeper: read whole when a controller takes over, written fact by fact under its epoch.
+"""The cluster in ZooKeeper: read whole when a controller takes over, written fact by fact under its
+epoch.
 
-Reading asks for many nodes at a time. Writing turns facts into steps of a multi that begins with a check of
-`/controller_epoch`, so that a controller which has been replaced without noticing cannot write anything. Facts too many for
-one multi are split in their order, which is chosen so that every prefix can be taken up by a successor.
+Reading asks for many nodes at a time. Writing turns facts into steps of a multi that begins with a
+check of `/controller_epoch`, so that a controller which has been replaced without noticing cannot
+write anything. Facts too many for one multi are split in their order, which is chosen so that every
+prefix can be taken up by a successor.
 """
 
 from __future__ import annotations
@@ -52,10 +54,14 @@ WINDOWS_IN_FLIGHT_MAX = 8
 """Requests for many nodes each that ZooKeeper is asked at a time."""
 
 STATES_PER_READ_MAX = 1000
-"""Partition states asked for at once: names of 300 bytes stay below ZooKeeper's limit of 1 MiB for a request."""
+"""Partition states asked for at once: names of 300 bytes stay below ZooKeeper's limit of 1 MiB for
+a request.
+"""
 
 TOPICS_PER_READ_MAX = 50
-"""Topics asked for at once: assignments of thousands of partitions are large, and an answer is held in memory whole."""
+"""Topics asked for at once: assignments of thousands of partitions are large, and an answer is held
+in memory whole.
+"""
 
 MULTI_BYTES_MAX = 700_000
 """Below ZooKeeper's 1 MiB for one request (`jute.maxbuffer`), with room for its framing."""
@@ -108,8 +114,10 @@ class ClusterReader:
         return payload, stat.version, stat.czxid, stat.mzxid
 
     async def load(self, *, rules: SiteRules, tenure: Tenure) -> Cluster:
-        """The whole cluster with phases derived. A topic of which a node cannot be understood is in quarantine, and a link has a stand-in:
-        without them brokers would delete the topic's logs, and a passive site would accept writes."""
+        """The whole cluster with phases derived. A topic of which a node cannot be understood is in
+        quarantine, and a link has a stand-in: without them brokers would delete the topic's logs,
+        and a passive site would accept writes.
+        """
         cluster = Cluster(rules=rules, controller_id=tenure.controller_id, controller_epoch=tenure.epoch)
         cluster.brokers = await self.brokers()
         cluster.links, cluster.link_problems = await self.links(site=rules.site)
@@ -126,7 +134,9 @@ class ClusterReader:
         return cluster
 
     async def stored_topics(self, names: Sequence[str]) -> StoredTopics:
-        """These topics, without those that are gone, and their partitions' states, without those that never had a leader."""
+        """These topics, without those that are gone, and their partitions' states, without those
+        that never had a leader.
+        """
         read = await self._in_windows(self._topics_or_problems, names, size=TOPICS_PER_READ_MAX)
         problems = {name: found for name, found in read if isinstance(found, str)}
         topics = [found for _, found in read if isinstance(found, Topic)]
@@ -150,7 +160,9 @@ class ClusterReader:
         return [answer for window in windows for answer in window]
 
     async def brokers(self, watch: Watch | None = None) -> dict[int, Broker]:
-        """Registered brokers; one whose registration cannot be understood is left out, with an error in the log."""
+        """Registered brokers; one whose registration cannot be understood is left out, with an
+        error in the log.
+        """
         names = await self._zookeeper.children(znodes.BROKER_IDS, watch=watch)
         brokers = await in_flight(self._broker, [int(name) for name in names if name.isdecimal()])
         return {broker.node_id: broker for broker in brokers if broker is not None}
@@ -176,7 +188,9 @@ class ClusterReader:
         return await self._zookeeper.children(znodes.TOPICS, watch=watch)
 
     async def topics(self, names: Sequence[str]) -> list[Topic]:
-        """These topics with their configs, without those that are gone; asked for at once. MalformedZnode."""
+        """These topics with their configs, without those that are gone; asked for at once.
+        MalformedZnode.
+        """
         return [_topic(*stored) for stored in await self._stored(names)]
 
     async def _topics_or_problems(self, names: Sequence[str]) -> list[tuple[str, Topic | str]]:
@@ -193,12 +207,16 @@ class ClusterReader:
         ]
 
     async def topic_version(self, name: str, watch: Watch) -> int | None:
-        """Version of a topic's assignment, None when there is none; the watch fires when it changes, goes or comes."""
+        """Version of a topic's assignment, None when there is none; the watch fires when it
+        changes, goes or comes.
+        """
         stat = await self._zookeeper.exists(znodes.topic_path(name), watch=watch)
         return None if stat is None else stat.version
 
     async def assignment(self, name: str) -> tuple[dict[int, tuple[int, ...]], int] | None:
-        """Replicas by partition, as any tool may have written them, and the version; None for no topic. MalformedZnode."""
+        """Replicas by partition, as any tool may have written them, and the version; None for no
+        topic. MalformedZnode.
+        """
         found = await self._get(znodes.topic_path(name))
         return None if found is None else (znodes.decode_replicas(name, found[0]), found[1])
 
@@ -208,7 +226,9 @@ class ClusterReader:
         return None if found is None else znodes.decode_topic_config(name, found[0])
 
     async def _leaderships(self, partitions: Sequence[TopicPartition]) -> list[tuple[TopicPartition, Leadership | str]]:
-        """States of these partitions, or what is wrong with them; without those that never had a leader."""
+        """States of these partitions, or what is wrong with them; without those that never had a
+        leader.
+        """
         states = await self._zookeeper.get_many([znodes.partition_state_path(*partition) for partition in partitions])
         return [
             (partition, _or_problem(_leadership, partition, *found))
@@ -221,7 +241,9 @@ class ClusterReader:
         return await self._zookeeper.children(znodes.DELETE_TOPICS, watch=watch)
 
     async def links(self, watch: Watch | None = None, *, site: str) -> tuple[dict[str, LinkRecord], dict[str, str]]:
-        """All links, and by name why some have only their stand-in; the watch fires when one comes, goes or changes."""
+        """All links, and by name why some have only their stand-in; the watch fires when one comes,
+        goes or changes.
+        """
         names = await self._zookeeper.children(znodes.LINKS, watch=watch)
         links: dict[str, LinkRecord] = {}
         problems: dict[str, str] = {}
@@ -236,7 +258,9 @@ class ClusterReader:
         return links, problems
 
     async def quotas(self) -> dict[QuotaEntity, QuotaValues]:
-        """All client quotas. One that cannot be understood is left out, with an error in the log."""
+        """All client quotas. One that cannot be understood is left out, with an error in the
+        log.
+        """
         users = await self._nodes(znodes.USER_CONFIGS)
         entities: list[QuotaEntity] = []
         for user in users:
@@ -264,7 +288,9 @@ class ClusterReader:
             return {}
 
     async def group_configs(self) -> dict[str, GroupConfigs]:
-        """Configs of all groups that have some. Those that cannot be understood are left out, with an error in the log."""
+        """Configs of all groups that have some. Those that cannot be understood are left out, with
+        an error in the log.
+        """
         names = [znodes.entity_name(node) for node in await self._nodes(GROUP_CONFIGS)]
         groups = [name for name in names if name is not None]
         found = await in_flight(self._group_configs, groups)
@@ -279,7 +305,9 @@ class ClusterReader:
             return {}
 
     async def unclean_election(self, node_id: int, watch: Watch | None = None) -> bool | None:
-        """Whether unclean elections were allowed or ruled out while brokers run: for this broker, else for all; None for neither."""
+        """Whether unclean elections were allowed or ruled out while brokers run: for this broker,
+        else for all; None for neither.
+        """
         found: list[bool] = []
         for name in (str(node_id), ""):
             path = znodes.broker_config_path(name)
@@ -299,7 +327,9 @@ class ClusterReader:
         return None if found is None else (found[0], found[1].version)
 
     async def config_changes(self, watch: Watch | None = None) -> dict[str, str]:
-        """Notices of config changes that wait, by path: the entity named, empty when it cannot be understood."""
+        """Notices of config changes that wait, by path: the entity named, empty when it cannot be
+        understood.
+        """
         notices: dict[str, str] = {}
         for name in await self._zookeeper.children(znodes.CONFIG_CHANGES, watch=watch):
             path = f"{znodes.CONFIG_CHANGES}/{name}"
@@ -358,8 +388,10 @@ class ClusterWriter:
         self._guard = CheckNode(path=znodes.CONTROLLER_EPOCH, version=tenure.epoch_version)
 
     async def commit(self, changes: Sequence[facts.Fact], *, before: Cluster) -> None:
-        """Make the facts durable, in order; `before` is the cluster as it was. Errors are kazoo's: BadVersionError on the
-        guard means that another controller has taken over; a connection error leaves the outcome unknown."""
+        """Make the facts durable, in order; `before` is the cluster as it was. Errors are kazoo's:
+        BadVersionError on the guard means that another controller has taken over; a connection
+        error leaves the outcome unknown.
+        """
         steps: list[TransactionStep] = []
         topics = dict(before.topics)
         for change in changes:
@@ -372,7 +404,9 @@ class ClusterWriter:
         await self._zookeeper.transaction([self._guard, *steps])
 
     async def _steps(self, change: facts.Fact, before: Cluster, topics: dict[str, Topic]) -> Iterable[TransactionStep]:
-        """Steps of one fact; `topics` is as the facts before it leave them, and takes this one along."""
+        """Steps of one fact; `topics` is as the facts before it leave them, and takes this one
+        along.
+        """
         match change:
             case facts.TopicCreated(must_store=True):
                 return _topic_steps(change.topic)
@@ -420,7 +454,9 @@ class ClusterWriter:
         )
 
     async def _quota_steps(self, change: facts.ClientQuotaReplaced) -> list[TransactionStep]:
-        """What is no quota (credentials) stays; a node that has nothing left and no nodes below it goes."""
+        """What is no quota (credentials) stays; a node that has nothing left and no nodes below it
+        goes.
+        """
         path = znodes.client_quota_path(change.entity)
         found = await self._zookeeper.get_or_none(path)
         if found is None:
@@ -446,7 +482,9 @@ class ClusterWriter:
         return [CreateNode(path=path, value=value)] if change.configs else []
 
     async def create_missing_parents(self, cluster: Cluster) -> None:
-        """Have a parent for the states of each topic: one that another tool wrote while there was no controller has none yet."""
+        """Have a parent for the states of each topic: one that another tool wrote while there was
+        no controller has none yet.
+        """
         for topic in cluster.topics.values():
             if not all(partition in cluster.leaderships for partition in topic.partitions()):
                 for step in await self._missing_parents(topic.name):
@@ -457,7 +495,9 @@ class ClusterWriter:
         return [] if await self._zookeeper.exists(path) else [CreateNode(path=path)]
 
     async def _deletion_steps(self, topic: Topic, before: Cluster) -> list[TransactionStep]:
-        """Leaves first, the mark last: an interrupted deletion still has the mark and is begun again."""
+        """Leaves first, the mark last: an interrupted deletion still has the mark and is begun
+        again.
+        """
         stored: list[TransactionStep] = []
         uncertain: list[str] = []
         for partition in topic.partitions():

@@ -7,7 +7,9 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Tenure:
-    """`epoch` fences brokers; `epoch_version` is the version of `/controller_epoch`, which fences ZooKeeper."""
+    """`epoch` fences brokers; `epoch_version` is the version of `/controller_epoch`, which fences
+    ZooKeeper.
+    """
 
     controller_id: int
     epoch: int
@@ -15,4 +17,6 @@ class Tenure:
 
 
 class Deposed(Exception):
-    """This candidate is no longer, or may no longer be, the active controller; it drops its state and stands again."""
+    """This candidate is no longer, or may no longer be, the active controller; it drops its state
+    and stands again.
+    """

@@ -35,8 +35,10 @@ def setter(event: asyncio.Event) -> Watch:
 
 
 async def follow(read: Callable[[Watch], Awaitable[Value]], deliver: Callable[[Value], Awaitable[None]]) -> None:
-    """Deliver the value now and after every change, until cancelled. A value that cannot be understood is reported and
-    waited over: the last good one stays in force until somebody repairs it."""
+    """Deliver the value now and after every change, until cancelled. A value that cannot be
+    understood is reported and waited over: the last good one stays in force until somebody repairs
+    it.
+    """
     while True:
         changed = asyncio.Event()
         try:

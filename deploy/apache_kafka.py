@@ -1,7 +1,9 @@
-"""Apache Kafka itself, to compare with: its programs by their class, and KRaft nodes as child processes, alone or several as one cluster.
+"""Apache Kafka itself, to compare with: its programs by their class, and KRaft nodes as child
+processes, alone or several as one cluster.
 
-Not needed to run anything of ours. The jars come by `make setup-java`; the tests compare answers with this broker, the benchmarks figures.
-A JVM is either small and quick to start (tools, tests) or set up as the upstream launcher does it (whatever is measured).
+Not needed to run anything of ours. The jars come by `make setup-java`; the tests compare answers
+with this broker, the benchmarks figures. A JVM is either small and quick to start (tools, tests) or
+set up as the upstream launcher does it (whatever is measured).
 """
 
 from __future__ import annotations
@@ -45,9 +47,11 @@ def program(
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ApacheKafkaServer:
-    """A broker and controller in one process, on loopback, with everything under `directory`. `settings` go over the shipped defaults.
+    """A broker and controller in one process, on loopback, with everything under `directory`.
+    `settings` go over the shipped defaults.
 
-    `voters` are the controller ports by node id of a cluster, this node's included; without any it is its own controller.
+    `voters` are the controller ports by node id of a cluster, this node's included; without any it
+    is its own controller.
     """
 
     name: str
@@ -65,7 +69,9 @@ class ApacheKafkaServer:
         return f"{LOOPBACK}:{self.port}"
 
     def format(self) -> None:
-        """Write the configuration and make the directory ready for a first start; again does nothing. OperationalFailure says why not."""
+        """Write the configuration and make the directory ready for a first start; again does
+        nothing. OperationalFailure says why not.
+        """
         configuration = self._write_configuration()
         command = program(STORAGE_TOOL, "format", "-t", CLUSTER_ID, "-c", str(configuration), "--ignore-formatted")
         ended = subprocess.run(command, capture_output=True, text=True, check=False, timeout=FORMAT_WITHIN_S)

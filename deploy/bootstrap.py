@@ -1,8 +1,10 @@
-"""The first half of `make setup`: a virtual environment with exactly the pinned packages, from any Python 3.11 or newer.
+"""The first half of `make setup`: a virtual environment with exactly the pinned packages, from any
+Python 3.11 or newer.
 
-Run by the machine's own Python before anything is installed, so it uses the standard library alone and imports nothing of the house.
-What is there is read from the environment itself, not from a stamp: after an interruption, or when a pin has changed, the next run
-puts right what differs. Then it hands over to `deploy/setup.py`, which runs inside the environment.
+Run by the machine's own Python before anything is installed, so it uses the standard library alone
+and imports nothing of the house. What is there is read from the environment itself, not from a
+stamp: after an interruption, or when a pin has changed, the next run puts right what differs. Then
+it hands over to `deploy/setup.py`, which runs inside the environment.
 """
 
 from __future__ import annotations
@@ -91,7 +93,9 @@ def _ensure_environment() -> None:
 
 
 def _is_usable_environment() -> bool:
-    """Whether the environment has a Python that is new enough and a pip; an interrupted set-up leaves neither or one."""
+    """Whether the environment has a Python that is new enough and a pip; an interrupted set-up
+    leaves neither or one.
+    """
     probe = f"import sys, pip; sys.exit(sys.version_info < {PYTHON_VERSION_MIN})"
     try:
         return subprocess.run([str(PYTHON), "-c", probe], capture_output=True, check=False).returncode == 0
@@ -100,7 +104,9 @@ def _is_usable_environment() -> bool:
 
 
 def _make_environment_without_ensurepip() -> None:
-    """Debian splits ensurepip off into python3-venv. Without it pip comes from elsewhere: installed, or out of Debian's own package."""
+    """Debian splits ensurepip off into python3-venv. Without it pip comes from elsewhere:
+    installed, or out of Debian's own package.
+    """
     say("this Python has no ensurepip (Debian's package python3-venv); looking for a pip elsewhere")
     made = subprocess.run(
         [sys.executable, "-m", "venv", "--without-pip", str(ENVIRONMENT)], capture_output=True, text=True, check=False
@@ -165,7 +171,9 @@ def _pins() -> dict[str, str]:
 
 
 def _installed() -> dict[str, str]:
-    """Name and version of everything in the environment, by the metadata folders alone: a few milliseconds."""
+    """Name and version of everything in the environment, by the metadata folders alone: a few
+    milliseconds.
+    """
     found: dict[str, str] = {}
     for folder in ENVIRONMENT.glob("lib/python3*/site-packages/*.dist-info"):
         name, _, version = folder.name.removesuffix(".dist-info").rpartition("-")
@@ -175,7 +183,9 @@ def _installed() -> dict[str, str]:
 
 
 def _forget_half_installed() -> None:
-    """Take away the metadata of packages that were cut off: pip would think them installed, and cannot remove what has no RECORD."""
+    """Take away the metadata of packages that were cut off: pip would think them installed, and
+    cannot remove what has no RECORD.
+    """
     for folder in ENVIRONMENT.glob("lib/python3*/site-packages/*.dist-info"):
         if not (folder / "RECORD").exists():
             shutil.rmtree(folder)
@@ -196,7 +206,9 @@ def _ensure_project() -> None:
 
 
 def _pip(*arguments: str) -> None:
-    """Run pip in the environment, showing only the large downloads. SetupFailure with its last words."""
+    """Run pip in the environment, showing only the large downloads. SetupFailure with its last
+    words.
+    """
     command = [str(PYTHON), "-m", "pip", "--no-input", "--disable-pip-version-check", *arguments]
     process = subprocess.Popen(command, cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
     assert process.stdout is not None

@@ -1,8 +1,10 @@
-"""Programs over Go's and Node's Kafka clients, for the compatibility matrix: built from pinned sources into the parts folder.
+"""Programs over Go's and Node's Kafka clients, for the compatibility matrix: built from pinned
+sources into the parts folder.
 
-Not needed to run anything. The sources are in `tests/compatibility/programs`; what was built lies in a folder named by their digest, filled
-under another name and renamed, so it is there whole or not at all and a changed source is built anew. Go and npm come from the machine;
-where they are not, the matrix says so.
+Not needed to run anything. The sources are in `tests/compatibility/programs`; what was built lies
+in a folder named by their digest, filled under another name and renamed, so it is there whole or
+not at all and a changed source is built anew. Go and npm come from the machine; where they are not,
+the matrix says so.
 """
 
 from __future__ import annotations
@@ -26,7 +28,9 @@ OUTPUT_LINES_SHOWN = 15
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ClientPrograms:
-    """The programs of one language: where their sources are, what builds them, what runs them and what pins their libraries."""
+    """The programs of one language: where their sources are, what builds them, what runs them and
+    what pins their libraries.
+    """
 
     name: str
     builder: tuple[str, ...]

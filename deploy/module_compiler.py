@@ -1,8 +1,11 @@
-"""Compiles the modules of `runtime/compiled.py` with mypyc, for the Python of the virtual environment.
+"""Compiles the modules of `runtime/compiled.py` with mypyc, for the Python of the virtual
+environment.
 
-The machine's C compiler does it, or the one in the `ziglang` wheel where there is none; the wheel (100 MB) lies in a scratch folder that is
-removed afterwards. Where Python's headers are missing (Debian's python3-dev), they are unpacked out of Debian's own package, which needs no
-root. A machine that can compile nothing runs the same sources interpreted: everything works, and records are checked more slowly.
+The machine's C compiler does it, or the one in the `ziglang` wheel where there is none; the wheel
+(100 MB) lies in a scratch folder that is removed afterwards. Where Python's headers are missing
+(Debian's python3-dev), they are unpacked out of Debian's own package, which needs no root. A
+machine that can compile nothing runs the same sources interpreted: everything works, and records
+are checked more slowly.
 """
 
 from __future__ import annotations
@@ -22,13 +25,17 @@ from runtime.process import OperationalFailure
 
 WHEEL: Final = "ziglang==0.17.1"
 FLAGS: Final = "-O3 -fno-semantic-interposition -fvisibility=hidden"
-"""Calls between functions of one module are inlined only when no other library may put itself between them."""
+"""Calls between functions of one module are inlined only when no other library may put itself
+between them.
+"""
 OUTPUT_LINES_SHOWN: Final = 15
 LIMIT_S: Final = 300
 
 
 def ensure(say: Callable[[str], None]) -> None:
-    """Compile what is not compiled yet. OperationalFailure with the compiler's last lines when no compiler can."""
+    """Compile what is not compiled yet. OperationalFailure with the compiler's last lines when no
+    compiler can.
+    """
     target = compiled.directory()
     if compiled.compiled_files(target):
         say(f"compiled modules: {', '.join(compiled.MODULES)}")
@@ -71,7 +78,9 @@ def _compilers(scratch: Path, say: Callable[[str], None], refusals: list[str]) -
 
 
 def _headers(scratch: Path, say: Callable[[str], None]) -> str:
-    """Options that name Python's headers where they do not lie in their usual place; empty where they do, or cannot be had."""
+    """Options that name Python's headers where they do not lie in their usual place; empty where
+    they do, or cannot be had.
+    """
     if (Path(sysconfig.get_path("include")) / "Python.h").exists():
         return ""
     version = f"{sys.version_info.major}.{sys.version_info.minor}"

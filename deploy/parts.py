@@ -1,7 +1,9 @@
-"""Where the outside programs are that embedded sites need, verified by running them: Java, ZooKeeper's jars, toxiproxy.
+"""Where the outside programs are that embedded sites need, verified by running them: Java,
+ZooKeeper's jars, toxiproxy.
 
-Looks only; `deploy/setup.py` (by `make setup`) is what installs. `antipode up`, the tests and the Spark jobs ask here. A part that
-is missing or too old is an OperationalFailure that says what to do.
+Looks only; `deploy/setup.py` (by `make setup`) is what installs. `antipode up`, the tests and the
+Spark jobs ask here. A part that is missing or too old is an OperationalFailure that says what to
+do.
 """
 
 from __future__ import annotations
@@ -36,7 +38,9 @@ PROBE_TIMEOUT_S = 30
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Java:
-    """A Java runtime that has been run: its `java`, the home that Spark is to be given, its feature version."""
+    """A Java runtime that has been run: its `java`, the home that Spark is to be given, its feature
+    version.
+    """
 
     executable: Path
     home: Path
@@ -51,7 +55,9 @@ def parts_directory() -> Path:
 
 @functools.cache
 def java() -> Java:
-    """The first usable Java of JAVA_HOME, PATH and the parts folder. OperationalFailure tells what was tried."""
+    """The first usable Java of JAVA_HOME, PATH and the parts folder. OperationalFailure tells what
+    was tried.
+    """
     refusals: list[str] = []
     for executable in _java_candidates():
         found = probe_java(executable)
@@ -92,7 +98,8 @@ def probe_java(executable: Path) -> Java | str:
         return f"{executable}: does not tell its version"
     if int(version[1]) < JAVA_VERSION_MIN:
         return f"{executable}: is Java {version[1]}"
-    # The wrapper in the parts folder must stay in front of the runtime that it wraps, so its home is its own folder.
+    # The wrapper in the parts folder must stay in front of the runtime that it wraps, so its home
+    # is its own folder.
     is_ours = parts_directory() in executable.parents
     return Java(
         executable=executable,

@@ -1,9 +1,10 @@
 """Free ports on loopback for embedded parts.
 
-Taken below the range from which the kernel serves outgoing connections, so that a port stays free between being chosen here
-and being bound by the part it is for. A program is never given the same port twice: the part that it was chosen for may not have
-bound it yet. Two programs that choose at the same moment start at random places; those that run side by side for long are given
-ranges of their own by ANTIPODE_PORTS (first-last), which their children inherit.
+Taken below the range from which the kernel serves outgoing connections, so that a port stays free
+between being chosen here and being bound by the part it is for. A program is never given the same
+port twice: the part that it was chosen for may not have bound it yet. Two programs that choose at
+the same moment start at random places; those that run side by side for long are given ranges of
+their own by ANTIPODE_PORTS (first-last), which their children inherit.
 """
 
 from __future__ import annotations
@@ -22,7 +23,9 @@ _given: set[int] = set()
 
 
 def free_ports(count: int) -> list[int]:
-    """`count` different ports that nothing on loopback listens on now. RuntimeError when there are not so many."""
+    """`count` different ports that nothing on loopback listens on now. RuntimeError when there are
+    not so many.
+    """
     lowest, _, highest = os.environ.get(RANGE_VARIABLE, f"{PORT_MIN}-{PORT_MAX}").partition("-")
     free: list[int] = []
     for port in _in_random_order(range(int(lowest), int(highest) + 1)):

@@ -1,7 +1,9 @@
-"""The second half of `make setup`, inside the virtual environment: every outside part verified, and installed where it is missing.
+"""The second half of `make setup`, inside the virtual environment: every outside part verified, and
+installed where it is missing.
 
-Says a line for each part. With `--java-programs` it also fetches what only the tests with Java clients and the benchmarks need;
-those are skipped, not failed, where that cannot be had. `--client-programs` adds what only the compatibility matrix needs.
+Says a line for each part. With `--java-programs` it also fetches what only the tests with Java
+clients and the benchmarks need; those are skipped, not failed, where that cannot be had.
+`--client-programs` adds what only the compatibility matrix needs.
 """
 
 from __future__ import annotations

@@ -1,4 +1,6 @@
-"""A toxiproxy server as a child process: its command and whether it serves. What it is told to do is its client's business."""
+"""A toxiproxy server as a child process: its command and whether it serves. What it is told to do
+is its client's business.
+"""
 
 from __future__ import annotations
 

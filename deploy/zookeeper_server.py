@@ -1,7 +1,8 @@
-"""One ZooKeeper server as a child process, alone or as a member of an ensemble: its files, its command, whether it serves.
+"""One ZooKeeper server as a child process, alone or as a member of an ensemble: its files, its
+command, whether it serves.
 
-`ruok` is answered before a server serves, so readiness is a `srvr` answer with a `Mode:` line. `antipode up` and the tests use
-this; production sites bring their own ensemble.
+`ruok` is answered before a server serves, so readiness is a `srvr` answer with a `Mode:` line.
+`antipode up` and the tests use this; production sites bring their own ensemble.
 """
 
 from __future__ import annotations
@@ -17,7 +18,9 @@ from deploy.ports import LOOPBACK
 from runtime.children import Child
 
 PROBE_TIMEOUT_S = 0.3
-"""A connection made while the server starts may hang, so the probe gives up early and is asked again."""
+"""A connection made while the server starts may hang, so the probe gives up early and is asked
+again.
+"""
 HEAP_MB_MAX = 128
 
 _LOGGING = """\
@@ -41,7 +44,9 @@ class EnsembleMember:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ZooKeeperServer:
-    """A server that keeps everything under `directory`. With `ensemble`, `number` is its own key there."""
+    """A server that keeps everything under `directory`. With `ensemble`, `number` is its own key
+    there.
+    """
 
     name: str
     directory: Path
@@ -56,7 +61,9 @@ class ZooKeeperServer:
         return f"{self.host}:{self.port}"
 
     def child(self, *, log: Path | None = None) -> Child:
-        """Write the configuration (the same each time) and give the process, not started. OperationalFailure without Java or jars."""
+        """Write the configuration (the same each time) and give the process, not started.
+        OperationalFailure without Java or jars.
+        """
         self._write_files()
         configuration = self.directory / "zoo.cfg"
         classpath = os.pathsep.join(str(jar) for jar in parts.zookeeper_jars())
@@ -81,7 +88,9 @@ class ZooKeeperServer:
         return "Mode:" in self.four_letter_word("srvr")
 
     def four_letter_word(self, word: str) -> str:
-        """What the server answers to `srvr`, `stat`, `mntr`, `conf`, `cons`, `wchs` or `ruok`; empty when it does not."""
+        """What the server answers to `srvr`, `stat`, `mntr`, `conf`, `cons`, `wchs` or `ruok`;
+        empty when it does not.
+        """
         answer = bytearray()
         try:
             with socket.create_connection((self.host, self.port), timeout=PROBE_TIMEOUT_S) as connection:

@@ -1,1 +1,3 @@
-"""Links, failover and drills: who is active, how that changes, what a change cost, and the rehearsal of it all."""
+"""Links, failover and drills: who is active, how that changes, what a change cost, and the
+rehearsal of it all.
+"""

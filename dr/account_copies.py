@@ -1,8 +1,10 @@
-"""Copies the accounts of a link's failovers from the active site to the passive one, so that both sites keep them.
+"""Copies the accounts of a link's failovers from the active site to the passive one, so that both
+sites keep them.
 
-A site whose peer is lost reads in its copies where the history begins that it is to be a copy of (`core/divergence.py`). The active site
-stores an account shortly after the epoch, so each agent of the passive site looks until the account is there, at growing intervals: an
-epoch in which a fence was given back has no account.
+A site whose peer is lost reads in its copies where the history begins that it is to be a copy of
+(`core/divergence.py`). The active site stores an account shortly after the epoch, so each agent of
+the passive site looks until the account is there, at growing intervals: an epoch in which a fence
+was given back has no account.
 """
 
 from __future__ import annotations

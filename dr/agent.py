@@ -1,8 +1,10 @@
-"""The site agent: one site's voice in links and disaster recovery (`wire/control/site.proto`), hosted in every broker process.
+"""The site agent: one site's voice in links and disaster recovery (`wire/control/site.proto`),
+hosted in every broker process.
 
-All state is in the site's ZooKeeper (`links_store.py`), so any agent of the site gives the same answers; what it keeps in memory
-are a watched copy (`site_cache.py`) and what its peers last said (`peer_watch.py`). `cli` makes a `SiteAgentHost` before it
-starts the process's gRPC server and calls `start` after it, when the own broker's address is known.
+All state is in the site's ZooKeeper (`links_store.py`), so any agent of the site gives the same
+answers; what it keeps in memory are a watched copy (`site_cache.py`) and what its peers last said
+(`peer_watch.py`). `cli` makes a `SiteAgentHost` before it starts the process's gRPC server and
+calls `start` after it, when the own broker's address is known.
 """
 
 from __future__ import annotations
@@ -208,7 +210,9 @@ class SiteAgentService(SiteAgentServicer):
 
     @_answers
     async def AlterLink(self, request: site.AlterLinkRequest, _: Context) -> site.LinkReply:  # noqa: N802
-        """Change what acks=all waits for, at the site where it waits, and wait until every live broker does so."""
+        """Change what acks=all waits for, at the site where it waits, and wait until every live
+        broker does so.
+        """
         stored, _version = await self._parts.store.get(request.name)
         if stored.active_site != self._site:
             message = (
@@ -318,7 +322,9 @@ def _refuse_argument(problems: list[str]) -> NoReturn:
 
 
 class SiteAgentHost:
-    """An agent's life in a broker process; registers itself with the gRPC server when made, serves between start and stop."""
+    """An agent's life in a broker process; registers itself with the gRPC server when made, serves
+    between start and stop.
+    """
 
     def __init__(
         self,
@@ -350,7 +356,9 @@ class SiteAgentHost:
         return {link: link in parts.peers.contested for link in tuple(parts.cache.facts.links)}
 
     async def start(self, broker_grpc_address: str) -> None:
-        """Connect to the site's ZooKeeper, read it, and begin to watch the peers for the broker at the address."""
+        """Connect to the site's ZooKeeper, read it, and begin to watch the peers for the broker at
+        the address.
+        """
         self._zookeeper = ZooKeeper(self._connect, session_timeout_ms=self._session_timeout_ms)
         await self._zookeeper.start()
         cache = SiteCache(self._site, self._zookeeper)

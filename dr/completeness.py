@@ -1,4 +1,5 @@
-"""Asks both sites of a link, or its mirror, until when everything has arrived: once, or until a time is reached.
+"""Asks both sites of a link, or its mirror, until when everything has arrived: once, or until a
+time is reached.
 
 The command `antipode links complete` is the caller; `core/completeness.py` decides.
 """
@@ -27,7 +28,9 @@ Show = Callable[[Sequence[TopicCompleteness]], None]
 
 
 async def looks_at_sites(link: str, clients: Mapping[str, SiteClient], clock: Clock) -> Look:
-    """Looks at the link's sites in the direction that it has now. OperationalFailure when neither knows the link."""
+    """Looks at the link's sites in the direction that it has now. OperationalFailure when neither
+    knows the link.
+    """
     entries = await describe_link(link, list(clients.values()))
     known = [entry.description.record for entry in entries if entry.description is not None]
     if not known:
@@ -64,7 +67,8 @@ def looks_at_mirror(ask: Callable[[], Awaitable[DescribeMirrorReply]], clock: Cl
 async def complete_until(
     look: Look, *, until_ms: int, topics: Sequence[str], timeout_ms: float, clock: Clock, show: Show = lambda _: None
 ) -> list[TopicCompleteness]:
-    """Look until all topics are complete until then, at least once and up to the time-out; how they stand at the end.
+    """Look until all topics are complete until then, at least once and up to the time-out; how they
+    stand at the end.
 
     A look that fails is repeated while there is time; OperationalFailure when the last one failed.
     """

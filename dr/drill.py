@@ -1,7 +1,9 @@
-"""Running a drill: the steps of a plan in order, watched all along; whatever happens, what was broken is put right and reported.
+"""Running a drill: the steps of a plan in order, watched all along; whatever happens, what was
+broken is put right and reported.
 
-`antipode drill run` calls `run_drill`. A step that fails, or a stop from outside, skips the rest; then faults are taken back, clients
-are ended, what can be measured is measured, and the report is written. The journal has each step before it begins.
+`antipode drill run` calls `run_drill`. A step that fails, or a stop from outside, skips the rest;
+then faults are taken back, clients are ended, what can be measured is measured, and the report is
+written. The journal has each step before it begins.
 """
 
 from __future__ import annotations
@@ -80,7 +82,9 @@ class DrillRun:
         )
 
     async def run(self, stop: asyncio.Event) -> tuple[DrillResult, ReportFiles]:
-        """Carry the plan out until its end, a failure, or `stop`; returns what the report says and where it is."""
+        """Carry the plan out until its end, a failure, or `stop`; returns what the report says and
+        where it is.
+        """
         channels = Channels()
         self._directory.mkdir(parents=True, exist_ok=True)
         try:
@@ -223,7 +227,9 @@ class DrillRun:
         )
 
     async def _measure(self, stage: DrillStage) -> Measured:
-        """Read the active site's log and count. Topics that the link leaves at home are not part of it."""
+        """Read the active site's log and count. Topics that the link leaves at home are not part of
+        it.
+        """
         clients = stage.clients
         clients.collect()
         sample = await stage.probe.sample()
@@ -254,7 +260,9 @@ class DrillRun:
         return [LogRecord(site, *record) for record in read_log(bootstrap_servers, topics, within_s=READ_LOG_WITHIN_S)]
 
     def _measured_fault(self) -> tuple[str, float] | None:
-        """The fault whose outage counts: the last one before the failover, the failover itself when nothing was broken, else the last."""
+        """The fault whose outage counts: the last one before the failover, the failover itself when
+        nothing was broken, else the last.
+        """
         switched = [step.started_at_ms for step in self._result.steps if step.verb == FailOver.verb]
         if switched:
             before = [
@@ -295,7 +303,9 @@ class DrillRun:
 
 
 def refuse_what_cannot_be(plan: DrillPlan, environment: Environment, *, has_reconcile_command: bool) -> None:
-    """Check that the environment has what the plan aims at, before anything is touched. OperationalFailure."""
+    """Check that the environment has what the plan aims at, before anything is touched.
+    OperationalFailure.
+    """
     environment.link(plan.link)
     for step in plan.steps:
         process, site = getattr(step, "process", ""), getattr(step, "site", "")
@@ -322,9 +332,11 @@ async def run_drill(
     reconcile_command: Sequence[str] = (),
     view: View | None = None,
 ) -> tuple[DrillResult, ReportFiles]:
-    """Run a plan against the environment; the report goes into `directory`. Set `stop` to end it early and in good order.
+    """Run a plan against the environment; the report goes into `directory`. Set `stop` to end it
+    early and in good order.
 
-    `reconcile_command` may hold {link}, {source}, {target}, {source_bootstrap}, {target_bootstrap} and {report_dir}.
+    `reconcile_command` may hold {link}, {source}, {target}, {source_bootstrap}, {target_bootstrap}
+    and {report_dir}.
     """
     run = DrillRun(plan, environment, directory=directory, reconcile_command=reconcile_command, view=view)
     return await run.run(stop)

@@ -1,7 +1,9 @@
-"""The client processes of a drill: started, followed through their histories while they run, ended in good order.
+"""The client processes of a drill: started, followed through their histories while they run, ended
+in good order.
 
-A client (`load.py`) writes what it saw to a file; this reads on from where it last was, so that a wait or the live view costs what
-is new. Nothing is left running: `end_all` is called however a drill ends.
+A client (`load.py`) writes what it saw to a file; this reads on from where it last was, so that a
+wait or the live view costs what is new. Nothing is left running: `end_all` is called however a
+drill ends.
 """
 
 from __future__ import annotations
@@ -105,7 +107,9 @@ class DrillClients:
         return DrillClient(name=name, history=history, log=log, process=process)
 
     async def wait_started(self, name: str) -> None:
-        """Wait until a load or group has begun (a signal before that would end it rudely). OperationalFailure."""
+        """Wait until a load or group has begun (a signal before that would end it rudely).
+        OperationalFailure.
+        """
         waited = [self.producers[name]] if name in self.producers else self.groups[name]
         deadline = asyncio.get_running_loop().time() + STARTED_WITHIN_S
         while not all(client.history.exists() for client in waited):
@@ -139,7 +143,9 @@ class DrillClients:
         return sum(len(given) for given in self.delivered.values())
 
     def is_delivered_all(self) -> bool:
-        """True when every group that reads a partition has got to its newest acknowledged record."""
+        """True when every group that reads a partition has got to its newest acknowledged
+        record.
+        """
         return all(
             last.get(place, -1) >= offset
             for last in self._last_delivered.values()

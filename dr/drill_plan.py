@@ -1,7 +1,9 @@
-"""A drill's plan: YAML in, frozen models out, errors that name the file, the key, the value and what is accepted.
+"""A drill's plan: YAML in, frozen models out, errors that name the file, the key, the value and
+what is accepted.
 
-A step is a mapping with one key, the verb; `STEPS` has them all. Durations are `500ms`, `10s`, `2m`. A plan says what is done and
-what is expected; where things are comes from the environment (`environment.py`), so that a plan fits any pair of sites.
+A step is a mapping with one key, the verb; `STEPS` has them all. Durations are `500ms`, `10s`,
+`2m`. A plan says what is done and what is expected; where things are comes from the environment
+(`environment.py`), so that a plan fits any pair of sites.
 """
 
 from __future__ import annotations
@@ -144,7 +146,9 @@ class StopGroup(PlanStep):
 
 
 class Cut(PlanStep):
-    """Cut the link: connections end and new ones are refused; with `is_silent` bytes vanish instead."""
+    """Cut the link: connections end and new ones are refused; with `is_silent` bytes vanish
+    instead.
+    """
 
     verb: ClassVar[str] = "cut"
     is_silent: bool = False
@@ -247,7 +251,9 @@ class FailOver(PlanStep):
 
 
 class Reconcile(PlanStep):
-    """Compare both sites record by record; `as_accounted` allows exactly what the failover said is lost."""
+    """Compare both sites record by record; `as_accounted` allows exactly what the failover said is
+    lost.
+    """
 
     verb: ClassVar[str] = "reconcile"
     name: str = "reconciliation"
@@ -261,7 +267,9 @@ class Reconcile(PlanStep):
 
 
 class Wait(PlanStep):
-    """Wait until a condition holds: lag in records, records acknowledged or delivered, or the group level with the load."""
+    """Wait until a condition holds: lag in records, records acknowledged or delivered, or the group
+    level with the load.
+    """
 
     verb: ClassVar[str] = "wait"
     lag_records_max: int | None = Field(default=None, ge=0)
@@ -318,7 +326,9 @@ STEPS: dict[str, type[PlanStep]] = {
 
 
 class Expectations(PlanPart):
-    """What must have been measured at the end; a key left out is measured and reported, not judged."""
+    """What must have been measured at the end; a key left out is measured and reported, not
+    judged.
+    """
 
     recovery_point_records_max: int | None = Field(default=None, ge=0)
     recovery_point_ms_max: DurationMs | None = None

@@ -1,4 +1,6 @@
-"""Writing a drill's report: `report.json` with everything measured, `report.html` for people, self-contained."""
+"""Writing a drill's report: `report.json` with everything measured, `report.html` for people,
+self-contained.
+"""
 
 from __future__ import annotations
 

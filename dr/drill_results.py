@@ -1,4 +1,5 @@
-"""What a drill leaves behind, as data: steps, faults, failovers, lag over time, what was measured and how it was judged.
+"""What a drill leaves behind, as data: steps, faults, failovers, lag over time, what was measured
+and how it was judged.
 
 `drill.py` fills it, `drill_report.py` writes it as JSON and HTML, commands print from it.
 """
@@ -42,7 +43,9 @@ class FaultSpan:
 
 @dataclass(slots=True, kw_only=True)
 class DrillResult:
-    """A whole drill. `outcome` is passed, failed (an expectation or a step) or stopped (by a person)."""
+    """A whole drill. `outcome` is passed, failed (an expectation or a step) or stopped (by a
+    person).
+    """
 
     name: str
     description: str

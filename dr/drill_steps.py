@@ -1,7 +1,9 @@
-"""Carrying out one step of a plan against the environment: load, faults, failovers, reconciliations, waits.
+"""Carrying out one step of a plan against the environment: load, faults, failovers,
+reconciliations, waits.
 
-Every wait is for a condition with a deadline; the only plain pause is `hold`, which is the fault's own duration. A step that
-cannot be done raises OperationalFailure, and the drill (`drill.py`) restores what it broke.
+Every wait is for a condition with a deadline; the only plain pause is `hold`, which is the fault's
+own duration. A step that cannot be done raises OperationalFailure, and the drill (`drill.py`)
+restores what it broke.
 """
 
 from __future__ import annotations
@@ -58,7 +60,9 @@ class DrillStage:
     open_faults: list[FaultSpan] = field(default_factory=list)
 
     async def carry_out(self, step: plan.PlanStep) -> str:
-        """Do the step; returns a sentence about what came of it, empty when there is nothing to say."""
+        """Do the step; returns a sentence about what came of it, empty when there is nothing to
+        say.
+        """
         match step:
             case plan.CreateTopics() | plan.StartLoad() | plan.StopLoad() | plan.StartGroup() | plan.StopGroup():
                 return await self._load_step(step)
@@ -108,7 +112,9 @@ class DrillStage:
         return ""
 
     def _bootstrap(self, site: str) -> str:
-        """A site's client addresses; by default those of the site that the link was made with as source."""
+        """A site's client addresses; by default those of the site that the link was made with as
+        source.
+        """
         name = site or self.environment.link(self.link).source
         if name not in self.environment.sites:
             raise OperationalFailure(f"site {name!r} is not in the environment: {', '.join(self.environment.sites)}")
@@ -176,7 +182,9 @@ class DrillStage:
         return ", ".join(process.name for process in aimed)
 
     async def until_served(self, started: Sequence[EnvironmentProcess], *, within_ms: int, what: str) -> None:
-        """Wait until the started processes' sites and mirrors answer, with every live broker at the link's epoch."""
+        """Wait until the started processes' sites and mirrors answer, with every live broker at the
+        link's epoch.
+        """
         names = {process.name for process in started}
         sites = [
             name for name, site in self.environment.sites.items() if any(item.name in names for item in site.processes)
@@ -304,7 +312,9 @@ class DrillStage:
 async def to_its_end(
     work: Callable[Arguments, Outcome], *arguments: Arguments.args, **settings: Arguments.kwargs
 ) -> Outcome:
-    """Done in a thread. A step that is stopped waits for it: what is broken or ended after all was put right would stay so."""
+    """Done in a thread. A step that is stopped waits for it: what is broken or ended after all was
+    put right would stay so.
+    """
     working = asyncio.ensure_future(asyncio.to_thread(work, *arguments, **settings))
     try:
         return await asyncio.shield(working)
@@ -313,7 +323,9 @@ async def to_its_end(
 
 
 def _reset_toxics(step: plan.Reset) -> list[Toxic]:
-    """A reset after so many bytes is a limit: toxiproxy closes the connection in the middle of whatever passes."""
+    """A reset after so many bytes is a limit: toxiproxy closes the connection in the middle of
+    whatever passes.
+    """
     if step.after_bytes:
         return [Toxic(kind="limit_data", attributes={"bytes": step.after_bytes}, streams=("downstream",))]
     return [Toxic(kind="reset_peer", attributes={"timeout": 0})]

@@ -1,6 +1,8 @@
-"""The sites that a drill may touch: the JSON that `antipode up --output json` prints, read and checked.
+"""The sites that a drill may touch: the JSON that `antipode up --output json` prints, read and
+checked.
 
-This is the drill's guard rail: a process or proxy that the file does not name cannot be killed, paused or cut, whatever a plan says.
+This is the drill's guard rail: a process or proxy that the file does not name cannot be killed,
+paused or cut, whatever a plan says.
 """
 
 from __future__ import annotations
@@ -20,7 +22,9 @@ class _Part(BaseModel):
 
 
 class EnvironmentProcess(_Part):
-    """One process and how it is started again. `pid` is the one at the time of printing; the pid file in `dir` is newer."""
+    """One process and how it is started again. `pid` is the one at the time of printing; the pid
+    file in `dir` is newer.
+    """
 
     name: str
     pid: int | None = None
@@ -103,7 +107,9 @@ class Environment(_Part):
             yield "", f"mirror-{mirror.name}", mirror
 
     def processes(self, *, process: str = "", site: str = "") -> list[EnvironmentProcess]:
-        """One process by name (`broker-1`, `a/broker-1`, `mirror-a-b`), or all of a site in the order of starting."""
+        """One process by name (`broker-1`, `a/broker-1`, `mirror-a-b`), or all of a site in the
+        order of starting.
+        """
         wanted_site, _, wanted = process.rpartition("/")
         found = [
             entry

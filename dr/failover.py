@@ -1,7 +1,9 @@
-"""Carrying out a failover: the playbook decides, this acts on both sites' agents and writes the journal and the report.
+"""Carrying out a failover: the playbook decides, this acts on both sites' agents and writes the
+journal and the report.
 
-`antipode failover` and the drill's `fail_over` step call `failover`. It may be interrupted and called again, by anybody, from
-anywhere: all that matters is stored at the sites. Every call has a deadline; a problem is said with the site and what it said.
+`antipode failover` and the drill's `fail_over` step call `failover`. It may be interrupted and
+called again, by anybody, from anywhere: all that matters is stored at the sites. Every call has a
+deadline; a problem is said with the site and what it said.
 """
 
 from __future__ import annotations
@@ -42,14 +44,18 @@ from wire.links import other_site
 
 POLL_S = 0.05
 REST_SHARE = 2.0
-"""A wait pauses this many times as long as the sites took to answer: many groups are much to ask for."""
+"""A wait pauses this many times as long as the sites took to answer: many groups are much to ask
+for.
+"""
 CLIENT_LISTENER = "CLIENT"
 EPOCH_LOOKUP_BUDGET_MS = 10_000
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FailoverTimeouts:
-    """How long a site may take to enforce a record, and the target to have leaders that take writes."""
+    """How long a site may take to enforce a record, and the target to have leaders that take
+    writes.
+    """
 
     enforce_ms: int = 10_000
     promote_ms: int = 30_000
@@ -82,7 +88,9 @@ class FailoverReport:
     planned_steps: tuple[str, ...] = ()
     account: LossAccount | None = None
     cuts: tuple[ReplicaCut, ...] = ()
-    """What replicas of the sites that answered have lost inside their sites, apart from the account."""
+    """What replicas of the sites that answered have lost inside their sites, apart from the
+    account.
+    """
     sync: str = ""
     """What acks=all waits for at the target now, or would; empty on a link that never waits."""
     unprotected: tuple[str, ...] = ()
@@ -194,7 +202,9 @@ class FailoverRun:
         return LinkObserver(self.link, target=self.target, source=self.source, clock=self.clock)
 
     def _now_ms(self) -> int:
-        """Unix ms that do not jump while the run lasts: deadlines are counted in them, and records carry them."""
+        """Unix ms that do not jump while the run lasts: deadlines are counted in them, and records
+        carry them.
+        """
         return self._unix_at_zero_ms + round(self.clock.monotonic_ms())
 
     def _from_site(self, evidence: Evidence) -> str:
@@ -261,7 +271,9 @@ class FailoverRun:
     async def _store(
         self, client: SiteClient | None, record: LinkRecord, *, timeout_ms: int | None = None
     ) -> tuple[LinkRecord | None, str]:
-        """Store at one site; the record found there, None when it is not known, and what did not work."""
+        """Store at one site; the record found there, None when it is not known, and what did not
+        work.
+        """
         if client is None:
             return None, "no agent address is known"
         try:
@@ -278,7 +290,9 @@ class FailoverRun:
         return stored, problem
 
     async def _give_back(self, record: LinkRecord) -> tuple[LinkRecord | None, str]:
-        """End the fence: first at the target, where another operator may have won, then at the source, which may write again."""
+        """End the fence: first at the target, where another operator may have won, then at the
+        source, which may write again.
+        """
         stored, problem = await self._store(self.target, record)
         if stored is None or stored != record or self.source is None:
             return stored, problem
@@ -345,7 +359,9 @@ class FailoverRun:
         return ends
 
     async def _promote(self, record: LinkRecord, observer: LinkObserver) -> str:
-        """Wait for the new band's leaders, say that the role stands, wait until every partition takes writes."""
+        """Wait for the new band's leaders, say that the role stands, wait until every partition
+        takes writes.
+        """
         evidence = await self._until(observer, has_leaders_above_floor)
         try:
             await self.target.confirm_link(record.name, epoch=record.epoch)
@@ -358,7 +374,9 @@ class FailoverRun:
         return f"no writes yet at {', '.join(map(str, waiting[:5]))}" if waiting else ""
 
     async def _until(self, observer: LinkObserver, condition: Callable[[SiteEvidence], bool]) -> SiteEvidence:
-        """The first evidence of the target that meets the condition, or the last one before the deadline."""
+        """The first evidence of the target that meets the condition, or the last one before the
+        deadline.
+        """
         deadline = self.clock.monotonic_ms() + self.timeouts.promote_ms
         while True:
             evidence = await observer.site_evidence(self.target)
@@ -394,8 +412,9 @@ async def failover(
     progress: Progress | None = None,
     clock: Clock | None = None,
 ) -> FailoverReport:
-    """Make `to_site` active for the link. `agents` maps site names to agent addresses; it must name `to_site`, and may leave the
-    other site out: its addresses are then taken from the link record."""
+    """Make `to_site` active for the link. `agents` maps site names to agent addresses; it must name
+    `to_site`, and may leave the other site out: its addresses are then taken from the link record.
+    """
     if to_site not in agents:
         raise OperationalFailure(f"no agent address of site {to_site!r} is given; known: {', '.join(sorted(agents))}")
     used_clock = clock or SystemClock()

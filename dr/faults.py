@@ -1,8 +1,10 @@
-"""Breaking things on purpose, only those that the environment names, and putting all of it right again.
+"""Breaking things on purpose, only those that the environment names, and putting all of it right
+again.
 
-Network faults go through toxiproxy's Python client; its gaps are met here: one server a process (its address is a class variable),
-no timeouts, server errors as unrelated exceptions, no way to change a toxic (so one is replaced). Processes are signalled through
-their pid files. `restore` may be called at any time, also twice, and carries on past what fails.
+Network faults go through toxiproxy's Python client; its gaps are met here: one server a process
+(its address is a class variable), no timeouts, server errors as unrelated exceptions, no way to
+change a toxic (so one is replaced). Processes are signalled through their pid files. `restore` may
+be called at any time, also twice, and carries on past what fails.
 """
 
 from __future__ import annotations
@@ -47,7 +49,9 @@ class NetworkFaults:
         self._server: Toxiproxy | None = None
 
     def selected(self, *, kind: str = "", site: str = "") -> list[EnvironmentProxy]:
-        """The link's proxies, or only those of a kind or before a site. OperationalFailure when there are none."""
+        """The link's proxies, or only those of a kind or before a site. OperationalFailure when
+        there are none.
+        """
         found = [proxy for proxy in self._proxies if kind in ("", proxy.kind) and site in ("", proxy.site)]
         if not found or self._api is None:
             raise OperationalFailure(
@@ -79,7 +83,9 @@ class NetworkFaults:
         live.add_toxic(name=name, type=toxic.kind, stream=stream, attributes=toxic.attributes)
 
     def heal(self) -> None:
-        """Take every toxic off the link's proxies and enable them. Only the link's: others may be somebody else's."""
+        """Take every toxic off the link's proxies and enable them. Only the link's: others may be
+        somebody else's.
+        """
         if self._api is None:
             return
         for proxy in self._proxies:
@@ -108,7 +114,9 @@ class NetworkFaults:
         return live
 
     def _call(self, call: Callable[[], Result]) -> Result:
-        """A server error reaches us as KeyError or ValueError of the client's own parsing; a broken connection may pass."""
+        """A server error reaches us as KeyError or ValueError of the client's own parsing; a broken
+        connection may pass.
+        """
         last: Exception | None = None
         for _ in range(TOXIPROXY_ATTEMPTS_MAX):
             try:

@@ -1,7 +1,8 @@
-"""The journal of a run: one JSON line for each thing about to be done and each thing done, on disk before the next one begins.
+"""The journal of a run: one JSON line for each thing about to be done and each thing done, on disk
+before the next one begins.
 
-A person reads it after a crash; the machine does not need it, because a rerun decides from what the sites say. Its first line says who
-acts: user, host, process and command.
+A person reads it after a crash; the machine does not need it, because a rerun decides from what the
+sites say. Its first line says who acts: user, host, process and command.
 """
 
 from __future__ import annotations

@@ -1,7 +1,8 @@
-"""How far the standby is behind, asked of both sites and of the mirror: for waits, the live view and the report's curve.
+"""How far the standby is behind, asked of both sites and of the mirror: for waits, the live view
+and the report's curve.
 
-The sites' own logs decide, by their leader epochs; when the active site does not answer, what its mirror last heard stands for it. The
-mirror adds time and its state.
+The sites' own logs decide, by their leader epochs; when the active site does not answer, what its
+mirror last heard stands for it. The mirror adds time and its state.
 """
 
 from __future__ import annotations
@@ -30,10 +31,12 @@ MIRROR_TIMEOUT_S = 0.5
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LagSample:
-    """One look. `lag_records` None: nobody can tell; `lag_ms` and `lag_bytes` -1: the mirror did not say.
+    """One look. `lag_records` None: nobody can tell; `lag_ms` and `lag_bytes` -1: the mirror did
+    not say.
 
-    `lag_records` counts to the end of the source's logs: what a failover would lose now. Of these a mirror may copy `copyable_records`; the
-    others are not at all of the source's in-sync replicas yet.
+    `lag_records` counts to the end of the source's logs: what a failover would lose now. Of these a
+    mirror may copy `copyable_records`; the others are not at all of the source's in-sync replicas
+    yet.
     """
 
     at_ms: int
@@ -48,9 +51,13 @@ class LagSample:
     suspended_sync_policy: str = ""
     unreachable: tuple[str, ...] = ()
     cut_records: int = 0
-    """Records that replicas at the sites have lost to their leaders' histories since their brokers started."""
+    """Records that replicas at the sites have lost to their leaders' histories since their brokers
+    started.
+    """
     differing: tuple[str, ...] = ()
-    """Partitions whose copies have another history than the active site, in sentences; they lack what it has from there on."""
+    """Partitions whose copies have another history than the active site, in sentences; they lack
+    what it has from there on.
+    """
 
 
 class LagProbe:
@@ -107,7 +114,9 @@ class LagProbe:
     async def _differing(
         self, known: dict[str, DescribeLinkReply], active_site: str
     ) -> dict[TopicPartition, Divergence]:
-        """Copies with another history. Both sites are asked at once, so a copy that is ahead is held against a second answer."""
+        """Copies with another history. Both sites are asked at once, so a copy that is ahead is
+        held against a second answer.
+        """
         found = _diverged(known, active_site)
         if found and (again := await self._describe(self._clients[active_site])) is not None:
             known[active_site] = again

@@ -1,4 +1,5 @@
-"""The live view of a drill: on a terminal a panel that changes in place, elsewhere a line for each step and the numbers now and then.
+"""The live view of a drill: on a terminal a panel that changes in place, elsewhere a line for each
+step and the numbers now and then.
 
 Fed by `drill.py` twice a second. Owns the terminal between entering and leaving.
 """

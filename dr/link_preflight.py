@@ -1,4 +1,6 @@
-"""Asks both sites, the target's controller and the link's mirror what `core/link_preflight.py` judges. Changes nothing anywhere."""
+"""Asks both sites, the target's controller and the link's mirror what `core/link_preflight.py`
+judges. Changes nothing anywhere.
+"""
 
 from __future__ import annotations
 
@@ -30,7 +32,9 @@ MIRROR_TIMEOUT_S = 2.0
 async def preflight(
     record: LinkRecord, *, source: SiteClient, target: SiteClient, live: int, is_made: bool = False
 ) -> list[LinkCheck]:
-    """What both sites and the target's controller say of the record; `live` brokers are at the target. SiteUnreachable."""
+    """What both sites and the target's controller say of the record; `live` brokers are at the
+    target. SiteUnreachable.
+    """
     there, here = await source.survey_link(record), await target.survey_link(record)
     releases = {
         client.name: None if said is None else said.version for client, said in ((source, there), (target, here))

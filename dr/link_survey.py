@@ -1,4 +1,5 @@
-"""What a link that is not made yet would carry from this site, read from its ZooKeeper: topics with ids, sizes and configs.
+"""What a link that is not made yet would carry from this site, read from its ZooKeeper: topics with
+ids, sizes and configs.
 
 Asked for once, when a link is checked: nothing of it is watched or kept.
 """

@@ -1,7 +1,8 @@
-"""Making, listing, describing, confirming and deleting links: what the `antipode links` commands do at both sites.
+"""Making, listing, describing, confirming and deleting links: what the `antipode links` commands do
+at both sites.
 
-A link is at both sites or at neither: what was stored at one is taken back when the other refuses. `cli` prints what these
-functions return.
+A link is at both sites or at neither: what was stored at one is taken back when the other refuses.
+`cli` prints what these functions return.
 """
 
 from __future__ import annotations
@@ -88,10 +89,13 @@ class LinkAtSite:
     description: DescribeLinkReply | None = None
     problem: str = ""
     mirror_heard_ms: int | None = None
-    """How long ago the mirror told the passive site that it carries all, each of its daemons its part; MIRROR_NEVER_HEARD, None when nobody
-    could be asked."""
+    """How long ago the mirror told the passive site that it carries all, each of its daemons its
+    part; MIRROR_NEVER_HEARD, None when nobody could be asked.
+    """
     mirror_problems: tuple[str, ...] = ()
-    """Which daemons of the mirror told the passive site that they cannot carry groups' offsets, in sentences."""
+    """Which daemons of the mirror told the passive site that they cannot carry groups' offsets, in
+    sentences.
+    """
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -110,7 +114,8 @@ class CheckedLink:
 async def check_link(
     spec: LinkSpec, *, source: SiteClient, target: SiteClient, mirror: str = "", clock: Clock | None = None
 ) -> CheckedLink:
-    """Everything that is known to be in the way of a link, or well. Changes nothing. SiteUnreachable.
+    """Everything that is known to be in the way of a link, or well. Changes nothing.
+    SiteUnreachable.
 
     `mirror` is where the link's daemon serves MirrorAdmin, "" when that is not known.
     """
@@ -130,14 +135,18 @@ async def check_link(
 async def create_link(
     spec: LinkSpec, *, source: SiteClient, target: SiteClient, clock: Clock | None = None
 ) -> LinkRecord:
-    """Check the link and make it. OperationalFailure says all that is wrong, with nothing left behind."""
+    """Check the link and make it. OperationalFailure says all that is wrong, with nothing left
+    behind.
+    """
     return await make_link(
         await check_link(spec, source=source, target=target, clock=clock), source=source, target=target
     )
 
 
 async def make_link(checked: CheckedLink, *, source: SiteClient, target: SiteClient) -> LinkRecord:
-    """Store the link at both sites and confirm it there. OperationalFailure says all that is wrong, with nothing left behind."""
+    """Store the link at both sites and confirm it there. OperationalFailure says all that is wrong,
+    with nothing left behind.
+    """
     record = checked.record
     _refuse_when(record.name, checked.problems)
     stored_at: list[SiteClient] = []
@@ -169,7 +178,9 @@ async def _check_topic_ids(record: LinkRecord, *, source: SiteClient, target: Si
 
 
 async def _view_with(record: LinkRecord, client: SiteClient, *, asking_site: str) -> SiteView:
-    """The site's view once its agents have noticed the link, which their watches tell them within milliseconds."""
+    """The site's view once its agents have noticed the link, which their watches tell them within
+    milliseconds.
+    """
     async for attempt in jittered_backoff(retry_on=SiteUnreachable, initial_ms=10, max_ms=100, budget_ms=NOTICE_MS):
         with attempt:
             view = await client.view(asking_site=asking_site)
@@ -196,7 +207,9 @@ def _refuse_when(name: str, problems: Sequence[str]) -> None:
 
 
 async def list_links(clients: Sequence[SiteClient], clock: Clock | None = None) -> list[LinkAtSite]:
-    """Every link as every site sees it; a site that does not answer gives one entry with its problem."""
+    """Every link as every site sees it; a site that does not answer gives one entry with its
+    problem.
+    """
 
     async def ask(client: SiteClient) -> list[LinkAtSite]:
         try:
@@ -262,9 +275,11 @@ def governing_record(entries: Sequence[LinkAtSite]) -> LinkRecord:
 
 
 async def delete_link(name: str, clients: Sequence[SiteClient], *, may_skip_unreachable: bool = False) -> list[str]:
-    """Forget the link at every site given; returns those where it is gone. Deleting it twice is no error.
+    """Forget the link at every site given; returns those where it is gone. Deleting it twice is no
+    error.
 
-    With `may_skip_unreachable` a site that does not answer keeps its copy: delete it there when it is back.
+    With `may_skip_unreachable` a site that does not answer keeps its copy: delete it there when it
+    is back.
     """
     epochs: dict[str, int] = {}
     for client in clients:
@@ -285,7 +300,9 @@ async def delete_link(name: str, clients: Sequence[SiteClient], *, may_skip_unre
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AlteredLink:
-    """The record as it is at the active site now (or would be), and why the other site does not have it yet."""
+    """The record as it is at the active site now (or would be), and why the other site does not
+    have it yet.
+    """
 
     record: LinkRecord
     problem: str = ""
@@ -299,10 +316,11 @@ async def alter_link(
     sync_timeout_ms: int = 0,
     is_dry_run: bool = False,
 ) -> AlteredLink:
-    """Give a running link another sync policy: stored and in force at the active site first, then told to the other one.
+    """Give a running link another sync policy: stored and in force at the active site first, then
+    told to the other one.
 
-    A site that does not answer takes it from its peer when it is back, unless it is the active one: OperationalFailure. Interrupted
-    anywhere, the same call again does what is left.
+    A site that does not answer takes it from its peer when it is back, unless it is the active one:
+    OperationalFailure. Interrupted anywhere, the same call again does what is left.
     """
     governing = governing_record(await describe_link(name, clients))
     by_name = {client.name: client for client in clients}

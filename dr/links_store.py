@@ -1,7 +1,8 @@
 """Link records and failover accounts in a site's ZooKeeper, changed by compare-and-set only.
 
-`adopt` is where two operators meet: the record that supersedes the stored one replaces it, any other is answered with the stored
-one. A write whose outcome is unknown (connection lost) is read back before anything else is tried.
+`adopt` is where two operators meet: the record that supersedes the stored one replaces it, any
+other is answered with the stored one. A write whose outcome is unknown (connection lost) is read
+back before anything else is tried.
 """
 
 from __future__ import annotations
@@ -48,7 +49,9 @@ class LinksStore:
         return znodes.decode_link(name, found[0]), found[1].version
 
     async def create(self, record: LinkRecord) -> LinkRecord:
-        """Store a new link. LinkConflict when a different one is there; an identical one counts as stored."""
+        """Store a new link. LinkConflict when a different one is there; an identical one counts as
+        stored.
+        """
         async for attempt in jittered_backoff(retry_on=CUT_OFF, budget_ms=BUDGET_MS):
             with attempt:
                 await self._zookeeper.ensure_path(znodes.LINKS)
@@ -61,7 +64,9 @@ class LinksStore:
         return record
 
     async def adopt(self, record: LinkRecord) -> LinkRecord:
-        """Store `record` when it supersedes the stored one; returns what is stored then. LinkUnknown."""
+        """Store `record` when it supersedes the stored one; returns what is stored then.
+        LinkUnknown.
+        """
         stored = record
         async for attempt in jittered_backoff(retry_on=(*CUT_OFF, BadVersionError), initial_ms=10, budget_ms=BUDGET_MS):
             with attempt:

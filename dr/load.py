@@ -1,8 +1,10 @@
-"""The clients of a drill, each in a process of its own: `python -m dr.load produce|consume SETTINGS.json`.
+"""The clients of a drill, each in a process of its own:
+`python -m dr.load produce|consume SETTINGS.json`.
 
-Plain librdkafka, as an application uses it: an idempotent producer with acks=all, a group member that commits what it has read. Each
-record carries its unique name in the header `drill`. What is acknowledged and delivered goes to a history file line by line
-(`core/history.py`). SIGTERM ends a client in good order. `drill_clients.py` starts and stops these.
+Plain librdkafka, as an application uses it: an idempotent producer with acks=all, a group member
+that commits what it has read. Each record carries its unique name in the header `drill`. What is
+acknowledged and delivered goes to a history file line by line (`core/history.py`). SIGTERM ends a
+client in good order. `drill_clients.py` starts and stops these.
 """
 
 from __future__ import annotations
@@ -102,7 +104,9 @@ def made_up_records(topic: str, *, size_bytes: int, keys: int) -> Iterator[Sourc
 
 
 class ProducingClient:
-    """Sends until told to stop; records that a fatal error of librdkafka left unacknowledged are sent again by a new producer."""
+    """Sends until told to stop; records that a fatal error of librdkafka left unacknowledged are
+    sent again by a new producer.
+    """
 
     def __init__(self, settings: ProducerSettings, stop: _StopFlag) -> None:
         self._settings = settings
@@ -215,7 +219,9 @@ class ProducingClient:
         self._history.write(Failed(self._settings.name, number, record.topic, round(time.time() * 1000, 1), reason))
 
     def _replace_producer(self) -> None:
-        """What an application does after a fatal error: a new producer, and everything unacknowledged again, in order."""
+        """What an application does after a fatal error: a new producer, and everything
+        unacknowledged again, in order.
+        """
         self._restarts += 1
         old, waiting = self._producer, sorted(self._waiting.items())
         self._producer = self._new_producer()
@@ -294,7 +300,9 @@ def value_of(message: Any) -> str:
 def read_log(
     bootstrap_servers: str, topics: tuple[str, ...], *, within_s: float
 ) -> Iterator[tuple[str, int, int, str]]:
-    """Every record of the topics as a client finds them: topic, partition, offset, unique name. OperationalFailure when time is up."""
+    """Every record of the topics as a client finds them: topic, partition, offset, unique name.
+    OperationalFailure when time is up.
+    """
     consumer = Consumer(
         {"bootstrap.servers": bootstrap_servers, "group.id": "drill-reader", "enable.auto.commit": False}
     )

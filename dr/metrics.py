@@ -11,7 +11,9 @@ from prometheus_client.registry import Collector
 
 
 class SiteAgentMetrics(Collector):
-    """Registers itself; `contested` has every link of the site and whether the peer names another active site in the same epoch."""
+    """Registers itself; `contested` has every link of the site and whether the peer names another
+    active site in the same epoch.
+    """
 
     def __init__(self, registry: CollectorRegistry, *, contested: Callable[[], Mapping[str, bool]]) -> None:
         self._contested = contested

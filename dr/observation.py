@@ -1,6 +1,8 @@
-"""Collecting evidence: both sites of a link asked in the order that keeps it sound, the target first and the source after it.
+"""Collecting evidence: both sites of a link asked in the order that keeps it sound, the target
+first and the source after it.
 
-A source that did not answer within its deadline is left alone for a moment, so that a black hole does not slow every step down.
+A source that did not answer within its deadline is left alone for a moment, so that a black hole
+does not slow every step down.
 """
 
 from __future__ import annotations
@@ -42,7 +44,9 @@ class LinkObserver:
         self._source_problem = "no agent address is known"
 
     async def evidence(self, *, with_groups: bool = False) -> Evidence:
-        """Both sites now, with what groups have committed where asked for. SiteRefused when the target does not know the link."""
+        """Both sites now, with what groups have committed where asked for. SiteRefused when the
+        target does not know the link.
+        """
         target, target_problem = await self._ask_target(with_groups=with_groups)
         source = await self._ask_source(with_groups=with_groups)
         return Evidence(

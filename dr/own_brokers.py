@@ -1,7 +1,8 @@
-"""The live brokers of the agent's own site, asked all at once: positions, what they enforce, confirmations.
+"""The live brokers of the agent's own site, asked all at once: positions, what they enforce,
+confirmations.
 
-Addresses come from the registrations in ZooKeeper at the moment of the call. A broker that does not answer is reported as such,
-never guessed about.
+Addresses come from the registrations in ZooKeeper at the moment of the call. A broker that does not
+answer is reported as such, never guessed about.
 """
 
 from __future__ import annotations
@@ -69,7 +70,9 @@ class OwnBrokers:
         ]
 
     async def describe_groups(self, link: str, *, is_brief: bool = False) -> DescribeGroupsReply:
-        """Committed offsets of the groups that the link carries; what the answer lacks is said in it. Brief: only what its mirror told."""
+        """Committed offsets of the groups that the link carries; what the answer lacks is said in
+        it. Brief: only what its mirror told.
+        """
         request = DescribeGroupOffsetsRequest(link=link, is_brief=is_brief)
 
         async def ask(stub: BrokerControlStub) -> DescribeGroupOffsetsReply:
@@ -98,7 +101,9 @@ class OwnBrokers:
         )
 
     async def wait_enforced(self, record: LinkRecord, *, timeout_ms: float) -> list[str]:
-        """Wait until every live broker enforces the record; on timeout, what keeps each of the others."""
+        """Wait until every live broker enforces the record; on timeout, what keeps each of the
+        others.
+        """
         deadline = self._clock.monotonic_ms() + timeout_ms
         while True:
             answers = await self.describe(record.name)
@@ -163,7 +168,9 @@ def not_enforcing(answer: BrokerAnswer, record: LinkRecord) -> str:
 
 
 def _without_coordinator(topic: str, told: Iterable[tuple[Iterable[int], int]]) -> list[str]:
-    """Partitions of an internal topic for which no broker answers, in words; each broker tells its own, and how many there are."""
+    """Partitions of an internal topic for which no broker answers, in words; each broker tells its
+    own, and how many there are.
+    """
     partitions, counts = set[int](), [0]
     for of_broker, count in told:
         partitions.update(of_broker)

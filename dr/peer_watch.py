@@ -1,8 +1,9 @@
 """Asking the other sites, each second: which links stand there, and how do they look.
 
-A higher epoch found there goes into the own ZooKeeper; an equal one confirms the own broker's role; the view goes to the own
-broker for merged metadata. Every broker process runs one for its own broker. A peer that does not answer changes nothing: a
-role once confirmed stays, one that is not stays shut.
+A higher epoch found there goes into the own ZooKeeper; an equal one confirms the own broker's role;
+the view goes to the own broker for merged metadata. Every broker process runs one for its own
+broker. A peer that does not answer changes nothing: a role once confirmed stays, one that is not
+stays shut.
 """
 
 from __future__ import annotations
@@ -68,7 +69,9 @@ class PeerWatch:
         self._peers: dict[str, Peer] = {}
         self._confirmed: dict[str, int] = {}
         self.contested: dict[str, str] = {}
-        """Links of which the peer's record has the same epoch and another active site, with that site: both may be written to."""
+        """Links of which the peer's record has the same epoch and another active site, with that
+        site: both may be written to.
+        """
         self._has_unfinished = False
         self._log = get_logger("dr.peer_watch")
         self._state_change = state_change_logger()
@@ -103,7 +106,8 @@ class PeerWatch:
             try:
                 await self.tick()
             except (*CUT_OFF, ValueError) as error:
-                # The own ZooKeeper is cut off or holds what cannot be read: the next tick tries again.
+                # The own ZooKeeper is cut off or holds what cannot be read: the next tick tries
+                # again.
                 self._log.warning("peers could not be compared", error=str(error))
             pause_ms = IMPATIENT_INTERVAL_MS if self._has_unfinished else INTERVAL_MS
             try:

@@ -20,7 +20,9 @@ from wire.links import other_site
 
 
 async def check_readiness(name: str, clients: Sequence[SiteClient], clock: Clock | None = None) -> Readiness:
-    """What would be missing at the link's standby. OperationalFailure when nobody knows the link, or the standby's agents."""
+    """What would be missing at the link's standby. OperationalFailure when nobody knows the link,
+    or the standby's agents.
+    """
     record = governing_record(await describe_link(name, clients))
     standby = other_site(record, record.active_site)
     by_name = {client.name: client for client in clients}
@@ -36,7 +38,9 @@ async def check_readiness(name: str, clients: Sequence[SiteClient], clock: Clock
 
 
 async def _checks(record: LinkRecord, by_name: Mapping[str, SiteClient], found: Readiness) -> list[LinkCheck]:
-    """What was checked when the link was made, as it is now; nothing while a site does not answer, which is a problem of its own."""
+    """What was checked when the link was made, as it is now; nothing while a site does not answer,
+    which is a problem of its own.
+    """
     source, target = by_name.get(found.active_site), by_name[found.standby]
     age_ms = MIRROR_NEVER_HEARD if found.groups_age_ms <= UNKNOWN else found.groups_age_ms
     heard = heard_check(

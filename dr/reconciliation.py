@@ -1,7 +1,9 @@
-"""Running a reconciliation as a child process and judging its findings against a failover's account.
+"""Running a reconciliation as a child process and judging its findings against a failover's
+account.
 
-The command is the caller's (`cli` gives `antipode reconcile`), because Spark jobs and disaster recovery do not know each other's code.
-Its exit code says equal (0), different (1) or not compared (2); its standard output holds a JSON object with `findings`.
+The command is the caller's (`cli` gives `antipode reconcile`), because Spark jobs and disaster
+recovery do not know each other's code. Its exit code says equal (0), different (1) or not compared
+(2); its standard output holds a JSON object with `findings`.
 """
 
 from __future__ import annotations
@@ -18,12 +20,16 @@ from runtime.process import OperationalFailure
 
 EQUAL, DIFFERENT, AS_ACCOUNTED = "equal", "different", "as accounted"
 RECORDS_DIFFER = ("missing", "extra", "diverged")
-"""Findings that a loss of records, and writes after it, make; as the source of the reconciliation sees them."""
+"""Findings that a loss of records, and writes after it, make; as the source of the reconciliation
+sees them.
+"""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ReconcileResult:
-    """What a reconciliation said. `lost_records` counts what only the old site has, at or above the kept offsets."""
+    """What a reconciliation said. `lost_records` counts what only the old site has, at or above the
+    kept offsets.
+    """
 
     outcome: str
     findings: tuple[Mapping[str, Any], ...] = ()
@@ -88,10 +94,11 @@ def last_json(text: str) -> Mapping[str, Any] | None:
 def judge_findings(
     findings: Sequence[Mapping[str, Any]], accounts: Collection[LossAccount], *, source_site: str
 ) -> tuple[str, int]:
-    """`as accounted` when only records differ, and only at or above the offset that the last failover of each partition kept.
+    """`as accounted` when only records differ, and only at or above the offset that the last
+    failover of each partition kept.
 
-    What the old site alone has, or has otherwise, is lost and counted; what the promoted one alone has was written there since. Damage
-    and duplicates are no loss that an account speaks of.
+    What the old site alone has, or has otherwise, is lost and counted; what the promoted one alone
+    has was written there since. Damage and duplicates are no loss that an account speaks of.
     """
     last = {
         (item.topic, item.partition): (item.kept_below, account.from_site)

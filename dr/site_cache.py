@@ -1,9 +1,11 @@
-"""A site's ZooKeeper as this process last saw it, kept by watches: brokers, controller, links, topics that matter to peers, their states.
+"""A site's ZooKeeper as this process last saw it, kept by watches: brokers, controller, links,
+topics that matter to peers, their states.
 
-Each znode is read once and again only after its watch fired, whatever asks for the view and however often. While the session is
-cut off the last contents stand; kazoo fires every watch then, so all is read again after the reconnect. A znode that cannot be understood
-costs its own topic, broker or link, which the facts name as unreadable: a topic or broker is left out, and a link is what it was when it
-could be understood last, or left out. Owned by the site agent.
+Each znode is read once and again only after its watch fired, whatever asks for the view and however
+often. While the session is cut off the last contents stand; kazoo fires every watch then, so all is
+read again after the reconnect. A znode that cannot be understood costs its own topic, broker or
+link, which the facts name as unreadable: a topic or broker is left out, and a link is what it was
+when it could be understood last, or left out. Owned by the site agent.
 """
 
 from __future__ import annotations
@@ -159,7 +161,9 @@ class SiteCache:
         return brokers
 
     def _node_ids(self) -> list[int]:
-        """Registered brokers; a name that is no node id was written by no broker, and the controller passes it over, too."""
+        """Registered brokers; a name that is no node id was written by no broker, and the
+        controller passes it over, too.
+        """
         return [int(name) for name in self._children.get(znodes.BROKER_IDS, ()) if name.isdecimal()]
 
     def _links(self, unreadable: dict[Place, str] | None = None) -> dict[str, LinkRecord]:
@@ -230,7 +234,8 @@ class SiteCache:
                 await read(path)
 
         outcomes = await asyncio.gather(*(one(path) for path in paths), return_exceptions=True)
-        # When all have had their turn: one that ended after the next look would be in no contents, and nothing would ask for it again.
+        # When all have had their turn: one that ended after the next look would be in no contents,
+        # and nothing would ask for it again.
         for outcome in outcomes:
             if outcome is not None:
                 raise outcome

@@ -1,7 +1,8 @@
-"""A client of one site's agents: any of them will do, the one that answered last is asked first, every call has a deadline.
+"""A client of one site's agents: any of them will do, the one that answered last is asked first,
+every call has a deadline.
 
-All calls are idempotent, so one that was not answered is asked again at the next agent. Used by commands (links, failover,
-drills); an agent asks its peers itself (`peer_watch.py`).
+All calls are idempotent, so one that was not answered is asked again at the next agent. Used by
+commands (links, failover, drills); an agent asks its peers itself (`peer_watch.py`).
 """
 
 from __future__ import annotations
@@ -68,13 +69,17 @@ class SiteClient:
         return reply
 
     async def mirror_words(self, link: str) -> site.DescribeGroupsReply:
-        """As of when the link's mirror had carried all groups' offsets (`synced_at_ms`), and which of its daemons fail at it."""
+        """As of when the link's mirror had carried all groups' offsets (`synced_at_ms`), and which
+        of its daemons fail at it.
+        """
         request = site.DescribeGroupsRequest(link=link, is_brief=True)
         reply: site.DescribeGroupsReply = await self._call("DescribeGroups", request)
         return reply
 
     async def survey_link(self, record: LinkRecord) -> site.SurveyLinkReply | None:
-        """What a link that is not made yet would carry from this site; None when its release cannot tell."""
+        """What a link that is not made yet would carry from this site; None when its release cannot
+        tell.
+        """
         request = site.SurveyLinkRequest(record=record)
         try:
             reply: site.SurveyLinkReply = await self._call("SurveyLink", request, timeout_ms=STORE_TIMEOUT_MS)
@@ -97,7 +102,9 @@ class SiteClient:
         return reply.record
 
     async def adopt_link(self, record: LinkRecord, *, timeout_ms: int) -> LinkRecord:
-        """Store what supersedes and wait until every broker enforces it; returns what is stored then."""
+        """Store what supersedes and wait until every broker enforces it; returns what is stored
+        then.
+        """
         request = site.AdoptLinkRequest(record=record, timeout_ms=timeout_ms)
         reply: site.LinkReply = await self._call("AdoptLink", request, timeout_ms=timeout_ms + ASK_TIMEOUT_MS)
         return reply.record
@@ -105,7 +112,9 @@ class SiteClient:
     async def alter_link(
         self, name: str, *, sync_policy: str, sync_timeout_ms: int, is_dry_run: bool, timeout_ms: int
     ) -> LinkRecord:
-        """Change the link's sync policy at this site, which must be the active one, and wait until every broker enforces it."""
+        """Change the link's sync policy at this site, which must be the active one, and wait until
+        every broker enforces it.
+        """
         request = site.AlterLinkRequest(
             name=name,
             sync_policy=sync_policy,

@@ -1,7 +1,7 @@
 """Puts a sync policy that a failover suspended in force again, once the other site has everything.
 
-Every agent of the active site looks, each second while a policy is suspended and the peer answers in the same epoch; the first one that
-stores the change wins, and the others find it done.
+Every agent of the active site looks, each second while a policy is suspended and the peer answers
+in the same epoch; the first one that stores the change wins, and the others find it done.
 """
 
 from __future__ import annotations

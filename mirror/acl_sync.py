@@ -1,7 +1,9 @@
-"""Follows the ACLs of the source's topics at the target of a translate link, where both clusters have an authorizer.
+"""Follows the ACLs of the source's topics at the target of a translate link, where both clusters
+have an authorizer.
 
-What becomes of each is in `core/acls.py`. A cluster without an authorizer, or one that does not let us look, is asked again only every ten
-minutes: such things change by an operator's hand. What was found is told in `status`, and logged as often as it changes.
+What becomes of each is in `core/acls.py`. A cluster without an authorizer, or one that does not let
+us look, is asked again only every ten minutes: such things change by an operator's hand. What was
+found is told in `status`, and logged as often as it changes.
 """
 
 from __future__ import annotations

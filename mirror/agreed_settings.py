@@ -1,4 +1,6 @@
-"""The settings that daemons which share a link must have alike, as each registers them (`core/peers.py`)."""
+"""The settings that daemons which share a link must have alike, as each registers them
+(`core/peers.py`).
+"""
 
 from __future__ import annotations
 

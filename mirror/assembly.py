@@ -1,6 +1,8 @@
-"""The running mirror of one link: board, queue, pools and syncs put together over ports, started and drained as one.
+"""The running mirror of one link: board, queue, pools and syncs put together over ports, started
+and drained as one.
 
-It knows no sockets and no files, so that tests run it over sites in memory. `main.py` makes the ports from the configuration.
+It knows no sockets and no files, so that tests run it over sites in memory. `main.py` makes the
+ports from the configuration.
 """
 
 from __future__ import annotations
@@ -102,13 +104,15 @@ class Ports:
     keeps_beginnings: bool = True
     # Transactions at the target, where they are written.
     transactions: Callable[[], MirrorTransactions | None] = lambda: None
-    # Of links whose copies are deleted at the target, and never by the mirror: what a topic's copy is called there.
+    # Of links whose copies are deleted at the target, and never by the mirror: what a topic's copy
+    # is called there.
     name_at_target: NameAtTarget | None = None
     # How people know this daemon from the others of its link.
     daemon: str = ""
     # Which partitions this daemon mirrors, where several share the link.
     owns: Callable[[PartitionKey], bool] = lambda _: True
-    # Why this daemon has no share of a link that several share, its share, and how large that is; None where the link is not shared.
+    # Why this daemon has no share of a link that several share, its share, and how large that is;
+    # None where the link is not shared.
     sharing_outage: Callable[[], str] = lambda: ""
     slots: Callable[[], frozenset[int]] = lambda: ALL_SLOTS
     # A sentence while another daemon carries a link that is not shared.
@@ -247,7 +251,9 @@ class Mirror:
             self._supervisor.start(name, worker)
 
     async def stop(self, *, drain_timeout_ms: int) -> DrainResult:
-        """Stop fetching, let what is queued reach the target, carry groups a last time, end. Says what was left."""
+        """Stop fetching, let what is queued reach the target, carry groups a last time, end. Says
+        what was left.
+        """
         self.board.stop_timers()
         await self._supervisor.stop("groups")
         await self._supervisor.stop("stalls")
@@ -512,6 +518,8 @@ class Mirror:
 
 
 def _supersedes(found: LinkStanding, known: LinkStanding) -> bool:
-    """Whether what was read now counts. A lower epoch is an agent that lags, or a link that was deleted and made again."""
+    """Whether what was read now counts. A lower epoch is an agent that lags, or a link that was
+    deleted and made again.
+    """
     is_made_again = known.role is LinkRole.GONE or found.record.updated_at_ms > known.record.updated_at_ms
     return found.epoch >= known.epoch or is_made_again

@@ -1,7 +1,9 @@
-"""All partitions of the link in one place: their flows, their leaders, and the way from a decision to its effects.
+"""All partitions of the link in one place: their flows, their leaders, and the way from a decision
+to its effects.
 
-The board is the only caller of `Flow.decide` and `Flow.apply`. Workers (prober, fetchers, producers, syncs) submit commands
-and get effects through the `Effects` door; nothing here awaits, so what a flow decided still holds when its effects run.
+The board is the only caller of `Flow.decide` and `Flow.apply`. Workers (prober, fetchers,
+producers, syncs) submit commands and get effects through the `Effects` door; nothing here awaits,
+so what a flow decided still holds when its effects run.
 """
 
 from __future__ import annotations
@@ -53,7 +55,9 @@ _state_change = state_change_logger()
 
 
 class Moment(NamedTuple):
-    """One moment by both clocks: the machine's, which people put right, and the one that only goes on."""
+    """One moment by both clocks: the machine's, which people put right, and the one that only goes
+    on.
+    """
 
     at_ms: int
     monotonic_ms: float
@@ -97,7 +101,8 @@ class Row:
     target: Leader = NOBODY
     # Generation and offset to fetch; None while the flow does not want batches.
     wanted: tuple[int, int] | None = None
-    # The topic is at neither site: nothing is mirrored or shown, but workers may still have it in hand.
+    # The topic is at neither site: nothing is mirrored or shown, but workers may still have it in
+    # hand.
     is_retired: bool = False
     # False while another daemon of the link mirrors it: shown, counted and compared by that one.
     is_ours: bool = True
@@ -134,7 +139,8 @@ class FlowBoard:
         self._stale_after_ms = stale_after_ms
         self._chance = chance
         self._rows: dict[PartitionKey, Row] = {}
-        # What the machine's clock is ahead of its monotonic one, by which the flows' times are noted.
+        # What the machine's clock is ahead of its monotonic one, by which the flows' times are
+        # noted.
         self._clock_ahead_ms = clock.now_ms() - clock.monotonic_ms()
         self.on_broken: Callable[[InvariantBroken], None] = lambda _: None
         self.on_transition: Callable[[PartitionKey, FlowState, FlowState, str], None] = lambda *_: None
@@ -153,7 +159,9 @@ class FlowBoard:
         return [(key, row) for key, row in self.rows() if row.is_ours]
 
     def rows(self) -> Iterator[tuple[PartitionKey, Row]]:
-        """All partitions that are at a site; a copy, since metrics are read in a thread of their own."""
+        """All partitions that are at a site; a copy, since metrics are read in a thread of their
+        own.
+        """
         return ((key, row) for key, row in tuple(self._rows.items()) if not row.is_retired)
 
     def row(self, key: PartitionKey) -> Row:
@@ -174,12 +182,16 @@ class FlowBoard:
         return row
 
     def retire(self, key: PartitionKey, reason: str) -> None:
-        """Stop mirroring and showing a partition whose topic is at neither site; `topic_sync` takes it up again when it comes back."""
+        """Stop mirroring and showing a partition whose topic is at neither site; `topic_sync` takes
+        it up again when it comes back.
+        """
         self._rows[key].is_retired = True
         self.submit(key, TopicReplaced(reason=reason))
 
     def submit(self, key: PartitionKey, command: Command) -> Decision:
-        """Decide, apply, act. A partition that is not (or no longer) on the board decides nothing: KeyError."""
+        """Decide, apply, act. A partition that is not (or no longer) on the board decides nothing:
+        KeyError.
+        """
         row = self._rows[key]
         before = row.flow.facts
         try:
@@ -202,7 +214,9 @@ class FlowBoard:
         self._effects.fetching_changed(key)
 
     def lag(self, key: PartitionKey) -> Lag:
-        """How far the partition is behind now; not known where nothing is mirrored any more because this site is active."""
+        """How far the partition is behind now; not known where nothing is mirrored any more because
+        this site is active.
+        """
         facts = self._rows[key].facts
         if facts.state is FlowState.PROMOTED:
             return Lag(records=UNKNOWN, bytes=UNKNOWN, ms=UNKNOWN)
@@ -213,20 +227,26 @@ class FlowBoard:
         return Moment(self._clock.now_ms(), self._clock.monotonic_ms())
 
     def as_of(self, moment: Moment) -> int:
-        """When that was, by the clock that flows' times are noted by now. Where it was changed meanwhile, rather too early than too late:
-        what came to the source after a question is not in its answer."""
+        """When that was, by the clock that flows' times are noted by now. Where it was changed
+        meanwhile, rather too early than too late: what came to the source after a question is not
+        in its answer.
+        """
         self._now_ms()
         return min(moment.at_ms, round(moment.monotonic_ms + self._clock_ahead_ms))
 
     def complete_ms_ago(self, key: PartitionKey) -> int | None:
-        """Everything that the source had so long ago is at the target; None when that is not known of any time."""
+        """Everything that the source had so long ago is at the target; None when that is not known
+        of any time.
+        """
         facts = self._rows[key].facts
         if facts.state is FlowState.PROMOTED or facts.progress.caught_up_at_ms == UNKNOWN:
             return None
         return max(0, self._noted_now_ms() - facts.progress.caught_up_at_ms)
 
     def is_stalled(self, key: PartitionKey) -> bool:
-        """True while the partition is not mirrored, or its source is silent: what was measured before says nothing of now."""
+        """True while the partition is not mirrored, or its source is silent: what was measured
+        before says nothing of now.
+        """
         state = self._rows[key].facts.state
         return state not in (FlowState.MIRRORING, FlowState.PROMOTING) or self.silence_ms(key) > self._stale_after_ms
 
@@ -241,8 +261,10 @@ class FlowBoard:
                 row.retry.cancel()
 
     def _now_ms(self) -> int:
-        """The machine's time. When it goes back, the flows' times follow it: else nothing would be late until it has come so far again.
-        When it goes ahead they stay: perhaps the machine stood still, and all that time has passed."""
+        """The machine's time. When it goes back, the flows' times follow it: else nothing would be
+        late until it has come so far again. When it goes ahead they stay: perhaps the machine stood
+        still, and all that time has passed.
+        """
         now_ms = self._clock.now_ms()
         ahead_ms = now_ms - self._clock.monotonic_ms()
         by_ms = round(self._clock_ahead_ms - ahead_ms)
@@ -254,7 +276,9 @@ class FlowBoard:
         return now_ms
 
     def _noted_now_ms(self) -> int:
-        """The present by the clock that the flows' times are noted by; also for metrics, which are read in a thread of their own."""
+        """The present by the clock that the flows' times are noted by; also for metrics, which are
+        read in a thread of their own.
+        """
         return max(self._clock.now_ms(), round(self._clock.monotonic_ms() + self._clock_ahead_ms))
 
     def _tell(self, key: PartitionKey, before: FlowState, after: FlowFacts) -> None:

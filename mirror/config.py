@@ -1,7 +1,9 @@
-"""The mirror's settings, read from a properties file; MirrorMaker's classic names are accepted beside our own.
+"""The mirror's settings, read from a properties file; MirrorMaker's classic names are accepted
+beside our own.
 
-One daemon carries one link. What the link's record says (sites, filters, epoch) is not repeated here: filters given here are
-compared with the record, so that a file that believes something else is an error and not a surprise.
+One daemon carries one link. What the link's record says (sites, filters, epoch) is not repeated
+here: filters given here are compared with the record, so that a file that believes something else
+is an error and not a surprise.
 """
 
 from __future__ import annotations
@@ -515,13 +517,17 @@ class MirrorConfig(Settings):
 
 
 def split_patterns(text: str) -> tuple[str, ...]:
-    """A comma-separated list of expressions; blanks and quotes around each are dropped, commas in brackets belong to it."""
+    """A comma-separated list of expressions; blanks and quotes around each are dropped, commas in
+    brackets belong to it.
+    """
     items = re.findall(r"(?:\{[^}]*\}|\[[^\]]*\]|[^,])+", text.strip().strip("\"'"))
     return tuple(item.strip().strip("\"'").strip() for item in items if item.strip())
 
 
 def load_config(properties: Mapping[str, str]) -> MirrorConfig:
-    """Settings from properties; old spellings count unless the present name is there too. ConfigurationError as usual."""
+    """Settings from properties; old spellings count unless the present name is there too.
+    ConfigurationError as usual.
+    """
     mapping: dict[str, object] = dict(properties)
     for old, new in OLD_SPELLINGS.items():
         if old in mapping:
@@ -535,7 +541,9 @@ def load_config(properties: Mapping[str, str]) -> MirrorConfig:
 
 
 def _security(end: str, mapping: dict[str, object]) -> ClientSecurity:
-    """Take an end's security out of the properties; a ConfigurationError names the key as it is in the file."""
+    """Take an end's security out of the properties; a ConfigurationError names the key as it is in
+    the file.
+    """
     prefixed = {f"{end}.{name}": name for name in SECURITY_KEYS}
     given = {name: mapping.pop(key) for key, name in prefixed.items() if key in mapping}
     try:
@@ -545,9 +553,11 @@ def _security(end: str, mapping: dict[str, object]) -> ClientSecurity:
 
 
 def load_configs(properties: Mapping[str, str], *, targets: Collection[str] = ()) -> tuple[MirrorConfig, ...]:
-    """One configuration for each link: of our own file one, of a MirrorMaker 2 file one for each flow. ConfigurationError as usual.
+    """One configuration for each link: of our own file one, of a MirrorMaker 2 file one for each
+    flow. ConfigurationError as usual.
 
-    With `targets`, aliases of clusters, only flows that end there: the option of MirrorMaker's for a file that several sites share.
+    With `targets`, aliases of clusters, only flows that end there: the option of MirrorMaker's for
+    a file that several sites share.
     """
     if not is_mirror_maker_file(properties):
         if targets:
@@ -574,7 +584,9 @@ def _load_flow(flow: Flow) -> MirrorConfig:
 
 
 def verdicts_on(properties: Mapping[str, str]) -> tuple[Verdict, ...]:
-    """What became of each key of a MirrorMaker 2 file that `load_configs` takes; of a file of our own, of those that count for nothing."""
+    """What became of each key of a MirrorMaker 2 file that `load_configs` takes; of a file of our
+    own, of those that count for nothing.
+    """
     if is_mirror_maker_file(properties):
         return read_mirror_maker_file(properties).verdicts
     known = {field.alias or name for name, field in MirrorConfig.model_fields.items()}

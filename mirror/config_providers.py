@@ -1,7 +1,9 @@
-"""Values of a MirrorMaker 2 file that stand elsewhere, as `${file:/etc/secrets:password}`, by the providers that Kafka brings.
+"""Values of a MirrorMaker 2 file that stand elsewhere, as `${file:/etc/secrets:password}`, by the
+providers that Kafka brings.
 
-`config.providers=file,env` names them, `config.providers.file.class` says which one each is (KIP-297, KIP-421). Values alone are looked up,
-never keys, and what they are replaced by is not looked at again.
+`config.providers=file,env` names them, `config.providers.file.class` says which one each is
+(KIP-297, KIP-421). Values alone are looked up, never keys, and what they are replaced by is not
+looked at again.
 """
 
 from __future__ import annotations
@@ -21,7 +23,9 @@ _PLACE = re.compile(r"\$\{([^}:]*):(?:([^}]*):)?([^}:]*)\}")
 _PACKAGE = "org.apache.kafka.common.config.provider"
 
 Provider = Callable[[str, str], str]
-"""From a path (empty where none is given) and a name there to the value. LookupError, OSError, ConfigurationError: there is none."""
+"""From a path (empty where none is given) and a name there to the value. LookupError, OSError,
+ConfigurationError: there is none.
+"""
 
 
 def _from_file(path: str, name: str) -> str:
@@ -44,7 +48,9 @@ _KNOWN: Mapping[str, Provider] = {
 
 
 def looked_up(properties: Mapping[str, str]) -> dict[str, str]:
-    """The properties with the values that stand elsewhere. ConfigurationError for a provider or a value that is not there."""
+    """The properties with the values that stand elsewhere. ConfigurationError for a provider or a
+    value that is not there.
+    """
     providers = {name: _provider(properties, name) for name in _names(properties)}
     return {
         key: _PLACE.sub(partial(_replace, key, providers), value) if providers else value

@@ -1,7 +1,8 @@
-"""How a mirror connects to its two ends: deadlines, socket buffers, security and compression, as the configuration says for each.
+"""How a mirror connects to its two ends: deadlines, socket buffers, security and compression, as
+the configuration says for each.
 
-Compression is for the end that lies across the narrow line; an end that does not offer it (any broker but Antipode's) is talked to
-without, which is counted and logged.
+Compression is for the end that lies across the narrow line; an end that does not offer it (any
+broker but Antipode's) is talked to without, which is counted and logged.
 """
 
 from __future__ import annotations
@@ -16,13 +17,17 @@ from wire.frame_stream import FrameBuffers
 from wire.security import secured
 
 FETCHED_FRAMES_MAX = 12
-"""Answers to fetches whose buffers are kept for the next ones: what fills the queue as it is by default, and those that are coming."""
+"""Answers to fetches whose buffers are kept for the next ones: what fills the queue as it is by
+default, and those that are coming.
+"""
 
 _log = get_logger("mirror")
 
 
 class Dialing:
-    """Options for connections to the source and to the target, and what compression saves at each."""
+    """Options for connections to the source and to the target, and what compression saves at
+    each.
+    """
 
     def __init__(self, config: MirrorConfig, *, client_id: str) -> None:
         self.tallies = {"source": CompressionTally(), "target": CompressionTally()}

@@ -1,12 +1,14 @@
-"""Fetchers: one task for each source broker and stream, a long-polling fetch after the other, batches to the queue.
+"""Fetchers: one task for each source broker and stream, a long-polling fetch after the other,
+batches to the queue.
 
-The next fetch is sent as soon as an answer has been read, before its batches are queued, when the queue has room for all
-of them; when it has not, the fetcher waits for room first. So the source is kept busy while there is room, and is left
-alone when there is none. While answers are small, fetches keep a distance, so that each brings more. Batches stay views into the
-received answer.
+The next fetch is sent as soon as an answer has been read, before its batches are queued, when the
+queue has room for all of them; when it has not, the fetcher waits for room first. So the source is
+kept busy while there is room, and is left alone when there is none. While answers are small,
+fetches keep a distance, so that each brings more. Batches stay views into the received answer.
 
-Checksums are not verified here: the target verifies each batch before it appends, and a second pass would cost 0.05 CPU
-seconds a GB for nothing. Only when the target refuses a batch is our copy checked, to tell whose fault it is.
+Checksums are not verified here: the target verifies each batch before it appends, and a second pass
+would cost 0.05 CPU seconds a GB for nothing. Only when the target refuses a batch is our copy
+checked, to tell whose fault it is.
 """
 
 from __future__ import annotations
@@ -36,13 +38,17 @@ from runtime.clock import Clock
 from wire.clients.budget import QueueFull
 
 PAUSE_WHEN_FULL_S = 0.02
-"""Rest of a fetcher that may not wait for room (`queue.enqueue.timeout.ms`), so that it does not ask without end."""
+"""Rest of a fetcher that may not wait for room (`queue.enqueue.timeout.ms`), so that it does not
+ask without end.
+"""
 
 QUIET_INTERVAL_MS = 250
 """How often flows without news hear that the source still answers."""
 
 SMALL_ANSWER_BYTES = 256 * 1024
-"""An answer of less is what a steady flow brings: fetched at once, again and again, every record or two take a round of the whole path."""
+"""An answer of less is what a steady flow brings: fetched at once, again and again, every record or
+two take a round of the whole path.
+"""
 
 LaneOf = Callable[[PartitionKey], int]
 
@@ -93,7 +99,9 @@ class Fetcher:
         self._wake.set()
 
     def let_go(self) -> frozenset[PartitionKey]:
-        """After `run` ended: the partitions of which batches were in hand, which others may read now. Their flows must start again."""
+        """After `run` ended: the partitions of which batches were in hand, which others may read
+        now. Their flows must start again.
+        """
         lost = frozenset(self._in_hand)
         self._in_hand.clear()
         for key in lost:
@@ -145,7 +153,9 @@ class Fetcher:
         )
 
     def _rest_ms(self) -> float:
-        """How long to wait for more before the next fetch. `_expected_bytes` is what the last one brought."""
+        """How long to wait for more before the next fetch. `_expected_bytes` is what the last one
+        brought.
+        """
         if self._expected_bytes >= SMALL_ANSWER_BYTES:
             return 0
         return self._interval_ms() - (self._clock.monotonic_ms() - self._sent_at_ms)
@@ -156,7 +166,9 @@ class Fetcher:
             await asyncio.sleep(rest_ms / 1000)
 
     def _account(self, answers: Sequence[FetchAnswer]) -> None:
-        """What was expected of a fetch was spent when it went; the rest is spent now, and the next one expected to be like it."""
+        """What was expected of a fetch was spent when it went; the rest is spent now, and the next
+        one expected to be like it.
+        """
         fetched_bytes = sum(len(answer.records) for answer in answers)
         self._throttle.spend(fetched_bytes - self._expected_bytes)
         self._expected_bytes = fetched_bytes
@@ -197,7 +209,9 @@ class Fetcher:
             return None
 
     def _tell_quiet(self, parts: Mapping[PartitionKey, tuple[int, FetchPart]], answers: Sequence[FetchAnswer]) -> None:
-        """A session leaves out what has not changed: tell those flows, now and then, that the source was heard."""
+        """A session leaves out what has not changed: tell those flows, now and then, that the
+        source was heard.
+        """
         now_ms = self._clock.monotonic_ms()
         if now_ms - self._quiet_told_at_ms < QUIET_INTERVAL_MS:
             return

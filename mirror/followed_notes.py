@@ -1,4 +1,6 @@
-"""What other links have noted in their topics at a cluster, read on from where the last look ended."""
+"""What other links have noted in their topics at a cluster, read on from where the last look
+ended.
+"""
 
 from __future__ import annotations
 
@@ -46,7 +48,9 @@ class FollowedNotes(Generic[Noted]):
         self._reading = asyncio.Lock()
 
     async def refresh(self, topics: Mapping[str, UUID]) -> None:
-        """Read what is new in the notes among the cluster's topics. Unreachable when it does not answer."""
+        """Read what is new in the notes among the cluster's topics. Unreachable when it does not
+        answer.
+        """
         async with self._reading:
             began_ms = self._clock.monotonic_ms()
             if began_ms - self._read_at_ms < READ_AGAIN_MS:

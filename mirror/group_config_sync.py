@@ -1,8 +1,10 @@
-"""Keeps the configs of single groups at the target of an exact link like those at the source, so that they hold after a failover.
+"""Keeps the configs of single groups at the target of an exact link like those at the source, so
+that they hold after a failover.
 
-Only configs of groups that the link carries are touched; where groups may work at the target (all links but those that route clients), what
-was set there for them stays. What the target refuses, because its own bounds are narrower, is logged once
-and tried again when the source's value changes. Nothing happens once the link has turned.
+Only configs of groups that the link carries are touched; where groups may work at the target (all
+links but those that route clients), what was set there for them stays. What the target refuses,
+because its own bounds are narrower, is logged once and tried again when the source's value changes.
+Nothing happens once the link has turned.
 """
 
 from __future__ import annotations

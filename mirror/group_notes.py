@@ -1,7 +1,9 @@
-"""Keeps where groups were last seen to stand alike at both ends of a translate link (layout: `core/group_notes.py`).
+"""Keeps where groups were last seen to stand alike at both ends of a translate link (layout:
+`core/group_notes.py`).
 
-In memory, and in a topic at the target for the next daemon. What is not saved when a daemon is killed is merely not known: then
-a group's offset at the target is not the noted one, and the group is left where it is.
+In memory, and in a topic at the target for the next daemon. What is not saved when a daemon is
+killed is merely not known: then a group's offset at the target is not the noted one, and the group
+is left where it is.
 """
 
 from __future__ import annotations
@@ -36,7 +38,9 @@ class GroupNotes:
         self._unsaved: set[tuple[str, PartitionKey]] = set()
 
     async def load(self) -> None:
-        """Read what was noted, by other daemons of the link too. Unreachable; OperationalFailure when the target refuses the topic."""
+        """Read what was noted, by other daemons of the link too. Unreachable; OperationalFailure
+        when the target refuses the topic.
+        """
         await self._store.create()
         stored = StoredGroups()
         await read_topic(self._client, self._store.topic, stored.apply)
@@ -83,18 +87,24 @@ class GroupNotes:
 
 
 class OppositeGroupNotes:
-    """What links from our target have noted at our source: groups' offsets that came from there. `refresh` before asking."""
+    """What links from our target have noted at our source: groups' offsets that came from there.
+    `refresh` before asking.
+    """
 
     def __init__(self, client: KafkaClient, *, target_alias: str, clock: Clock) -> None:
         self._target_alias = target_alias
         self._notes = FollowedNotes(client, prefix=GROUPS_TOPIC_PREFIX, make=StoredGroups, clock=clock)
 
     async def refresh(self, topics: Mapping[str, UUID]) -> None:
-        """Read what is new in the notes among the source's topics. Unreachable when the source does not answer."""
+        """Read what is new in the notes among the source's topics. Unreachable when the source does
+        not answer.
+        """
         await self._notes.refresh(topics)
 
     def is_from_target(self, group: str, key: PartitionKey, offset: int) -> bool:
-        """Whether the source has the offset from our target, or alike it, and nobody has moved it since."""
+        """Whether the source has the offset from our target, or alike it, and nobody has moved it
+        since.
+        """
         for stored in self._notes.all():
             note = stored.notes.get((group, key))
             if note is not None and note.source_alias == self._target_alias and note.target_offset == offset:

@@ -1,18 +1,23 @@
-"""Brings consumer groups' offsets along: reads them at the source, clamps them to what is mirrored, writes them at the target.
+"""Brings consumer groups' offsets along: reads them at the source, clamps them to what is mirrored,
+writes them at the target.
 
-One round an interval, in few requests however many groups there are: on a long line a round trip for each would be too many. A group with
-members at the target is left alone, and so is every offset that `core/offsets.py` would not move. What the source had is remembered only
-once it has been carried, so that a failed write is tried again.
+One round an interval, in few requests however many groups there are: on a long line a round trip
+for each would be too many. A group with members at the target is left alone, and so is every offset
+that `core/offsets.py` would not move. What the source had is remembered only once it has been
+carried, so that a failed write is tried again.
 
-Where groups may work at the target (all links but those that route clients), what the target has is read anew before anything is written
-over it: a group that was there meanwhile keeps its place. One that stays ahead of a source that may have been reset is told (`left_ahead`).
+Where groups may work at the target (all links but those that route clients), what the target has is
+read anew before anything is written over it: a group that was there meanwhile keeps its place. One
+that stays ahead of a source that may have been reset is told (`left_ahead`).
 
-Offsets live as long as at the source: what was carried is written again now and then, before a target that lets offsets expire by
-themselves would forget it, and what the source has forgotten for a while is forgotten at the target. Whatever is in the way of one group
-or of one broker is told, and holds up nobody else.
+Offsets live as long as at the source: what was carried is written again now and then, before a
+target that lets offsets expire by themselves would forget it, and what the source has forgotten for
+a while is forgotten at the target. Whatever is in the way of one group or of one broker is told,
+and holds up nobody else.
 
-While the source is fenced, for a failover, the target is read anew each round and gets exactly what the source has. After each round the
-target hears as of when everything of this daemon's part of the link is carried, for the account of a failover, and what cannot be.
+While the source is fenced, for a failover, the target is read anew each round and gets exactly what
+the source has. After each round the target hears as of when everything of this daemon's part of the
+link is carried, for the account of a failover, and what cannot be.
 """
 
 from __future__ import annotations
@@ -46,21 +51,31 @@ COMMITS_AT_ONCE = 5
 """As many requests as a connection has under way."""
 
 REST_SHARE = 0.2
-"""Of the interval, which is rested at least: rounds that take long do not follow each other without a pause."""
+"""Of the interval, which is rested at least: rounds that take long do not follow each other without
+a pause.
+"""
 
 WRITTEN_AGAIN_MS: Final = 3_600_000
-"""How old an offset grows at the target while it stays at the source: far less than the shortest sensible retention."""
+"""How old an offset grows at the target while it stays at the source: far less than the shortest
+sensible retention.
+"""
 
 FORGOTTEN_AFTER_MS: Final = 60_000
-"""How long the source must have been without an offset: a topic's deletion takes its offsets along, and must have been noticed first."""
+"""How long the source must have been without an offset: a topic's deletion takes its offsets along,
+and must have been noticed first.
+"""
 
 BEHIND_BELIEVED_AFTER_MS: Final = 10_000
-"""How long a group must be behind at the source, on a link whose target's clients are all sent there, until that is believed: it was reset
-while nobody looked. Elsewhere it may be ahead because it has members at the target now and then."""
+"""How long a group must be behind at the source, on a link whose target's clients are all sent
+there, until that is believed: it was reset while nobody looked. Elsewhere it may be ahead because
+it has members at the target now and then.
+"""
 
 PROBLEM_REST_MS: Final = 1_000
 PROBLEM_REST_MS_MAX: Final = 30_000
-"""Rest of a group that could not be asked or written, doubled each time, so that its timeouts do not slow down the others' rounds."""
+"""Rest of a group that could not be asked or written, doubled each time, so that its timeouts do
+not slow down the others' rounds.
+"""
 
 PROBLEMS_LOGGED: Final = 10
 """Groups that one line of the log names."""
@@ -126,7 +141,8 @@ class GroupSync:
         self._clock = clock
         self._interval_s = interval_ms / 1000
         self._groups: dict[str, _Group] = {}
-        # How often copies had lost their ends when it was last known what the target has of groups there.
+        # How often copies had lost their ends when it was last known what the target has of groups
+        # there.
         self._losses: dict[PartitionKey, int] = {}
         self._problem = ""
         self._problems: dict[str, str] = {}
@@ -140,12 +156,16 @@ class GroupSync:
 
     @property
     def problems(self) -> Mapping[str, str]:
-        """Groups (and brokers that do not tell theirs) which the last rounds could not carry, and why."""
+        """Groups (and brokers that do not tell theirs) which the last rounds could not carry, and
+        why.
+        """
         return self._problems
 
     @property
     def stale_since_ms(self) -> Mapping[str, int]:
-        """Of what is in `problems`: since when (Unix ms) its offsets at the target may not be those of the source."""
+        """Of what is in `problems`: since when (Unix ms) its offsets at the target may not be those
+        of the source.
+        """
         return {name: self._unix_ms(since_ms) for name, since_ms in self._stale_since_ms.items()}
 
     @property
@@ -158,7 +178,9 @@ class GroupSync:
 
     @property
     def left_ahead(self) -> Mapping[str, str]:
-        """Groups that stay further on at the target than at the source, where they may have been reset, and why."""
+        """Groups that stay further on at the target than at the source, where they may have been
+        reset, and why.
+        """
         return {
             name: "; ".join(_listed(f"{key}: {reason}" for key, reason in group.left_ahead.items()))
             for name, group in self._groups.items()
@@ -175,7 +197,9 @@ class GroupSync:
                 del group.at_target[key]
 
     def _forget_what_is_lost(self) -> None:
-        """Of copies that ended below what they had: perhaps they were put away, and their groups' offsets with them."""
+        """Of copies that ended below what they had: perhaps they were put away, and their groups'
+        offsets with them.
+        """
         losses = {key: row.facts.target_losses for key, row in self._board.our_rows()}
         lost = {key for key, count in losses.items() if count > self._losses.get(key, 0)}
         if lost:
@@ -198,7 +222,9 @@ class GroupSync:
             await asyncio.sleep(max(self._interval_s - took_s, self._interval_s * REST_SHARE))
 
     async def round(self) -> None:
-        """Carry once. Unreachable when a site does not answer at all; what is in the way of single groups is in `problems`."""
+        """Carry once. Unreachable when a site does not answer at all; what is in the way of single
+        groups is in `problems`.
+        """
         link = self._link()
         if link.role in (LinkRole.TURNED, LinkRole.GONE):
             self._groups.clear()
@@ -224,13 +250,17 @@ class GroupSync:
         await self._tell_target(link, covered & self._covered(), synced_at_ms=synced_at_ms, synced_ms_ago=took_ms)
 
     def _covered(self) -> frozenset[int]:
-        """The part of the link of which this daemon can speak: what it has, but for partitions that it has not taken up yet."""
+        """The part of the link of which this daemon can speak: what it has, but for partitions that
+        it has not taken up yet.
+        """
         return self._slots() - {slot_of(key) for key, row in self._board.rows() if not row.is_ours}
 
     async def _tell_target(
         self, link: LinkStanding, slots: frozenset[int], *, synced_at_ms: int = 0, synced_ms_ago: int | None = None
     ) -> None:
-        """Say what this daemon has done for its part; who has none does not know whether anybody carries anything."""
+        """Say what this daemon has done for its part; who has none does not know whether anybody
+        carries anything.
+        """
         if slots and link.role in (LinkRole.MIRRORING, LinkRole.DRAINING):
             word = GroupWord(
                 daemon=self._daemon,
@@ -242,7 +272,9 @@ class GroupSync:
             await self._target.tell_word(word, link=link.name, link_epoch=link.epoch)
 
     async def _carry(self, due: list[str], link: LinkStanding, problems: dict[str, str]) -> None:
-        """Bring the target up to what the source has of these groups; what is in the way is added to `problems`."""
+        """Bring the target up to what the source has of these groups; what is in the way is added
+        to `problems`.
+        """
         self._asked_ms = self._clock.monotonic_ms()
         read, states = await asyncio.gather(self._source.offsets_of(due), self._target.groups())
         problems |= states.problems
@@ -282,7 +314,9 @@ class GroupSync:
                     problems[name] = "its coordinator at the source is moving or loading"
 
     def _due(self, listed: set[str], problems: dict[str, str]) -> list[str]:
-        """The groups to ask about: the source's, those that it has no more, and none that rests (its problem stands)."""
+        """The groups to ask about: the source's, those that it has no more, and none that rests
+        (its problem stands).
+        """
         now_ms = self._clock.monotonic_ms()
         for name in listed - self._groups.keys():
             again_ms = now_ms + WRITTEN_AGAIN_MS * (crc32(name.encode()) % 1000) / 1000
@@ -316,7 +350,9 @@ class GroupSync:
         *,
         active: Container[str],
     ) -> None:
-        """What the target has of groups of which that is not known; where it does not say, the group waits for the next round."""
+        """What the target has of groups of which that is not known; where it does not say, the
+        group waits for the next round.
+        """
         unknown = [
             name
             for name, offsets in carriable.items()
@@ -344,7 +380,9 @@ class GroupSync:
         return is_written_again or any(group.carried.get(key) != offset for key, offset in offsets.items())
 
     def _take_from_target(self, name: str, offsets: _Offsets, found: GroupReading) -> None:
-        """Take what the target has, and whether the group has moved there since both stood alike."""
+        """Take what the target has, and whether the group has moved there since both stood
+        alike.
+        """
         group, at_target, seen_alike = self._groups[name], found.by_group[name], found.seen_alike.get(name, {})
         for key in offsets:
             before, now = group.at_target.pop(key, None), at_target.get(key)
@@ -426,7 +464,9 @@ class GroupSync:
         return now_ms - group.behind_since_ms.setdefault(key, now_ms) >= BEHIND_BELIEVED_AFTER_MS
 
     def _gone(self, group: _Group, at_source: _Offsets) -> list[PartitionKey]:
-        """Offsets that were carried and that the source has been without for long enough, of partitions that are mirrored."""
+        """Offsets that were carried and that the source has been without for long enough, of
+        partitions that are mirrored.
+        """
         now_ms = self._clock.monotonic_ms()
         for key in [key for key in group.missing_since_ms if key in at_source]:
             del group.missing_since_ms[key]
@@ -444,7 +484,9 @@ class GroupSync:
         return row.is_ours and row.facts.state is FlowState.MIRRORING
 
     def _leave_to_others(self, group: _Group) -> None:
-        """What another daemon carries by now: nobody here knows any more what the target has of it."""
+        """What another daemon carries by now: nobody here knows any more what the target has of
+        it.
+        """
         for key in {*group.carried, *group.at_target, *group.left_ahead}:
             if key in self._board and not self._board.row(key).is_ours:
                 self._lose(group, key)

@@ -1,6 +1,8 @@
-"""MirrorMaker 2's heartbeats of one link: its own at its target, and at its source in the stead of an opposite link.
+"""MirrorMaker 2's heartbeats of one link: its own at its target, and at its source in the stead of
+an opposite link.
 
-It is by the copy `<source>.heartbeats` of what lies at the source that RemoteClusterUtils finds out which clusters are upstream.
+It is by the copy `<source>.heartbeats` of what lies at the source that RemoteClusterUtils finds out
+which clusters are upstream.
 """
 
 from __future__ import annotations

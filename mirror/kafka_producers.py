@@ -1,4 +1,6 @@
-"""The ports of `transactional_ids.py` over the raw-batch client: the source's `__transaction_state`, the target's coordinators."""
+"""The ports of `transactional_ids.py` over the raw-batch client: the source's
+`__transaction_state`, the target's coordinators.
+"""
 
 from __future__ import annotations
 
@@ -41,7 +43,9 @@ class KafkaProducersOfSource:
         self._positions.clear()
 
     async def news(self) -> ProducerNews:
-        """What the next fetch of each broker brings. Unreachable when something failed and nothing came; what came is never lost."""
+        """What the next fetch of each broker brings. Unreachable when something failed and nothing
+        came; what came is never lost.
+        """
         found: dict[str, TransactionalProducer | None] = {}
         is_all, problem = True, ""
         for node_id, partitions in (await self._leaders()).items():
@@ -104,7 +108,9 @@ class KafkaProducersOfSource:
         return found
 
     def _passed_over(self, index: int, reason: str) -> Mapping[str, TransactionalProducer | None]:
-        """The partition is asked again in the next round; the others are not kept waiting for it."""
+        """The partition is asked again in the next round; the others are not kept waiting for
+        it.
+        """
         if self._problems.get(index) != reason:
             _log.warning("cannot read the producers of the source", partition=index, reason=reason)
         self._problems[index] = reason
@@ -131,7 +137,9 @@ def producers_in(records: Iterable[Record], partition: int) -> dict[str, Transac
 
 
 class KafkaProducersOfTarget:
-    """ProducersOfTarget: the coordinators, looked up once for each id, and again after a refusal."""
+    """ProducersOfTarget: the coordinators, looked up once for each id, and again after a
+    refusal.
+    """
 
     def __init__(self, client: KafkaClient) -> None:
         self._client = client

@@ -1,6 +1,8 @@
-"""SitePort, GroupPort and GroupConfigPort over the raw-batch client: topics, positions and groups of one site. Nothing is decided here.
+"""SitePort, GroupPort and GroupConfigPort over the raw-batch client: topics, positions and groups
+of one site. Nothing is decided here.
 
-Client errors become `Unreachable` when they concern a broker or the site, and the partition's answer when they concern one.
+Client errors become `Unreachable` when they concern a broker or the site, and the partition's
+answer when they concern one.
 """
 
 from __future__ import annotations
@@ -47,7 +49,9 @@ RETRY_BUDGET_MS = 1_000
 """The client's own retries are short: flows and syncs come again by themselves, and know more."""
 
 SILENT_REST_S = 10
-"""How long a broker that did not tell its groups is not asked again, since to wait for it holds up the groups of all others."""
+"""How long a broker that did not tell its groups is not asked again, since to wait for it holds up
+the groups of all others.
+"""
 
 _ABSENCES = {
     ErrorCode.unknown_topic_or_partition: Absence.GONE,
@@ -63,14 +67,18 @@ class KafkaSite:
     def __init__(
         self, bootstrap: Sequence[HostPort], options: ConnectionOptions, *, replica_id: int = DEBUGGING_CONSUMER
     ) -> None:
-        """`replica_id` asks about logs: a tool's reads past the site's role; a mirror's hears that a site is not active for a topic."""
+        """`replica_id` asks about logs: a tool's reads past the site's role; a mirror's hears that
+        a site is not active for a topic.
+        """
         self._replica_id = replica_id
         self._client = KafkaClient(bootstrap, options, site_local=True, retry_budget_ms=RETRY_BUDGET_MS)
         # Brokers that did not tell their groups: until when they are left alone, and why.
         self._silent: dict[int, tuple[float, str]] = {}
 
     async def topics(self) -> Mapping[str, SiteTopic]:
-        """All topics that this site itself has, by name. Unreachable also when it gives them no ids: nothing could be told of them."""
+        """All topics that this site itself has, by name. Unreachable also when it gives them no
+        ids: nothing could be told of them.
+        """
         metadata = await reached(self._client.metadata())
         found: dict[str, SiteTopic] = {}
         for name, topic in metadata.topics.items():
@@ -86,7 +94,9 @@ class KafkaSite:
         return found
 
     async def absences(self, names: Sequence[str]) -> Mapping[str, Absence]:
-        """Why topics are not in `topics`, asked for by name. Who may not see one hears the same whether or not it is there."""
+        """Why topics are not in `topics`, asked for by name. Who may not see one hears the same
+        whether or not it is there.
+        """
         metadata = await reached(self._client.metadata(names))
         found = {name: topic.error_code for name, topic in metadata.topics.items()}
         return {name: _ABSENCES.get(found.get(name, ErrorCode.none), Absence.UNSURE) for name in names}
@@ -187,7 +197,9 @@ class KafkaSite:
         return ()
 
     async def tell_word(self, word: GroupWord, *, link: str, link_epoch: int) -> None:
-        """Have a broker know what this daemon has carried of groups' offsets, and what it cannot carry."""
+        """Have a broker know what this daemon has carried of groups' offsets, and what it cannot
+        carry.
+        """
         await reached(self._client.tell_mirror_word(word, link=link, link_epoch=link_epoch))
 
     async def group_configs(self) -> Mapping[str, Mapping[str, str]]:
@@ -229,7 +241,9 @@ async def _by_node(
     nodes: Mapping[PartitionKey, int],
     ask: Callable[[int, Sequence[PartitionKey]], Awaitable[Mapping[PartitionKey, Result | Refused]]],
 ) -> dict[PartitionKey, Result | Refused | Unreachable]:
-    """Ask each node about its partitions, all nodes at once; a node that fails is `Unreachable` for each of them."""
+    """Ask each node about its partitions, all nodes at once; a node that fails is `Unreachable` for
+    each of them.
+    """
     by_node: dict[int, list[PartitionKey]] = {}
     for key, node_id in nodes.items():
         by_node.setdefault(node_id, []).append(key)

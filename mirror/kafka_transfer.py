@@ -1,6 +1,8 @@
-"""FetchPort and AppendPort over the raw-batch client: the two ends of the data path, each with connections of its own.
+"""FetchPort and AppendPort over the raw-batch client: the two ends of the data path, each with
+connections of its own.
 
-Records are views of the received frame on the one side and are handed to the transport as they are on the other.
+Records are views of the received frame on the one side and are handed to the transport as they are
+on the other.
 """
 
 from __future__ import annotations
@@ -68,7 +70,8 @@ class KafkaFetch:
     async def fetch(self, node_id: int, parts: Sequence[FetchPart]) -> Sequence[FetchAnswer]:
         """One fetch; partitions of which there is nothing new are not in the answer.
 
-        An answer that a quota left empty says nothing of what is new: the fetch goes again after the time that the broker names.
+        An answer that a quota left empty says nothing of what is new: the fetch goes again after
+        the time that the broker names.
         """
         while True:
             response = await self._exchange(node_id, parts)

@@ -1,7 +1,9 @@
-"""One daemon of a translate link that its daemons do not share: it carries the link, or waits until it may (`core/link_lease.py`).
+"""One daemon of a translate link that its daemons do not share: it carries the link, or waits until
+it may (`core/link_lease.py`).
 
-Two daemons that wrote the same partitions would take each other's batches for a divergence. Links in transactions need no lease: there
-the later daemon fences the earlier one (`transactions.py`). `Ownership` stops the daemon by its own clock when renewals fail.
+Two daemons that wrote the same partitions would take each other's batches for a divergence. Links
+in transactions need no lease: there the later daemon fences the earlier one (`transactions.py`).
+`Ownership` stops the daemon by its own clock when renewals fail.
 """
 
 from __future__ import annotations
@@ -50,15 +52,19 @@ class LinkHolder:
 
     @property
     def outage(self) -> str:
-        """Why this daemon neither carries the link nor waits for another one; empty while it does one of them."""
+        """Why this daemon neither carries the link nor waits for another one; empty while it does
+        one of them.
+        """
         if self.waiting_for or self.ownership.slots:
             return ""
         return f"this daemon does not carry the link yet: {self._problem or 'the stored state of the link must be read first'}"
 
     def carries(self, key: PartitionKey) -> bool:
-        """Whether this daemon has the partition in hand: also while renewals fail, since no other daemon is known to have the link.
+        """Whether this daemon has the partition in hand: also while renewals fail, since no other
+        daemon is known to have the link.
 
-        Only `ownership` says whether the daemon may write it now: what was fetched is kept meanwhile, as it may be all that is left.
+        Only `ownership` says whether the daemon may write it now: what was fetched is kept
+        meanwhile, as it may be all that is left.
         """
         return self._has_taken or self.ownership.owns(key)
 
@@ -77,7 +83,9 @@ class LinkHolder:
             self._stop_taking()
 
     async def turn(self) -> None:
-        """Read the others' notices; renew this daemon's own, or take the link when no other daemon has it. Unreachable."""
+        """Read the others' notices; renew this daemon's own, or take the link when no other daemon
+        has it. Unreachable.
+        """
         asked_at_ms = self._clock.monotonic_ms()
         if self._problem:
             await self._store.create()
@@ -110,7 +118,9 @@ class LinkHolder:
             _log.info("the link was not released; another daemon must wait for the session timeout", reason=str(error))
 
     def _take(self, asked_at_ms: float) -> None:
-        """Own all partitions once what others have written is read, which may take longer than a session."""
+        """Own all partitions once what others have written is read, which may take longer than a
+        session.
+        """
         self.ownership.confirm(asked_at_ms)
         if self._taking is not None and self._taking.done():
             taking, self._taking = self._taking, None

@@ -1,7 +1,8 @@
 """Watches the link's record at the target site's agents and says what it asks of this mirror.
 
-The target's word counts: it is where the mirror writes, and a promotion raises the epoch there first. Any agent of the site
-may answer; when none does, what was last known stands, since the target's brokers refuse an outdated epoch anyway.
+The target's word counts: it is where the mirror writes, and a promotion raises the epoch there
+first. Any agent of the site may answer; when none does, what was last known stands, since the
+target's brokers refuse an outdated epoch anyway.
 """
 
 from __future__ import annotations
@@ -40,7 +41,9 @@ class AgentsUnreachable(Exception):
 
 @dataclass(frozen=True, slots=True)
 class LinkStanding:
-    """The link as last read: the record, the site that the agents speak for, and what follows for the mirror."""
+    """The link as last read: the record, the site that the agents speak for, and what follows for
+    the mirror.
+    """
 
     name: str
     epoch: int
@@ -76,7 +79,9 @@ class LinkReader:
         self._channels: dict[HostPort, grpc.aio.Channel] = {}
 
     async def read(self) -> LinkStanding:
-        """The link now. LinkMissing when the site has no such link, AgentsUnreachable when nobody answers."""
+        """The link now. LinkMissing when the site has no such link, AgentsUnreachable when nobody
+        answers.
+        """
         reply: site_pb2.ListLinksReply = await self._ask("ListLinks", site_pb2.ListLinksRequest())
         for status in reply.links:
             if status.record.name == self._link:
@@ -85,7 +90,9 @@ class LinkReader:
         raise LinkMissing(f"site {reply.site} has no link {self._link!r}; its links: {names}")
 
     async def target_bootstrap_servers(self) -> tuple[HostPort, ...]:
-        """The LINK listeners of the target site's brokers (their first listener when they have no LINK)."""
+        """The LINK listeners of the target site's brokers (their first listener when they have no
+        LINK).
+        """
         view = await self._view()
         addresses: list[HostPort] = []
         for broker in view.brokers:
@@ -123,7 +130,9 @@ class LinkReader:
 
 
 class LinkWatch:
-    """Reads the link each interval, and at once when somebody doubts it; tells what it found each time."""
+    """Reads the link each interval, and at once when somebody doubts it; tells what it found each
+    time.
+    """
 
     def __init__(
         self,

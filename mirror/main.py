@@ -1,7 +1,8 @@
-"""The mirror daemon: reads its link from the target's site agents, connects both sites, mirrors until it is told to stop.
+"""The mirror daemon: reads its link from the target's site agents, connects both sites, mirrors
+until it is told to stop.
 
-It starts serving metrics and MirrorAdmin at once, also while nobody answers yet. `cli` calls `run`; tests make a
-`MirrorDaemon` themselves.
+It starts serving metrics and MirrorAdmin at once, also while nobody answers yet. `cli` calls `run`;
+tests make a `MirrorDaemon` themselves.
 """
 
 from __future__ import annotations
@@ -63,7 +64,9 @@ _log = get_logger("mirror")
 
 
 class MirrorDaemon:
-    """One daemon for one link. `start` returns when it serves; `failed` resolves when it cannot go on; then `stop`."""
+    """One daemon for one link. `start` returns when it serves; `failed` resolves when it cannot go
+    on; then `stop`.
+    """
 
     def __init__(
         self,
@@ -74,7 +77,9 @@ class MirrorDaemon:
         registry: CollectorRegistry | None = None,
         healths: Healths | None = None,
     ) -> None:
-        """`registry` and `healths`: pages of others, which then show this daemon's figures and health; else it serves its own."""
+        """`registry` and `healths`: pages of others, which then show this daemon's figures and
+        health; else it serves its own.
+        """
         self._config = config
         self._clock = clock or SystemClock()
         self._chance = chance or random.Random()  # noqa: S311 (jitter)
@@ -97,7 +102,9 @@ class MirrorDaemon:
         self.grpc_port: int | None = None
 
     async def start(self) -> None:
-        """Serve metrics and MirrorAdmin, then bring the mirror up in the background. OperationalFailure: a port is taken."""
+        """Serve metrics and MirrorAdmin, then bring the mirror up in the background.
+        OperationalFailure: a port is taken.
+        """
         look_for_garbage_rarely()
         self.failed: asyncio.Future[BaseException] = asyncio.get_running_loop().create_future()
         if self._config.queue_enqueue_timeout_ms >= 0:
@@ -143,7 +150,9 @@ class MirrorDaemon:
         self._loops.start("health", self._tell_health)
 
     async def _tell_health(self) -> None:
-        """Have gRPC health of the process say what the mirror's is; MirrorAdmin itself serves from the start."""
+        """Have gRPC health of the process say what the mirror's is; MirrorAdmin itself serves from
+        the start.
+        """
         while self._grpc is not None:
             await self._grpc.set_serving("", is_serving=self._admin.health().is_serving)
             await asyncio.sleep(HEALTH_INTERVAL_S)
@@ -316,7 +325,9 @@ class MirrorDaemon:
         return sharing
 
     def _explain(self, reason: str) -> None:
-        """Why there is nothing to mirror yet: to whoever asks, and to the log as often as it changes."""
+        """Why there is nothing to mirror yet: to whoever asks, and to the log as often as it
+        changes.
+        """
         self._admin.explain(reason)
         if reason != self._explained:
             _log.warning("cannot open the link yet; retrying", reason=reason)
@@ -328,7 +339,9 @@ class MirrorDaemon:
 
 
 def daemon_name(grpc_port: int | None) -> str:
-    """How the others and their operators know this daemon: where its MirrorAdmin answers, or which process it is."""
+    """How the others and their operators know this daemon: where its MirrorAdmin answers, or which
+    process it is.
+    """
     host = socket.gethostname()
     return f"{host} (process {os.getpid()})" if grpc_port is None else f"{host}:{grpc_port}"
 
@@ -347,7 +360,9 @@ def check_filters(config: MirrorConfig, standing: LinkStanding) -> None:
 
 
 def source_bootstrap(standing: LinkStanding) -> tuple[HostPort, ...]:
-    """The source's brokers as the link's record tells the other site. OperationalFailure when it does not."""
+    """The source's brokers as the link's record tells the other site. OperationalFailure when it
+    does not.
+    """
     servers = standing.record.sites[standing.source_site].bootstrap_servers
     if not servers:
         raise OperationalFailure(
@@ -357,7 +372,9 @@ def source_bootstrap(standing: LinkStanding) -> tuple[HostPort, ...]:
 
 
 def serve_metrics(registry: CollectorRegistry, listener: HostPort, healths: Healths) -> tuple[MetricsServer, int]:
-    """Serve these figures, and at `/health` how each link's mirror is; where, too. ConfigurationError: the address is taken."""
+    """Serve these figures, and at `/health` how each link's mirror is; where, too.
+    ConfigurationError: the address is taken.
+    """
 
     def health() -> tuple[bool, Mapping[str, object]]:
         found = {link: ask() for link, ask in sorted(healths.items())}
@@ -378,7 +395,9 @@ async def run(
     registry: CollectorRegistry | None = None,
     healths: Healths | None = None,
 ) -> DrainResult | None:
-    """Mirror until `stop` is set. OperationalFailure (and what else made it fail) after everything has been closed."""
+    """Mirror until `stop` is set. OperationalFailure (and what else made it fail) after everything
+    has been closed.
+    """
     daemon = MirrorDaemon(config, registry=registry, healths=healths)
     try:
         await daemon.start()
@@ -396,7 +415,8 @@ async def run(
 
 
 async def run_all(configs: Sequence[MirrorConfig], stop: asyncio.Event) -> None:
-    """Mirror several links in one process; when one cannot go on, all end. What failed first is raised.
+    """Mirror several links in one process; when one cannot go on, all end. What failed first is
+    raised.
 
     Links with the same `antipode.metrics.listener` show their figures on one page.
     """

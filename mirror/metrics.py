@@ -1,7 +1,8 @@
-"""What a scrape of the mirror shows: our names, and MirrorMaker 2's for the dashboards that people have.
+"""What a scrape of the mirror shows: our names, and MirrorMaker 2's for the dashboards that people
+have.
 
-Values are read from the board when they are asked for; only times and rates are recorded as they happen (`pace.py`). A lag that
-cannot be known is NaN, never zero.
+Values are read from the board when they are asked for; only times and rates are recorded as they
+happen (`pace.py`). A lag that cannot be known is NaN, never zero.
 """
 
 from __future__ import annotations
@@ -321,7 +322,8 @@ class MirrorMetrics(Collector):
 
     def _mirror_maker_families(self, oldest: Mapping[PartitionKey, QueuedBatches]) -> Iterable[Metric]:
         link = self._link()
-        # MirrorMaker's names as they are: what only grows ends in `_count` there, and `_count_total` would be on nobody's dashboard.
+        # MirrorMaker's names as they are: what only grows ends in `_count` there, and
+        # `_count_total` would be on nobody's dashboard.
         records = UnknownMetricFamily(f"{_SOURCE_CONNECTOR}_record_count", "Records mirrored.", labels=_OF_PARTITION)
         sizes = UnknownMetricFamily(
             f"{_SOURCE_CONNECTOR}_byte_count", "Bytes mirrored, as they lie in batches.", labels=_OF_PARTITION
@@ -357,9 +359,11 @@ class MirrorMetrics(Collector):
 
 
 class CheckpointMetrics(Collector):
-    """How long groups' offsets take to the target, by MirrorMaker 2's name; `observe` is called when the target has some.
+    """How long groups' offsets take to the target, by MirrorMaker 2's name; `observe` is called
+    when the target has some.
 
-    Of a translate link those are MirrorMaker's checkpoints, of an exact link the groups' own offsets.
+    Of a translate link those are MirrorMaker's checkpoints, of an exact link the groups' own
+    offsets.
     """
 
     def __init__(
@@ -378,7 +382,9 @@ class CheckpointMetrics(Collector):
         registry.register(self)
 
     def observe(self, group: str, copy: PartitionKey, *, asked_ms: float) -> None:
-        """The target has the group's offset in this copy; it was asked for at the source at that time (monotonic ms)."""
+        """The target has the group's offset in this copy; it was asked for at the source at that
+        time (monotonic ms).
+        """
         now_ms = self._clock.monotonic_ms()
         self._latencies.setdefault((group, copy), Rolling()).add(max(0.0, now_ms - asked_ms), now_ms)
 
@@ -404,7 +410,9 @@ class CheckpointMetrics(Collector):
 
 
 class OpeningMetrics(Collector):
-    """Whether the daemon has found its link, and whether it serves: the figures of it that are there before all others."""
+    """Whether the daemon has found its link, and whether it serves: the figures of it that are
+    there before all others.
+    """
 
     def __init__(self, registry: CollectorRegistry, *, link: str, health: Callable[[], Health]) -> None:
         self._link = link
@@ -438,7 +446,9 @@ class OpeningMetrics(Collector):
 
 
 class TransactionMetrics(Collector):
-    """Transactions of one mirror at its target, counted as they end; of the open one what it holds when a scrape asks."""
+    """Transactions of one mirror at its target, counted as they end; of the open one what it holds
+    when a scrape asks.
+    """
 
     def __init__(self, registry: CollectorRegistry, *, link: str) -> None:
         self._link = link

@@ -1,8 +1,10 @@
-"""Writes MirrorMaker 2's internal topics beside ours, so that its tools find in a translate link what they look for.
+"""Writes MirrorMaker 2's internal topics beside ours, so that its tools find in a translate link
+what they look for.
 
-At the target: `heartbeats` (at the source too, where nobody else writes them: `heartbeats.py`), `<source>.checkpoints.internal` and (or at
-the source, as MirrorMaker does) `mm2-offset-syncs.….internal`. Nothing of ours reads them: our own offset map is complete, these samples
-are for others.
+At the target: `heartbeats` (at the source too, where nobody else writes them: `heartbeats.py`),
+`<source>.checkpoints.internal` and (or at the source, as MirrorMaker does)
+`mm2-offset-syncs.….internal`. Nothing of ours reads them: our own offset map is complete, these
+samples are for others.
 """
 
 from __future__ import annotations
@@ -88,7 +90,9 @@ class MirrorMakerTopics:
             await asyncio.sleep(PAUSE_S)
 
     async def round(self) -> None:
-        """Write what is due now; what a cluster does not take is in `problems` and written again when it is due."""
+        """Write what is due now; what a cluster does not take is in `problems` and written again
+        when it is due.
+        """
         config = self._config
         for what, is_wanted, interval_ms, write in (
             ("heartbeats", config.is_emitting_heartbeats, config.heartbeats_interval_ms, self._write_heartbeats),

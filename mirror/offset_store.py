@@ -1,7 +1,9 @@
-"""The compacted topic at the target in which a translate link keeps what it knows (layout: `core/stored_map.py`).
+"""The compacted topic at the target in which a translate link keeps what it knows (layout:
+`core/stored_map.py`).
 
-Reading it from its beginning gives all of it; writing is a batch a call, acknowledged by all replicas. Reverse links read the
-producer ids in it too (`provenance.py`), which is how a mirror recognises what another one brought.
+Reading it from its beginning gives all of it; writing is a batch a call, acknowledged by all
+replicas. Reverse links read the producer ids in it too (`provenance.py`), which is how a mirror
+recognises what another one brought.
 """
 
 from __future__ import annotations
@@ -32,7 +34,9 @@ READ_UNCOMMITTED = 0
 
 TOPIC_PREFIX = "antipode-offset-map."
 BATCH_BYTES = 256 * 1024
-"""Records are written in batches of about this size; those of one partition are never torn apart."""
+"""Records are written in batches of about this size; those of one partition are never torn
+apart.
+"""
 
 SETTLING_MS_MAX = 5_000
 """How long transactions of others are waited for before whoever reads tries anew."""
@@ -66,7 +70,9 @@ class LinkTopic:
         self.topic = topic
 
     async def create(self) -> None:
-        """Create the topic if need be. Unreachable; OperationalFailure when the target refuses it."""
+        """Create the topic if need be. Unreachable; OperationalFailure when the target refuses
+        it.
+        """
         new = NewTopic(
             name=self.topic, partition_count=1, replication_factor=self._replication_factor, configs=_CONFIGS
         )
@@ -77,7 +83,9 @@ class LinkTopic:
             )
 
     async def save(self, groups: Iterable[Sequence[StoredRecord]], *, now_ms: int) -> None:
-        """Write records, each group of them within one batch. Unreachable when it is not certain that all are written."""
+        """Write records, each group of them within one batch. Unreachable when it is not certain
+        that all are written.
+        """
         for notes in encoded(groups, now_ms=now_ms):
             await reached(self._client.produce(self.topic, 0, notes.sealed()))
 
@@ -98,7 +106,8 @@ class OffsetStore(LinkTopic):
     async def claims(
         self, *, first_offset: int = 0, isolation_level: int = READ_UNCOMMITTED
     ) -> Mapping[ClaimName, Claim]:
-        """Claims of the link's transactional mirrors in the order of the topic, from an offset on. Unreachable.
+        """Claims of the link's transactional mirrors in the order of the topic, from an offset on.
+        Unreachable.
 
         Those of transactions that are open or were broken off too, unless it is asked otherwise.
         """
@@ -112,7 +121,9 @@ class OffsetStore(LinkTopic):
         return stored.claims
 
     async def values_of(self, key: bytes, *, first_offset: int) -> tuple[list[bytes | None], int]:
-        """The values of one key in the order of the topic, from an offset on, and the offset at which the topic ends. Unreachable."""
+        """The values of one key in the order of the topic, from an offset on, and the offset at
+        which the topic ends. Unreachable.
+        """
         values: list[bytes | None] = []
 
         def take(found: bytes | None, value: bytes | None) -> None:
@@ -125,7 +136,9 @@ class OffsetStore(LinkTopic):
         return values, end
 
     async def settled(self) -> None:
-        """Wait until all that is in the topic now is committed or aborted. Unreachable while some transaction of another mirror is open."""
+        """Wait until all that is in the topic now is committed or aborted. Unreachable while some
+        transaction of another mirror is open.
+        """
         place = (self.topic, 0)
         end = (await reached(self._client.offsets_at([place], LATEST_TIMESTAMP)))[place]
 
@@ -184,7 +197,9 @@ async def read_topic(
     first_offset: int = 0,
     isolation_level: int = READ_COMMITTED,
 ) -> int:
-    """Give all records of partition 0 from `first_offset` to its end to `take`; returns the end. Unreachable."""
+    """Give all records of partition 0 from `first_offset` to its end to `take`; returns the end.
+    Unreachable.
+    """
     place = (topic, 0)
     start = (await reached(client.offsets_at([place], EARLIEST_TIMESTAMP)))[place]
     end = (await reached(client.offsets_at([place], LATEST_TIMESTAMP, isolation_level=isolation_level)))[place]
@@ -208,7 +223,9 @@ async def read_topic(
 async def fetch_with_left_out(
     client: KafkaClient, topic: str, partition: int, offset: int, *, max_bytes: int, isolation_level: int
 ) -> tuple[Buffer, frozenset[int]]:
-    """As `fetch_records`, up to the last stable offset where only what is committed counts; with the base offsets of what does not."""
+    """As `fetch_records`, up to the last stable offset where only what is committed counts; with
+    the base offsets of what does not.
+    """
     fetched = await reached(
         fetch_at_leader(
             client,
@@ -224,6 +241,8 @@ async def fetch_with_left_out(
 
 
 async def fetch_records(client: KafkaClient, topic: str, partition: int, offset: int, *, max_bytes: int) -> Buffer:
-    """What a plain fetch at the leader brings, at most `max_bytes` and one batch. Unreachable, also for errors of the broker."""
+    """What a plain fetch at the leader brings, at most `max_bytes` and one batch. Unreachable, also
+    for errors of the broker.
+    """
     place = (topic, partition)
     return records_of(await reached(fetch_at_leader(client, place, offset, max_bytes=max_bytes, max_wait_ms=100)))

@@ -1,15 +1,17 @@
-"""One offset of a translate link, from the source's numbers to the target's and back, by what the link keeps at the target.
+"""One offset of a translate link, from the source's numbers to the target's and back, by what the
+link keeps at the target.
 
-Reads the link's topic there (`offset_store.py`), so it needs neither the source nor a running mirror: an application that keeps its
-offsets itself can ask after the source is gone. What the mirror brought in its last moments may not be noted yet; then the answer says
-that the offset is beyond what is known.
+Reads the link's topic there (`offset_store.py`), so it needs neither the source nor a running
+mirror: an application that keeps its offsets itself can ask after the source is gone. What the
+mirror brought in its last moments may not be noted yet; then the answer says that the offset is
+beyond what is known.
 
-Where both directions go by the same names, the records that the opposite link has brought count too, and what is known of those lies
-at the source: give it, and the answer is as a group's would be (`core/both_ways.py`). Without it the answer is of this link alone and
-says so.
+Where both directions go by the same names, the records that the opposite link has brought count
+too, and what is known of those lies at the source: give it, and the answer is as a group's would be
+(`core/both_ways.py`). Without it the answer is of this link alone and says so.
 
-Python: `await (await OffsetTranslator.read(client, "a-b", source=source)).downstream("orders", 0, 1234)`; commands: `antipode links
-translate-offset`.
+Python: `await (await OffsetTranslator.read(client, "a-b", source=source)).downstream("orders", 0,
+1234)`; commands: `antipode links translate-offset`.
 """
 
 from __future__ import annotations
@@ -35,10 +37,12 @@ _START = 0
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TranslatedOffset:
-    """Where a consumer goes on at the other end: at the first record that is there of those at or after the offset asked for.
+    """Where a consumer goes on at the other end: at the first record that is there of those at or
+    after the offset asked for.
 
-    `is_known` False: nothing at or after it is noted as mirrored; `offset` is then the end of what is. `opposite`: whether a link that
-    carries the same topics back was looked for, and whether there is one, whose records the offset then counts too.
+    `is_known` False: nothing at or after it is noted as mirrored; `offset` is then the end of what
+    is. `opposite`: whether a link that carries the same topics back was looked for, and whether
+    there is one, whose records the offset then counts too.
     """
 
     topic: str
@@ -50,7 +54,9 @@ class TranslatedOffset:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SourceNotes:
-    """What the source's brokers know: the opposite links' maps and, looked at after those, where the logs ended."""
+    """What the source's brokers know: the opposite links' maps and, looked at after those, where
+    the logs ended.
+    """
 
     opposite: OppositeLinks
     ends: Mapping[PartitionKey, int]
@@ -66,7 +72,9 @@ class OffsetTranslator:
 
     @classmethod
     async def read(cls, client: KafkaClient, link: str, *, source: KafkaClient | None = None) -> Self:
-        """Read the link's topic at the target, and what the source says. OperationalFailure when the target has none, Unreachable."""
+        """Read the link's topic at the target, and what the source says. OperationalFailure when
+        the target has none, Unreachable.
+        """
         topic = TOPIC_PREFIX + link
         found = (await reached(client.metadata([topic]))).topics.get(topic)
         if found is None or found.error_code:
@@ -82,7 +90,9 @@ class OffsetTranslator:
         return cls(link, stored, notes)
 
     def downstream(self, topic: str, partition: int, offset: int) -> TranslatedOffset:
-        """From the source's topic and offset to the target's. OperationalFailure for what the link does not carry, or cannot tell."""
+        """From the source's topic and offset to the target's. OperationalFailure for what the link
+        does not carry, or cannot tell.
+        """
         binding = self._stored.bindings.get(topic)
         if binding is None:
             raise self._unknown(topic, sorted(self._stored.bindings))
@@ -101,7 +111,9 @@ class OffsetTranslator:
         )
 
     def upstream(self, topic: str, partition: int, offset: int) -> TranslatedOffset:
-        """From the target's topic and offset to the source's. OperationalFailure for what the link does not carry, or cannot tell."""
+        """From the target's topic and offset to the source's. OperationalFailure for what the link
+        does not carry, or cannot tell.
+        """
         by_target = {binding.target: binding for binding in self._stored.bindings.values()}
         if topic not in by_target:
             raise self._unknown(topic, sorted(by_target))
@@ -144,7 +156,8 @@ class OffsetTranslator:
 
 async def _source_notes(source: KafkaClient, stored: StoredLink) -> SourceNotes:
     topics = (await reached(source.metadata())).topics
-    # An origin that this link has never written for may be its target: it leaves out what came into being there.
+    # An origin that this link has never written for may be its target: it leaves out what came into
+    # being there.
     opposite = OppositeLinks(source, is_target=lambda origin: origin not in stored.origins, clock=SystemClock())
     await opposite.refresh({name: topic.topic_id for name, topic in topics.items() if topic.topic_id is not None})
     carried = [

@@ -1,8 +1,11 @@
-"""What the links that write into this link's source have noted there: needed where both directions go by the same names.
+"""What the links that write into this link's source have noted there: needed where both directions
+go by the same names.
 
-Each of them keeps its offset map in a topic at our source (`offset_store.py`). The one whose binding has the same two topics as ours,
-by their ids, is the opposite link of a topic; `core/both_ways.py` says what is done with its map. Records of our own target that came
-by way of a third site (a ring) are known to be there but not where: of such topics no group's offset can be told.
+Each of them keeps its offset map in a topic at our source (`offset_store.py`). The one whose
+binding has the same two topics as ours, by their ids, is the opposite link of a topic;
+`core/both_ways.py` says what is done with its map. Records of our own target that came by way of a
+third site (a ring) are known to be there but not where: of such topics no group's offset can be
+told.
 """
 
 from __future__ import annotations
@@ -21,7 +24,9 @@ from wire.client import KafkaClient
 
 
 class UnknownPlace(Exception):
-    """Records of the target came to the source through another site; what they are at the target nobody has noted."""
+    """Records of the target came to the source through another site; what they are at the target
+    nobody has noted.
+    """
 
 
 @dataclass(slots=True)
@@ -43,7 +48,9 @@ class OppositeLinks:
         self._notes = FollowedNotes(client, prefix=TOPIC_PREFIX, make=_Notes, clock=clock)
 
     async def refresh(self, topics: Mapping[str, UUID]) -> None:
-        """Read what is new in the notes among the source's topics. Unreachable when the source does not answer."""
+        """Read what is new in the notes among the source's topics. Unreachable when the source does
+        not answer.
+        """
         await self._notes.refresh(topics)
 
     def of(self, key: PartitionKey, binding: Binding) -> Translation | None:

@@ -1,9 +1,10 @@
 """Which slots of a shared link this daemon owns, and until when by its own clock.
 
-Ownership lasts as long as somebody confirms it again and again, so a daemon that was stopped or cut off lets go by itself before its
-slots are given to another. It spreads work and guards nothing: two daemons that both think that they own a partition do no harm, since
-an exact target refuses what does not continue its log, and a translate target what does not continue the sequence, or whose claim was
-followed by another one's (`core/claims.py`).
+Ownership lasts as long as somebody confirms it again and again, so a daemon that was stopped or cut
+off lets go by itself before its slots are given to another. It spreads work and guards nothing: two
+daemons that both think that they own a partition do no harm, since an exact target refuses what
+does not continue its log, and a translate target what does not continue the sequence, or whose
+claim was followed by another one's (`core/claims.py`).
 """
 
 from __future__ import annotations
@@ -20,13 +21,16 @@ _state_change = state_change_logger()
 
 
 class Ownership:
-    """Held by whoever negotiates (`sharing.py`, `zookeeper_sharing.py`); `owns` is what the mirror asks."""
+    """Held by whoever negotiates (`sharing.py`, `zookeeper_sharing.py`); `owns` is what the mirror
+    asks.
+    """
 
     def __init__(self, *, session_timeout_ms: int, clock: Clock) -> None:
         self._session_timeout_ms = session_timeout_ms
         self._clock = clock
         self._slots: frozenset[int] = frozenset()
-        # What was read before it was taken, and never given away since: reading may take longer than ownership is confirmed for.
+        # What was read before it was taken, and never given away since: reading may take longer
+        # than ownership is confirmed for.
         self._read: frozenset[int] = frozenset()
         self._owned_until_ms = 0.0
         self.on_gain: Callable[[], Awaitable[None]] | None = None
@@ -43,7 +47,9 @@ class Ownership:
 
     @property
     def outage(self) -> str:
-        """Why nothing is owned although nobody said that others have it all; empty while what is owned is confirmed."""
+        """Why nothing is owned although nobody said that others have it all; empty while what is
+        owned is confirmed.
+        """
         if self._clock.monotonic_ms() < self._owned_until_ms:
             return ""
         return f"this daemon has no share of the link: {self.problem or 'the other daemons have not been asked yet'}"
@@ -58,11 +64,15 @@ class Ownership:
         self._read &= kept
 
     def doubt(self) -> None:
-        """Others may have had anything since it was confirmed last; what is owned stays so for the time that was confirmed."""
+        """Others may have had anything since it was confirmed last; what is owned stays so for the
+        time that was confirmed.
+        """
         self._read = frozenset()
 
     async def take(self, slots: frozenset[int], *, asked_at_ms: float, **where: object) -> None:
-        """Own exactly these, as was answered to a question of that time; what another daemon has written is read before."""
+        """Own exactly these, as was answered to a question of that time; what another daemon has
+        written is read before.
+        """
         gained, lost = slots - self.slots, self.slots - slots
         self._read &= slots
         if gained - self._read and self.on_gain is not None:
@@ -75,6 +85,8 @@ class Ownership:
             _state_change.info("sharing the link", slots=share, gained=len(gained), lost=len(lost), **where)
 
     def confirm(self, asked_at_ms: float) -> None:
-        """What was asked at that time has been answered: nobody else owns these slots for a session's time from then on."""
+        """What was asked at that time has been answered: nobody else owns these slots for a
+        session's time from then on.
+        """
         self._owned_until_ms = max(self._owned_until_ms, asked_at_ms + self._session_timeout_ms)
         self.problem = ""

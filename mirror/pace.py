@@ -1,8 +1,11 @@
-"""How old records are when the mirror has them and when the target has them, and how many come a second: by partition, for `metrics.py`.
+"""How old records are when the mirror has them and when the target has them, and how many come a
+second: by partition, for `metrics.py`.
 
-Kept over the last half to whole minute (`rolling.py`), as MirrorMaker's are. What is still on its way counts with the age that it has by
-now, once that is more than anything seen lately; of a partition that is not mirrored at the moment, or whose source is silent, nothing else
-counts. So no figure goes on telling how fast a mirror was before it stood still. The minute is one of the monotonic clock.
+Kept over the last half to whole minute (`rolling.py`), as MirrorMaker's are. What is still on its
+way counts with the age that it has by now, once that is more than anything seen lately; of a
+partition that is not mirrored at the moment, or whose source is silent, nothing else counts. So no
+figure goes on telling how fast a mirror was before it stood still. The minute is one of the
+monotonic clock.
 """
 
 from __future__ import annotations
@@ -43,7 +46,9 @@ class Pace:
         self._latencies[key].add(max(0, self._clock.now_ms() - timestamp_ms), now_ms)
 
     def partitions(self) -> Iterator[PartitionKey]:
-        """Those of which there are ages; a copy, since metrics are read in a thread of their own."""
+        """Those of which there are ages; a copy, since metrics are read in a thread of their
+        own.
+        """
         return iter(tuple(self._ages))
 
     def ages(self, key: PartitionKey, *, is_stalled: bool) -> Figures:

@@ -1,7 +1,9 @@
-"""What an operator has paused: patterns of topics, kept until they are resumed, over restarts too when a file is named for them.
+"""What an operator has paused: patterns of topics, kept until they are resumed, over restarts too
+when a file is named for them.
 
-Held against the board again and again (`enforce`), so that topics that appear, links that turn and workers that die do not let a
-paused partition run. A link that drains is not held up: a promotion counts for more than a pause.
+Held against the board again and again (`enforce`), so that topics that appear, links that turn and
+workers that die do not let a paused partition run. A link that drains is not held up: a promotion
+counts for more than a pause.
 """
 
 from __future__ import annotations
@@ -30,7 +32,9 @@ class NotKept(OperationalFailure):
 
 
 class Pauses:
-    """One mirror's. Partitions that another daemon owns are held in the same way. One event loop only."""
+    """One mirror's. Partitions that another daemon owns are held in the same way. One event loop
+    only.
+    """
 
     def __init__(
         self, board: FlowBoard, file: Path | None, *, owns: Callable[[PartitionKey], bool] = lambda _: True
@@ -46,13 +50,17 @@ class Pauses:
         return tuple(self._patterns)
 
     def pause(self, patterns: Sequence[str]) -> int:
-        """Pause topics (none given: all); how many partitions are paused now. InvalidPattern and NotKept change nothing."""
+        """Pause topics (none given: all); how many partitions are paused now. InvalidPattern and
+        NotKept change nothing.
+        """
         wanted = list(patterns) or [ALL_TOPICS]
         matches("", whitelist=wanted, blacklist=())
         return self._change([*self._patterns, *(pattern for pattern in wanted if pattern not in self._patterns)])
 
     def resume(self, patterns: Sequence[str]) -> int:
-        """Take patterns back as they were given (none given: all); how many partitions are still paused. NotKept changes nothing."""
+        """Take patterns back as they were given (none given: all); how many partitions are still
+        paused. NotKept changes nothing.
+        """
         return self._change([pattern for pattern in self._patterns if patterns and pattern not in patterns])
 
     def enforce(self) -> None:

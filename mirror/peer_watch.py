@@ -1,5 +1,6 @@
-"""What the other daemons of a shared link say of themselves, held against this one: settings that differ, partitions that nobody takes,
-daemons that fail at carrying groups' offsets. And what this one says of itself.
+"""What the other daemons of a shared link say of themselves, held against this one: settings that
+differ, partitions that nobody takes, daemons that fail at carrying groups' offsets. And what this
+one says of itself.
 """
 
 from __future__ import annotations
@@ -50,11 +51,15 @@ class PeerWatch:
         self._take_untaken(untaken(elsewhere, others))
 
     def _others(self) -> tuple[DaemonShare, ...]:
-        """While this daemon has no share it hears nothing of the others, and what it knew is no news."""
+        """While this daemon has no share it hears nothing of the others, and what it knew is no
+        news.
+        """
         return () if self._ownership is None or self._ownership.outage else self._ownership.others
 
     def _problem(self, own: Daemon) -> str:
-        """One group that cannot be carried, the same for as long as any cannot: others are told when that begins and ends."""
+        """One group that cannot be carried, the same for as long as any cannot: others are told
+        when that begins and ends.
+        """
         problems = sorted(self._group_problems().items())
         return own.problem or "{}: {}".format(*problems[0]) if problems else ""
 

@@ -1,7 +1,9 @@
-"""What the mirror needs of a site, as Protocols: the only door between its shells and the Kafka protocol.
+"""What the mirror needs of a site, as Protocols: the only door between its shells and the Kafka
+protocol.
 
-`kafka_site.py` fills them with the raw-batch client; tests fill them with sites in memory. A port raises `Unreachable`
-when a site or broker does not answer; what a broker answers about one partition comes back as that partition's answer.
+`kafka_site.py` fills them with the raw-batch client; tests fill them with sites in memory. A port
+raises `Unreachable` when a site or broker does not answer; what a broker answers about one
+partition comes back as that partition's answer.
 """
 
 from __future__ import annotations
@@ -83,7 +85,9 @@ class FetchPart:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FetchAnswer:
-    """What came for one partition; `records` is a view into the received response, empty when nothing came."""
+    """What came for one partition; `records` is a view into the received response, empty when
+    nothing came.
+    """
 
     key: PartitionKey
     error: ErrorCode
@@ -96,7 +100,9 @@ class FetchAnswer:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AppendPart:
-    """One partition's next batches with what the source said last; no records only moves the other fields."""
+    """One partition's next batches with what the source said last; no records only moves the other
+    fields.
+    """
 
     key: PartitionKey
     topic_id: UUID
@@ -151,7 +157,9 @@ class SourcePort(SitePort, Protocol):
     """The site that topics come from."""
 
     async def absences(self, names: Sequence[str]) -> Mapping[str, Absence]:
-        """Why it did not list these topics: who has no right to see one is told so only when it asks for it by name."""
+        """Why it did not list these topics: who has no right to see one is told so only when it
+        asks for it by name.
+        """
         ...
 
 
@@ -159,7 +167,9 @@ class FetchPort(Protocol):
     """The connection of one fetcher to its source broker."""
 
     async def fetch(self, node_id: int, parts: Sequence[FetchPart]) -> Sequence[FetchAnswer]:
-        """One long-polling fetch as an ordinary consumer; only committed batches come. Unreachable on a lost connection."""
+        """One long-polling fetch as an ordinary consumer; only committed batches come. Unreachable
+        on a lost connection.
+        """
         ...
 
     async def close(self) -> None:
@@ -173,7 +183,9 @@ class AppendPort(Protocol):
     async def append(
         self, node_id: int, *, link: str, link_epoch: int, parts: Sequence[AppendPart]
     ) -> Sequence[AppendAnswer]:
-        """Append; calls made one after the other reach the broker in that order. Unreachable on a lost connection."""
+        """Append; calls made one after the other reach the broker in that order. Unreachable on a
+        lost connection.
+        """
         ...
 
     async def close(self) -> None:
@@ -202,7 +214,9 @@ class TransactionalProducer(NamedTuple):
 
 
 class ProducerNews(NamedTuple):
-    """By transactional id, what was written since the last time; None: it is forgotten. `is_all`: there was no more when it was read."""
+    """By transactional id, what was written since the last time; None: it is forgotten. `is_all`:
+    there was no more when it was read.
+    """
 
     producers: Mapping[str, TransactionalProducer | None]
     is_all: bool
@@ -226,7 +240,9 @@ class ProducersOfTarget(Protocol):
     async def carry(
         self, producers: Mapping[str, TransactionalProducer], *, link: str, link_epoch: int
     ) -> Mapping[str, ErrorCode]:
-        """Tell them; the outcome of each that was told. Unreachable when the site does not answer."""
+        """Tell them; the outcome of each that was told. Unreachable when the site does not
+        answer.
+        """
         ...
 
 
@@ -245,7 +261,9 @@ class QuarantinePort(Protocol):
     async def keep(
         self, ends: Mapping[PartitionKey, EndToKeep], *, link: str, link_epoch: int, reason: str
     ) -> Mapping[PartitionKey, str]:
-        """Have each leader keep the end of its log; empty where it is on disk, else why not. Unreachable when a broker does not answer."""
+        """Have each leader keep the end of its log; empty where it is on disk, else why not.
+        Unreachable when a broker does not answer.
+        """
         ...
 
 
@@ -253,8 +271,10 @@ class TopicActor(Protocol):
     """The target's controller, acting in the link's name."""
 
     async def act(self, actions: Sequence[Action], *, link: str, link_epoch: int) -> Sequence[str]:
-        """Do actions of one kind, each of another topic, at once; for each of them empty when done (or done before), else why it was
-        refused. Unreachable when no controller answers: some may be done."""
+        """Do actions of one kind, each of another topic, at once; for each of them empty when done
+        (or done before), else why it was refused. Unreachable when no controller answers: some may
+        be done.
+        """
         ...
 
     async def close(self) -> None:
@@ -264,14 +284,18 @@ class TopicActor(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class GroupStates:
-    """Groups by id with their state (`Stable`, `Empty`, ...), and what could not be asked, with the reason."""
+    """Groups by id with their state (`Stable`, `Empty`, ...), and what could not be asked, with the
+    reason.
+    """
 
     by_group: Mapping[str, str]
     problems: Mapping[str, str] = field(default_factory=dict)
 
 
 class SeenAlike(NamedTuple):
-    """What the source had when a group was last seen to stand alike at both ends, and whether the target still has what it had then."""
+    """What the source had when a group was last seen to stand alike at both ends, and whether the
+    target still has what it had then.
+    """
 
     source_offset: int
     is_unmoved: bool
@@ -317,23 +341,33 @@ class GroupPort(Protocol):
         ...
 
     async def offsets_of(self, groups: Sequence[str]) -> GroupReading:
-        """All committed offsets of several groups at once; a group that is just moving is nowhere in the answer."""
+        """All committed offsets of several groups at once; a group that is just moving is nowhere
+        in the answer.
+        """
         ...
 
     async def commit(
         self, group: str, offsets: Mapping[PartitionKey, GroupOffset], *, link: str, link_epoch: int
     ) -> Mapping[PartitionKey, ErrorCode]:
-        """Write offsets as the link's mirror, forget those that are REMOVED; the outcome by partition."""
+        """Write offsets as the link's mirror, forget those that are REMOVED; the outcome by
+        partition.
+        """
         ...
 
     def note_alike(self, group: str, offsets: Mapping[PartitionKey, GroupOffset]) -> None:
-        """The source has these offsets, and the group stands there at the target as last read; a site may keep that for the next daemon."""
+        """The source has these offsets, and the group stands there at the target as last read; a
+        site may keep that for the next daemon.
+        """
         ...
 
     async def outgrown(self, carried: Mapping[str, Mapping[PartitionKey, GroupOffset]]) -> Sequence[str]:
-        """Of groups whose offsets were carried: those that would get higher ones by what is known of the target now. Unreachable."""
+        """Of groups whose offsets were carried: those that would get higher ones by what is known
+        of the target now. Unreachable.
+        """
         ...
 
     async def tell_word(self, word: GroupWord, *, link: str, link_epoch: int) -> None:
-        """As of when this daemon has carried every offset of its part of the link, for the account of a failover; what it cannot carry."""
+        """As of when this daemon has carried every offset of its part of the link, for the account
+        of a failover; what it cannot carry.
+        """
         ...

@@ -1,7 +1,8 @@
-"""Answers the flows' two questions: where does the target's log end, and does the source have that history.
+"""Answers the flows' two questions: where does the target's log end, and does the source have that
+history.
 
-Questions are collected by broker and asked in batches, one batch at a time to each broker, so that a thousand partitions
-start with a handful of requests and a silent broker delays only its own.
+Questions are collected by broker and asked in batches, one batch at a time to each broker, so that
+a thousand partitions start with a handful of requests and a silent broker delays only its own.
 """
 
 from __future__ import annotations

@@ -1,4 +1,6 @@
-"""Where a process runs, in one line, and whether a process of that line is gone: by what Linux says of processes of this machine."""
+"""Where a process runs, in one line, and whether a process of that line is gone: by what Linux says
+of processes of this machine.
+"""
 
 from __future__ import annotations
 
@@ -15,7 +17,9 @@ def own_place() -> str:
 
 
 def is_gone(place: str) -> bool:
-    """True when the process is known to have ended. A process of another machine or container is never known to have."""
+    """True when the process is known to have ended. A process of another machine or container is
+    never known to have.
+    """
     machine, _, process = place.rpartition("/")[0].rpartition("/")
     started = place.rpartition("/")[2]
     if not machine or machine != _machine() or not process.isdecimal():
@@ -24,7 +28,9 @@ def is_gone(place: str) -> bool:
 
 
 def _machine() -> str:
-    """This boot of this machine and its namespace of processes; empty where the system does not say."""
+    """This boot of this machine and its namespace of processes; empty where the system does not
+    say.
+    """
     try:
         boot = (_PROCESSES / "sys/kernel/random/boot_id").read_text(encoding="ascii").strip()
         return f"{boot}/{os.readlink(_PROCESSES / 'self/ns/pid')}"
@@ -33,7 +39,9 @@ def _machine() -> str:
 
 
 def _started(process_id: int) -> str:
-    """When a process was started, in ticks since the boot; empty when there is no such process or it has ended."""
+    """When a process was started, in ticks since the boot; empty when there is no such process or
+    it has ended.
+    """
     try:
         status = (_PROCESSES / str(process_id) / "stat").read_text(encoding="utf-8", errors="replace")
     except (FileNotFoundError, ProcessLookupError):

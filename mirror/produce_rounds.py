@@ -1,7 +1,9 @@
-"""One append to the target of a translate link as Produce requests: parts that are planned and renumbered, then sent in rounds.
+"""One append to the target of a translate link as Produce requests: parts that are planned and
+renumbered, then sent in rounds.
 
-Kafka takes one batch a partition and request, so an entry of several batches becomes several requests: a round is the next batch of
-each partition. What an outcome means is said by those who call: `translated_append.py` and `transactional_append.py`.
+Kafka takes one batch a partition and request, so an entry of several batches becomes several
+requests: a round is the next batch of each partition. What an outcome means is said by those who
+call: `translated_append.py` and `transactional_append.py`.
 """
 
 from __future__ import annotations
@@ -28,7 +30,9 @@ from wire.record_batch import BatchHeader, InvalidBatch, iterate_headers
 
 @dataclass(slots=True)
 class OutgoingPart:
-    """One partition of a call: what is sent for it, in order, and the first thing that went wrong."""
+    """One partition of a call: what is sent for it, in order, and the first thing that went
+    wrong.
+    """
 
     part: AppendPart
     translation: Translation
@@ -57,13 +61,16 @@ class OutgoingPart:
     def refuse(self, code: ErrorCode, message: str | None) -> None:
         """The target took a batch of it not."""
         if code is ErrorCode.invalid_record:
-            # What a broker says of records that a topic does not take, such as those without a key in a compacted one.
+            # What a broker says of records that a topic does not take, such as those without a key
+            # in a compacted one.
             self.fail(ErrorCode.policy_violation, f"{code.name}: {message}")
         else:
             self.fail(code, message or code.name)
 
     def plan(self, producer_of: Callable[[BatchHeader], int], *, is_transactional: bool = False) -> None:
-        """Plan the batches and renumber what is to be sent; a part that cannot be planned has failed."""
+        """Plan the batches and renumber what is to be sent; a part that cannot be planned has
+        failed.
+        """
         part = self.part
         try:
             plans = self.translation.plan(
@@ -101,7 +108,9 @@ def rounds_of(parts: Sequence[Part]) -> list[Round[Part]]:
 async def send_round(
     connection: Connection, sent: Round[Part], naming: Naming, *, transactional_id: str | None = None, timeout_ms: int
 ) -> list[tuple[Part, Planned, PartitionProduced | None]]:
-    """One request; what became of each batch, None where the broker does not say. Unreachable: nobody knows the outcome."""
+    """One request; what became of each batch, None where the broker does not say. Unreachable:
+    nobody knows the outcome.
+    """
     by_topic: dict[str, list[PartitionRecords]] = {}
     for part, _, batch in sent:
         key = part.part.key

@@ -1,9 +1,11 @@
-"""Producers: each takes the batches of its lane and sends them to the target's leaders, several requests under way at once.
+"""Producers: each takes the batches of its lane and sends them to the target's leaders, several
+requests under way at once.
 
-One request holds batches of many partitions of one leader, in the order of the lane; a partition's batches leave in order
-and each names the log end that it continues, so a reordering could only be refused, never stored. What is not
-acknowledged is kept in the partition's window and sent again; what the target refuses for good goes back to the flow.
-Idle partitions send an empty append now and then: it carries the source's ends and finds out that a link has turned.
+One request holds batches of many partitions of one leader, in the order of the lane; a partition's
+batches leave in order and each names the log end that it continues, so a reordering could only be
+refused, never stored. What is not acknowledged is kept in the partition's window and sent again;
+what the target refuses for good goes back to the flow. Idle partitions send an empty append now and
+then: it carries the source's ends and finds out that a link has turned.
 """
 
 from __future__ import annotations
@@ -110,14 +112,18 @@ class Producer:
         self._wake.set()
 
     def discard(self, key: PartitionKey, generation: int) -> None:
-        """Drop what is older than `generation`; `Settled` is submitted when nothing of it is in flight."""
+        """Drop what is older than `generation`; `Settled` is submitted when nothing of it is in
+        flight.
+        """
         window = self._window(key)
         self._queue.release(window.discard(generation))
         self._ready.pop(key, None)
         asyncio.get_running_loop().call_soon(self._settle, key, window)
 
     def report(self, keys: Sequence[PartitionKey]) -> None:
-        """Tell the target the source's ends of those of `keys` that have nothing to send and were not told lately."""
+        """Tell the target the source's ends of those of `keys` that have nothing to send and were
+        not told lately.
+        """
         now_ms = self._clock.monotonic_ms()
         by_leader: dict[int, list[tuple[AppendPart, _Sent]]] = {}
         for key in keys:
@@ -133,7 +139,9 @@ class Producer:
                 self._start(node_id, [part for part, _ in pairs], [sent for _, sent in pairs])
 
     async def abandon(self) -> None:
-        """After `run` ended: stop the requests, free the bytes, and have every flow start from the target's log end."""
+        """After `run` ended: stop the requests, free the bytes, and have every flow start from the
+        target's log end.
+        """
         requests = list(self._requests)
         for request in requests:
             request.cancel()
@@ -169,7 +177,9 @@ class Producer:
                 self._queue.release(entry.size_bytes)
 
     def _send_ready(self) -> None:
-        """Send as long as a leader has a place for one more request; partitions that cannot go stay ready."""
+        """Send as long as a leader has a place for one more request; partitions that cannot go stay
+        ready.
+        """
         while self._ready:
             batches: dict[int, list[QueuedBatches]] = {}
             sizes: dict[int, int] = {}
@@ -219,8 +229,10 @@ class Producer:
         self._start(node_id, parts, sent)
 
     def _part(self, row: Row, sent: _Sent) -> AppendPart:
-        """A source that expires faster than it is mirrored must not have the target drop what it is about to get: the log start that is
-        told with batches reaches the end of the log that they continue only where the copy is to begin anew."""
+        """A source that expires faster than it is mirrored must not have the target drop what it is
+        about to get: the log start that is told with batches reaches the end of the log that they
+        continue only where the copy is to begin anew.
+        """
         progress, restart_offset = row.facts.progress, row.facts.restart_offset
         is_beginning = sent.entry is None or sent.expected_log_end_offset <= restart_offset
         bound = sent.expected_log_end_offset if is_beginning else sent.expected_log_end_offset - 1
@@ -243,7 +255,9 @@ class Producer:
         request.add_done_callback(self._request_ended)
 
     def _request_ended(self, request: asyncio.Task[None]) -> None:
-        """What escapes a request ends the producer: its windows no longer know what is in flight."""
+        """What escapes a request ends the producer: its windows no longer know what is in
+        flight.
+        """
         self._requests.discard(request)
         failure = BrokenOff("a request was cancelled") if request.cancelled() else request.exception()
         if failure is not None:
@@ -286,7 +300,8 @@ class Producer:
                 self._rest(node_id)
                 self._again(sent, verdict)
             case Refusal(refusal=TargetRefusal.OFFSET_MISMATCH) if self._is_behind(sent):
-                # They are sent again together: what the source has no more would be lost with a new start.
+                # They are sent again together: what the source has no more would be lost with a new
+                # start.
                 self._rest(node_id)
                 self._again(sent, SendAgain(f"the target refused earlier batches: {verdict.reason}"))
             case Refusal():
@@ -321,7 +336,9 @@ class Producer:
         self._after_answer(sent.key, window)
 
     def _check_kept(self, sent: _Sent, log_end_offset: int) -> None:
-        """A report is all that tells, while the source is quiet, that the target has lost what it had acknowledged."""
+        """A report is all that tells, while the source is quiet, that the target has lost what it
+        had acknowledged.
+        """
         acknowledged = self._board.row(sent.key).facts.progress.target_log_end_offset
         if 0 <= log_end_offset < min(acknowledged, sent.expected_log_end_offset):
             reason = f"the target's log ends at {log_end_offset}, it had acknowledged {acknowledged}"

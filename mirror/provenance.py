@@ -1,8 +1,9 @@
 """Whose records are those of a batch at the source: told by its producer id, without opening it.
 
-Every mirror writes under producer ids of its own and notes them, with the site that the records came into being at, in its link's
-topic at the cluster that it writes to, before it writes anything. So whoever mirrors from that cluster knows of each batch where
-it is from: records never return to their own site, whatever topics are called and through however many sites they went (M5).
+Every mirror writes under producer ids of its own and notes them, with the site that the records
+came into being at, in its link's topic at the cluster that it writes to, before it writes anything.
+So whoever mirrors from that cluster knows of each batch where it is from: records never return to
+their own site, whatever topics are called and through however many sites they went (M5).
 """
 
 from __future__ import annotations
@@ -27,7 +28,8 @@ class Provenance:
     def __init__(self, client: KafkaClient, *, source_alias: str) -> None:
         self._client = client
         self._source_alias = source_alias
-        # How far each topic has been read, with its id: one that was made anew is read from its beginning.
+        # How far each topic has been read, with its id: one that was made anew is read from its
+        # beginning.
         self._read_to: dict[str, tuple[UUID | None, int]] = {}
         self._ordinary: set[int] = {NO_PRODUCER}
         self.origins: dict[int, str] = {}
@@ -60,7 +62,9 @@ class Provenance:
                 self._read_to[topic] = described.topic_id, end
 
     async def _read(self, topic: str, first_offset: int) -> int:
-        """Whose a producer is holds before its mirror's transaction is committed: others' open ones must not hide it."""
+        """Whose a producer is holds before its mirror's transaction is committed: others' open ones
+        must not hide it.
+        """
         return await read_topic(
             self._client, topic, self._take, first_offset=first_offset, isolation_level=READ_UNCOMMITTED
         )

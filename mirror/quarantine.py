@@ -1,4 +1,6 @@
-"""QuarantinePort over the Kafka protocol: the leaders of copies keep the ends of their logs (`wire/quarantine_messages.py`)."""
+"""QuarantinePort over the Kafka protocol: the leaders of copies keep the ends of their logs
+(`wire/quarantine_messages.py`).
+"""
 
 from __future__ import annotations
 
@@ -26,7 +28,9 @@ class KafkaQuarantine:
     async def keep(
         self, ends: Mapping[PartitionKey, EndToKeep], *, link: str, link_epoch: int, reason: str
     ) -> Mapping[PartitionKey, str]:
-        """Ask each leader; empty where the records are on disk, else why not. Unreachable when a broker does not answer."""
+        """Ask each leader; empty where the records are on disk, else why not. Unreachable when a
+        broker does not answer.
+        """
         by_node: dict[int, dict[PartitionKey, EndToKeep]] = {}
         for key, end in ends.items():
             by_node.setdefault(end.leader.node_id, {})[key] = end

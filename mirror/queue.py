@@ -1,10 +1,13 @@
-"""The bounded queue between fetchers and producers: bounded in bytes, blocking when full, never dropping.
+"""The bounded queue between fetchers and producers: bounded in bytes, blocking when full, never
+dropping.
 
-One lane a producer, one budget for all lanes. Bytes count from `put` until `release`, which producers call when the target
-has acknowledged (or a generation was dropped): so the budget bounds everything that the mirror holds beyond the answers
-that fetchers are just receiving. A full queue makes fetchers wait, and a waiting fetcher does not fetch.
+One lane a producer, one budget for all lanes. Bytes count from `put` until `release`, which
+producers call when the target has acknowledged (or a generation was dropped): so the budget bounds
+everything that the mirror holds beyond the answers that fetchers are just receiving. A full queue
+makes fetchers wait, and a waiting fetcher does not fetch.
 
-Ranks (`core/priorities.py`) share the budget: backfill may fill half of it only, and who waits is let in by rank, then by arrival.
+Ranks (`core/priorities.py`) share the budget: backfill may fill half of it only, and who waits is
+let in by rank, then by arrival.
 """
 
 from __future__ import annotations
@@ -28,8 +31,9 @@ class ByteQueue:
         self._clock = clock or SystemClock()
         self._budget = Budget(capacity_bytes=capacity_bytes, timeout_ms=timeout_ms, share=share_bytes)
         self._lanes: list[deque[QueuedBatches]] = [deque() for _ in range(lanes)]
-        # By lane: for how long its producer had nothing to send before, and since when it has nothing now. One tuple each, because
-        # metrics are read in a thread of their own and a counter never goes back.
+        # By lane: for how long its producer had nothing to send before, and since when it has
+        # nothing now. One tuple each, because metrics are read in a thread of their own and a
+        # counter never goes back.
         self._idle: list[tuple[float, float | None]] = [(0.0, None)] * lanes
         self._wakers: list[Callable[[], None]] = [lambda: None] * lanes
 
@@ -50,7 +54,9 @@ class ByteQueue:
 
     @property
     def wait_on_take_ms(self) -> float:
-        """How long producers have had nothing to send, in all; those that wait now count up to now."""
+        """How long producers have had nothing to send, in all; those that wait now count up to
+        now.
+        """
         return sum(before_ms + self._since_ms(since_ms) for before_ms, since_ms in self._idle)
 
     def _since_ms(self, since_ms: float | None) -> float:
@@ -58,7 +64,9 @@ class ByteQueue:
 
     @property
     def unsent(self) -> list[QueuedBatches]:
-        """What no producer has taken yet; a copy, since metrics are read in a thread of their own."""
+        """What no producer has taken yet; a copy, since metrics are read in a thread of their
+        own.
+        """
         return [entry for lane in self._lanes for entry in tuple(lane)]
 
     @property
@@ -71,11 +79,15 @@ class ByteQueue:
         self._wakers[lane] = waker
 
     def has_room_for(self, size_bytes: int, rank: int = HIGHEST_RANK) -> bool:
-        """True when a put of that size would not wait. What is larger than the whole budget has room when all is empty."""
+        """True when a put of that size would not wait. What is larger than the whole budget has
+        room when all is empty.
+        """
         return self._budget.has_room_for(size_bytes, rank)
 
     async def put(self, lane: int, entry: QueuedBatches, rank: int = HIGHEST_RANK) -> None:
-        """Queue, waiting for room by rank and arrival. QueueFull after the timeout, at once when that is 0."""
+        """Queue, waiting for room by rank and arrival. QueueFull after the timeout, at once when
+        that is 0.
+        """
         await self._budget.take(entry.size_bytes, rank)
         self._lanes[lane].append(entry)
         self._wakers[lane]()

@@ -1,12 +1,16 @@
-"""Puts away copies at the target that cannot be mirrored on, so that they are made anew from where the source's log begins.
+"""Puts away copies at the target that cannot be mirrored on, so that they are made anew from where
+the source's log begins.
 
-For topics in RESET (deleted, or deleted and made again, at the source), FAULTED and GAP, or that may lack tombstones, and only when a
-person asks for it. What goes with a copy is counted first and told: a copy of a topic that was made again, or that left the source's
-history, has records that may be nowhere else. The target's brokers keep those before anything is deleted: what lies above the history
-that both sites share by their leader epochs (`wire/log_histories.py`) and by the last batch below it, or the whole copy where that
-cannot be known. Where one of them refuses, nothing is deleted. The copy is deleted by its id under the link's epoch, so neither a topic
-made meanwhile nor an active site's is ever meant. Asking again is harmless, also after an interruption at any step: what is kept is
-not kept twice, and a copy that is away is left to `topic_sync.py`, which makes it anew.
+For topics in RESET (deleted, or deleted and made again, at the source), FAULTED and GAP, or that
+may lack tombstones, and only when a person asks for it. What goes with a copy is counted first and
+told: a copy of a topic that was made again, or that left the source's history, has records that may
+be nowhere else. The target's brokers keep those before anything is deleted: what lies above the
+history that both sites share by their leader epochs (`wire/log_histories.py`) and by the last batch
+below it, or the whole copy where that cannot be known. Where one of them refuses, nothing is
+deleted. The copy is deleted by its id under the link's epoch, so neither a topic made meanwhile nor
+an active site's is ever meant. Asking again is harmless, also after an interruption at any step:
+what is kept is not kept twice, and a copy that is away is left to `topic_sync.py`, which makes it
+anew.
 """
 
 from __future__ import annotations
@@ -115,7 +119,9 @@ class Resets:
         self._on_put_away = on_put_away
 
     async def reset(self, patterns: Sequence[str], *, is_dry_run: bool) -> list[TopicReset]:
-        """Put away the copies of the topics whose whole names match. Unreachable, InvalidPattern."""
+        """Put away the copies of the topics whose whole names match. Unreachable,
+        InvalidPattern.
+        """
         link = self._link()
         if not patterns:
             raise InvalidPattern("name at least one topic pattern: an empty list does not mean all topics")
@@ -186,7 +192,9 @@ class Resets:
         return " and ".join(sorted({facts.state.value for facts in self._facts(name)})) or "not on the board yet"
 
     async def _keep(self, name: str, copy: SiteTopic, logs: Sequence[CopyLog], link: LinkStanding, reason: str) -> str:
-        """Have the target keep what the source may not have; empty when all of it is on disk there. Unreachable."""
+        """Have the target keep what the source may not have; empty when all of it is on disk there.
+        Unreachable.
+        """
         if self._quarantine is None:
             return ""
         ends = {
@@ -234,7 +242,9 @@ class Resets:
     async def _common_ends(
         self, ends: Mapping[PartitionKey, LogEnds], wanted: SiteTopic | None, copy: SiteTopic
     ) -> dict[PartitionKey, int]:
-        """Up to where each partition has the source's history; where it begins, if that cannot be known. Unreachable."""
+        """Up to where each partition has the source's history; where it begins, if that cannot be
+        known. Unreachable.
+        """
         found = {key: one.log_start_offset for key, one in ends.items()}
         if wanted is None or wanted.topic_id != copy.topic_id or self._quarantine is None:
             return found
@@ -253,7 +263,9 @@ class Resets:
         return found
 
     async def _is_alike_below(self, key: PartitionKey, end_offset: int) -> bool:
-        """Whether the last batches below are the same bytes: two sites that were active in one epoch have the same leader epochs."""
+        """Whether the last batches below are the same bytes: two sites that were active in one
+        epoch have the same leader epochs.
+        """
         if self._verifier is None:
             return True
         compared = await self._verifier.compare(key, mirrored_end=end_offset, last_offsets=1)
@@ -278,7 +290,9 @@ async def _epoch_ends(
 def _judge(
     asked: Mapping[PartitionKey, EpochEnd], answers: Mapping[PartitionKey, EpochEnd], found: dict[PartitionKey, int]
 ) -> dict[PartitionKey, EpochEnd]:
-    """Note in `found` where histories are known to part; what the other site is asked next of the remaining partitions."""
+    """Note in `found` where histories are known to part; what the other site is asked next of the
+    remaining partitions.
+    """
     open_questions: dict[PartitionKey, EpochEnd] = {}
     for key, answer in answers.items():
         shared = shared_end(asked[key], answer)
@@ -290,7 +304,9 @@ def _judge(
 
 
 def _kept(name: str, copy: SiteTopic, absence: Absence) -> TopicReset:
-    """A copy whose topic may still be at the source, which does not show it: it may be all that there is."""
+    """A copy whose topic may still be at the source, which does not show it: it may be all that
+    there is.
+    """
     trouble = absence_trouble(name, _view(copy), absence)
     reason = f"topic {name} was missing from the source's last metadata" if trouble is None else trouble.reason
     return TopicReset(topic=name, outcome=ResetOutcome.REFUSED, reason=reason, copy_id=copy.topic_id)

@@ -1,6 +1,8 @@
-"""Warns of partitions that are so far behind that the source may expire records before they are mirrored (MM-31).
+"""Warns of partitions that are so far behind that the source may expire records before they are
+mirrored (MM-31).
 
-`topic_sync.py` tells it the topics' configs and has it look in each of its rounds, also in those in which the source is silent.
+`topic_sync.py` tells it the topics' configs and has it look in each of its rounds, also in those in
+which the source is silent.
 """
 
 from __future__ import annotations
@@ -22,7 +24,9 @@ class RetentionWatch:
         self._board = board
         self._retained_ms: dict[str, int] = {}
         self.at_risk: dict[PartitionKey, float] = {}
-        """Which part of its retention each partition that a person is to know of is behind; replaced as a whole."""
+        """Which part of its retention each partition that a person is to know of is behind;
+        replaced as a whole.
+        """
 
     def note(self, configs: Mapping[str, Mapping[str, str]]) -> None:
         """The configs that are set on topics at the source."""

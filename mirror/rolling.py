@@ -1,7 +1,9 @@
-"""Figures of the last half to whole minute, as Kafka's metrics have them: values go in as they happen, and a scrape reads what is of now.
+"""Figures of the last half to whole minute, as Kafka's metrics have them: values go in as they
+happen, and a scrape reads what is of now.
 
-Two windows of 30 s, the present one and the one before, which is what Kafka's two samples are. There is no timer: windows turn when a value
-comes, and what is too old is left out when it is asked for.
+Two windows of 30 s, the present one and the one before, which is what Kafka's two samples are.
+There is no timer: windows turn when a value comes, and what is too old is left out when it is asked
+for.
 """
 
 from __future__ import annotations
@@ -16,7 +18,9 @@ NAMES = ("", "_min", "_max", "_avg")
 
 
 class Figures(NamedTuple):
-    """The last one, minimum, maximum and mean; NaN when nothing is known of now. In the order of NAMES."""
+    """The last one, minimum, maximum and mean; NaN when nothing is known of now. In the order of
+    NAMES.
+    """
 
     last: float = math.nan
     minimum: float = math.nan
@@ -56,7 +60,8 @@ class Rolling:
     __slots__ = ("_last", "_windows")
 
     def __init__(self) -> None:
-        # The earlier one and the present one; replaced together, since metrics are read in a thread of their own.
+        # The earlier one and the present one; replaced together, since metrics are read in a thread
+        # of their own.
         self._windows = (_Window(), _Window())
         self._last = math.nan
 
@@ -71,7 +76,9 @@ class Rolling:
         now.add(value)
 
     def figures(self, now_ms: float, *, is_stalled: bool = False, waiting_ms: float | None = None) -> Figures:
-        """What is known of now. Nothing when it stands still, but for what has waited for longer than anything seen lately."""
+        """What is known of now. Nothing when it stands still, but for what has waited for longer
+        than anything seen lately.
+        """
         before, now = self._windows
         age_ms = now_ms - now.began_ms
         last, window = self._last, _Window()
@@ -87,8 +94,9 @@ class Rolling:
     def a_second(self, now_ms: float) -> float:
         """The sum of the values by the seconds in which they came; 0 when nothing came lately.
 
-        As Kafka's Rate: windows that began within the last minute count, and when the first of them began less than a window ago, a
-        whole window is added to the time. So a rate climbs for as long as its first window lasts, and is gone after a minute of silence.
+        As Kafka's Rate: windows that began within the last minute count, and when the first of them
+        began less than a window ago, a whole window is added to the time. So a rate climbs for as
+        long as its first window lasts, and is gone after a minute of silence.
         """
         windows = [window for window in self._windows if now_ms - window.began_ms < 2 * WINDOW_MS]
         if not windows:

@@ -1,4 +1,6 @@
-"""MirrorAdmin over gRPC: what the mirror knows of itself, pauses, and comparisons; asked by the command line and by drills."""
+"""MirrorAdmin over gRPC: what the mirror knows of itself, pauses, and comparisons; asked by the
+command line and by drills.
+"""
 
 from __future__ import annotations
 
@@ -39,7 +41,8 @@ class MirrorParts:
     queue: ByteQueue
     link: Callable[[], LinkStanding]
     groups_synced_at_ms: Callable[[], int]
-    # A site that does not answer when its topics are looked at, and the state that this means; None while both answer.
+    # A site that does not answer when its topics are looked at, and the state that this means; None
+    # while both answer.
     outage: Callable[[], tuple[FlowState, str] | None]
     pauses: Pauses
     verifier: Verifier | None
@@ -60,7 +63,8 @@ class MirrorParts:
     nothing_carried: Callable[[], str] = lambda: ""
     # Which of MirrorMaker 2's topics cannot be written, and why.
     mirror_maker: Callable[[], str] = lambda: ""
-    # Groups that stay further on at the target than at the source, where they may have been reset, and why.
+    # Groups that stay further on at the target than at the source, where they may have been reset,
+    # and why.
     groups_left_ahead: Callable[[], Mapping[str, str]] = dict
     # The other daemons of the link.
     peers: PeerWatch | None = None
@@ -71,7 +75,9 @@ class MirrorParts:
 
 
 class MirrorAdminService(mirror_pb2_grpc.MirrorAdminServicer):
-    """Serves from the moment that the daemon starts; before it has found its link, the state is PREPARING."""
+    """Serves from the moment that the daemon starts; before it has found its link, the state is
+    PREPARING.
+    """
 
     def __init__(self, link_name: str) -> None:
         self._link_name = link_name
@@ -185,7 +191,9 @@ class MirrorAdminService(mirror_pb2_grpc.MirrorAdminServicer):
             )
 
     async def _is_meant(self, link: str, context: grpc.aio.ServicerContext[Any, Any]) -> None:
-        """Who has the address of another link's mirror must not look at it, pause it or reset its topics by mistake."""
+        """Who has the address of another link's mirror must not look at it, pause it or reset its
+        topics by mistake.
+        """
         if link not in ("", self._link_name):
             await context.abort(
                 grpc.StatusCode.FAILED_PRECONDITION, f"this is the mirror of link {self._link_name}, not of {link}"

@@ -1,7 +1,9 @@
-"""Several daemons of one link: each mirrors the partitions of its slots, which a group at the target gives out (`core/sharing.py`).
+"""Several daemons of one link: each mirrors the partitions of its slots, which a group at the
+target gives out (`core/sharing.py`).
 
-For links whose daemons reach no common ZooKeeper (`zookeeper_sharing.py`). Each answered heartbeat confirms what is owned. A member's
-metadata says too how it is set up and what it fails at; the leader hands that out with the slots, where it is not the same of all.
+For links whose daemons reach no common ZooKeeper (`zookeeper_sharing.py`). Each answered heartbeat
+confirms what is owned. A member's metadata says too how it is set up and what it fails at; the
+leader hands that out with the slots, where it is not the same of all.
 """
 
 from __future__ import annotations
@@ -30,7 +32,9 @@ HEARTBEATS_A_SESSION = 6
 REBALANCE_TIMEOUT_MS = 10_000
 RETRY_S = 0.5
 TOLD_AGAIN_MS = 10_000
-"""How long the others are not told again what this daemon fails at: each time costs all of them a new generation."""
+"""How long the others are not told again what this daemon fails at: each time costs all of them a
+new generation.
+"""
 
 _log = get_logger("mirror.sharing")
 
@@ -40,7 +44,9 @@ class _SaysSomethingElse(Exception):
 
 
 class Sharing:
-    """One daemon's place in the group of its link. `run` is a worker of the mirror, `close` its last word."""
+    """One daemon's place in the group of its link. `run` is a worker of the mirror, `close` its
+    last word.
+    """
 
     def __init__(
         self, client: KafkaClient, link: str, *, strategy: Strategy, session_timeout_ms: int, clock: Clock
@@ -118,7 +124,9 @@ class Sharing:
 
 
 async def _both(taking: Coroutine[Any, Any, None], staying: Coroutine[Any, Any, None]) -> None:
-    """Take while the group hears that this member is there, however long that takes; ends with `staying`, or what goes wrong."""
+    """Take while the group hears that this member is there, however long that takes; ends with
+    `staying`, or what goes wrong.
+    """
     tasks = asyncio.ensure_future(taking), asyncio.ensure_future(staying)
     try:
         await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)

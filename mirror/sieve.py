@@ -1,4 +1,6 @@
-"""What of the source a translate link carries: decides it for every fetched answer, and for reads after a crash alike."""
+"""What of the source a translate link carries: decides it for every fetched answer, and for reads
+after a crash alike.
+"""
 
 from __future__ import annotations
 
@@ -39,7 +41,9 @@ class SourceSieve:
         self.isolation_level = isolation_level
 
     async def sift(self, topic: str, partition: PartitionFetched) -> FetchAnswer:
-        """The answer for one partition. Unreachable when the source cannot be asked whose records they are."""
+        """The answer for one partition. Unreachable when the source cannot be asked whose records
+        they are.
+        """
         records = partition.records if isinstance(partition.records, memoryview) else _NOTHING
         error = error_code(partition.error_code)
         left_out: frozenset[int] = frozenset()
@@ -60,7 +64,8 @@ class SourceSieve:
     async def read(
         self, client: KafkaClient, key: PartitionKey, offset: int, *, max_bytes: int
     ) -> tuple[Buffer, frozenset[int]]:
-        """The source's batches from `offset` on with those that are not carried; from the log's start if it begins later.
+        """The source's batches from `offset` on with those that are not carried; from the log's
+        start if it begins later.
 
         Nothing at the log's end. Unreachable.
         """

@@ -1,8 +1,10 @@
-"""Watches that every partition moves, and does something about those that do not, whatever their workers say of themselves.
+"""Watches that every partition moves, and does something about those that do not, whatever their
+workers say of themselves.
 
-`core/liveness.py` decides. A partition under suspicion is asked about at the source, past the fetcher that should have heard of it. A stall
-is a log line, a metric and a part of the partition's reason; what is stalled because all wait for the byte rate or for room is told alike,
-and left to wait.
+`core/liveness.py` decides. A partition under suspicion is asked about at the source, past the
+fetcher that should have heard of it. A stall is a log line, a metric and a part of the partition's
+reason; what is stalled because all wait for the byte rate or for room is told alike, and left to
+wait.
 """
 
 from __future__ import annotations

@@ -1,8 +1,11 @@
-"""Tells a sync link's source what the target has acknowledged, so that the source's producers and consumers go on.
+"""Tells a sync link's source what the target has acknowledged, so that the source's producers and
+consumers go on.
 
-Told at once after every acknowledgement, one request a broker at a time with all that came meanwhile, and of all partitions now and then,
-so that a new leader at the source learns what its predecessor knew. Nothing is told of a partition whose history has not been proven to be
-that of the source's present leader: a paused one that was FAULTED ends somewhere else. On links that are not sync it does nothing.
+Told at once after every acknowledgement, one request a broker at a time with all that came
+meanwhile, and of all partitions now and then, so that a new leader at the source learns what its
+predecessor knew. Nothing is told of a partition whose history has not been proven to be that of the
+source's present leader: a paused one that was FAULTED ends somewhere else. On links that are not
+sync it does nothing.
 """
 
 from __future__ import annotations
@@ -69,7 +72,9 @@ class StandbyReports:
         await self._port.close()
 
     async def _next_turn(self) -> None:
-        """All are due after the interval, however busy some keep this: what was told in vain is not acknowledged again."""
+        """All are due after the interval, however busy some keep this: what was told in vain is not
+        acknowledged again.
+        """
         loop = asyncio.get_running_loop()
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout_at(self._all_due_s):
@@ -83,7 +88,9 @@ class StandbyReports:
         return sync_policy(self._link().record) is not SyncPolicy.NONE
 
     def _by_leader(self) -> Mapping[int, Mapping[PartitionKey, int]]:
-        """What to tell now; partitions whose leader is being told something stay for the next turn."""
+        """What to tell now; partitions whose leader is being told something stay for the next
+        turn.
+        """
         found: dict[int, dict[PartitionKey, int]] = {}
         for key in tuple(self._changed):
             row = self._board.row(key) if key in self._board else None
@@ -112,5 +119,7 @@ class StandbyReports:
 
 
 def _is_proven(facts: FlowFacts) -> bool:
-    """The source's present leader has confirmed the target's history; an operator may have paused it since."""
+    """The source's present leader has confirmed the target's history; an operator may have paused
+    it since.
+    """
     return facts.is_chained and facts.state in _TOLD_IN

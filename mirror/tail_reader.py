@@ -1,9 +1,11 @@
-"""Finds where each partition of a translate link goes on: the stored position, and what the target's log holds beyond it.
+"""Finds where each partition of a translate link goes on: the stored position, and what the
+target's log holds beyond it.
 
-Three cases: the target ends where the position says (nothing to do), it ends later (the tail is read and laid beside the source,
-`core/resume.py`, or record by record where the source was compacted meanwhile, `core/thinned_source.py`), or earlier (it lost what it
-had acknowledged: that is mirrored again). A target with records but without any note of ours is compared with the source from its
-beginning (`core/likeness.py`), since the notes may have been wiped.
+Three cases: the target ends where the position says (nothing to do), it ends later (the tail is
+read and laid beside the source, `core/resume.py`, or record by record where the source was
+compacted meanwhile, `core/thinned_source.py`), or earlier (it lost what it had acknowledged: that
+is mirrored again). A target with records but without any note of ours is compared with the source
+from its beginning (`core/likeness.py`), since the notes may have been wiped.
 """
 
 from __future__ import annotations
@@ -34,7 +36,9 @@ from wire.record_batch import BatchHeader, Buffer, InvalidBatch, iterate_headers
 READS_AT_ONCE = 8
 READ_BYTES = 1024 * 1024
 LOOKING_BACK_GROWS = 64
-"""By how much more of the target's log is looked at each time, where it does not tell yet how much of it is kept."""
+"""By how much more of the target's log is looked at each time, where it does not tell yet how much
+of it is kept.
+"""
 
 _log = get_logger("mirror.translate")
 
@@ -69,7 +73,8 @@ class TailReader:
         self.doubted: set[PartitionKey] = set()
         # When the target's log was last looked at, monotonic ms.
         self.looked_at_ms: dict[PartitionKey, float] = {}
-        # Partitions of which a request had no answer whose repetition the target may not recognise, and since when (monotonic ms).
+        # Partitions of which a request had no answer whose repetition the target may not recognise,
+        # and since when (monotonic ms).
         self.unanswered_at_ms: dict[PartitionKey, float] = {}
 
     async def positions(
@@ -79,13 +84,15 @@ class TailReader:
     ) -> dict[PartitionKey, LogAnswer]:
         """The target's log ends (by the source's names) as positions in the source's log.
 
-        They are asked for when nobody before us can write to these logs any more, where transactions see to that.
+        They are asked for when nobody before us can write to these logs any more, where
+        transactions see to that.
         """
         try:
             era = await self._translations.be_ready()
             ends = await log_ends()
             found = await asyncio.gather(*(self._position(key, end, era) for key, end in ends.items()))
-            # Noted before anything is written: what lies beyond the note is then known to be the link's own.
+            # Noted before anything is written: what lies beyond the note is then known to be the
+            # link's own.
             await self._translations.save()
         except TakenOver as error:
             return dict.fromkeys(keys, Differs(str(error)))
@@ -132,13 +139,17 @@ class TailReader:
         )
 
     async def _go_back(self, key: PartitionKey, translation: Translation, end: LogEnds) -> None:
-        """To where the target's log is still the one that was noted. What it took since is in it a second time in the end, and counted."""
+        """To where the target's log is still the one that was noted. What it took since is in it a
+        second time in the end, and counted.
+        """
         kept = await self._end_of_copy(key, translation.position, end)
         lost = translation.lose_target(kept)
         _log.warning("the target lost records; they are mirrored again", partition=str(key), lost_offsets=lost)
 
     async def _end_of_copy(self, key: PartitionKey, position: Position, end: LogEnds) -> int:
-        """Looks back from the log's end until there is a batch of ours from before it was lost, however much others wrote since."""
+        """Looks back from the log's end until there is a batch of ours from before it was lost,
+        however much others wrote since.
+        """
         noted_end, size = min(end.end_offset, position.target_next), 1
         looked_from, ours = noted_end, list[BatchHeader]()
         while True:
@@ -155,7 +166,9 @@ class TailReader:
         return frozenset({*self._translations.producers.values(), *self._translations.writers})
 
     async def _sequenced(self, key: PartitionKey, position: Position, offset: int, end: int) -> list[BatchHeader]:
-        """Of the target's batches from the one that `offset` lies in on: those under producers that the position knows."""
+        """Of the target's batches from the one that `offset` lies in on: those under producers that
+        the position knows.
+        """
         target, found = self._naming.target_name(key.topic), list[BatchHeader]()
         while offset < end:
             records = await fetch_records(self._target, target, key.partition, offset, max_bytes=READ_BYTES)
@@ -171,7 +184,9 @@ class TailReader:
         return found
 
     def _await_the_late(self, key: PartitionKey) -> None:
-        """Unreachable while a request that had no answer may still arrive: a look before that would not see its batches."""
+        """Unreachable while a request that had no answer may still arrive: a look before that would
+        not see its batches.
+        """
         waited_ms = self._clock.monotonic_ms() - self.unanswered_at_ms.get(key, -self._late_within_ms)
         if waited_ms < self._late_within_ms:
             raise Unreachable(
@@ -180,7 +195,9 @@ class TailReader:
             )
 
     def _settle_doubt(self, key: PartitionKey, translation: Translation, *, has_moved: bool) -> None:
-        """The target did not take our sequence and its log does not tell why: it has forgotten, or knows a later epoch."""
+        """The target did not take our sequence and its log does not tell why: it has forgotten, or
+        knows a later epoch.
+        """
         if key in self.doubted and not has_moved:
             translation.renew_epochs()
             _log.warning("sequences restart under the next producer epoch", partition=str(key))
@@ -242,10 +259,12 @@ class TailReader:
         return ends[place]
 
     async def _compare(self, key: PartitionKey, translation: Translation, end: LogEnds) -> LogEnds:
-        """Records are there and no note of them is: ours if they are the source's, somebody else's if not.
+        """Records are there and no note of them is: ours if they are the source's, somebody else's
+        if not.
 
-        Where the source has records from there, this is the way back: what it adds belongs beside them. Returns the end with what came
-        since it was asked for: that was compared as well, and is not to be found a second time.
+        Where the source has records from there, this is the way back: what it adds belongs beside
+        them. Returns the end with what came since it was asked for: that was compared as well, and
+        is not to be found a second time.
         """
         likeness = Likeness()
         has_others = False
@@ -287,7 +306,9 @@ class TailReader:
         return end
 
     async def _read_target(self, topic: str, partition: int, offset: int) -> tuple[Buffer, frozenset[int]]:
-        """Batches of the target, with those that nobody sees: of our own transactions some may have been broken off."""
+        """Batches of the target, with those that nobody sees: of our own transactions some may have
+        been broken off.
+        """
         if self._translations.is_transactional:
             return await fetch_with_left_out(
                 self._target, topic, partition, offset, max_bytes=READ_BYTES, isolation_level=READ_COMMITTED

@@ -18,8 +18,9 @@ class _Waiter:
 
 
 class Throttle:
-    """One for all fetchers of a mirror. What a fetch will bring is spent when it goes, and put right when it is there: so the
-    next one in line waits for the bytes and not for the answer, which an idle long poll may owe for long.
+    """One for all fetchers of a mirror. What a fetch will bring is spent when it goes, and put
+    right when it is there: so the next one in line waits for the bytes and not for the answer,
+    which an idle long poll may owe for long.
     """
 
     def __init__(self, clock: Clock, *, bytes_per_second: int) -> None:

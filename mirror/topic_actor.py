@@ -1,4 +1,6 @@
-"""Has the target's active controller create, grow and configure topics, and delete copies, in the link's name."""
+"""Has the target's active controller create, grow and configure topics, and delete copies, in the
+link's name.
+"""
 
 from __future__ import annotations
 
@@ -32,7 +34,9 @@ class ControllerActor:
         self._controller = ControllerClient(lambda: seeds, timeout_ms=CALL_TIMEOUT_MS)
 
     async def act(self, actions: Sequence[Action], *, link: str, link_epoch: int) -> Sequence[str]:
-        """Do actions of one kind; for each empty when done (or done before), else why it was refused."""
+        """Do actions of one kind; for each empty when done (or done before), else why it was
+        refused.
+        """
         try:
             results = await self._ask(actions, link, link_epoch)
         except ControllerUnavailable as error:

@@ -1,8 +1,10 @@
-"""Keeps the target's topics like the source's and the board like both: discovery, creation, growth, configs, leaders.
+"""Keeps the target's topics like the source's and the board like both: discovery, creation, growth,
+configs, leaders.
 
-Each round looks at both sites' own metadata, plans (`core/plan.py`), has the target's controller act in the link's name, and
-puts every partition that both sites have on the board with its leaders. What the controller refuses to make is on the board too, with
-the reason. Configs are compared less often than topics.
+Each round looks at both sites' own metadata, plans (`core/plan.py`), has the target's controller
+act in the link's name, and puts every partition that both sites have on the board with its leaders.
+What the controller refuses to make is on the board too, with the reason. Configs are compared less
+often than topics.
 """
 
 from __future__ import annotations
@@ -64,7 +66,9 @@ MADE_UNSEEN_MAX = 2
 """A topic that was made so often and is still not seen counts as refused."""
 
 PAUSE_WHEN_POKED_S = 0.05
-"""Rest before a round that somebody asked for, so that many partitions that lost their leader make one round."""
+"""Rest before a round that somebody asked for, so that many partitions that lost their leader make
+one round.
+"""
 
 UNTOLD_INITIAL_MS = 50
 UNTOLD_MAX_MS = 1000
@@ -91,7 +95,9 @@ class SiteUnreachable(Exception):
 
 
 class BeginningsUntold(Exception):
-    """The target shows copies and does not tell their configs, so that nobody knows where they begin."""
+    """The target shows copies and does not tell their configs, so that nobody knows where they
+    begin.
+    """
 
 
 class TopicSync:
@@ -166,7 +172,9 @@ class TopicSync:
         self._poked.set()
 
     async def run(self) -> None:
-        """Look each interval until cancelled, and sooner while the target does not tell all that a look needs."""
+        """Look each interval until cancelled, and sooner while the target does not tell all that a
+        look needs.
+        """
         looking = jittered_backoff(
             retry_on=BeginningsUntold, initial_ms=UNTOLD_INITIAL_MS, max_ms=min(UNTOLD_MAX_MS, self._interval_s * 1000)
         ).copy(sleep=self._pause)
@@ -175,7 +183,9 @@ class TopicSync:
             await self._pause(self._interval_s)
 
     async def _look(self) -> None:
-        """Rounds for as long as they change something. BeginningsUntold when there should soon be another one."""
+        """Rounds for as long as they change something. BeginningsUntold when there should soon be
+        another one.
+        """
         try:
             while await self.round():
                 self._tell(None)
@@ -189,7 +199,9 @@ class TopicSync:
             raise BeginningsUntold(", ".join(sorted(self._untold)))
 
     async def round(self) -> bool:
-        """Look once; True when something was changed at the target and another look will find it."""
+        """Look once; True when something was changed at the target and another look will find
+        it.
+        """
         link = self._link()
         if link.role in (LinkRole.TURNED, LinkRole.GONE):
             self.refusals.forget()
@@ -221,7 +233,9 @@ class TopicSync:
         return has_changed
 
     async def _target_topics(self) -> Mapping[str, SiteTopic]:
-        """The target's topics. Its leaders count at once: what was fetched is to arrive there, also while the source is silent."""
+        """The target's topics. Its leaders count at once: what was fetched is to arrive there, also
+        while the source is silent.
+        """
         topics = await _asking(Side.TARGET, self._target.topics)
         has_moved = False
         for key, row in self._board.rows():
@@ -240,7 +254,9 @@ class TopicSync:
     async def _configs(
         self, source: Mapping[str, SiteTopic], target: Mapping[str, SiteTopic]
     ) -> tuple[Mapping[str, Mapping[str, str]], Mapping[str, Mapping[str, str]]]:
-        """Configs by topic at both sites: of all topics when it is time, else only of those to be created."""
+        """Configs by topic at both sites: of all topics when it is time, else only of those to be
+        created.
+        """
         now_ms = self._clock.monotonic_ms()
         if now_ms - self._configs_at_ms >= self._config_interval_ms:
             both = sorted(source.keys() & target.keys())
@@ -254,8 +270,9 @@ class TopicSync:
     async def _read_beginnings(
         self, names: frozenset[str], target: Mapping[str, SiteTopic], configs: Mapping[str, Mapping[str, str]]
     ) -> None:
-        """Where the copies of `names` begin, from their configs; asked for where those are not known. What the target cannot tell
-        yet is not mirrored yet."""
+        """Where the copies of `names` begin, from their configs; asked for where those are not
+        known. What the target cannot tell yet is not mirrored yet.
+        """
         if not self._keeps_beginnings:
             self._beginnings = {name: {} for name in names}
             return
@@ -287,7 +304,9 @@ class TopicSync:
         return [_beginning(action, starts) if isinstance(action, CreateTopic) else action for action in actions]
 
     async def _act(self, actions: Sequence[Action], link: LinkStanding) -> tuple[list[tuple[Action, str]], bool]:
-        """Each action with why it was refused, empty when it was done; True when another look will find something new."""
+        """Each action with why it was refused, empty when it was done; True when another look will
+        find something new.
+        """
         outcomes: list[tuple[Action, str]] = []
         made: dict[str, int] = {}
         has_changed = False
@@ -372,7 +391,8 @@ class TopicSync:
         elif key.topic in self._renewed:
             self._board.submit(key, CopyRenewed())
         elif row.facts.waits_for_topic:
-            # Also when its copy was deleted meanwhile and has been made anew: then there was a round without a trouble.
+            # Also when its copy was deleted meanwhile and has been made anew: then there was a
+            # round without a trouble.
             self._board.submit(key, TopicAgrees())
         elif before[0] != row.source:
             reason = f"broker {row.source.node_id} leads {key} at the source in epoch {row.source.epoch}: comparing the histories"

@@ -1,4 +1,5 @@
-"""The target's coordinator of one transactional id: the requests of a producer that writes in transactions, each until it is answered.
+"""The target's coordinator of one transactional id: the requests of a producer that writes in
+transactions, each until it is answered.
 
 Called by `transactions.py`, for the mirror's own id and for those of mirrors that it fences.
 """
@@ -31,7 +32,9 @@ class TransactionCoordinator:
         self.transactional_id = transactional_id
 
     async def fence(self) -> ProducerIdentity:
-        """A new epoch: whoever wrote under the id can do so no longer, and what was open is aborted. Unreachable."""
+        """A new epoch: whoever wrote under the id can do so no longer, and what was open is
+        aborted. Unreachable.
+        """
         return await self._asked(
             lambda connection: request_identity(connection, self.transactional_id, timeout_ms=self._timeout_ms)
         )

@@ -1,11 +1,14 @@
-"""AppendPort of a translate link whose target is written to in transactions: nothing counts before its transaction is committed.
+"""AppendPort of a translate link whose target is written to in transactions: nothing counts before
+its transaction is committed.
 
-Batches go as in `translated_append.py`, many requests under way, each with one batch a partition. An answer comes when the
-transaction that carried the batches is over: committed, and all of them are there; broken off, and none is. So nothing has to be
-recognised at the target, and an offset is never told of a record that nobody will see.
+Batches go as in `translated_append.py`, many requests under way, each with one batch a partition.
+An answer comes when the transaction that carried the batches is over: committed, and all of them
+are there; broken off, and none is. So nothing has to be recognised at the target, and an offset is
+never told of a record that nobody will see.
 
-One producer writes everything, so whose records they were at first is not kept apart (`provenance.py`): where names do not prevent loops,
-records that were first written at a third site are refused.
+One producer writes everything, so whose records they were at first is not kept apart
+(`provenance.py`): where names do not prevent loops, records that were first written at a third site
+are refused.
 """
 
 from __future__ import annotations
@@ -60,7 +63,9 @@ class TransactionalAppend:
         link_epoch: int,  # noqa: ARG002
         parts: Sequence[AppendPart],
     ) -> Sequence[AppendAnswer]:
-        """Append; calls made one after the other reach the broker in that order. Answers are in the source's offsets."""
+        """Append; calls made one after the other reach the broker in that order. Answers are in the
+        source's offsets.
+        """
         answers = [self._nothing_to_append(part) for part in parts if not part.records]
         with_records = [part for part in parts if part.records]
         if not with_records:
@@ -105,7 +110,9 @@ class TransactionalAppend:
 
     @contextlib.asynccontextmanager
     async def _turn(self, node_id: int) -> AsyncIterator[Transaction]:
-        """The open transaction, for one call after the other: a partition's batches leave in order."""
+        """The open transaction, for one call after the other: a partition's batches leave in
+        order.
+        """
         with contextlib.ExitStack() as waiting:
             waiting.enter_context(self._transactions.coming())
             async with self._turns.setdefault(node_id, asyncio.Lock()):
@@ -134,7 +141,8 @@ class TransactionalAppend:
         connection = await reached(self._client.connection(node_id))
         rounds = rounds_of(planned)
         if rounds and not transaction.begun.issuperset(written):
-            # Brokers ask the coordinator about each partition's first batch, and of an id's questions keep the last one only.
+            # Brokers ask the coordinator about each partition's first batch, and of an id's
+            # questions keep the last one only.
             async with self._transactions.beginning(transaction, node_id):
                 await self._send(connection, rounds.pop(0))
             if any(part.error is not ErrorCode.none for part in planned):
@@ -147,7 +155,9 @@ class TransactionalAppend:
         return self._naming.target_name(part.part.key.topic)
 
     def _nothing_to_append(self, part: AppendPart) -> AppendAnswer:
-        """An idle partition's report: where the source's log starts is noted, and who was replaced finds out."""
+        """An idle partition's report: where the source's log starts is noted, and who was replaced
+        finds out.
+        """
         self._translations.note_source_start(part.key, part.source_log_start_offset)
         end = min(self._translations.of(part.key).position.source_next, part.expected_log_end_offset)
         if self._transactions.taken_over:
@@ -168,7 +178,9 @@ class TransactionalAppend:
         return planned
 
     def _stranger_among(self, part: AppendPart, headers: Sequence[BatchHeader]) -> str:
-        """The batch of a third site, where nothing but producer ids could keep it from coming back; empty: there is none."""
+        """The batch of a third site, where nothing but producer ids could keep it from coming back;
+        empty: there is none.
+        """
         if self._naming.policy is NamingPolicy.PREFIX:
             return ""
         for header in headers:
@@ -181,7 +193,9 @@ class TransactionalAppend:
         return ""
 
     async def _send(self, connection: Connection, sent: Round[OutgoingPart]) -> None:
-        """One request; its outcome is noted with each part. `ports.Unreachable`: nobody knows the outcome."""
+        """One request; its outcome is noted with each part. `ports.Unreachable`: nobody knows the
+        outcome.
+        """
         outcomes = await send_round(
             connection,
             sent,

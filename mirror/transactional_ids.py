@@ -1,8 +1,10 @@
-"""Brings transactional ids along: reads the source's `__transaction_state`, tells the target's coordinators who the producers are.
+"""Brings transactional ids along: reads the source's `__transaction_state`, tells the target's
+coordinators who the producers are.
 
-Only who they are, with which epoch: what they have under way is in the mirrored batches. An id that a coordinator does not take is told
-again in the next round. Ids that the source has from its own mirroring (it was the target once) are not news and are left out. Where the
-link does not route clients each site coordinates for itself, and nothing is carried.
+Only who they are, with which epoch: what they have under way is in the mirrored batches. An id that
+a coordinator does not take is told again in the next round. Ids that the source has from its own
+mirroring (it was the target once) are not news and are left out. Where the link does not route
+clients each site coordinates for itself, and nothing is carried.
 """
 
 from __future__ import annotations
@@ -54,7 +56,9 @@ class TransactionalIdSync:
             await asyncio.sleep(self._interval_s)
 
     async def round(self) -> None:
-        """Carry once. Unreachable when a site does not answer; what was carried before it failed stays carried."""
+        """Carry once. Unreachable when a site does not answer; what was carried before it failed
+        stays carried.
+        """
         link = self._link()
         if link.role in (LinkRole.TURNED, LinkRole.GONE) or not link.record.is_routed:
             self._forget()
@@ -93,7 +97,9 @@ class TransactionalIdSync:
         return refused
 
     def _forget(self) -> None:
-        """Who the producers are is another site's business now; when the link turns back everything is read anew."""
+        """Who the producers are is another site's business now; when the link turns back everything
+        is read anew.
+        """
         self._carried.clear()
         self._waiting.clear()
         self._source.begin_anew()

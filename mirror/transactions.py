@@ -1,13 +1,17 @@
-"""Transactions of a translate link at its target: records and the notes of them become visible together (`core/transaction_cycle.py`).
+"""Transactions of a translate link at its target: records and the notes of them become visible
+together (`core/transaction_cycle.py`).
 
-One producer for a mirror, by its transactional id: whoever opens it fences who had it before, and has the open transaction aborted.
-Writers (`transactional_append.py`) enter the open transaction, or begin one; a task for each transaction ends it in time, with the
-positions and map runs of everything in it as its last records. What goes wrong breaks it off, and the next writer opens anew.
+One producer for a mirror, by its transactional id: whoever opens it fences who had it before, and
+has the open transaction aborted. Writers (`transactional_append.py`) enter the open transaction, or
+begin one; a task for each transaction ends it in time, with the positions and map runs of
+everything in it as its last records. What goes wrong breaks it off, and the next writer opens anew.
 
-Each opening claims in the link's topic what it is to write (`core/claims.py`), fences whoever has claimed any of it before, and reads then
-where it stands. All mirrors of a link that is not shared have one id; a producer that is fenced there may have been replaced, or only have
-been silent for longer than the transaction's timeout: who finds another's claim behind its own has been replaced, and stays out. Daemons
-that share a link have an id each, and open anew whenever the slots that they own are not those that they claimed.
+Each opening claims in the link's topic what it is to write (`core/claims.py`), fences whoever has
+claimed any of it before, and reads then where it stands. All mirrors of a link that is not shared
+have one id; a producer that is fenced there may have been replaced, or only have been silent for
+longer than the transaction's timeout: who finds another's claim behind its own has been replaced,
+and stays out. Daemons that share a link have an id each, and open anew whenever the slots that they
+own are not those that they claimed.
 """
 
 from __future__ import annotations
@@ -44,7 +48,9 @@ from wire.transaction_requests import ProducerIdentity
 TRANSACTIONAL_ID_PREFIX = "antipode-mirror."
 
 REOPEN_MS = 500
-"""After a transaction was broken off: time for a mirror that has taken over to say so, before we open anew."""
+"""After a transaction was broken off: time for a mirror that has taken over to say so, before we
+open anew.
+"""
 
 LAST_ABORT_TIMEOUT_S = 3.0
 
@@ -66,7 +72,9 @@ class Book(Protocol):
     """What is noted of the link (`translations.py`)."""
 
     def notes(self, keys: Iterable[PartitionKey]) -> Sequence[Sequence[StoredRecord]]:
-        """What is to be noted when everything planned of these partitions is done, with what else has changed."""
+        """What is to be noted when everything planned of these partitions is done, with what else
+        has changed.
+        """
         ...
 
     def settle(self, keys: Iterable[PartitionKey]) -> None:
@@ -83,7 +91,9 @@ class Book(Protocol):
 
 
 class Transaction:
-    """One transaction as its writers see it. `over` resolves when it is committed, with Unreachable when it was broken off."""
+    """One transaction as its writers see it. `over` resolves when it is committed, with Unreachable
+    when it was broken off.
+    """
 
     def __init__(self, stamp: ProducerIdentity) -> None:
         self.stamp = stamp
@@ -131,10 +141,12 @@ class Transactions:
         self._note_sequence = 0
         self._opening = asyncio.Lock()
         self._opened_not_before_ms = 0.0
-        # What the last opening claimed, and the offset in the link's topic from which claims are later ones.
+        # What the last opening claimed, and the offset in the link's topic from which claims are
+        # later ones.
         self._claim: Claim | None = None
         self._claimed_at = -1
-        # How often the producer was opened: what was read of the target before may be outdated then.
+        # How often the producer was opened: what was read of the target before may be outdated
+        # then.
         self.era = 0
         self._reason = ""
         # Why another mirror writes now and this one must not; empty while none does.
@@ -151,7 +163,9 @@ class Transactions:
     # For writers.
 
     async def ready(self) -> None:
-        """Have a producer for the slots that are this mirror's. TakenOver; Unreachable while the target does not give one."""
+        """Have a producer for the slots that are this mirror's. TakenOver; Unreachable while the
+        target does not give one.
+        """
         async with self._opening:
             if self.taken_over:
                 raise TakenOver(self.taken_over)
@@ -167,12 +181,16 @@ class Transactions:
                 raise
 
     def holds(self, key: PartitionKey) -> bool:
-        """Whether this mirror claimed the partition when it opened its producer: else another one may be writing it."""
+        """Whether this mirror claimed the partition when it opened its producer: else another one
+        may be writing it.
+        """
         return self._claim is not None and (self._claim.slots is None or slot_of(key) in self._claim.slots)
 
     @contextlib.contextmanager
     def coming(self) -> Iterator[None]:
-        """A writer waits for its turn to `enter`: a transaction whose time has come still takes it in."""
+        """A writer waits for its turn to `enter`: a transaction whose time has come still takes it
+        in.
+        """
         self._coming += 1
         try:
             yield
@@ -181,7 +199,9 @@ class Transactions:
             self._changed.set()
 
     async def enter(self) -> Transaction:
-        """The open transaction, or a new one, for a writer that will `leave` or `break_off`. As `ready`."""
+        """The open transaction, or a new one, for a writer that will `leave` or `break_off`. As
+        `ready`.
+        """
         while True:
             await self.ready()
             if self._cycle.may_enter:
@@ -227,9 +247,11 @@ class Transactions:
 
     @contextlib.asynccontextmanager
     async def beginning(self, transaction: Transaction, node_id: int) -> AsyncIterator[None]:
-        """For the first batches of a transaction in partitions of a broker: one writer after the other. Unreachable.
+        """For the first batches of a transaction in partitions of a broker: one writer after the
+        other. Unreachable.
 
-        Apache Kafka's broker (KIP-890) refuses the first of two at once as not_enough_replicas, with a NETWORK_EXCEPTION.
+        Apache Kafka's broker (KIP-890) refuses the first of two at once as not_enough_replicas,
+        with a NETWORK_EXCEPTION.
         """
         async with self._beginnings.setdefault(node_id, asyncio.Lock()):
             if transaction is not self._current:
@@ -237,7 +259,9 @@ class Transactions:
             yield
 
     def break_off(self, transaction: Transaction, reason: str, *, is_fenced: bool = False) -> None:
-        """Something in the transaction went wrong: nothing of it is to be seen, and it is written again in another one."""
+        """Something in the transaction went wrong: nothing of it is to be seen, and it is written
+        again in another one.
+        """
         if transaction is not self._current:
             return
         _log.warning("the transaction is aborted", reason=reason)
@@ -253,7 +277,9 @@ class Transactions:
         self._changed.set()
 
     async def write(self, notes: Collection[Sequence[StoredRecord]] = ()) -> None:
-        """Note these, and all that has changed; returns when it counts. As `ready`; Unreachable when it does not."""
+        """Note these, and all that has changed; returns when it counts. As `ready`; Unreachable
+        when it does not.
+        """
         transaction = await self.enter()
         transaction.notes += notes
         self._cycle.hasten()
@@ -393,7 +419,8 @@ class Transactions:
         self._claim = claim
         fenced = await self._fence_rivals(claim)
         if self._cycle.must_read or claim.is_shared:
-            # All that was written under epochs that are fenced now is decided, and whoever writes under them is refused.
+            # All that was written under epochs that are fenced now is decided, and whoever writes
+            # under them is refused.
             await self._store.settled()
             await self.book.load()
         if fenced:
@@ -410,14 +437,18 @@ class Transactions:
         )
 
     async def _note(self, stamp: ProducerIdentity, records: Sequence[StoredRecord]) -> int:
-        """Note these in a transaction of their own, before the producer is used otherwise; the offset at which they are."""
+        """Note these in a transaction of their own, before the producer is used otherwise; the
+        offset at which they are.
+        """
         await self._coordinator.add(stamp, [self._place])
         offset = await self._write_notes(stamp, [records])
         await self._coordinator.end(stamp, is_commit=True)
         return offset
 
     async def _fence_rivals(self, own: Claim) -> list[Claim]:
-        """Fence all that have claimed any of our slots. Claims that are dead now, ours of earlier epochs among them."""
+        """Fence all that have claimed any of our slots. Claims that are dead now, ours of earlier
+        epochs among them.
+        """
         claims = await self._store.claims()
         if own.name not in claims:
             raise Unreachable(f"the claim of {self.transactional_id} is not in {self._store.topic} yet")
@@ -429,7 +460,8 @@ class Transactions:
 
     async def _look_for_successor(self, own: Claim) -> None:
         """TakenOver when another mirror has claimed after us what it does not share."""
-        # What another daemon has open must hide nothing; where nobody shares, a claim that was broken off is nobody's.
+        # What another daemon has open must hide nothing; where nobody shares, a claim that was
+        # broken off is nobody's.
         isolation_level = READ_UNCOMMITTED if own.is_shared else READ_COMMITTED
         later = await self._store.claims(first_offset=self._claimed_at, isolation_level=isolation_level)
         successor = successor_of(own, later.values())
@@ -444,13 +476,17 @@ class Transactions:
 
 
 def is_fencing(error: BaseException) -> bool:
-    """Whether the target has said that our epoch is not the last one of its transactional id any more."""
+    """Whether the target has said that our epoch is not the last one of its transactional id any
+    more.
+    """
     cause = error.__cause__
     return isinstance(cause, BrokerError) and cause.code in FENCING
 
 
 async def end_transactions(client: KafkaClient, store: OffsetStore, *, clock: Clock, timeout_ms: int) -> None:
-    """For a mirror that writes without: what others have open is aborted, and they stay out. Unreachable."""
+    """For a mirror that writes without: what others have open is aborted, and they stay out.
+    Unreachable.
+    """
     claim = Claim(name=ClaimName(NO_TRANSACTIONS, -1, -1), mirror=uuid.uuid4().hex, slots=None)
     await store.save([[claim_record(claim)]], now_ms=clock.now_ms())
     rivals = rivals_of(claim, (await store.claims()).values())

@@ -1,8 +1,9 @@
-"""Puts a translate link together: its record out of the configuration, and the ports that make its target look like an exact one.
+"""Puts a translate link together: its record out of the configuration, and the ports that make its
+target look like an exact one.
 
-`main.py` opens one instead of asking site agents. There is no record of such a link at its ends, and no epoch: what keeps two
-mirrors from doing harm are the sequences of its batches (`core/translation.py`) or, where it is asked for, transactions
-(`transactions.py`).
+`main.py` opens one instead of asking site agents. There is no record of such a link at its ends,
+and no epoch: what keeps two mirrors from doing harm are the sequences of its batches
+(`core/translation.py`) or, where it is asked for, transactions (`transactions.py`).
 """
 
 from __future__ import annotations
@@ -64,7 +65,9 @@ NOT_CARRIED_CONFIGS: Final = (
     "min.insync.replicas",
     "unclean.leader.election.enable",
 )
-"""Topic configs that the target keeps for itself: those that MirrorMaker 2 leaves out, and limits that old records would break."""
+"""Topic configs that the target keeps for itself: those that MirrorMaker 2 leaves out, and limits
+that old records would break.
+"""
 
 _log = get_logger("mirror.translate")
 
@@ -132,7 +135,9 @@ class TranslateLink:
         self._acls = self._make_acl_sync() if config.is_syncing_acls else None
 
     async def open(self) -> LinkStanding:
-        """Read what is known of the link. Unreachable while an end does not answer; OperationalFailure when one refuses."""
+        """Read what is known of the link. Unreachable while an end does not answer;
+        OperationalFailure when one refuses.
+        """
         await self.translations.load()
         await self.translations.be_ready()
         if self._transactions is None and self.translations.writers:
@@ -157,7 +162,9 @@ class TranslateLink:
             self.translations.owns = self._transactions.holds
 
     def hold(self, *, daemon: str) -> LinkHolder | None:
-        """The link's lease, for a link that its daemons do not share; None where transactions keep others out."""
+        """The link's lease, for a link that its daemons do not share; None where transactions keep
+        others out.
+        """
         if self._transactions is not None:
             return None
         holder = LinkHolder(
@@ -177,7 +184,8 @@ class TranslateLink:
             "config_properties_exclude": (*self._config.config_properties_exclude, *NOT_CARRIED_CONFIGS)
         }
         if self._transactions is not None:
-            # These count appends, not requests of a connection: an append is over when its transaction ends, its requests before.
+            # These count appends, not requests of a connection: an append is over when its
+            # transaction ends, its requests before.
             changes["in_flight_max"] = PIPELINED_REQUESTS_MAX
         return self._config.model_copy(update=changes)
 
@@ -237,9 +245,11 @@ class TranslateLink:
         )
 
     def append_options(self) -> ConnectionOptions:
-        """Options of the connections that carry records to the target: what a file says of requests in flight is in force.
+        """Options of the connections that carry records to the target: what a file says of requests
+        in flight is in force.
 
-        Without that more are allowed than on exact links, since each batch of a partition takes a Produce request of its own.
+        Without that more are allowed than on exact links, since each batch of a partition takes a
+        Produce request of its own.
         """
         is_given = "in_flight_max" in self._config.model_fields_set
         return self._dialing.appends(in_flight_max=self._config.in_flight_max if is_given else PIPELINED_REQUESTS_MAX)
@@ -336,7 +346,9 @@ class TranslateLink:
         return None if self._transactions is None else self._transactions.describe()
 
     async def _have_producers(self) -> None:
-        """A producer id of ours for each site whose records may pass, noted at the target before they do."""
+        """A producer id of ours for each site whose records may pass, noted at the target before
+        they do.
+        """
         if self._transactions is not None:
             return  # one producer writes everything
         for origin in sorted(self._origins - self.translations.producers.keys() - {self._config.target_alias}):

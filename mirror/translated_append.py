@@ -1,15 +1,19 @@
-"""AppendPort of a translate link: plain idempotent Produce, one batch of each partition a request, many requests under way.
+"""AppendPort of a translate link: plain idempotent Produce, one batch of each partition a request,
+many requests under way.
 
-An entry of several batches becomes several requests (`produce_rounds.py`), sent one behind the other without waiting. Sequences keep them
-in order at the broker: after one that failed, those behind it are refused. Only where the target may not know our producer yet does the
-first batch go alone, since a broker takes any sequence from a producer that it does not know.
+An entry of several batches becomes several requests (`produce_rounds.py`), sent one behind the
+other without waiting. Sequences keep them in order at the broker: after one that failed, those
+behind it are refused. Only where the target may not know our producer yet does the first batch go
+alone, since a broker takes any sequence from a producer that it does not know.
 
-A broker finds repetitions by what it remembers of a producer, and Apache Kafka forgets a producer by the times in its records: one that
-writes what is older than `producer.id.expiration.ms` (a day) is forgotten every ten minutes, whatever it is doing. So a request of old
-records that had no answer is not sent again blindly: once it can no longer arrive late, the target's log is read.
+A broker finds repetitions by what it remembers of a producer, and Apache Kafka forgets a producer
+by the times in its records: one that writes what is older than `producer.id.expiration.ms` (a day)
+is forgotten every ten minutes, whatever it is doing. So a request of old records that had no answer
+is not sent again blindly: once it can no longer arrive late, the target's log is read.
 
-More requests may be under way than the five batches that a broker remembers for finding repetitions: what a broker refuses for
-that reason starts the partition again from the target's log (`tail_reader.py`), which knows.
+More requests may be under way than the five batches that a broker remembers for finding
+repetitions: what a broker refuses for that reason starts the partition again from the target's log
+(`tail_reader.py`), which knows.
 """
 
 from __future__ import annotations
@@ -35,10 +39,14 @@ from wire.connection import Connection
 from wire.produce_codec import PartitionProduced
 
 OPENING_LASTS_MS = 60_000
-"""A partition that was not written to for so long is opened again: the target may have forgotten our sequence."""
+"""A partition that was not written to for so long is opened again: the target may have forgotten
+our sequence.
+"""
 
 SILENCE_MAX_MS = 3_600_000
-"""After so long without a write the target's log is looked at again first; brokers forget a producer after a day."""
+"""After so long without a write the target's log is looked at again first; brokers forget a
+producer after a day.
+"""
 
 OLD_RECORDS_MS = 3_600_000
 """Records older than this may make a broker forget their producer at any moment."""
@@ -64,7 +72,9 @@ class _Part(OutgoingPart):
 
 
 class TranslatedAppend:
-    """Appends of one producer; a partition belongs to one producer, so nobody else changes its translation meanwhile."""
+    """Appends of one producer; a partition belongs to one producer, so nobody else changes its
+    translation meanwhile.
+    """
 
     def __init__(
         self,
@@ -94,7 +104,9 @@ class TranslatedAppend:
         link_epoch: int,  # noqa: ARG002
         parts: Sequence[AppendPart],
     ) -> Sequence[AppendAnswer]:
-        """Append; calls made one after the other reach the broker in that order. Answers are in the source's offsets."""
+        """Append; calls made one after the other reach the broker in that order. Answers are in the
+        source's offsets.
+        """
         with_records = [part for part in parts if part.records]
         answers = [self._nothing_to_append(part) for part in parts if not part.records]
         if not with_records:
@@ -129,7 +141,9 @@ class TranslatedAppend:
         await self._client.close()
 
     def _nothing_to_append(self, part: AppendPart) -> AppendAnswer:
-        """An idle partition's report: there is nobody at such a target to tell; where the source's log starts is noted."""
+        """An idle partition's report: there is nobody at such a target to tell; where the source's
+        log starts is noted.
+        """
         self._translations.note_source_start(part.key, part.source_log_start_offset)
         translation = self._translations.of(part.key)
         end = translation.position.source_next
@@ -167,7 +181,9 @@ class TranslatedAppend:
         return self._clock.monotonic_ms() - self._opened_at_ms.get(key, -OPENING_LASTS_MS) >= OPENING_LASTS_MS
 
     async def _send(self, connection: Connection, sent: Round[_Part]) -> None:
-        """One request; its outcome is noted with each part. `ports.Unreachable`: nobody knows the outcome."""
+        """One request; its outcome is noted with each part. `ports.Unreachable`: nobody knows the
+        outcome.
+        """
         try:
             outcomes = await send_round(connection, sent, self._naming, timeout_ms=self._timeout_ms)
         except BaseException:

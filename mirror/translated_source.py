@@ -1,4 +1,6 @@
-"""The source of a translate link as the mirror reaches it: a site, whose groups' offsets may have come from our own target."""
+"""The source of a translate link as the mirror reaches it: a site, whose groups' offsets may have
+come from our own target.
+"""
 
 from __future__ import annotations
 
@@ -19,7 +21,9 @@ class TranslatedSource(KafkaSite):
     def __init__(
         self, bootstrap: Sequence[HostPort], options: ConnectionOptions, *, opposite: OppositeGroupNotes | None
     ) -> None:
-        """`opposite` is None where copies are topics of their own, which no link in the other direction writes."""
+        """`opposite` is None where copies are topics of their own, which no link in the other
+        direction writes.
+        """
         super().__init__(bootstrap, options)
         self._opposite = opposite
         self._topic_ids: Mapping[str, UUID] = {}

@@ -1,7 +1,9 @@
-"""The target of a translate link as if it were an exact one: topics by the source's names, logs and groups in the source's offsets.
+"""The target of a translate link as if it were an exact one: topics by the source's names, logs and
+groups in the source's offsets.
 
-Flows, queue, producers and syncs then work as they do between two Antipode sites; they never see the target's own offsets. What
-is different about such a target is here and in `translated_append.py`.
+Flows, queue, producers and syncs then work as they do between two Antipode sites; they never see
+the target's own offsets. What is different about such a target is here and in
+`translated_append.py`.
 """
 
 from __future__ import annotations
@@ -84,7 +86,8 @@ class TranslatedTarget:
     # Topics.
 
     async def topics(self) -> Mapping[str, SiteTopic]:
-        """The copies of the source's topics, by the source's names and, where the copy is theirs, under the source's ids.
+        """The copies of the source's topics, by the source's names and, where the copy is theirs,
+        under the source's ids.
 
         Also those whose topic is gone from the source: somebody has to hear of that.
         """
@@ -106,13 +109,17 @@ class TranslatedTarget:
         return found
 
     def _other_of(self, name: str, ours: Collection[str]) -> str | None:
-        """Another topic of the source whose copy goes by the name that this one's would have; a table can name so."""
+        """Another topic of the source whose copy goes by the name that this one's would have; a
+        table can name so.
+        """
         target = self._naming.target_name(name)
         bound = [one.topic for one in self._translations.bindings if one.target == target and one.topic != name]
         return next((other for other in bound if other in ours and self._naming.target_name(other) == target), None)
 
     async def _topics_of_source(self) -> Mapping[str, SiteTopic]:
-        """As last seen while the source is silent: what was fetched before is to find the copies' leaders."""
+        """As last seen while the source is silent: what was fetched before is to find the copies'
+        leaders.
+        """
         try:
             self._sources_topics = await self._source.topics()
         except Unreachable:
@@ -121,7 +128,9 @@ class TranslatedTarget:
         return self._sources_topics
 
     async def _bound_id(self, name: str, source_id: UUID, target_id: UUID) -> UUID:
-        """The id of the source's topic that the copy is of. A copy that is new is bound to the present topic."""
+        """The id of the source's topic that the copy is of. A copy that is new is bound to the
+        present topic.
+        """
         binding = self._translations.binding(name)
         target = self._naming.target_name(name)
         if binding is not None and (binding.target, binding.target_id) == (target, target_id):
@@ -133,7 +142,9 @@ class TranslatedTarget:
         return source_id
 
     async def configs(self, names: Sequence[str]) -> Mapping[str, Mapping[str, str]]:
-        """The configs that are set on the copies; those of the source where nothing shall be changed."""
+        """The configs that are set on the copies; those of the source where nothing shall be
+        changed.
+        """
         if not self._is_syncing_configs:
             return await self._source.configs(names)
         by_target = {self._naming.target_name(name): name for name in names}
@@ -141,7 +152,9 @@ class TranslatedTarget:
         return {by_target[target]: configs for target, configs in found.items()}
 
     async def act(self, actions: Sequence[Action], *, link: str, link_epoch: int) -> Sequence[str]:  # noqa: ARG002 (no epochs here)
-        """Do actions of one kind; for each empty when done (or done before), else why it was refused."""
+        """Do actions of one kind; for each empty when done (or done before), else why it was
+        refused.
+        """
         creations = [action for action in actions if isinstance(action, CreateTopic)]
         try:
             if creations:
@@ -200,7 +213,9 @@ class TranslatedTarget:
     # Logs.
 
     async def log_ends(self, leaders: Mapping[PartitionKey, Leader]) -> Mapping[PartitionKey, LogAnswer]:
-        """How far each partition is mirrored, in the source's offsets; reads the target's tail where it is not known."""
+        """How far each partition is mirrored, in the source's offsets; reads the target's tail
+        where it is not known.
+        """
         ends: dict[PartitionKey, LogAnswer] = {}
 
         async def ask() -> Mapping[PartitionKey, LogAnswer]:
@@ -226,7 +241,9 @@ class TranslatedTarget:
         return found
 
     def _from_the_start(self, key: PartitionKey, position: LogAnswer, end: LogAnswer) -> LogAnswer:
-        """The position, with the target's log start as groups count: records that an opposite link has taken from there count too."""
+        """The position, with the target's log start as groups count: records that an opposite link
+        has taken from there count too.
+        """
         if not isinstance(position, LogEnds) or not isinstance(end, LogEnds):
             return position
         start = self.upstream(key, end.log_start_offset)
@@ -272,7 +289,8 @@ class TranslatedTarget:
         return GroupReading(known, found.problems, seen_alike)
 
     def _as_noted(self, group: str, key: PartitionKey, target_offset: int) -> int | None:
-        """What a group's offset at the target is at the source; where the group has not moved, what was noted.
+        """What a group's offset at the target is at the source; where the group has not moved, what
+        was noted.
 
         Between two records there are several of the source for one of the target.
         """
@@ -320,9 +338,11 @@ class TranslatedTarget:
         link: str,  # noqa: ARG002
         link_epoch: int,  # noqa: ARG002
     ) -> Mapping[PartitionKey, ErrorCode]:
-        """Commit for a group without members; the source's leader epochs mean nothing here and are left out.
+        """Commit for a group without members; the source's leader epochs mean nothing here and are
+        left out.
 
-        Offsets that the source has forgotten are left to the target's own retention, and those that cannot be told are left out.
+        Offsets that the source has forgotten are left to the target's own retention, and those that
+        cannot be told are left out.
         """
         await self._look_opposite()
         wanted: dict[TopicPartition, CommittedOffset] = {}
@@ -343,7 +363,9 @@ class TranslatedTarget:
         return {key: outcomes.get(self._at_target(key), ErrorCode.unknown_server_error) for key in offsets}
 
     def _is_passed(self, group: str, key: PartitionKey, source_offset: int, offset: int) -> bool:
-        """Whether a step forward at the source were one back here: with an old map of the opposite link offsets come out too small."""
+        """Whether a step forward at the source were one back here: with an old map of the opposite
+        link offsets come out too small.
+        """
         read = self._read.get(group, {}).get(self._at_target(key))
         if read is None or offset >= read.offset:
             return False
@@ -351,7 +373,9 @@ class TranslatedTarget:
         return known is not None and source_offset > known
 
     def note_alike(self, group: str, offsets: Mapping[PartitionKey, GroupOffset]) -> None:
-        """Keep it for the next daemon, where both offsets are each other's by the map: one that is old may take others for alike."""
+        """Keep it for the next daemon, where both offsets are each other's by the map: one that is
+        old may take others for alike.
+        """
         read = self._read.get(group, {})
         for key, at in offsets.items():
             place = self._at_target(key)
@@ -359,7 +383,9 @@ class TranslatedTarget:
                 self._group_notes.note(group, place, source_offset=at.offset, target_offset=read[place].offset)
 
     async def outgrown(self, carried: Mapping[str, Mapping[PartitionKey, GroupOffset]]) -> Sequence[str]:
-        """Those whose offsets an old map of the opposite link made too small: what it had brought was read before it was noted."""
+        """Those whose offsets an old map of the opposite link made too small: what it had brought
+        was read before it was noted.
+        """
         if self._naming.policy is NamingPolicy.PREFIX:
             return ()
         await self._look_opposite()
@@ -370,7 +396,9 @@ class TranslatedTarget:
         ]
 
     def _is_short(self, group: str, key: PartitionKey, source_offset: int) -> bool:
-        """Whether a group that stands there at the source is noted further back at the target than that is by now, and has not gone on."""
+        """Whether a group that stands there at the source is noted further back at the target than
+        that is by now, and has not gone on.
+        """
         place = self._at_target(key)
         note, read = self._group_notes.of(group, place), self._read.get(group, {}).get(place)
         if (

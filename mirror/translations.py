@@ -1,7 +1,9 @@
-"""Everything that one translate link knows, in memory and in its topic: producers, topics, a translation for each partition.
+"""Everything that one translate link knows, in memory and in its topic: producers, topics, a
+translation for each partition.
 
-`load` once, `save` now and then (`keep_saved`). What is not saved yet is never lost: after a crash the target's log itself says how
-far the mirror came (`core/resume.py`); the topic only makes that a short look, and keeps the offset map.
+`load` once, `save` now and then (`keep_saved`). What is not saved yet is never lost: after a crash
+the target's log itself says how far the mirror came (`core/resume.py`); the topic only makes that a
+short look, and keeps the offset map.
 """
 
 from __future__ import annotations
@@ -42,7 +44,8 @@ class Translations:
     def __init__(
         self, client: KafkaClient, store: OffsetStore, *, clock: Clock, transactions: Transactions | None = None
     ) -> None:
-        # With transactions everything is noted in one of them, and nothing under a producer id that another mirror could have.
+        # With transactions everything is noted in one of them, and nothing under a producer id that
+        # another mirror could have.
         self._transactions = transactions
         # What the transaction under way notes: the last chunk of each partition.
         self._noting: dict[PartitionKey, int] = {}
@@ -54,8 +57,8 @@ class Translations:
         self._saved_chunk: dict[PartitionKey, int] = {}
         self._source_starts: dict[PartitionKey, int] = {}
         self._target_starts: dict[PartitionKey, int] = {}
-        # Partitions whose copy is another topic than before, with the sequences that go on there: what came to it before that was noticed
-        # came under those before.
+        # Partitions whose copy is another topic than before, with the sequences that go on there:
+        # what came to it before that was noticed came under those before.
         self._rebound: dict[PartitionKey, dict[int, tuple[int, int]]] = {}
         # Of each partition, whichever translation stands for it.
         self._surplus: defaultdict[PartitionKey, Surplus] = defaultdict(Surplus)
@@ -67,13 +70,17 @@ class Translations:
         self.may_write: Callable[[], bool] = lambda: True
 
     async def load(self) -> None:
-        """Read the link's topic. Unreachable; OperationalFailure when the target refuses the topic."""
+        """Read the link's topic. Unreachable; OperationalFailure when the target refuses the
+        topic.
+        """
         self._stored = await self._store.load()
         self._by_key.clear()
         self._saved_chunk.clear()
 
     async def reload(self) -> None:
-        """Read again what other daemons of the link have written; what this one owns now stays as it is in memory."""
+        """Read again what other daemons of the link have written; what this one owns now stays as
+        it is in memory.
+        """
         stored = await self._store.load()
         kept = {key: translation for key, translation in self._by_key.items() if self.owns(key)}
         stored.producers.update(self._stored.producers)
@@ -90,7 +97,8 @@ class Translations:
         return self._transactions is not None
 
     async def be_ready(self) -> int:
-        """With transactions, have a producer and know what the target has noted, whatever happened. TakenOver, Unreachable.
+        """With transactions, have a producer and know what the target has noted, whatever happened.
+        TakenOver, Unreachable.
 
         Returns the era, for `demand`.
         """
@@ -100,7 +108,9 @@ class Translations:
         return self._transactions.era
 
     def demand(self, key: PartitionKey, era: int) -> None:
-        """Unreachable when what was read of a partition in that era may not hold any more: another daemon may have written it since."""
+        """Unreachable when what was read of a partition in that era may not hold any more: another
+        daemon may have written it since.
+        """
         if self._transactions is None:
             return
         if self._transactions.era != era or not self._transactions.holds(key):
@@ -112,7 +122,9 @@ class Translations:
         return self._stored.writers
 
     async def have_producer(self, origin: str) -> None:
-        """Make sure that there is a producer id for records of that site, noted before anything is written under it."""
+        """Make sure that there is a producer id for records of that site, noted before anything is
+        written under it.
+        """
         if self._transactions is not None:
             return
         async with self._allocating:
@@ -120,7 +132,8 @@ class Translations:
                 return
             producer_id = await reached(self._client.new_producer_id())
             await self._store.save([[producer_record(origin, producer_id)]], now_ms=self._clock.now_ms())
-            # Another mirror of the link may have been first: then its id stands, and is written again as the last word.
+            # Another mirror of the link may have been first: then its id stands, and is written
+            # again as the last word.
             found = (await self._store.load()).producers[origin]
             if found != producer_id:
                 await self._store.save([[producer_record(origin, found)]], now_ms=self._clock.now_ms())
@@ -137,7 +150,9 @@ class Translations:
         return tuple(self._stored.bindings.values())
 
     async def bind(self, topic: str, source_id: UUID, target: str, target_id: UUID) -> None:
-        """From now on this topic carries that one; what was known of another one of the name is dropped."""
+        """From now on this topic carries that one; what was known of another one of the name is
+        dropped.
+        """
         before = self.binding(topic)
         binding = Binding(topic=topic, source_id=source_id, target=target, target_id=target_id)
         records = [[topic_record(binding)]]
@@ -195,15 +210,21 @@ class Translations:
         return key in self._rebound or (key not in self._by_key and key not in self._stored.positions)
 
     def begun(self, key: PartitionKey) -> Translation:
-        """One for a partition of which nothing is known, under sequences that its copy does not know either."""
+        """One for a partition of which nothing is known, under sequences that its copy does not
+        know either.
+        """
         return Translation(Position(sequences=dict(self._rebound.get(key, {}))))
 
     def is_rebound(self, key: PartitionKey) -> bool:
-        """Whether its copy is another topic than before: batches of ours that are there already were meant for that one."""
+        """Whether its copy is another topic than before: batches of ours that are there already
+        were meant for that one.
+        """
         return key in self._rebound
 
     def note_source_start(self, key: PartitionKey, log_start_offset: int) -> None:
-        """The source's log begins here: what lies before need not be translated once the target has forgotten it too."""
+        """The source's log begins here: what lies before need not be translated once the target has
+        forgotten it too.
+        """
         self._source_starts[key] = max(log_start_offset, self._source_starts.get(key, 0))
 
     def note_target_start(self, key: PartitionKey, log_start_offset: int) -> None:
@@ -234,7 +255,9 @@ class Translations:
     def _groups(
         self, noted: Mapping[PartitionKey, Translation]
     ) -> tuple[list[list[StoredRecord]], dict[PartitionKey, int]]:
-        """The records of these partitions as they are given here, and the last chunk of each; they count as saved from now on."""
+        """The records of these partitions as they are given here, and the last chunk of each; they
+        count as saved from now on.
+        """
         groups: list[list[StoredRecord]] = []
         chunks_saved: dict[PartitionKey, int] = {}
         for key, as_noted in noted.items():
@@ -244,7 +267,8 @@ class Translations:
                 source_start=self._source_starts.get(key, 0), target_start=self._target_starts.get(key, 0)
             )
             last = as_noted.map.last_chunk
-            # A map that went back has fewer chunks than were saved: those after its end are taken away.
+            # A map that went back has fewer chunks than were saved: those after its end are taken
+            # away.
             beyond = range(last + 1, self._saved_chunk.get(key, 0) + 1)
             chunks = range(min(self._saved_chunk.get(key, 0), max(last, 0)), last + 1)
             records = partition_records(key, as_noted, chunks=chunks)
@@ -255,7 +279,9 @@ class Translations:
     # What a transaction notes (`transactions.Book`).
 
     def notes(self, keys: Iterable[PartitionKey]) -> Sequence[Sequence[StoredRecord]]:
-        """What is to be noted when everything planned of these partitions is done, with what else has changed."""
+        """What is to be noted when everything planned of these partitions is done, with what else
+        has changed.
+        """
         noted = {key: self._by_key[key] for key in self._changed()}
         for key in keys:
             noted[key] = self.of(key).ahead(first_chunk=self._saved_chunk.get(key, 0))
@@ -281,7 +307,9 @@ class Translations:
         self._noting = {}
 
     def surplus_records(self) -> Mapping[PartitionKey, int]:
-        """What the target has of each partition beyond one copy of each record; with transactions, what no read-committed reader sees."""
+        """What the target has of each partition beyond one copy of each record; with transactions,
+        what no read-committed reader sees.
+        """
         return {
             key: found.broken_off if self.is_transactional else found.between
             for key, found in self._surplus.copy().items()

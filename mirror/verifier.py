@@ -1,11 +1,14 @@
-"""Compares what is mirrored with the source, batch by batch, while mirroring goes on; nothing is decompressed.
+"""Compares what is mirrored with the source, batch by batch, while mirroring goes on; nothing is
+decompressed.
 
-An exact link must hold the same bytes at the same offsets. A translate link must hold, where its offset map says, batches with the
-same records part (or as many records, where a batch had to be written anew), each once and nothing of its own between. Only
-what both logs still have is looked at, up to the end that was mirrored when the look began.
+An exact link must hold the same bytes at the same offsets. A translate link must hold, where its
+offset map says, batches with the same records part (or as many records, where a batch had to be
+written anew), each once and nothing of its own between. Only what both logs still have is looked
+at, up to the end that was mirrored when the look began.
 
-Of a compacted topic the two ends keep different records: a standby never compacts, the target of a translate link does so by itself. Its
-batches are opened: every record that the source still has must be at the target, or may have been compacted away there, which is unknown.
+Of a compacted topic the two ends keep different records: a standby never compacts, the target of a
+translate link does so by itself. Its batches are opened: every record that the source still has
+must be at the target, or may have been compacted away there, which is unknown.
 """
 
 from __future__ import annotations
@@ -34,7 +37,9 @@ READ_BYTES = 1024 * 1024
 
 
 class Sample(NamedTuple):
-    """A batch as it must be at the target: where, how many records, and a checksum (None: any will do)."""
+    """A batch as it must be at the target: where, how many records, and a checksum (None: any will
+    do).
+    """
 
     offset: int
     record_count: int
@@ -104,7 +109,9 @@ class Verifier(Protocol):
     """Compares partitions."""
 
     async def compare(self, key: PartitionKey, *, mirrored_end: int, last_offsets: int) -> Comparison:
-        """One partition, of it the last so many source offsets (0: all). What cannot be read makes it unknown."""
+        """One partition, of it the last so many source offsets (0: all). What cannot be read makes
+        it unknown.
+        """
         ...
 
 
@@ -191,7 +198,9 @@ class TranslateVerifier:
         return await _compared(partial(both, by_record=False), mirrored_end)
 
     async def _beginning_of_batch(self, key: PartitionKey, start: int, end: int, target_start: int) -> int:
-        """Where the batch that holds `start` begins, if it came over whole: a part of it could not be compared by batch."""
+        """Where the batch that holds `start` begins, if it came over whole: a part of it could not
+        be compared by batch.
+        """
         if start >= end:
             return start
         translation = self._translations.of(key)
@@ -242,7 +251,9 @@ class TranslateVerifier:
 
 
 def _translated(buffer: Buffer, position: int, header: BatchHeader, offset: int) -> Sample:
-    """As it is at the target; a batch that had to be written anew is known by its place and count alone."""
+    """As it is at the target; a batch that had to be written anew is known by its place and count
+    alone.
+    """
     if header.is_log_append_time or header.record_count != header.last_offset_delta + 1:
         return Sample(offset, header.record_count, None)
     with memoryview(buffer) as view, view[position + HEADER_SIZE : position + header.size_bytes] as records:

@@ -1,7 +1,8 @@
-"""The two pools: fetchers by source broker and producers by lane, kept alive and in step with the board.
+"""The two pools: fetchers by source broker and producers by lane, kept alive and in step with the
+board.
 
-A fetcher or producer that dies is replaced by a new one with new connections, and every partition it had starts again from
-the target's log end: nothing that was in its hands has to be remembered.
+A fetcher or producer that dies is replaced by a new one with new connections, and every partition
+it had starts again from the target's log end: nothing that was in its hands has to be remembered.
 """
 
 from __future__ import annotations
@@ -79,8 +80,9 @@ class FetcherPool:
         return iter(self._fetchers.values())
 
     def reassign(self) -> None:
-        """Leaders have changed: give each partition to the fetcher of its leader. Nothing once the pool is closed: what is queued then
-        is to come to its end."""
+        """Leaders have changed: give each partition to the fetcher of its leader. Nothing once the
+        pool is closed: what is queued then is to come to its end.
+        """
         if self._is_closed:
             return
         leaders = {key: row.source.node_id for key, row in self._board.rows()}
@@ -178,7 +180,9 @@ class ProducerPool:
 
     @property
     def batches(self) -> list[QueuedBatches]:
-        """What producers have taken from the queue and the target has not acknowledged, each partition's oldest first."""
+        """What producers have taken from the queue and the target has not acknowledged, each
+        partition's oldest first.
+        """
         return [entry for producer in tuple(self._producers) for entry in producer.batches]
 
     @property

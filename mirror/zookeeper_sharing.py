@@ -1,12 +1,15 @@
 """Several daemons of one link that share its partitions through ZooKeeper.
 
-    /antipode/mirrors/<link>/ids/member-<n>      ephemeral, one a daemon; whose data says how it is set up and what it fails at
+    /antipode/mirrors/<link>/ids/member-<n>      ephemeral, one a daemon; whose data says how it is
+                                                 set up and what it fails at
     /antipode/mirrors/<link>/assignment          {"generation": n, "shares": {member: [slot, ...]}}
-    /antipode/mirrors/<link>/owners/<slot>       ephemeral, whose data is the member that owns the slot
+    /antipode/mirrors/<link>/owners/<slot>       ephemeral, whose data is the member that owns the
+                                                 slot
 
-The member with the lowest number gives the slots out and writes them conditionally on the version it read, so of two that think they
-lead one fails. Everyone lets go of what is no longer its own before it claims what is; a slot that still has an owner is waited for.
-Each turn confirms the session by reading; what that means for ownership says `ownership.py`.
+The member with the lowest number gives the slots out and writes them conditionally on the version
+it read, so of two that think they lead one fails. Everyone lets go of what is no longer its own
+before it claims what is; a slot that still has an owner is waited for. Each turn confirms the
+session by reading; what that means for ownership says `ownership.py`.
 """
 
 from __future__ import annotations
@@ -39,7 +42,9 @@ class SessionEnded(Exception):
 
 
 class ZooKeeperSharing:
-    """One daemon's place among those of its link. `run` is a worker of the mirror, `close` its last word."""
+    """One daemon's place among those of its link. `run` is a worker of the mirror, `close` its last
+    word.
+    """
 
     def __init__(self, connect: str, link: str, *, strategy: Strategy, session_timeout_ms: int, clock: Clock) -> None:
         self._connect = connect
@@ -67,7 +72,9 @@ class ZooKeeperSharing:
             await asyncio.sleep(RETRY_S)
 
     async def close(self) -> None:
-        """Nothing is left to do: `run` closed its session when it ended, and the others have the slots."""
+        """Nothing is left to do: `run` closed its session when it ended, and the others have the
+        slots.
+        """
 
     async def _be_a_member(self) -> None:
         zookeeper = ZooKeeper(self._connect, session_timeout_ms=self._session_timeout_ms)
@@ -120,7 +127,9 @@ class ZooKeeperSharing:
     async def _hear_others(
         self, zookeeper: ZooKeeper, members: Iterable[str], shares: Mapping[str, frozenset[int]]
     ) -> None:
-        """Read what they have registered; looked at each turn, since a watch on each would be left behind each turn."""
+        """Read what they have registered; looked at each turn, since a watch on each would be left
+        behind each turn.
+        """
         others = []
         for name in members:
             found = await zookeeper.get_or_none(f"{self._root}/ids/{name}")
@@ -135,7 +144,9 @@ class ZooKeeperSharing:
     async def _give_out(
         self, zookeeper: ZooKeeper, members: Sequence[str], found: tuple[bytes, NodeStat] | None
     ) -> dict[str, frozenset[int]]:
-        """The shares for these members, written when they are not what is there. Another leader's, when it was faster."""
+        """The shares for these members, written when they are not what is there. Another leader's,
+        when it was faster.
+        """
         before = _shares(found)
         shares = share_slots(members, {name: before.get(name, frozenset()) for name in members}, self._strategy)
         if shares == before:
@@ -161,7 +172,9 @@ class ZooKeeperSharing:
             self._claimed.discard(slot)
 
     async def _claim(self, zookeeper: ZooKeeper, slots: Iterable[int], member: str) -> None:
-        """Claim together, or one by one where some have an owner still; those are looked at again when they have none."""
+        """Claim together, or one by one where some have an owner still; those are looked at again
+        when they have none.
+        """
         wanted = sorted(slots)
         if not wanted:
             return

@@ -1,4 +1,6 @@
-"""Host and port pairs as configuration files write them (`host:port`, `[v6]:port`, comma-separated lists)."""
+"""Host and port pairs as configuration files write them (`host:port`, `[v6]:port`, comma-separated
+lists).
+"""
 
 from __future__ import annotations
 
@@ -44,7 +46,9 @@ def parse_host_ports(text: str) -> tuple[HostPort, ...]:
 
 
 def reachable_address(listener: HostPort, advertised: HostPort | None, bound_port: int) -> HostPort:
-    """How others reach a listener: as advertised, else where it listens, with this machine's name for "every interface"."""
+    """How others reach a listener: as advertised, else where it listens, with this machine's name
+    for "every interface".
+    """
     address = advertised or listener
     host = socket.gethostname() if address.host in WILDCARD_HOSTS else address.host
     return HostPort(host, address.port or bound_port)

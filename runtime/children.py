@@ -1,7 +1,9 @@
-"""Child processes that outlive the hand that started them: a command, a directory, a log and a pid file.
+"""Child processes that outlive the hand that started them: a command, a directory, a log and a pid
+file.
 
-`antipode up` starts a site's parts with this, a drill kills and restarts them, and whoever stops the whole finds each part by
-its pid file. A pid counts as ours only while the process's command line is the one we would start, so a reused pid is never hit.
+`antipode up` starts a site's parts with this, a drill kills and restarts them, and whoever stops
+the whole finds each part by its pid file. A pid counts as ours only while the process's command
+line is the one we would start, so a reused pid is never hit.
 """
 
 from __future__ import annotations
@@ -33,7 +35,9 @@ class Child:
     environment: Mapping[str, str] = field(default_factory=dict)
 
     def start(self) -> int:
-        """Start it detached, output appended to the log; returns the pid. OperationalFailure when it runs already."""
+        """Start it detached, output appended to the log; returns the pid. OperationalFailure when
+        it runs already.
+        """
         running = self.pid()
         if running is not None:
             raise OperationalFailure(f"{self.name} is running already as process {running}")
@@ -62,7 +66,9 @@ class Child:
         return pid if self._is_ours(pid) else None
 
     def exit_code(self) -> int | None:
-        """How it ended, when it was a child of this process and has ended; negative for a signal."""
+        """How it ended, when it was a child of this process and has ended; negative for a
+        signal.
+        """
         try:
             process = _started.get(int(self._pid_path().read_text(encoding="ascii")))
         except (OSError, ValueError):
@@ -78,7 +84,9 @@ class Child:
         return True
 
     def stop(self, *, timeout_ms: int = 10_000) -> bool:
-        """SIGTERM (after a SIGCONT), then SIGKILL at the deadline; True when it ended by itself. Idempotent."""
+        """SIGTERM (after a SIGCONT), then SIGKILL at the deadline; True when it ended by itself.
+        Idempotent.
+        """
         if not self.send(signal.SIGTERM):
             return True
         self.send(signal.SIGCONT)

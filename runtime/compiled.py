@@ -1,10 +1,13 @@
-"""Which modules run as machine code. `make setup` compiles them with mypyc from the same Python that runs where nothing is compiled.
+"""Which modules run as machine code. `make setup` compiles them with mypyc from the same Python
+that runs where nothing is compiled.
 
-The compiled files lie in the parts folder under the fingerprint of their sources, so that a changed source is never shadowed by code
-that was compiled before the change: Python runs the source until the next `make setup`. `ANTIPODE_INTERPRETED=1` leaves the compiled
-files alone, for tests that run both ways and for debuggers.
+The compiled files lie in the parts folder under the fingerprint of their sources, so that a changed
+source is never shadowed by code that was compiled before the change: Python runs the source until
+the next `make setup`. `ANTIPODE_INTERPRETED=1` leaves the compiled files alone, for tests that run
+both ways and for debuggers.
 
-Callers: `wire/__init__.py`, before any of the modules is imported; `deploy/module_compiler.py`, which makes the files.
+Callers: `wire/__init__.py`, before any of the modules is imported; `deploy/module_compiler.py`,
+which makes the files.
 """
 
 from __future__ import annotations
@@ -29,7 +32,9 @@ _FINGERPRINT_LENGTH: Final = 16
 
 
 class CompiledFinder:
-    """Finds the compiled file of a module before Python looks for its source; a finder of `sys.meta_path`."""
+    """Finds the compiled file of a module before Python looks for its source; a finder of
+    `sys.meta_path`.
+    """
 
     def __init__(self, files: Mapping[str, Path]) -> None:
         self.files = files
@@ -49,7 +54,9 @@ class CompiledFinder:
 
 
 def install() -> None:
-    """Have Python import the compiled modules; does nothing where there are none, or the second time."""
+    """Have Python import the compiled modules; does nothing where there are none, or the second
+    time.
+    """
     if os.environ.get(INTERPRETED_VARIABLE) == "1" or any(isinstance(one, CompiledFinder) for one in sys.meta_path):
         return
     files = compiled_files(directory())
@@ -64,7 +71,9 @@ def directory() -> Path:
 
 
 def compiled_files(folder: Path) -> dict[str, Path]:
-    """The files in `folder` by the names of their modules, those that the modules share included; empty unless all are there."""
+    """The files in `folder` by the names of their modules, those that the modules share included;
+    empty unless all are there.
+    """
     suffix = sysconfig.get_config_var("EXT_SUFFIX")
     files = {
         ".".join(file.relative_to(folder).parts).removesuffix(suffix): file for file in folder.glob(f"**/*{suffix}")
@@ -84,7 +93,9 @@ def source(name: str) -> Path:
 
 
 def describe() -> str:
-    """A line for the start log and `antipode --version`: which modules are compiled, or why none is."""
+    """A line for the start log and `antipode --version`: which modules are compiled, or why none
+    is.
+    """
     if os.environ.get(INTERPRETED_VARIABLE) == "1":
         return f"none: {INTERPRETED_VARIABLE}=1 is set"
     files = compiled_files(directory())

@@ -1,7 +1,9 @@
-"""Configuration at the border: property files in, frozen pydantic models out, errors that name key, value and what is accepted.
+"""Configuration at the border: property files in, frozen pydantic models out, errors that name key,
+value and what is accepted.
 
-Dotted names (Kafka's own) exist only here, as aliases of the model's fields. Unknown keys are returned, not refused, because
-Kafka configurations carry keys for other programs; each daemon decides what to say about them.
+Dotted names (Kafka's own) exist only here, as aliases of the model's fields. Unknown keys are
+returned, not refused, because Kafka configurations carry keys for other programs; each daemon
+decides what to say about them.
 """
 
 from __future__ import annotations
@@ -45,10 +47,12 @@ _ESCAPES = {**{same: same for same in "\\=:#! "}, "t": "\t", "n": "\n", "r": "\r
 
 
 def read_properties(path: Path) -> dict[str, str]:
-    """A file as Java reads it: `key=value`, `key: value` or `key value`, `#` and `!` comments, `\\` continues a line, `\\=` is `=`.
+    """A file as Java reads it: `key=value`, `key: value` or `key value`, `#` and `!` comments, `\\`
+    continues a line, `\\=` is `=`.
 
-    Other than Java: UTF-8 (with or without a mark at its beginning) where the bytes are that, and a backslash before a character that needs
-    none stays, as in `orders\\.eu`, since the pattern would be another one without it.
+    Other than Java: UTF-8 (with or without a mark at its beginning) where the bytes are that, and a
+    backslash before a character that needs none stays, as in `orders\\.eu`, since the pattern would
+    be another one without it.
     """
     try:
         content = path.read_bytes()
@@ -87,7 +91,9 @@ def _unescaped(text: str) -> str:
 
 
 def load_settings(model: type[SettingsT], mapping: Mapping[str, object]) -> SettingsT:
-    """Validate `mapping` into `model`; ConfigurationError for the first thing wrong, by its dotted key."""
+    """Validate `mapping` into `model`; ConfigurationError for the first thing wrong, by its dotted
+    key.
+    """
     try:
         return model.model_validate(dict(mapping))
     except ValidationError as error:

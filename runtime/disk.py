@@ -1,8 +1,10 @@
-"""The disk door: the few file operations that durable state needs, as a Protocol over plain descriptors.
+"""The disk door: the few file operations that durable state needs, as a Protocol over plain
+descriptors.
 
-Two implementations: `RealDisk` here, whose methods are the `os` functions themselves, and one in tests/support that fails
-on demand and simulates a crash (what was never fsynced is lost or torn). Descriptors are real in both, so that
-`os.sendfile` works on them. Errors are `OSError`; naming the file and deciding what an error means is the caller's part.
+Two implementations: `RealDisk` here, whose methods are the `os` functions themselves, and one in
+tests/support that fails on demand and simulates a crash (what was never fsynced is lost or torn).
+Descriptors are real in both, so that `os.sendfile` works on them. Errors are `OSError`; naming the
+file and deciding what an error means is the caller's part.
 
 Callers: broker/log; anything else that must survive a crash.
 """
@@ -41,7 +43,9 @@ class Disk(Protocol):
         ...
 
     def pwritev(self, descriptor: int, buffers: Sequence[Buffer], position: int) -> int:
-        """Write the pieces one after another from `position`; the number of bytes written may fall short."""
+        """Write the pieces one after another from `position`; the number of bytes written may fall
+        short.
+        """
         ...
 
     def pread(self, descriptor: int, length: int, position: int) -> bytes:
@@ -156,7 +160,9 @@ class RealDisk:
 
 
 def write_all(disk: Disk, descriptor: int, buffers: Sequence[Buffer], position: int) -> int:
-    """Write every byte of `buffers` from `position`, however many calls that takes; the number of bytes written."""
+    """Write every byte of `buffers` from `position`, however many calls that takes; the number of
+    bytes written.
+    """
     written = 0
     for start in range(0, len(buffers), IOV_MAX):
         pieces = buffers[start : start + IOV_MAX] if len(buffers) > IOV_MAX else buffers
@@ -179,7 +185,8 @@ def read_file(disk: Disk, path: str) -> bytes:
 
 
 def write_file(disk: Disk, path: str, content: bytes, *, is_durable: bool) -> None:
-    """Replace a small file in place of the old one, which stays whole until the new one is: temporary name, rename.
+    """Replace a small file in place of the old one, which stays whole until the new one is:
+    temporary name, rename.
 
     With `is_durable` both content and name have reached the disk on return.
     """
@@ -197,7 +204,9 @@ def write_file(disk: Disk, path: str, content: bytes, *, is_durable: bool) -> No
 
 
 def write_over(disk: Disk, path: str, content: bytes) -> None:
-    """Write a small file where a crash may leave a part of it, or of what it held: for files that carry a checksum."""
+    """Write a small file where a crash may leave a part of it, or of what it held: for files that
+    carry a checksum.
+    """
     descriptor = disk.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC)
     try:
         write_all(disk, descriptor, [content], 0)

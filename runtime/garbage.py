@@ -1,9 +1,12 @@
-"""When a daemon looks for garbage: rarely, in small portions, and through everything only when everything has doubled.
+"""When a daemon looks for garbage: rarely, in small portions, and through everything only when
+everything has doubled.
 
-A full collection goes through every object that there is and holds every thread meanwhile: 30 to 100 ms in a process that has loaded
-gRPC and the protocol's tables, and 600 ms once a broker has made 10,000 partitions. So what survives a full collection is left alone from
-then on: the next one goes through what is newer only, and comes early enough to stay short. Cycles of objects that were left alone and
-died since stay until as many objects were left alone as there were at the last look through all of them.
+A full collection goes through every object that there is and holds every thread meanwhile: 30 to
+100 ms in a process that has loaded gRPC and the protocol's tables, and 600 ms once a broker has
+made 10,000 partitions. So what survives a full collection is left alone from then on: the next one
+goes through what is newer only, and comes early enough to stay short. Cycles of objects that were
+left alone and died since stay until as many objects were left alone as there were at the last look
+through all of them.
 """
 
 from __future__ import annotations
@@ -12,11 +15,15 @@ import gc
 from typing import Final
 
 YOUNG_OBJECTS_MAX: Final = 5_000
-"""After how many new objects garbage is looked for. By default 700: a broker that starts with 10,000 partitions would then go through all
-its objects eight times, and hold its loop for up to 0.2 s each time."""
+"""After how many new objects garbage is looked for. By default 700: a broker that starts with
+10,000 partitions would then go through all its objects eight times, and hold its loop for up to 0.2
+s each time.
+"""
 MIDDLE_LOOKS: Final = 3
 FULL_LOOKS: Final = 2
-"""A full collection comes after so many of the second generation, each of them after so many of the first."""
+"""A full collection comes after so many of the second generation, each of them after so many of the
+first.
+"""
 OBJECTS_LEFT_ALONE_MIN: Final = 1_000_000
 """Below so many, doubling is no reason to look through all."""
 _OLDEST: Final = 2
@@ -32,7 +39,9 @@ class SurvivorsLeftAlone:
         self._is_look_at_all = False
 
     def __call__(self, phase: str, details: dict[str, int]) -> None:
-        """Before a full collection decide what it goes through; after it leave the survivors alone."""
+        """Before a full collection decide what it goes through; after it leave the survivors
+        alone.
+        """
         if details["generation"] != _OLDEST:
             return
         if phase == "start":
@@ -63,5 +72,7 @@ def look_for_garbage_rarely() -> None:
 
 
 def leave_startup_objects_alone() -> None:
-    """Collections need not look again at the modules and tables that live as long as the process: to be called when it is ready."""
+    """Collections need not look again at the modules and tables that live as long as the process:
+    to be called when it is ready.
+    """
     _survivors.begin()

@@ -14,7 +14,9 @@ from runtime.addresses import HostPort
 from runtime.process import OperationalFailure
 
 MESSAGE_BYTES_MAX = 64 * 1024 * 1024
-"""A full image of 10,000 partitions is about 2 MB; the bound leaves room and still refuses nonsense."""
+"""A full image of 10,000 partitions is about 2 MB; the bound leaves room and still refuses
+nonsense.
+"""
 
 CHANNEL_OPTIONS = [
     ("grpc.max_receive_message_length", MESSAGE_BYTES_MAX),
@@ -37,13 +39,16 @@ class GrpcServer:
         self._service_names: list[str] = [health_pb2.DESCRIPTOR.services_by_name["Health"].full_name]
 
     def add_service_name(self, name: str) -> None:
-        """Name a service (`antipode.control.BrokerControl`) for reflection and health; before `start`."""
+        """Name a service (`antipode.control.BrokerControl`) for reflection and health; before
+        `start`.
+        """
         self._service_names.append(name)
 
     async def start(self, *, is_ready: bool = True) -> int:
         """Bind and serve; returns the port. OperationalFailure when the address is taken.
 
-        With `is_ready` False the health of the whole process (the service "") stays NOT_SERVING until `set_serving("")`.
+        With `is_ready` False the health of the whole process (the service "") stays NOT_SERVING
+        until `set_serving("")`.
         """
         reflection.enable_server_reflection((*self._service_names, reflection.SERVICE_NAME), self.server)
         try:

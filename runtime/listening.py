@@ -1,8 +1,10 @@
-"""Is anything still listening there? A connection that breaks, and is refused when it is made again, says no within milliseconds.
+"""Is anything still listening there? A connection that breaks, and is refused when it is made
+again, says no within milliseconds.
 
-A killed process closes its connections at once, long before its ZooKeeper session ends. Only a refusal counts, and only when it is
-repeated: silence, a reset or a timeout may be the network, and is left to the session. A refusal may still be wrong (a restart,
-a firewall that rejects), so whoever acts on it is protected by epochs and takes back who is alive after all.
+A killed process closes its connections at once, long before its ZooKeeper session ends. Only a
+refusal counts, and only when it is repeated: silence, a reset or a timeout may be the network, and
+is left to the session. A refusal may still be wrong (a restart, a firewall that rejects), so
+whoever acts on it is protected by epochs and takes back who is alive after all.
 """
 
 from __future__ import annotations
@@ -28,9 +30,11 @@ def _ignore(_: bool) -> None:
 
 
 async def until_refused(address: str, *, on_doubt: DoubtListener = _ignore) -> None:
-    """Return when nothing listens at `host:port` any more; stays for ever when the address cannot be understood.
+    """Return when nothing listens at `host:port` any more; stays for ever when the address cannot
+    be understood.
 
-    `on_doubt(True)` is called when a connection that stood has ended, `on_doubt(False)` once another one stands.
+    `on_doubt(True)` is called when a connection that stood has ended, `on_doubt(False)` once
+    another one stands.
     """
     try:
         place = parse_host_port(address)
@@ -47,15 +51,18 @@ async def until_refused(address: str, *, on_doubt: DoubtListener = _ignore) -> N
             continue
         except (OSError, UnicodeError):  # the latter for a name that no host can have: no refusal either
             is_brief = True
-        # A dying process may close its connections before its listener, which still takes one more: look again soon. When that
-        # goes on, something else accepts and closes, such as a proxy before a dead process.
+        # A dying process may close its connections before its listener, which still takes one more:
+        # look again soon. When that goes on, something else accepts and closes, such as a proxy
+        # before a dead process.
         refusals, puzzles = 0, puzzles + 1 if is_brief else 0
         if puzzles:
             await asyncio.sleep(min(CONFIRMATION_PAUSE_S * 2 ** min(puzzles, 10), UNKNOWN_PAUSE_S))
 
 
 async def _stay_connected(place: HostPort, on_doubt: DoubtListener) -> float:
-    """Connect and read until the other side ends the connection, which is never written to; how long it stood, in seconds."""
+    """Connect and read until the other side ends the connection, which is never written to; how
+    long it stood, in seconds.
+    """
     loop = asyncio.get_running_loop()
     async with asyncio.timeout(CONNECT_TIMEOUT_S):
         reader, writer = await asyncio.open_connection(*place)

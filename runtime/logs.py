@@ -1,7 +1,8 @@
-"""Structured logs: one line an event, `key=value`, to standard error or a file; the state-change log apart.
+"""Structured logs: one line an event, `key=value`, to standard error or a file; the state-change
+log apart.
 
-Cores never log. Shells log a decision's reason with ids and epochs as fields. Leadership, link and site-role changes go to
-the `state_change` logger alone: that is the file an operator reads first.
+Cores never log. Shells log a decision's reason with ids and epochs as fields. Leadership, link and
+site-role changes go to the `state_change` logger alone: that is the file an operator reads first.
 """
 
 from __future__ import annotations
@@ -36,13 +37,16 @@ _PROCESSORS: list[Processor] = [
     structlog.processors.format_exc_info,
     structlog.processors.LogfmtRenderer(key_order=["timestamp", "level", "logger", "event"], bool_as_flag=False),
 ]
-# One list for good: a logger keeps the list it was first used with, and what captures logs replaces the list's contents.
+# One list for good: a logger keeps the list it was first used with, and what captures logs replaces
+# the list's contents.
 
 
 def configure(
     process: str, *, level: str = "INFO", file: Path | None = None, state_change_file: Path | None = None
 ) -> None:
-    """Set up logging for the process. `file` None means standard error; state changes go to the same place unless given."""
+    """Set up logging for the process. `file` None means standard error; state changes go to the
+    same place unless given.
+    """
     structlog.configure(
         processors=_PROCESSORS,
         wrapper_class=structlog.stdlib.BoundLogger,
@@ -67,7 +71,9 @@ def _handler(file: Path | None) -> logging.Handler:
 
 
 def get_logger(name: str) -> structlog.stdlib.BoundLogger:
-    """A logger that takes an event and fields: `log.info("leader elected", topic=..., epoch=...)`."""
+    """A logger that takes an event and fields:
+    `log.info("leader elected", topic=..., epoch=...)`.
+    """
     logging.getLogger(name)  # so that its level can be altered before it has said anything
     logger: structlog.stdlib.BoundLogger = structlog.stdlib.get_logger(name)
     return logger
@@ -79,7 +85,9 @@ def state_change_logger() -> structlog.stdlib.BoundLogger:
 
 
 class LogLines:
-    """Lines of level INFO about one event, collected and handed over as one: of thousands of lines the calls cost more than the text."""
+    """Lines of level INFO about one event, collected and handed over as one: of thousands of lines
+    the calls cost more than the text.
+    """
 
     def __init__(self, logger: str, event: str) -> None:
         self._logger = logging.getLogger(logger)

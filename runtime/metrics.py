@@ -1,4 +1,6 @@
-"""The Prometheus endpoint that every daemon has, on a registry of its own (no process-wide default registry)."""
+"""The Prometheus endpoint that every daemon has, on a registry of its own (no process-wide default
+registry).
+"""
 
 from __future__ import annotations
 
@@ -23,7 +25,9 @@ if TYPE_CHECKING:
 
 
 def new_registry() -> CollectorRegistry:
-    """A registry that already has the process, platform and garbage-collector metrics, and the deaths of tasks."""
+    """A registry that already has the process, platform and garbage-collector metrics, and the
+    deaths of tasks.
+    """
     registry = CollectorRegistry()
     registry.register(TaskDeaths())
     ProcessCollector(registry=registry)
@@ -36,7 +40,9 @@ class TaskDeaths(Collector):
     """What `runtime/supervision.py` has counted in this process."""
 
     def collect(self) -> Iterator[CounterMetricFamily]:
-        """One sample for each kind of work that has died, and one without deaths as long as none has."""
+        """One sample for each kind of work that has died, and one without deaths as long as none
+        has.
+        """
         family = CounterMetricFamily(
             "antipode_task_deaths", "Tasks that died of a defect and began anew or were given up", labels=["task"]
         )
@@ -46,13 +52,17 @@ class TaskDeaths(Collector):
 
 
 class OnePage(Collector):
-    """Several registries of one process as one: families of a name become one family, and what all have alike is there once."""
+    """Several registries of one process as one: families of a name become one family, and what all
+    have alike is there once.
+    """
 
     def __init__(self, registries: Sequence[CollectorRegistry]) -> None:
         self._registries = registries
 
     def collect(self) -> Iterator[Metric]:
-        """Each family with the samples of all registries; the first one's where several have the same labels."""
+        """Each family with the samples of all registries; the first one's where several have the
+        same labels.
+        """
         families: dict[str, Metric] = {}
         known: set[tuple[str, frozenset[tuple[str, str]]]] = set()
         for registry in self._registries:
@@ -89,7 +99,9 @@ class MetricsServer:
         port: int,
         health: Callable[[], tuple[bool, Mapping[str, object]]] | None = None,
     ) -> None:
-        """With `health`, `/health` answers its document: 200 when it is well, else 503. It is called in the server's thread."""
+        """With `health`, `/health` answers its document: 200 when it is well, else 503. It is
+        called in the server's thread.
+        """
         self._health = health
         self._registry = registry
         self._host = host
@@ -98,7 +110,9 @@ class MetricsServer:
         self._thread: threading.Thread | None = None
 
     def start(self) -> int:
-        """Bind and serve; returns the port (port 0 picks a free one). OSError when the address is taken."""
+        """Bind and serve; returns the port (port 0 picks a free one). OSError when the address is
+        taken.
+        """
         self._server, self._thread = start_http_server(self._port, addr=self._host, registry=self._registry)
         page = self._server.get_app()
         if self._health is not None and page is not None:

@@ -1,10 +1,14 @@
-"""The ZooKeeper sessions of this process, noted beside data that one process at a time can have locked.
+"""The ZooKeeper sessions of this process, noted beside data that one process at a time can have
+locked.
 
-A killed process leaves its sessions behind, and until they expire ZooKeeper goes on saying that it lives: whoever takes its place would
-wait for seconds. But who has locked the same data knows that nobody is left in those sessions, attaches to them and ends them. Ended is
-the session itself, not its nodes: should the killed process live after all, it loses everything that it held there, and learns of it.
+A killed process leaves its sessions behind, and until they expire ZooKeeper goes on saying that it
+lives: whoever takes its place would wait for seconds. But who has locked the same data knows that
+nobody is left in those sessions, attaches to them and ends them. Ended is the session itself, not
+its nodes: should the killed process live after all, it loses everything that it held there, and
+learns of it.
 
-Notes are hints: one that is missing, damaged or of sessions that are over costs the wait that there would be without it.
+Notes are hints: one that is missing, damaged or of sessions that are over costs the wait that there
+would be without it.
 """
 
 from __future__ import annotations
@@ -28,7 +32,9 @@ ONLY_FOR_US: Final = 0o600
 
 
 class OwnSessions:
-    """What the process's clients of one ZooKeeper tell of their sessions (`noting`), in every directory that it has locked."""
+    """What the process's clients of one ZooKeeper tell of their sessions (`noting`), in every
+    directory that it has locked.
+    """
 
     def __init__(self, connect: str, *, end: Callable[[str, SessionKey], Awaitable[None]] = end_session) -> None:
         self._connect = connect
@@ -46,7 +52,9 @@ class OwnSessions:
             self._write()
 
     async def succeed(self, directories: Sequence[str]) -> None:
-        """End the sessions that are noted in these directories, which this process has locked, and note its own there from now on."""
+        """End the sessions that are noted in these directories, which this process has locked, and
+        note its own there from now on.
+        """
         left = {key for directory in directories for key in _read(f"{directory}/{FILE_NAME}")} - {*self._keys.values()}
         if left:
             log.info("sessions of a process that is gone are ended", count=len(left))
@@ -55,7 +63,9 @@ class OwnSessions:
         self._write()
 
     def forget(self) -> None:
-        """The sessions are about to be closed in order: nothing will be left to end. A successor's note stays."""
+        """The sessions are about to be closed in order: nothing will be left to end. A successor's
+        note stays.
+        """
         for directory in self._directories:
             path = f"{directory}/{FILE_NAME}"
             if {*_read(path)} <= {*self._keys.values()}:

@@ -1,4 +1,6 @@
-"""Running a daemon: one event loop on uvloop, signals that ask it to stop, exit codes, one clear line for an operational failure."""
+"""Running a daemon: one event loop on uvloop, signals that ask it to stop, exit codes, one clear
+line for an operational failure.
+"""
 
 from __future__ import annotations
 
@@ -27,20 +29,26 @@ class OperationalFailure(Exception):
 
 
 def raise_descriptor_limit() -> None:
-    """Open as many files as the system lets this process: what a login gives is too little for a broker's logs and connections."""
+    """Open as many files as the system lets this process: what a login gives is too little for a
+    broker's logs and connections.
+    """
     _, most = resource.getrlimit(resource.RLIMIT_NOFILE)
     resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))
 
 
 THREAD_TURN_S = 0.001
-"""How long the interpreter stays with a thread while another one waits. By default 0.005: a checkpoint that a thread puts into words would
-keep the event loop waiting so long after each system call."""
+"""How long the interpreter stays with a thread while another one waits. By default 0.005: a
+checkpoint that a thread puts into words would keep the event loop waiting so long after each system
+call.
+"""
 
 DaemonMain = Callable[[asyncio.Event], Awaitable[None]]
 
 
 def run_daemon(main: DaemonMain) -> ExitCode:
-    """Run `main(stop)` until it returns; SIGTERM and SIGINT set `stop`. A second signal ends the process at once."""
+    """Run `main(stop)` until it returns; SIGTERM and SIGINT set `stop`. A second signal ends the
+    process at once.
+    """
     raise_descriptor_limit()
     sys.setswitchinterval(THREAD_TURN_S)
     try:

@@ -1,7 +1,9 @@
-"""Protection that a properties file asks for in Kafka's terms and that is not there: refused at the start of a process.
+"""Protection that a properties file asks for in Kafka's terms and that is not there: refused at the
+start of a process.
 
-A site, mirror or bridge that starts without the encryption, identities or access lists of its file is less protected than its operator
-believes. Nothing of this is a warning. Keys whose value asks for nothing pass, so that a file may say what is so anyway.
+A site, mirror or bridge that starts without the encryption, identities or access lists of its file
+is less protected than its operator believes. Nothing of this is a warning. Keys whose value asks
+for nothing pass, so that a file may say what is so anyway.
 """
 
 from __future__ import annotations
@@ -56,7 +58,9 @@ _SECRET: Final = re.compile(r"password|secret|jaas|master\.key|keystore\.key")
 
 
 def check_site_protection(properties: Mapping[str, str]) -> None:
-    """ConfigurationError for what a broker's or controller's file asks for and a site does not have."""
+    """ConfigurationError for what a broker's or controller's file asks for and a site does not
+    have.
+    """
     for key in properties:
         _check(properties, key, _LISTENER_PREFIX.sub("", key), _SITE, _SITE_FAMILIES)
 

@@ -1,4 +1,6 @@
-"""The retry policies of the whole house, on tenacity: exponential backoff with full jitter and a bounded budget."""
+"""The retry policies of the whole house, on tenacity: exponential backoff with full jitter and a
+bounded budget.
+"""
 
 from __future__ import annotations
 
@@ -25,9 +27,11 @@ def jittered_backoff(
     attempts_max: int | None = None,
     before_sleep: Callable[[RetryCallState], None] | None = None,
 ) -> AsyncRetrying:
-    """Retry while `retry_on` is raised; the wait is random up to an exponentially growing cap. Re-raises the last error.
+    """Retry while `retry_on` is raised; the wait is random up to an exponentially growing cap.
+    Re-raises the last error.
 
-    `budget_ms` bounds the whole, `attempts_max` the number of tries; with neither it goes on until cancelled.
+    `budget_ms` bounds the whole, `attempts_max` the number of tries; with neither it goes on until
+    cancelled.
     """
     stop: stop_base = stop_never
     if budget_ms is not None:

@@ -1,15 +1,19 @@
 """Long-lived work that nobody awaits: the one way to start it, so that none of it ends in silence.
 
-Three kinds. Loops that are stateless between their rounds belong to a `Supervisor`: whatever ends one is logged with its stack and counted,
-and it begins anew after a jittered wait. Work that has an end but must not be left undone is tried again by `until_done` in the same way.
-What may be given up, because somebody asks for it again, is started by `in_background`, which only logs and counts. Where state may be
-broken after a failure, `fatal` names the errors that end the process instead, by way of `on_broken`.
+Three kinds. Loops that are stateless between their rounds belong to a `Supervisor`: whatever ends
+one is logged with its stack and counted, and it begins anew after a jittered wait. Work that has an
+end but must not be left undone is tried again by `until_done` in the same way. What may be given
+up, because somebody asks for it again, is started by `in_background`, which only logs and counts.
+Where state may be broken after a failure, `fatal` names the errors that end the process instead, by
+way of `on_broken`.
 
-A task that was not asked to end may still meet CancelledError, when what it awaits is cancelled by somebody else (gRPC does that to the
-calls of a channel that is closed): that is a death like any other, told apart by `asyncio.Task.cancelling`.
+A task that was not asked to end may still meet CancelledError, when what it awaits is cancelled by
+somebody else (gRPC does that to the calls of a channel that is closed): that is a death like any
+other, told apart by `asyncio.Task.cancelling`.
 
-Deaths are counted for the whole process, as `process_*` and `python_*` are; `runtime/metrics.py` shows them. What escapes a callback, a
-thread or a task that nobody looks at is counted too (`note_what_escapes`), under the name UNSUPERVISED.
+Deaths are counted for the whole process, as `process_*` and `python_*` are; `runtime/metrics.py`
+shows them. What escapes a callback, a thread or a task that nobody looks at is counted too
+(`note_what_escapes`), under the name UNSUPERVISED.
 """
 
 from __future__ import annotations
@@ -61,7 +65,9 @@ class BrokenOff(Exception):
 
 
 async def not_broken_off(work: Callable[[], Awaitable[ResultT]]) -> ResultT:
-    """Do the work where its end by cancellation must not pass for an end in order: BrokenOff when somebody else cancelled it."""
+    """Do the work where its end by cancellation must not pass for an end in order: BrokenOff when
+    somebody else cancelled it.
+    """
     try:
         return await work()
     except asyncio.CancelledError as error:
@@ -106,7 +112,9 @@ async def until_done(kind: str, work: Callable[[], Awaitable[ResultT]], *, name:
 
 
 def in_background(kind: str, work: Coroutine[Any, Any, ResultT], *, name: str = "") -> asyncio.Task[ResultT]:
-    """Start work of which nobody hears the end; the caller holds the task. A failure is logged and counted."""
+    """Start work of which nobody hears the end; the caller holds the task. A failure is logged and
+    counted.
+    """
     _deaths.setdefault(kind, 0)
     task = asyncio.get_running_loop().create_task(work, name=name or kind)
     task.add_done_callback(partial(_look_at, kind))
@@ -130,7 +138,9 @@ class Supervisor:
         fatal: tuple[type[BaseException], ...] = (),
         on_broken: Callable[[BaseException], None] | None = None,
     ) -> None:
-        """An error of a `fatal` kind is no accident of one loop: it is given to `on_broken`, which ends the process or the like."""
+        """An error of a `fatal` kind is no accident of one loop: it is given to `on_broken`, which
+        ends the process or the like.
+        """
         self._chance = chance or random.Random()  # noqa: S311  spreads restarts
         self._fatal = fatal
         self._on_broken = on_broken
@@ -140,7 +150,9 @@ class Supervisor:
     def start(
         self, name: str, run: Callable[[], Awaitable[None]], *, kind: str = "", on_death: OnDeath | None = None
     ) -> None:
-        """Run `run`, again after each death; one that returns is dead too. `kind` is what names of many have in common."""
+        """Run `run`, again after each death; one that returns is dead too. `kind` is what names of
+        many have in common.
+        """
         kind = kind or name
         _deaths.setdefault(kind, 0)  # a rate needs the zero before the first death
         self.restarts.setdefault(kind, 0)
@@ -189,7 +201,9 @@ class Supervisor:
 
 
 def note_what_escapes(loop: asyncio.AbstractEventLoop) -> None:
-    """Log and count what escapes the callbacks and forgotten tasks of this loop, and the threads of this process."""
+    """Log and count what escapes the callbacks and forgotten tasks of this loop, and the threads of
+    this process.
+    """
 
     def escaped_loop(_: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
         _deaths[UNSUPERVISED] += 1

@@ -1,13 +1,15 @@
-"""The ZooKeeper door: kazoo's threaded client as coroutines, watches as callbacks on the event loop.
+"""The ZooKeeper door: kazoo's threaded client as coroutines, watches as callbacks on the event
+loop.
 
-Errors are kazoo's own (`NoNodeError`, `BadVersionError`, ...), plus `OperationalFailure` when no connection can be made at start.
-kazoo reports SUSPENDED while cut off, where nothing ends the connection only when an answer has been overdue for up to two thirds of the
-session, and LOST only after it is connected again. So a holder of an ephemeral node or a lease must count its own deadline, from when
-it asked the last question that was answered; `on_session` tells every change.
+Errors are kazoo's own (`NoNodeError`, `BadVersionError`, ...), plus `OperationalFailure` when no
+connection can be made at start. kazoo reports SUSPENDED while cut off, where nothing ends the
+connection only when an answer has been overdue for up to two thirds of the session, and LOST only
+after it is connected again. So a holder of an ephemeral node or a lease must count its own
+deadline, from when it asked the last question that was answered; `on_session` tells every change.
 
-kazoo's connection thread ends with any error that it does not expect, for instance when a server answers in another order than it was
-asked, which ensembles under faults do now and then. It would never connect again: here another session is begun, as after one that
-expired.
+kazoo's connection thread ends with any error that it does not expect, for instance when a server
+answers in another order than it was asked, which ensembles under faults do now and then. It would
+never connect again: here another session is begun, as after one that expired.
 """
 
 from __future__ import annotations
@@ -65,9 +67,11 @@ def note_no_session(_key: SessionKey) -> None:
 
 
 async def until_answered(step: Callable[[], Awaitable[Result]]) -> Result:
-    """What `step` returns, done again each time that the connection is lost in the middle of it: for starts, which need the answer.
+    """What `step` returns, done again each time that the connection is lost in the middle of it:
+    for starts, which need the answer.
 
-    A request whose answer was lost may have been carried out, so a step must be one that may be repeated.
+    A request whose answer was lost may have been carried out, so a step must be one that may be
+    repeated.
     """
     lost = (ConnectionLoss, ConnectionClosedError, OperationTimeoutError, SessionExpiredError)
     retrying = jittered_backoff(
@@ -156,7 +160,9 @@ def _stat(stat: Any) -> NodeStat:
 
 @dataclass(frozen=True, slots=True)
 class _Delivery:
-    """A watch as kazoo's threads call it. Equal for equal watches, so that one that is set again and again is kept once."""
+    """A watch as kazoo's threads call it. Equal for equal watches, so that one that is set again
+    and again is kept once.
+    """
 
     loop: asyncio.AbstractEventLoop
     watch: Watch
@@ -297,7 +303,9 @@ class ZooKeeper:
         is_sequence: bool = False,
         make_path: bool = False,
     ) -> str:
-        """Create a znode, returning its path. NodeExistsError, NoNodeError for a missing parent unless `make_path`."""
+        """Create a znode, returning its path. NodeExistsError, NoNodeError for a missing parent
+        unless `make_path`.
+        """
         pending = self._client.create_async(
             path, value, ephemeral=is_ephemeral, sequence=is_sequence, makepath=make_path
         )
@@ -323,8 +331,10 @@ class ZooKeeper:
                 continue  # deleted in between: ask again, so that the watch is on its creation
 
     async def get_many(self, paths: Sequence[str]) -> list[tuple[bytes, NodeStat] | None]:
-        """Data and stat of each path, None for one that is missing: one request, so the caller bounds it. UnimplementedError
-        when the server is older than ZooKeeper 3.6; it has then ended the session, too."""
+        """Data and stat of each path, None for one that is missing: one request, so the caller
+        bounds it. UnimplementedError when the server is older than ZooKeeper 3.6; it has then ended
+        the session, too.
+        """
         pending = self._client.handler.async_result()
         rooted = [f"{self._client.chroot}{path}" for path in paths]
         self._client._call(MultiRead(rooted), pending)
@@ -342,11 +352,15 @@ class ZooKeeper:
         return None if stat is None else _stat(stat)
 
     async def children(self, path: str, *, watch: Watch | None = None) -> list[str]:
-        """Names of the children, sorted; `watch` fires once at the next change of the list. NoNodeError."""
+        """Names of the children, sorted; `watch` fires once at the next change of the list.
+        NoNodeError.
+        """
         return sorted(await self._finish(self._client.get_children_async(path, watch=self._watch(watch))))
 
     async def set(self, path: str, value: bytes, *, version: int = -1) -> NodeStat:
-        """Replace the data; BadVersionError when `version` is not the current one (-1: unconditional)."""
+        """Replace the data; BadVersionError when `version` is not the current one (-1:
+        unconditional).
+        """
         return _stat(await self._finish(self._client.set_async(path, value, version=version)))
 
     async def delete(self, path: str, *, version: int = -1, recursive: bool = False) -> None:
@@ -357,7 +371,9 @@ class ZooKeeper:
             await self._finish(self._client.delete_async(path, version=version))
 
     async def transaction(self, steps: Sequence[TransactionStep]) -> list[Any]:
-        """All steps or none (one multi). Raises the failed step's error; a connection error leaves the outcome unknown."""
+        """All steps or none (one multi). Raises the failed step's error; a connection error leaves
+        the outcome unknown.
+        """
         transaction = self._client.transaction()
         for step in steps:
             match step:
@@ -378,7 +394,9 @@ class ZooKeeper:
 
 
 async def end_session(connect: str, key: SessionKey) -> None:
-    """End a session with everything ephemeral in it, whoever had it; does nothing when it is over or ZooKeeper does not answer soon."""
+    """End a session with everything ephemeral in it, whoever had it; does nothing when it is over
+    or ZooKeeper does not answer soon.
+    """
     await asyncio.to_thread(_end_session, connect, key)
 
 

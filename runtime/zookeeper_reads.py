@@ -1,7 +1,9 @@
-"""Many znodes read by one request: ZooKeeper's multiRead (3.6 and newer), which kazoo does not know.
+"""Many znodes read by one request: ZooKeeper's multiRead (3.6 and newer), which kazoo does not
+know.
 
-A request by itself costs kazoo's connection thread some 200 µs, so that ten thousand partition states took seconds. `MultiRead` is a
-request as kazoo's connection wants them: a `type`, `serialize`, and `deserialize` of an answer that begins at an offset.
+A request by itself costs kazoo's connection thread some 200 µs, so that ten thousand partition
+states took seconds. `MultiRead` is a request as kazoo's connection wants them: a `type`,
+`serialize`, and `deserialize` of an answer that begins at an offset.
 """
 
 from __future__ import annotations
@@ -25,7 +27,9 @@ FoundNode = tuple[bytes, ZnodeStat] | None
 
 
 class MultiRead:
-    """Data and stat of each path in their order, None for one that is not there. Any other error of a path is the whole read's."""
+    """Data and stat of each path in their order, None for one that is not there. Any other error of
+    a path is the whole read's.
+    """
 
     type: ClassVar[int] = 22
 

@@ -1,1 +1,3 @@
-"""PySpark jobs that prove, range by range, that two sites hold the same data. Importing this package does not start Spark."""
+"""PySpark jobs that prove, range by range, that two sites hold the same data. Importing this
+package does not start Spark.
+"""

@@ -1,7 +1,9 @@
-"""Reads a piece of one site's log as raw batches, from code without an event loop: what Spark's Python workers run.
+"""Reads a piece of one site's log as raw batches, from code without an event loop: what Spark's
+Python workers run.
 
-Asks the leader as the site itself knows it, with the replica id of a debugging consumer, so that it reads to the end of the log on
-either side of a link. Damage is handed on as such, never raised: it is what a reconciliation looks for.
+Asks the leader as the site itself knows it, with the replica id of a debugging consumer, so that it
+reads to the end of the log on either side of a link. Damage is handed on as such, never raised: it
+is what a reconciliation looks for.
 """
 
 from __future__ import annotations
@@ -28,7 +30,9 @@ RETRY_BUDGET_MS = 20_000
 
 
 class StoredBatch(NamedTuple):
-    """A batch as it lies in the log. `header` None: bytes that are no batch, at offset `expected_offset` or later."""
+    """A batch as it lies in the log. `header` None: bytes that are no batch, at offset
+    `expected_offset` or later.
+    """
 
     header: BatchHeader | None
     is_crc_valid: bool

@@ -1,11 +1,13 @@
-"""The reconciliation job: reads both sites' batch headers in Spark, compares them range by range, and names every difference.
+"""The reconciliation job: reads both sites' batch headers in Spark, compares them range by range,
+and names every difference.
 
 `reconcile` is the library's door; `main` makes it a program for spark-submit:
 
     spark-submit spark_jobs/reconcile.py --source host:port --target host:port --out DIRECTORY
 
-Only ranges whose digests differ are looked at batch by batch, only those (and with `is_deep`) record by record; the driver gets
-digests and runs of differences, never batches. Findings are bounded by `FINDINGS_MAX` a kind of question; more is said to be more.
+Only ranges whose digests differ are looked at batch by batch, only those (and with `is_deep`)
+record by record; the driver gets digests and runs of differences, never batches. Findings are
+bounded by `FINDINGS_MAX` a kind of question; more is said to be more.
 """
 
 from __future__ import annotations
@@ -54,7 +56,9 @@ Progress = Callable[[str], None]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Request:
-    """What to compare. `range_offsets` 0 chooses the size of ranges; bootstrap addresses are host:port lists."""
+    """What to compare. `range_offsets` 0 chooses the size of ranges; bootstrap addresses are
+    host:port lists.
+    """
 
     source_site: str
     target_site: str
@@ -66,7 +70,9 @@ class Request:
     is_deep: bool = False
     settle_timeout_ms: int = SETTLE_TIMEOUT_MS
     until_ms: int = NO_BOUND
-    """Compare only what lies before the first record that is stamped so (Unix ms) or later; -1 compares everything."""
+    """Compare only what lies before the first record that is stamped so (Unix ms) or later; -1
+    compares everything.
+    """
 
     @property
     def bootstraps(self) -> dict[str, str]:
@@ -116,7 +122,9 @@ class Reconciliation:
         )
 
     def _survey(self) -> None:
-        """What both sites hold, after the target has had time to reach the source's present ends."""
+        """What both sites hold, after the target has had time to reach the source's present
+        ends.
+        """
         request = self.request
         is_wanted = topic_filter(request.topic_whitelist, request.topic_blacklist)
         self.progress(f"asking {request.source_site} and {request.target_site} for their logs")
@@ -189,7 +197,9 @@ class Reconciliation:
         return rows[:FINDINGS_MAX]
 
     def _explain_what_expired_meanwhile(self) -> None:
-        """Retention does not wait for us: what one site let go between the survey and the reading is no difference."""
+        """Retention does not wait for us: what one site let go between the survey and the reading
+        is no difference.
+        """
         request = self.request
         lacking = {
             FindingKind.MISSING: (request.target_site, request.target_bootstrap),
@@ -211,7 +221,9 @@ class Reconciliation:
     # --- within one log
 
     def _judge_defects(self, rows: Iterable[Row]) -> None:
-        """Damage is a finding wherever it is; a batch repeated at both sites alike is its producer's doing."""
+        """Damage is a finding wherever it is; a batch repeated at both sites alike is its
+        producer's doing.
+        """
         repeated: dict[tuple[str, int, int, int], set[str]] = defaultdict(set)
         for row in rows:
             if row.kind == comparison.REPEATED:
@@ -369,7 +381,9 @@ def _narrowed(plan: Sequence[Extent], runs: Iterable[Row]) -> list[Extent]:
 
 
 def write_report(found: ReconciliationReport, directory: Path) -> None:
-    """`report.json`, `report.html` and the Parquet tables `ranges.parquet` and `findings.parquet`."""
+    """`report.json`, `report.html` and the Parquet tables `ranges.parquet` and
+    `findings.parquet`.
+    """
     write_json(found, directory / "report.json")
     write_html(found, directory / "report.html")
     write_parquet(found, directory)

@@ -1,4 +1,6 @@
-"""Writes a reconciliation's result: JSON for programs, Parquet for further jobs, one self-contained HTML page for people."""
+"""Writes a reconciliation's result: JSON for programs, Parquet for further jobs, one self-contained
+HTML page for people.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,6 @@
-"""The Spark session of a job: the cluster's own under spark-submit, else a small local one that starts quickly and stays quiet."""
+"""The Spark session of a job: the cluster's own under spark-submit, else a small local one that
+starts quickly and stays quiet.
+"""
 
 from __future__ import annotations
 
@@ -40,7 +42,9 @@ def session(name: str, *, is_local: bool, cores: int | None = None) -> SparkSess
 
 @contextmanager
 def noise_into(file: Path) -> Iterator[None]:
-    """Whatever is started in the block writes its standard error to the file: Java says things that no user asked for."""
+    """Whatever is started in the block writes its standard error to the file: Java says things that
+    no user asked for.
+    """
     file.parent.mkdir(parents=True, exist_ok=True)
     sys.stderr.flush()
     kept = os.dup(2)

@@ -1,11 +1,13 @@
-"""The Spark data source "antipode": batch headers, or whole records, of many partitions side by side, as Arrow.
+"""The Spark data source "antipode": batch headers, or whole records, of many partitions side by
+side, as Arrow.
 
-spark.dataSource.register(AntipodeSource)
-spark.read.format("antipode").option("bootstrap.servers", "host:port").option("topics", "orders|payments.*").load()
+spark.dataSource.register(AntipodeSource) spark.read.format("antipode").option("bootstrap.servers",
+"host:port").option("topics", "orders|payments.*").load()
 
-Options: `bootstrap.servers`; `topics`, a regular expression on whole names (default: all that are not internal); `content`, `batches`
-(default: BATCH_SCHEMA, nothing is decompressed) or `records` (RECORD_SCHEMA); `site`, what the `site` column says. A job that has
-decided itself what to read gives `splits` and `bootstraps`, JSON as `encode_splits` makes it.
+Options: `bootstrap.servers`; `topics`, a regular expression on whole names (default: all that are
+not internal); `content`, `batches` (default: BATCH_SCHEMA, nothing is decompressed) or `records`
+(RECORD_SCHEMA); `site`, what the `site` column says. A job that has decided itself what to read
+gives `splits` and `bootstraps`, JSON as `encode_splits` makes it.
 """
 
 from __future__ import annotations
@@ -120,7 +122,9 @@ def _content(options: Mapping[str, str]) -> str:
 
 
 def batch_rows(split: Split, stored: Iterator[StoredBatch]) -> Iterator[pa.RecordBatch]:
-    """Rows of BATCH_SCHEMA. Bytes that are no batch become a row that is not valid and holds no record."""
+    """Rows of BATCH_SCHEMA. Bytes that are no batch become a row that is not valid and holds no
+    record.
+    """
     schema = arrow_schema(BATCH_SCHEMA)
     rows: list[tuple[Any, ...]] = []
     for batch in stored:
@@ -162,7 +166,9 @@ def _damaged_row(split: Split, batch: StoredBatch) -> tuple[Any, ...]:
 
 
 def record_rows(split: Split, stored: Iterator[StoredBatch]) -> Iterator[pa.RecordBatch]:
-    """Rows of RECORD_SCHEMA. A batch that does not open gives none: its checksum or its header tells of it elsewhere."""
+    """Rows of RECORD_SCHEMA. A batch that does not open gives none: its checksum or its header
+    tells of it elsewhere.
+    """
     schema = arrow_schema(RECORD_SCHEMA)
     rows: list[tuple[Any, ...]] = []
     size_bytes = 0

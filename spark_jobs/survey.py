@@ -40,7 +40,9 @@ def log_ends(bootstrap: str, is_wanted: TopicFilter) -> dict[TopicPartition, Log
 
 
 def first_since(bootstrap: str, is_wanted: TopicFilter, until_ms: int) -> dict[TopicPartition, int]:
-    """The first offset of each partition whose record is stamped `until_ms` or later; partitions without one are left out."""
+    """The first offset of each partition whose record is stamped `until_ms` or later; partitions
+    without one are left out.
+    """
 
     async def ask() -> dict[TopicPartition, int]:
         async with client(bootstrap) as reader:

@@ -1,7 +1,8 @@
 """Fixtures for every test: a clock, processes that never outlive it, real ZooKeeper and toxiproxy.
 
-`zookeeper_connect` and `toxiproxy` share one server for the session and are clean for each test; a test that breaks the server
-itself takes `own_zookeeper`. Everything that starts a process lives in `tests/support`.
+`zookeeper_connect` and `toxiproxy` share one server for the session and are clean for each test; a
+test that breaks the server itself takes `own_zookeeper`. Everything that starts a process lives in
+`tests/support`.
 """
 
 from __future__ import annotations
@@ -28,13 +29,15 @@ from tests.support.processes import Processes
 from tests.support.toxiproxy import Toxiproxy
 from tests.support.zookeeper import ZooKeeperProcess, start_zookeeper
 
-# No deadline for a single example: the machine may be busy, and a hang is the business of pytest-timeout.
+# No deadline for a single example: the machine may be busy, and a hang is the business of
+# pytest-timeout.
 settings.register_profile("house", deadline=None, max_examples=examples(100))
 settings.load_profile("house")
 
 raise_descriptor_limit()
 
-# As in a daemon, and before anything logs: a logger that was used before would not be seen by `capture_logs` after.
+# As in a daemon, and before anything logs: a logger that was used before would not be seen by
+# `capture_logs` after.
 logs.configure("tests", level="WARNING")
 logging.getLogger().handlers.clear()  # pytest shows what is logged
 
@@ -134,7 +137,9 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 @pytest.fixture
 def is_golden_rewrite(request: pytest.FixtureRequest) -> bool:
-    """Whether golden scripts are to be rewritten instead of compared (for tests/support/golden.py)."""
+    """Whether golden scripts are to be rewritten instead of compared (for
+    tests/support/golden.py).
+    """
     return bool(request.config.getoption("--golden-rewrite"))
 
 

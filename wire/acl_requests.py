@@ -1,7 +1,8 @@
-"""ACLs of topics through Kafka's Admin API: what a cluster has, what is to be added, what is to be taken away.
+"""ACLs of topics through Kafka's Admin API: what a cluster has, what is to be added, what is to be
+taken away.
 
-A cluster without an authorizer answers SECURITY_DISABLED (`BrokerError`), one that does not let us look CLUSTER_AUTHORIZATION_FAILED.
-Source: KIP-140.
+A cluster without an authorizer answers SECURITY_DISABLED (`BrokerError`), one that does not let us
+look CLUSTER_AUTHORIZATION_FAILED. Source: KIP-140.
 """
 
 from collections.abc import Collection
@@ -44,7 +45,9 @@ async def topic_acls(client: KafkaClient) -> set[TopicAcl]:
 
 
 async def create_topic_acls(client: KafkaClient, acls: Collection[TopicAcl]) -> None:
-    """Add them; one that is there already is left as it is. BrokerError of the first that is refused."""
+    """Add them; one that is there already is left as it is. BrokerError of the first that is
+    refused.
+    """
     connection = await _controller(client)
     creations = [
         {
@@ -64,7 +67,9 @@ async def create_topic_acls(client: KafkaClient, acls: Collection[TopicAcl]) -> 
 
 
 async def delete_topic_acls(client: KafkaClient, acls: Collection[TopicAcl]) -> None:
-    """Take exactly these away; one that is not there does not matter. BrokerError of the first that is refused."""
+    """Take exactly these away; one that is not there does not matter. BrokerError of the first that
+    is refused.
+    """
     connection = await _controller(client)
     filters = [
         {

@@ -1,4 +1,6 @@
-"""ACLs of topics in the protocol's numbers, as all parts of a mirror understand them. Pure. Source: KIP-11, KIP-290."""
+"""ACLs of topics in the protocol's numbers, as all parts of a mirror understand them. Pure. Source:
+KIP-11, KIP-290.
+"""
 
 from typing import Final, NamedTuple
 
@@ -18,7 +20,9 @@ ALLOW: Final = 3
 
 
 class TopicAcl(NamedTuple):
-    """One ACL of topics; pattern type, operation and permission by their numbers in the protocol."""
+    """One ACL of topics; pattern type, operation and permission by their numbers in the
+    protocol.
+    """
 
     resource_name: str
     pattern_type: int

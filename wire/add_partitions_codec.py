@@ -1,6 +1,8 @@
-"""The response to AddPartitionsToTxn by hand: each transaction has one, and kio takes some ten microseconds a partition for it.
+"""The response to AddPartitionsToTxn by hand: each transaction has one, and kio takes some ten
+microseconds a partition for it.
 
-Layout: Apache Kafka's AddPartitionsToTxnResponse, versions 0 to 5. Before version 4 it speaks of one transaction.
+Layout: Apache Kafka's AddPartitionsToTxnResponse, versions 0 to 5. Before version 4 it speaks of
+one transaction.
 """
 
 from __future__ import annotations

@@ -1,6 +1,8 @@
-"""What Kafka's older tools write to ZooKeeper to have partitions moved or preferred leaders elected: paths and JSON.
+"""What Kafka's older tools write to ZooKeeper to have partitions moved or preferred leaders
+elected: paths and JSON.
 
-A tool creates one of the two nodes; the controller takes out what is done and removes the node in the end. Decoders raise `MalformedZnode`.
+A tool creates one of the two nodes; the controller takes out what is done and removes the node in
+the end. Decoders raise `MalformedZnode`.
 """
 
 from __future__ import annotations

@@ -1,8 +1,9 @@
 """Requests to one broker over one connection: each API once, for all versions, with plain results.
 
-No retries and no routing: what a broker answers about a partition comes back with that partition's error code, only errors of the whole
-response are raised. Those who keep state of their own about partitions (mirror, reconciliation) call these with a node; `wire/client.py`
-adds retries and finds the node for the others.
+No retries and no routing: what a broker answers about a partition comes back with that partition's
+error code, only errors of the whole response are raised. Those who keep state of their own about
+partitions (mirror, reconciliation) call these with a node; `wire/client.py` adds retries and finds
+the node for the others.
 """
 
 import datetime as dt
@@ -39,7 +40,9 @@ NO_OFFSET: Final = -1
 # From these versions on topics go by id alone; names serve everybody.
 _LAST_WITH_NAMES: Final = {0: 12, 1: 12, OFFSET_COMMIT: 9, OFFSET_FETCH: 9}
 _LAST_OF_FIRST_TRANSACTIONS: Final = 11
-"""Of Produce: later versions add partitions to the transaction by themselves, as the second protocol does (KIP-890)."""
+"""Of Produce: later versions add partitions to the transaction by themselves, as the second
+protocol does (KIP-890).
+"""
 _FIRST_WITH_GROUPS: Final = 8
 """Of OffsetFetch."""
 
@@ -48,7 +51,9 @@ Result = TypeVar("Result")
 
 
 class OffsetQuery(NamedTuple):
-    """What to look up: a time in Unix ms, or EARLIEST_TIMESTAMP, LATEST_TIMESTAMP; under which leader epoch (-1: any)."""
+    """What to look up: a time in Unix ms, or EARLIEST_TIMESTAMP, LATEST_TIMESTAMP; under which
+    leader epoch (-1: any).
+    """
 
     timestamp: int
     current_leader_epoch: int = -1
@@ -64,14 +69,18 @@ class ListedOffset(NamedTuple):
 
 
 class EpochQuery(NamedTuple):
-    """A leader epoch whose end is wanted, asked of the leader of `current_leader_epoch` (-1: any)."""
+    """A leader epoch whose end is wanted, asked of the leader of `current_leader_epoch` (-1:
+    any).
+    """
 
     leader_epoch: int
     current_leader_epoch: int = -1
 
 
 class EpochEndOffset(NamedTuple):
-    """The largest epoch not above the one asked for, and where it ends; -1, -1 when there is none."""
+    """The largest epoch not above the one asked for, and where it ends; -1, -1 when there is
+    none.
+    """
 
     error_code: ErrorCode
     leader_epoch: int
@@ -110,7 +119,8 @@ async def request_metadata(
     is_site_local: bool,
     may_create: bool = False,
 ) -> ClusterMetadata:
-    """Brokers and the given topics, all by name or all by id (None: every topic). Topics whose id is unknown are left out of the answer.
+    """Brokers and the given topics, all by name or all by id (None: every topic). Topics whose id
+    is unknown are left out of the answer.
 
     Site-local: of the broker's own site alone, if it is an Antipode broker.
     """
@@ -129,16 +139,20 @@ async def request_metadata(
 
 
 def _named(topic: str | UUID) -> dict[str, Any]:
-    """A topic of a Metadata request. A broker of Metadata versions below 12 takes no ids and refuses them."""
+    """A topic of a Metadata request. A broker of Metadata versions below 12 takes no ids and
+    refuses them.
+    """
     return {"name": None, "topic_id": topic} if isinstance(topic, UUID) else {"name": topic, "topic_id": None}
 
 
 async def request_fetch(
     connection: Connection, request: FetchRequest, *, timeout_ms: float | None = None
 ) -> FetchResponse:
-    """One Fetch. Topics of the answer carry the names of the request; records are views of the received frame.
+    """One Fetch. Topics of the answer carry the names of the request; records are views of the
+    received frame.
 
-    The deadline is `timeout_ms`, or the connection's for a request plus the time that the broker may wait.
+    The deadline is `timeout_ms`, or the connection's for a request plus the time that the broker
+    may wait.
     """
     if timeout_ms is None:
         timeout_ms = connection.request_timeout_ms + request.max_wait_ms
@@ -244,7 +258,9 @@ TRANSACTION_KEY_TYPE: Final = 1
 
 
 async def request_coordinator(connection: Connection, key: str, *, key_type: int = 0) -> int:
-    """Node id of the coordinator of a group (key type 0) or a transactional id (`TRANSACTION_KEY_TYPE`). Raises BrokerError."""
+    """Node id of the coordinator of a group (key type 0) or a transactional id
+    (`TRANSACTION_KEY_TYPE`). Raises BrokerError.
+    """
     values = {"key": key, "key_type": key_type, "coordinator_keys": (key,)}
     response = await connection.call(FIND_COORDINATOR, values)
     found = response.coordinators[0] if hasattr(response, "coordinators") else response
@@ -278,8 +294,9 @@ async def request_committed(
 async def request_committed_by_groups(
     connection: Connection, group_ids: Sequence[str]
 ) -> dict[str, dict[TopicPartition, FetchedOffset]]:
-    """All offsets of several groups from their coordinator, in one request where it takes one (KIP-709). A group that it does not
-    coordinate is left out."""
+    """All offsets of several groups from their coordinator, in one request where it takes one
+    (KIP-709). A group that it does not coordinate is left out.
+    """
     version = connection.version_for(OFFSET_FETCH, highest=_LAST_WITH_NAMES[OFFSET_FETCH])
     if version < _FIRST_WITH_GROUPS:
         return {group_id: await request_committed(connection, group_id) for group_id in group_ids}
@@ -328,7 +345,9 @@ async def request_mirror_commit(
     link: str,
     link_epoch: int,
 ) -> dict[TopicPartition, ErrorCode]:
-    """Write a group's offsets as the link's mirror. Raises UnsupportedApi when the broker is none of Antipode's."""
+    """Write a group's offsets as the link's mirror. Raises UnsupportedApi when the broker is none
+    of Antipode's.
+    """
     version = connection.version_for(MIRROR_OFFSET_COMMIT)
     claim = link_claim(link, link_epoch)
     committer = NOBODY._replace(instance_id=claim)
@@ -336,7 +355,9 @@ async def request_mirror_commit(
 
 
 async def request_mirror_word(connection: Connection, word: GroupWord, *, link: str, link_epoch: int) -> None:
-    """Say what a daemon of the link's mirror has carried of its part of the link, and at what it fails."""
+    """Say what a daemon of the link's mirror has carried of its part of the link, and at what it
+    fails.
+    """
     version = connection.version_for(MIRROR_OFFSET_COMMIT)
     claim = NOBODY._replace(member_id=str(word.synced_at_ms), instance_id=link_claim(link, link_epoch))
     said: dict[TopicPartition, CommittedOffset] = {("", 0): CommittedOffset(-1, -1, encode_word(word))}

@@ -1,7 +1,9 @@
-"""Reads protocol primitives from a buffer without copying blobs: the base of the hand-written parsers.
+"""Reads protocol primitives from a buffer without copying blobs: the base of the hand-written
+parsers.
 
-Strict: a read past the end, a negative length other than null's -1, or a count that the bytes left cannot hold raises
-Malformed. Byte strings come out as memoryview slices of the given buffer, which they keep alive.
+Strict: a read past the end, a negative length other than null's -1, or a count that the bytes left
+cannot hold raises Malformed. Byte strings come out as memoryview slices of the given buffer, which
+they keep alive.
 
 Not for cold messages: those are decoded by kio (wire/schemas.py).
 """
@@ -151,7 +153,9 @@ class ByteReader:
         return None if length == -1 else self.take(length)
 
     def nullable_count(self, *, flexible: bool, element_size_min: int) -> int | None:
-        """Length of an array whose elements take at least `element_size_min` bytes each, or None for null."""
+        """Length of an array whose elements take at least `element_size_min` bytes each, or None
+        for null.
+        """
         count = self.uvarint() - 1 if flexible else self.int32()
         if count == -1:
             return None
@@ -173,7 +177,9 @@ class ByteReader:
             self.skip(self.uvarint())
 
     def tags(self) -> Iterator[int]:
-        """Each tag of a tagged section, with the position at its value: a value that is not read is passed over."""
+        """Each tag of a tagged section, with the position at its value: a value that is not read is
+        passed over.
+        """
         for _ in range(self.uvarint()):
             tag, size = self.uvarint(), self.uvarint()
             start = self.position

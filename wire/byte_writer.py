@@ -1,6 +1,8 @@
-"""Protocol primitives as bytes: the base of the hand-written encoders, which join them or pass them on as parts.
+"""Protocol primitives as bytes: the base of the hand-written encoders, which join them or pass them
+on as parts.
 
-`flexible` chooses between the compact forms (KIP-482) and the older fixed-size lengths, as everywhere in this package.
+`flexible` chooses between the compact forms (KIP-482) and the older fixed-size lengths, as
+everywhere in this package.
 """
 
 import struct
@@ -28,7 +30,9 @@ def uvarint_bytes(value: int) -> bytes:
 
 
 def string_bytes(text: str | None, *, flexible: bool) -> bytes:
-    """Text, or null for None. struct.error when it is too long for the older form (32,767 bytes)."""
+    """Text, or null for None. struct.error when it is too long for the older form (32,767
+    bytes).
+    """
     if text is None:
         return b"\0" if flexible else b"\xff\xff"
     encoded = text.encode()
@@ -36,7 +40,9 @@ def string_bytes(text: str | None, *, flexible: bool) -> bytes:
 
 
 def count_bytes(count: int | None, *, flexible: bool) -> bytes:
-    """Length of an array, or null for None; also the length in front of a blob, which has the same form."""
+    """Length of an array, or null for None; also the length in front of a blob, which has the same
+    form.
+    """
     if count is None:
         return b"\0" if flexible else b"\xff\xff\xff\xff"
     return uvarint_bytes(count + 1) if flexible else _INT32(count)

@@ -1,15 +1,20 @@
-"""The raw-batch client: a cluster by its bootstrap addresses, with leaders found, remembered and found again.
+"""The raw-batch client: a cluster by its bootstrap addresses, with leaders found, remembered and
+found again.
 
-Batches go in and out as bytes; nothing here opens them (wire/records.py does, for tests and tools). Two kinds of calls:
+Batches go in and out as bytes; nothing here opens them (wire/records.py does, for tests and tools).
+Two kinds of calls:
 
-* to a node that the caller chose: `fetch`, `produce_to`, `list_offsets`, `epoch_ends`, `mirror_append`. One attempt, errors by
-  partition in the result, so that callers with state of their own decide;
-* to whoever is responsible: `produce`, `offsets_at`, topics, configs, groups, offsets. Retried with jittered backoff (tenacity) within
-  `retry_budget_ms`, metadata and coordinators looked up again in between.
+* to a node that the caller chose: `fetch`, `produce_to`, `list_offsets`, `epoch_ends`,
+  `mirror_append`. One attempt, errors by partition in the result, so that callers with state of
+  their own decide;
+* to whoever is responsible: `produce`, `offsets_at`, topics, configs, groups, offsets. Retried with
+  jittered backoff (tenacity) within `retry_budget_ms`, metadata and coordinators looked up again in
+  between.
 
-Those about topics and groups are in `topic_calls.py` and `group_calls.py`; what all share is in `cluster_access.py`. With `site_local`
-the cluster is one Antipode site alone (SiteMetadata), without the merged view that a link gives to applications.
-One client belongs to one event loop. From code without a loop: `call_client`.
+Those about topics and groups are in `topic_calls.py` and `group_calls.py`; what all share is in
+`cluster_access.py`. With `site_local` the cluster is one Antipode site alone (SiteMetadata),
+without the merged view that a link gives to applications. One client belongs to one event loop.
+From code without a loop: `call_client`.
 """
 
 import asyncio
@@ -40,12 +45,16 @@ _TRANSACTION_TIMEOUT: Final = dt.timedelta(seconds=30)
 
 
 class KafkaClient(TopicCalls, GroupCalls):
-    """One cluster, or one site. Use as `async with KafkaClient("host:port") as client`, or call `close`."""
+    """One cluster, or one site. Use as `async with KafkaClient("host:port") as client`, or call
+    `close`.
+    """
 
     # To a node of the caller's choice: one attempt
 
     async def fetch(self, node_id: int, request: FetchRequest, *, timeout_ms: float | None = None) -> FetchResponse:
-        """One Fetch; records are views of the received frame. The default deadline allows for the request's own waiting."""
+        """One Fetch; records are views of the received frame. The default deadline allows for the
+        request's own waiting.
+        """
         connection = await self.connection(node_id)
         return await requests.request_fetch(connection, request, timeout_ms=timeout_ms)
 
@@ -96,7 +105,9 @@ class KafkaClient(TopicCalls, GroupCalls):
     async def mirror_transactional_ids(
         self, node_id: int, producers: Iterable[Mapping[str, Any]], *, link: str, link_epoch: int
     ) -> dict[str, ErrorCode]:
-        """Tell a coordinator the fields of `MirroredProducer`s as the link's mirror; the outcome for each transactional id."""
+        """Tell a coordinator the fields of `MirroredProducer`s as the link's mirror; the outcome
+        for each transactional id.
+        """
         values = {"link": link, "link_epoch": link_epoch, "producers": list(producers)}
         response = await (await self.connection(node_id)).call(MIRROR_TRANSACTIONAL_IDS, values)
         return {outcome.transactional_id: error_code(outcome.error_code) for outcome in response.outcomes}
@@ -106,7 +117,9 @@ class KafkaClient(TopicCalls, GroupCalls):
     async def produce(
         self, topic: str, partition: int, batches: Buffer, *, acks: int = -1, timeout_ms: int = 30_000
     ) -> PartitionProduced:
-        """Append raw batches at the leader. At least once: a retry repeats them, which only an idempotent producer's id undoes."""
+        """Append raw batches at the leader. At least once: a retry repeats them, which only an
+        idempotent producer's id undoes.
+        """
         request = ProduceRequest(
             None, acks, timeout_ms, [TopicRecords(topic, None, [PartitionRecords(partition, batches)])]
         )
@@ -132,7 +145,8 @@ class KafkaClient(TopicCalls, GroupCalls):
         replica_id: int = CONSUMER,
         isolation_level: int = 0,
     ) -> dict[TopicPartition, int]:
-        """The offset at a time (or EARLIEST_TIMESTAMP, LATEST_TIMESTAMP) of each partition; -1 when no record is that young.
+        """The offset at a time (or EARLIEST_TIMESTAMP, LATEST_TIMESTAMP) of each partition; -1 when
+        no record is that young.
 
         LATEST_TIMESTAMP of a read-committed client is the last stable offset.
         """
@@ -159,7 +173,9 @@ class KafkaClient(TopicCalls, GroupCalls):
         return await self._retried(attempt, topics=[topic for topic, _ in wanted])
 
     async def new_producer_id(self) -> int:
-        """A producer id that nobody else has, for an idempotent producer without transactions; its epoch is 0."""
+        """A producer id that nobody else has, for an idempotent producer without transactions; its
+        epoch is 0.
+        """
 
         async def attempt() -> int:
             connection = await self._any_connection()
@@ -181,7 +197,9 @@ class KafkaClient(TopicCalls, GroupCalls):
 def call_client(
     bootstrap: str | Sequence[HostPort], work: Callable[[KafkaClient], Awaitable[Result]], *, site_local: bool = False
 ) -> Result:
-    """Run `work` with a client of its own on an event loop of its own: for code without a loop, such as Spark tasks."""
+    """Run `work` with a client of its own on an event loop of its own: for code without a loop,
+    such as Spark tasks.
+    """
 
     async def run() -> Result:
         async with KafkaClient(bootstrap, site_local=site_local) as client:

@@ -1,7 +1,7 @@
 """What can go wrong for a client of the Kafka protocol, by what a caller can do about it.
 
-`Unreachable` and `TransientBrokerError` pass with time or a metadata refresh (`TRANSIENT`); others do not. Each names the node and
-the API, for one clear line to an operator.
+`Unreachable` and `TransientBrokerError` pass with time or a metadata refresh (`TRANSIENT`); others
+do not. Each names the node and the API, for one clear line to an operator.
 """
 
 from typing import Final
@@ -12,7 +12,9 @@ from wire.schemas import api_name
 
 
 class KafkaClientError(Exception):
-    """A request that did not succeed. `node` is an address or a node id as text, "" before one was chosen."""
+    """A request that did not succeed. `node` is an address or a node id as text, "" before one was
+    chosen.
+    """
 
     def __init__(self, detail: str, *, node: str = "", api_key: int | None = None) -> None:
         place = " ".join(part for part in (node, "" if api_key is None else api_name(api_key)) if part)
@@ -23,7 +25,9 @@ class KafkaClientError(Exception):
 
 
 class Unreachable(KafkaClientError):
-    """No connection, or it was lost with the request: nobody knows whether the broker acted on it."""
+    """No connection, or it was lost with the request: nobody knows whether the broker acted on
+    it.
+    """
 
 
 class RequestTimedOut(Unreachable):

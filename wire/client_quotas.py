@@ -1,8 +1,10 @@
-"""Client quotas as all parts of a site understand them: who they are for, which there are, which values they take.
+"""Client quotas as all parts of a site understand them: who they are for, which there are, which
+values they take.
 
-An entity is a tuple of (type, name) in the order of `ENTITY_TYPES`; the name None stands for everybody who has no entity of his own,
-Kafka's default. Users and client ids may be named alone or together, ip addresses alone. Messages are those that Kafka gives.
-Source: KIP-546, KIP-599, KIP-612.
+An entity is a tuple of (type, name) in the order of `ENTITY_TYPES`; the name None stands for
+everybody who has no entity of his own, Kafka's default. Users and client ids may be named alone or
+together, ip addresses alone. Messages are those that Kafka gives. Source: KIP-546, KIP-599,
+KIP-612.
 
 Callers: the controller decides and stores, brokers enforce, wire/znodes.py knows the paths.
 """

@@ -1,7 +1,9 @@
-"""Who is where in a cluster, and how that is found out again: connections, metadata, leaders, coordinators, retries.
+"""Who is where in a cluster, and how that is found out again: connections, metadata, leaders,
+coordinators, retries.
 
-What the calls of a client have in common; the calls themselves are in `client.py`, `topic_calls.py` and `group_calls.py`. Retries have
-jittered backoff (tenacity) within `retry_budget_ms`, and look metadata and coordinators up again in between.
+What the calls of a client have in common; the calls themselves are in `client.py`, `topic_calls.py`
+and `group_calls.py`. Retries have jittered backoff (tenacity) within `retry_budget_ms`, and look
+metadata and coordinators up again in between.
 """
 
 import random
@@ -58,11 +60,15 @@ class ClusterAccess:
     # Who is where
 
     async def metadata(self, topics: Sequence[str] | None = None, *, may_create: bool = False) -> ClusterMetadata:
-        """Brokers and the given topics (None: all), asked of any broker, retried. Topics carry their own error codes."""
+        """Brokers and the given topics (None: all), asked of any broker, retried. Topics carry
+        their own error codes.
+        """
         return await self._retried(lambda: self._refresh(topics, may_create=may_create))
 
     async def connection(self, node_id: int) -> Connection:
-        """The connection to a node; its address is looked up if it is not known. Raises Unreachable."""
+        """The connection to a node; its address is looked up if it is not known. Raises
+        Unreachable.
+        """
         if node_id not in self._cluster.brokers:
             await self._refresh([])
         broker = self._cluster.brokers.get(node_id)
@@ -76,7 +82,9 @@ class ClusterAccess:
             raise
 
     async def leader(self, topic: str, partition: int) -> int:
-        """Node id of the leader, from what is known or asked for now. Raises BrokerError: LEADER_NOT_AVAILABLE, unknown topic."""
+        """Node id of the leader, from what is known or asked for now. Raises BrokerError:
+        LEADER_NOT_AVAILABLE, unknown topic.
+        """
         known = self._cluster.leader_of(topic, partition)
         if known >= 0:
             return known
@@ -104,7 +112,9 @@ class ClusterAccess:
             self._cluster = self._cluster._replace(brokers=cluster.brokers)
 
     async def coordinator(self, group_id: str) -> int:
-        """Node id of the group's coordinator, remembered. One attempt; raises BrokerError, Unreachable."""
+        """Node id of the group's coordinator, remembered. One attempt; raises BrokerError,
+        Unreachable.
+        """
         if group_id not in self._coordinators:
             self._coordinators[group_id] = await requests.request_coordinator(await self._any_connection(), group_id)
         return self._coordinators[group_id]
@@ -114,7 +124,9 @@ class ClusterAccess:
         self._coordinators.pop(group_id, None)
 
     async def transaction_coordinator(self, transactional_id: str) -> int:
-        """Node id of the transactional id's coordinator, looked up each time. One attempt; raises BrokerError, Unreachable."""
+        """Node id of the transactional id's coordinator, looked up each time. One attempt; raises
+        BrokerError, Unreachable.
+        """
         return await requests.request_coordinator(
             await self._any_connection(), transactional_id, key_type=requests.TRANSACTION_KEY_TYPE
         )
@@ -125,7 +137,9 @@ class ClusterAccess:
         return jittered_backoff(retry_on=TRANSIENT, budget_ms=self._retry_budget_ms)
 
     async def _retried(self, attempt: Callable[[], Awaitable[Result]], *, topics: Sequence[str] = ()) -> Result:
-        """`attempt` until it succeeds or the budget is spent; after a failure the topics' leaders are looked up again."""
+        """`attempt` until it succeeds or the budget is spent; after a failure the topics' leaders
+        are looked up again.
+        """
 
         async def once() -> Result:
             try:
@@ -146,7 +160,9 @@ class ClusterAccess:
         return newer
 
     async def _any_connection(self) -> Connection:
-        """A connection to whichever broker answers: one that stands, then known brokers, then the bootstrap list."""
+        """A connection to whichever broker answers: one that stands, then known brokers, then the
+        bootstrap list.
+        """
         standing = self._pool.open_addresses()
         if standing:
             return await self._pool.get(random.choice(standing))  # noqa: S311 (spreads load)

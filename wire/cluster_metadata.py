@@ -1,4 +1,6 @@
-"""What a Metadata response says, the same for all versions: brokers, topics, leaders. A value, not a cache."""
+"""What a Metadata response says, the same for all versions: brokers, topics, leaders. A value, not
+a cache.
+"""
 
 from collections.abc import Mapping
 from typing import Any, NamedTuple
@@ -18,7 +20,9 @@ class BrokerEndpoint(NamedTuple):
 
 
 class PartitionMetadata(NamedTuple):
-    """A partition's leader (-1: none) and replicas; the epoch is -1 where the version does not say it."""
+    """A partition's leader (-1: none) and replicas; the epoch is -1 where the version does not say
+    it.
+    """
 
     partition_index: int
     error_code: ErrorCode

@@ -1,10 +1,13 @@
-"""The bytes of a connection whose two ends agreed on compression (CompressConnection, wire/private.py): chunks, each compressed alone.
+"""The bytes of a connection whose two ends agreed on compression (CompressConnection,
+wire/private.py): chunks, each compressed alone.
 
-    chunk    stored_bytes:int32  plain_bytes:int32  stored     (big-endian; stored is plain where both are equal)
+    chunk    stored_bytes:int32 plain_bytes:int32 stored (big-endian; stored is plain where both are
+             equal)
 
-Frames are unchanged inside and may cross chunks, so what arrives is byte for byte what was sent. A chunk is a zstd frame (RFC 8878) of at
-most 256 KiB of plain bytes: large enough for most of the gain, small enough that a broker's loop is held for about a millisecond,
-and bounded in what it may become, so that hostile bytes cost the sender's connection and nothing more.
+Frames are unchanged inside and may cross chunks, so what arrives is byte for byte what was sent. A
+chunk is a zstd frame (RFC 8878) of at most 256 KiB of plain bytes: large enough for most of the
+gain, small enough that a broker's loop is held for about a millisecond, and bounded in what it may
+become, so that hostile bytes cost the sender's connection and nothing more.
 
 Used by wire/connection.py and broker/channels.py.
 """
@@ -83,7 +86,9 @@ class ChunkUnpacker:
         self._held = bytearray()
 
     def unpack(self, received: Buffer) -> Iterator[bytes]:
-        """Plain bytes of the chunks that are whole now. Raises Malformed; nothing can be made of the stream then."""
+        """Plain bytes of the chunks that are whole now. Raises Malformed; nothing can be made of
+        the stream then.
+        """
         held = self._held
         held += received  # copied once, into however small pieces a line cuts a chunk
         position = 0
@@ -117,7 +122,9 @@ class ChunkUnpacker:
 
 
 class CompressedStream(asyncio.BufferedProtocol):
-    """Stands between a transport and the FrameStream that it served so far, from the answer to CompressConnection on."""
+    """Stands between a transport and the FrameStream that it served so far, from the answer to
+    CompressConnection on.
+    """
 
     def __init__(self, frames: FrameStream, compression: Compression) -> None:
         self._frames = frames

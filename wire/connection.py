@@ -1,13 +1,15 @@
 """One client connection to a broker: pipelined requests, answers in order, a deadline for each.
 
-Between connecting and the first request of a user stands one place for authentication: `handshake`, which may exchange requests on the
-connection as it likes; TLS comes as an `ssl.SSLContext`. Then ApiVersions is negotiated, under the software name that makes
-Antipode's brokers advertise their private messages, and compression is agreed on where it is wanted and offered.
+Between connecting and the first request of a user stands one place for authentication: `handshake`,
+which may exchange requests on the connection as it likes; TLS comes as an `ssl.SSLContext`. Then
+ApiVersions is negotiated, under the software name that makes Antipode's brokers advertise their
+private messages, and compression is agreed on where it is wanted and offered.
 
-Order: requests are written in the order of the calls, and Kafka answers in the order of the requests. At most `in_flight_max` are
-unanswered, further callers wait. A request that misses its deadline closes the connection, because everything behind it would wait too; the
-deadline is one of silence (wire/line_progress.py), so an answer that is long in coming over a slow line is waited for. A caller that is
-cancelled just does not get its answer.
+Order: requests are written in the order of the calls, and Kafka answers in the order of the
+requests. At most `in_flight_max` are unanswered, further callers wait. A request that misses its
+deadline closes the connection, because everything behind it would wait too; the deadline is one of
+silence (wire/line_progress.py), so an answer that is long in coming over a slow line is waited for.
+A caller that is cancelled just does not get its answer.
 
 Not here: which broker to ask, retries, reconnection (wire/connection_pool.py, wire/client.py).
 """
@@ -37,7 +39,9 @@ from wire.line_progress import SilenceLimit
 from wire.private import CLIENT_SOFTWARE_NAME, CODEC_ZSTD, COMPRESS_CONNECTION
 
 NEGOTIATED_VERSION: Final = 3
-"""Of ApiVersions: the first that carries the software name; every broker answers a version that it does not know in version 0."""
+"""Of ApiVersions: the first that carries the software name; every broker answers a version that it
+does not know in version 0.
+"""
 
 Handshake = Callable[["Connection"], Awaitable[None]]
 
@@ -53,7 +57,9 @@ class ConnectionOptions:
     in_flight_max: int = 5
     frame_bytes_max: int = 256 * 1024 * 1024
     receive_buffer_bytes: int = -1
-    """The socket's (SO_RCVBUF); -1 leaves it to the system, which grows it as the link needs, up to its own limits."""
+    """The socket's (SO_RCVBUF); -1 leaves it to the system, which grows it as the link needs, up to
+    its own limits.
+    """
     send_buffer_bytes: int = -1
     compression: Compression | None = None
     frame_buffers: FrameBuffers | None = None
@@ -141,7 +147,9 @@ class Connection:
             raise
 
     def version_for(self, api_key: int, *, highest: int | None = None) -> int:
-        """The highest version that broker and client share, not above `highest`. Raises UnsupportedApi."""
+        """The highest version that broker and client share, not above `highest`. Raises
+        UnsupportedApi.
+        """
         theirs, ours = self.versions.get(api_key), schemas.schema_versions(api_key)
         if theirs is None or ours is None:
             raise UnsupportedApi("the broker does not offer it", node=str(self.address), api_key=api_key)
@@ -154,7 +162,9 @@ class Connection:
     async def call(
         self, api_key: int, values: Mapping[str, Any], *, version: int | None = None, timeout_ms: float | None = None
     ) -> Any:
-        """Send a request with these field values (fields that the version lacks are left out); the response entity."""
+        """Send a request with these field values (fields that the version lacks are left out); the
+        response entity.
+        """
         version = self.version_for(api_key) if version is None else version
         body = schemas.encode(build_entity(schemas.request_type(api_key, version), values))
         answer = await self.request(api_key, version, [body], body_size=len(body), timeout_ms=timeout_ms)
@@ -164,7 +174,9 @@ class Connection:
     async def request(
         self, api_key: int, version: int, body: Sequence[Buffer], *, body_size: int, timeout_ms: float | None = None
     ) -> Answer:
-        """Send an encoded body in parts, which must not change until it is answered; the response frame, not decoded."""
+        """Send an encoded body in parts, which must not change until it is answered; the response
+        frame, not decoded.
+        """
         timeout_ms = self._options.request_timeout_ms if timeout_ms is None else timeout_ms
         silence: SilenceLimit | None = None
         try:
@@ -199,7 +211,8 @@ class Connection:
     async def _send(
         self, api_key: int, version: int, body: Sequence[Buffer], body_size: int
     ) -> asyncio.Future[memoryview]:
-        # The lock is fair: whoever called first is written first, also after waiting for a slot or for the transport.
+        # The lock is fair: whoever called first is written first, also after waiting for a slot or
+        # for the transport.
         async with self._order:
             self._check_open(api_key)
             await self._slots.acquire()
@@ -289,7 +302,9 @@ class Connection:
         self._compressed = CompressedStream(self._stream, compression)
 
     async def _negotiate(self) -> dict[int, VersionRange]:
-        """Ask what the broker speaks; once more in an older version when it refuses ours (KIP-511)."""
+        """Ask what the broker speaks; once more in an older version when it refuses ours
+        (KIP-511).
+        """
         values = {"client_software_name": self._options.software_name, "client_software_version": installed_version()}
         version = NEGOTIATED_VERSION
         answer = await self._ask_versions(version, values)
@@ -323,7 +338,9 @@ async def connected(address: HostPort, options: ConnectionOptions) -> AsyncItera
 
 
 def _keep_alive(transport: asyncio.BaseTransport) -> None:
-    """An idle connection through something that forgets it is found out, and not first by the next request's timeout."""
+    """An idle connection through something that forgets it is found out, and not first by the next
+    request's timeout.
+    """
     connected = transport.get_extra_info("socket")
     if connected is not None:  # a simulated line has none
         connected.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)

@@ -1,7 +1,9 @@
-"""Connections by broker address: opened when first used, shared, opened again after a loss with jittered backoff.
+"""Connections by broker address: opened when first used, shared, opened again after a loss with
+jittered backoff.
 
-After a failed attempt the next one to the same address waits a random time below a bound that doubles up to a maximum, so that callers
-may simply try again and a broker that comes back is not overrun. Callers that wait share one attempt.
+After a failed attempt the next one to the same address waits a random time below a bound that
+doubles up to a maximum, so that callers may simply try again and a broker that comes back is not
+overrun. Callers that wait share one attempt.
 """
 
 import asyncio
@@ -34,7 +36,9 @@ class ConnectionPool:
         self._is_closed = False
 
     async def get(self, address: HostPort) -> Connection:
-        """An open connection. Raises Unreachable after one attempt, which may have waited for its turn."""
+        """An open connection. Raises Unreachable after one attempt, which may have waited for its
+        turn.
+        """
         place = self._places.setdefault(address, _Place())
         if place.connection is not None and place.connection.is_open:
             return place.connection
@@ -64,7 +68,8 @@ class ConnectionPool:
         self._is_closed = True
         for address in self._places:
             self.drop(address, "the client was closed")
-        # Transports report their end on the loop's next turn; a caller may stop the loop right after.
+        # Transports report their end on the loop's next turn; a caller may stop the loop right
+        # after.
         await asyncio.sleep(0)
 
     async def _open(self, address: HostPort, place: _Place) -> Connection:

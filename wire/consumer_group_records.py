@@ -1,4 +1,5 @@
-"""Records of KIP-848 consumer groups in `__consumer_offsets`, exactly as Apache Kafka lays them out, so that its own tools read them.
+"""Records of KIP-848 consumer groups in `__consumer_offsets`, exactly as Apache Kafka lays them
+out, so that its own tools read them.
 
 | kind | key | value |
 | --- | --- | --- |
@@ -8,7 +9,8 @@
 | 7 | group, member | the member's target assignment |
 | 8 | group, member | what the member owns now, and in which epoch |
 
-Keys are not flexible, values are (version 0). A null value is a tombstone. Kind 4 (older brokers) is passed over by `internal_topics.py`.
+Keys are not flexible, values are (version 0). A null value is a tombstone. Kind 4 (older brokers)
+is passed over by `internal_topics.py`.
 """
 
 from __future__ import annotations

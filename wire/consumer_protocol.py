@@ -1,7 +1,9 @@
-"""What consumers tell each other through JoinGroup and SyncGroup: subscriptions and assignments, opaque to a coordinator as a rule.
+"""What consumers tell each other through JoinGroup and SyncGroup: subscriptions and assignments,
+opaque to a coordinator as a rule.
 
-A coordinator reads them where members of the classic protocol share a group with members of the newer one (KIP-848).
-Source: ConsumerProtocolSubscription and ConsumerProtocolAssignment of the Kafka protocol, versions 0 to 3; a newer one is read as 3.
+A coordinator reads them where members of the classic protocol share a group with members of the
+newer one (KIP-848). Source: ConsumerProtocolSubscription and ConsumerProtocolAssignment of the
+Kafka protocol, versions 0 to 3; a newer one is read as 3.
 """
 
 from __future__ import annotations
@@ -46,7 +48,9 @@ def decode_subscription(raw: Buffer) -> Subscription:
 
 
 def subscribed_topics(raw: Buffer) -> tuple[str, ...]:
-    """Topics in a member's metadata, whatever comes after version 0: some clients name a version and leave its fields out. Malformed."""
+    """Topics in a member's metadata, whatever comes after version 0: some clients name a version
+    and leave its fields out. Malformed.
+    """
     reader = ByteReader(raw)
     _version(reader)
     return _topics(reader)

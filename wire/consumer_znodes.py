@@ -1,4 +1,5 @@
-"""Consumer groups of the classic kind in ZooKeeper: who is there, who owns what, where they are. Kafka's own paths and JSON (0.8).
+"""Consumer groups of the classic kind in ZooKeeper: who is there, who owns what, where they are.
+Kafka's own paths and JSON (0.8).
 
     /consumers/<group>/ids/<consumer>                    ephemeral: subscription, pattern
     /consumers/<group>/owners/<topic>/<partition>        ephemeral: the consumer's thread
@@ -24,7 +25,9 @@ PATTERNS: Final = (STATIC, WHITE_LIST, BLACK_LIST)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ConsumerRegistration:
-    """What a consumer tells the group: streams by topic, or by a regular expression for the other two patterns."""
+    """What a consumer tells the group: streams by topic, or by a regular expression for the other
+    two patterns.
+    """
 
     subscription: Mapping[str, int]
     pattern: str = STATIC

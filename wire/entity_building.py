@@ -1,8 +1,10 @@
-"""Builds a kio entity of whatever version from plain values: one call site serves all versions of an API.
+"""Builds a kio entity of whatever version from plain values: one call site serves all versions of
+an API.
 
-Values are dictionaries, sequences and primitives by kio's field names. A field that the version does not have is left out, so values must
-be such that leaving it out is right (`timeout`, `current_leader_epoch` ...); a field that is not given takes its default, or null where
-the schema allows it.
+Values are dictionaries, sequences and primitives by kio's field names. A field that the version
+does not have is left out, so values must be such that leaving it out is right (`timeout`,
+`current_leader_epoch` ...); a field that is not given takes its default, or null where the schema
+allows it.
 """
 
 from collections.abc import Mapping

@@ -1,8 +1,10 @@
-"""Fetch responses, written by hand for all versions that kio describes (4 to 18): parts to send for servers, views for clients.
+"""Fetch responses, written by hand for all versions that kio describes (4 to 18): parts to send for
+servers, views for clients.
 
-A server's response is a list of parts in which records stay whatever object the caller gave (bytes, or a piece of a file that
-goes out by sendfile). A client gets the records as slices of the received frame. One set of types serves all versions. A
-property test holds the bytes against kio's for every version. Requests: wire/fetch_requests.py.
+A server's response is a list of parts in which records stay whatever object the caller gave (bytes,
+or a piece of a file that goes out by sendfile). A client gets the records as slices of the received
+frame. One set of types serves all versions. A property test holds the bytes against kio's for every
+version. Requests: wire/fetch_requests.py.
 
 Topics carry names up to version 12 and ids from 13 on; the other one is empty.
 """
@@ -47,7 +49,9 @@ _PARTITION_SIZE_MIN: Final = 24
 
 
 class RecordsElsewhere(Protocol):
-    """Records that are not in memory: the writer only asks how many bytes they are and passes the object on."""
+    """Records that are not in memory: the writer only asks how many bytes they are and passes the
+    object on.
+    """
 
     @property
     def length(self) -> int:
@@ -84,7 +88,9 @@ NO_SNAPSHOT: Final = SnapshotId()
 
 
 class PartitionFetched(NamedTuple):
-    """What a Fetch response says of one partition. `records` None is null on the wire; a parsed one is never RecordsElsewhere."""
+    """What a Fetch response says of one partition. `records` None is null on the wire; a parsed one
+    is never RecordsElsewhere.
+    """
 
     partition_index: int
     error_code: int = 0
@@ -118,7 +124,9 @@ class FetchResponse(NamedTuple):
 
 
 def fetch_response_parts(response: FetchResponse, version: int) -> tuple[list[Part], int]:
-    """The response's body as parts to send one after the other, and the bytes that they will be on the wire."""
+    """The response's body as parts to send one after the other, and the bytes that they will be on
+    the wire.
+    """
     flexible = version >= FLEXIBLE_FROM
     pending = bytearray(_INT32.pack(response.throttle_time_ms))
     if version >= _SESSIONS_FROM:
@@ -186,7 +194,9 @@ def _partition_tags(partition: PartitionFetched) -> bytes:
 
 
 def parse_fetch_response(frame: Buffer, position: int, version: int) -> FetchResponse:
-    """The response whose body begins at `position`; records are memoryviews of `frame`. Raises Malformed."""
+    """The response whose body begins at `position`; records are memoryviews of `frame`. Raises
+    Malformed.
+    """
     reader = ByteReader(frame, position)
     flexible = version >= FLEXIBLE_FROM
     throttle_time_ms = reader.int32()

@@ -1,8 +1,9 @@
-"""Fetch requests, written by hand for all versions that kio describes (4 to 18); responses are in wire/fetch_codec.py.
+"""Fetch requests, written by hand for all versions that kio describes (4 to 18); responses are in
+wire/fetch_codec.py.
 
-One set of types serves all versions: the replica id, for one, moved from the front to a tagged field in version 15, and callers
-need not know. Replica id -1 is a consumer; -2 is Kafka's "debugging consumer", which Antipode's brokers serve from any role; -3 is
-an exact mirror.
+One set of types serves all versions: the replica id, for one, moved from the front to a tagged
+field in version 15, and callers need not know. Replica id -1 is a consumer; -2 is Kafka's
+"debugging consumer", which Antipode's brokers serve from any role; -3 is an exact mirror.
 """
 
 import struct
@@ -17,7 +18,9 @@ from wire.fetch_codec import FLEXIBLE_FROM, read_topic, topic_bytes
 CONSUMER: Final = -1
 DEBUGGING_CONSUMER: Final = -2
 MIRROR: Final = -3
-"""Of an exact link: sees what the site's in-sync replicas have, before a sync link lets consumers see it."""
+"""Of an exact link: sees what the site's in-sync replicas have, before a sync link lets consumers
+see it.
+"""
 UNKNOWN_HIGH_WATERMARK: Final = 2**63 - 1
 
 _LOG_START_FROM: Final = 5
@@ -42,7 +45,9 @@ _PARTITIONS: Final = {
 
 
 class PartitionToFetch(NamedTuple):
-    """Where to read one partition. `log_start_offset`, `replica_directory_id` and `high_watermark` are said by followers only."""
+    """Where to read one partition. `log_start_offset`, `replica_directory_id` and `high_watermark`
+    are said by followers only.
+    """
 
     partition_index: int
     fetch_offset: int
@@ -71,7 +76,9 @@ class ForgottenTopic(NamedTuple):
 
 
 class FetchRequest(NamedTuple):
-    """A Fetch request of any version. The session defaults ask for a full fetch without a session (KIP-227)."""
+    """A Fetch request of any version. The session defaults ask for a full fetch without a session
+    (KIP-227).
+    """
 
     topics: Sequence[TopicToFetch]
     max_wait_ms: int = 500

@@ -1,8 +1,10 @@
-"""The client's half of an incremental fetch session (KIP-227): only what changed is asked, only what changed is answered.
+"""The client's half of an incremental fetch session (KIP-227): only what changed is asked, only
+what changed is answered.
 
-A thousand quiet partitions cost nothing in a request that carries one busy one. Epoch 0 opens a session, every request counts
-up, and an error of the session starts it again with everything. Pure. Used by the mirror's fetchers and by a broker's followers,
-each with its own keys and with whatever of a partition's request may change as its position.
+A thousand quiet partitions cost nothing in a request that carries one busy one. Epoch 0 opens a
+session, every request counts up, and an error of the session starts it again with everything. Pure.
+Used by the mirror's fetchers and by a broker's followers, each with its own keys and with whatever
+of a partition's request may change as its position.
 """
 
 from __future__ import annotations
@@ -21,7 +23,9 @@ PositionT = TypeVar("PositionT")
 
 @dataclass(frozen=True, slots=True)
 class SessionRequest(Generic[KeyT, PositionT]):
-    """What the next request says of the session, which partitions it names and which it takes out."""
+    """What the next request says of the session, which partitions it names and which it takes
+    out.
+    """
 
     session_id: int
     session_epoch: int
@@ -56,7 +60,9 @@ class FetchSession(Generic[KeyT, PositionT]):
     def next_changes(
         self, named: Mapping[KeyT, PositionT], forgotten: frozenset[KeyT]
     ) -> SessionRequest[KeyT, PositionT]:
-        """The request of a caller that knows itself what has changed since the last one; all of it when the session is new."""
+        """The request of a caller that knows itself what has changed since the last one; all of it
+        when the session is new.
+        """
         return SessionRequest(self._id, self._epoch, named, frozenset() if self.is_new else forgotten)
 
     def answered(self, session_id: int) -> None:

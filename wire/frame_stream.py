@@ -1,10 +1,13 @@
-"""Cuts size-prefixed frames out of a byte stream with at most one copy of a few kilobytes per frame.
+"""Cuts size-prefixed frames out of a byte stream with at most one copy of a few kilobytes per
+frame.
 
-Small frames are received together into a scratch buffer and copied out. A frame that does not fit is received straight into a buffer
-of its own, so the records of a large Fetch response are written once by the kernel and never moved: whoever gets the frame may keep
-slices of it. A buffer whose frame nobody holds any more is used again.
+Small frames are received together into a scratch buffer and copied out. A frame that does not fit
+is received straight into a buffer of its own, so the records of a large Fetch response are written
+once by the kernel and never moved: whoever gets the frame may keep slices of it. A buffer whose
+frame nobody holds any more is used again.
 
-An asyncio BufferedProtocol: the same code runs on plain and on TLS transports. Called by wire/connection.py only.
+An asyncio BufferedProtocol: the same code runs on plain and on TLS transports. Called by
+wire/connection.py only.
 """
 
 import asyncio
@@ -22,10 +25,11 @@ _SIZE: Final = struct.Struct(">i")
 
 
 class FrameBuffers:
-    """Buffers for large frames. A frame is a view, and its buffer cannot be resized as long as any slice of it lives.
+    """Buffers for large frames. A frame is a view, and its buffer cannot be resized as long as any
+    slice of it lives.
 
-    For one connection, or for all that one event loop serves: whoever holds frames of many connections in one bounded queue needs no
-    more buffers than fit there.
+    For one connection, or for all that one event loop serves: whoever holds frames of many
+    connections in one bounded queue needs no more buffers than fit there.
     """
 
     def __init__(self, *, kept_max: int = POOLED_BUFFERS_MAX) -> None:
@@ -33,7 +37,9 @@ class FrameBuffers:
         self._kept_max = kept_max
 
     def take(self, size: int) -> bytearray:
-        """A buffer of at least `size` bytes of which no view lives; the caller's view keeps it from the next one."""
+        """A buffer of at least `size` bytes of which no view lives; the caller's view keeps it from
+        the next one.
+        """
         for buffer in self._pool:
             if size <= len(buffer) <= 4 * size and _has_no_views(buffer):
                 return buffer
@@ -48,9 +54,11 @@ class FrameBuffers:
 
 
 def _has_no_views(buffer: bytearray) -> bool:
-    """By what every version of Python promises: a bytearray refuses to be resized while anybody may read it.
+    """By what every version of Python promises: a bytearray refuses to be resized while anybody may
+    read it.
 
-    References say as much only as long as the interpreter counts all of them, and since 3.14 it leaves some out.
+    References say as much only as long as the interpreter counts all of them, and since 3.14 it
+    leaves some out.
     """
     try:
         last = buffer.pop()

@@ -1,11 +1,13 @@
 """Framing of Kafka requests and responses: size, header, body; for servers and for clients.
 
-A frame here is what follows the four size bytes. Headers are handled by hand (they are read for every request, also for those whose
-schema is unknown), bodies by `wire/schemas.py`. Servers call `parse_request_header`, `check_supported`, `decode_request_body` and
-`encode_response`; clients `encode_request` and `decode_response`.
+A frame here is what follows the four size bytes. Headers are handled by hand (they are read for
+every request, also for those whose schema is unknown), bodies by `wire/schemas.py`. Servers call
+`parse_request_header`, `check_supported`, `decode_request_body` and `encode_response`; clients
+`encode_request` and `decode_response`.
 
-Hot messages have parsers of their own (produce_codec, fetch_codec, mirror_append_codec) that take the frame and the header's
-`body_position`. Source: https://kafka.apache.org/protocol, KIP-482 (tags), KIP-511 (ApiVersions).
+Hot messages have parsers of their own (produce_codec, fetch_codec, mirror_append_codec) that take
+the frame and the header's `body_position`. Source: https://kafka.apache.org/protocol, KIP-482
+(tags), KIP-511 (ApiVersions).
 """
 
 import struct
@@ -32,7 +34,9 @@ class VersionRange(NamedTuple):
 
 
 class RequestHeader(NamedTuple):
-    """Header of a request, and where its body begins in the frame (the frame's end when that cannot be known)."""
+    """Header of a request, and where its body begins in the frame (the frame's end when that cannot
+    be known).
+    """
 
     api_key: int
     api_version: int
@@ -42,7 +46,8 @@ class RequestHeader(NamedTuple):
 
 
 class MalformedRequest(ValueError):
-    """The frame is not a request that anyone could send: the connection is closed, Kafka has no answer to it either.
+    """The frame is not a request that anyone could send: the connection is closed, Kafka has no
+    answer to it either.
 
     `header` is there if it was intact.
     """
@@ -56,7 +61,8 @@ class MalformedRequest(ValueError):
 class UnsupportedVersion(ValueError):
     """A request in a version, or of an API, that this side does not speak.
 
-    ApiVersions is answered in version 0 with UNSUPPORTED_VERSION and the list; for others the connection is closed.
+    ApiVersions is answered in version 0 with UNSUPPORTED_VERSION and the list; for others the
+    connection is closed.
     """
 
     def __init__(self, header: RequestHeader, supported: VersionRange | None) -> None:
@@ -72,7 +78,9 @@ class UnsupportedVersion(ValueError):
 
 
 class MalformedResponse(ValueError):
-    """A broker's answer that is not what its version says: the connection cannot be trusted any more."""
+    """A broker's answer that is not what its version says: the connection cannot be trusted any
+    more.
+    """
 
 
 def parse_request_header(frame: Buffer) -> RequestHeader:
@@ -83,7 +91,8 @@ def parse_request_header(frame: Buffer) -> RequestHeader:
     reader = ByteReader(frame, _REQUEST_START.size)
     client_id = None
     try:
-        # An unknown schema gets this far too: ApiVersions of a newer version must be answered, others are closed.
+        # An unknown schema gets this far too: ApiVersions of a newer version must be answered,
+        # others are closed.
         if len(frame) > _REQUEST_START.size:
             client_id = reader.nullable_string(flexible=False)
         has_tags = schemas.is_flexible(api_key, api_version)
@@ -98,14 +107,18 @@ def parse_request_header(frame: Buffer) -> RequestHeader:
 
 
 def check_supported(header: RequestHeader, supported: Mapping[int, VersionRange]) -> None:
-    """Raises UnsupportedVersion unless `supported` (by API key) has the request's API and version."""
+    """Raises UnsupportedVersion unless `supported` (by API key) has the request's API and
+    version.
+    """
     spoken = supported.get(header.api_key)
     if spoken is None or not spoken.lowest <= header.api_version <= spoken.highest:
         raise UnsupportedVersion(header, spoken)
 
 
 def decode_request_body(frame: Buffer, header: RequestHeader) -> Any:
-    """The kio (or private) entity of the request. Raises MalformedRequest, whatever the bytes are."""
+    """The kio (or private) entity of the request. Raises MalformedRequest, whatever the bytes
+    are.
+    """
     try:
         entity_type = schemas.request_type(header.api_key, header.api_version)
         return schemas.decode(entity_type, frame, header.body_position)

@@ -38,7 +38,9 @@ class GroupCalls(ClusterAccess):
     async def groups_by_broker(
         self, leave_out: Collection[int] = ()
     ) -> dict[int, list[GroupListing] | KafkaClientError]:
-        """The groups of each broker, or why it does not tell. One attempt; raises when no broker names the others."""
+        """The groups of each broker, or why it does not tell. One attempt; raises when no broker
+        names the others.
+        """
         await self._refresh([])
         nodes = sorted(self._cluster.brokers.keys() - set(leave_out))
 
@@ -62,8 +64,9 @@ class GroupCalls(ClusterAccess):
     async def committed_by_groups(
         self, group_ids: Iterable[str]
     ) -> dict[str, dict[TopicPartition, FetchedOffset] | KafkaClientError]:
-        """All offsets of several groups, a request to each coordinator, or what is in the way of a group. One attempt: groups whose
-        coordinator has moved are left out."""
+        """All offsets of several groups, a request to each coordinator, or what is in the way of a
+        group. One attempt: groups whose coordinator has moved are left out.
+        """
         found: dict[str, dict[TopicPartition, FetchedOffset] | KafkaClientError] = {}
         by_node: dict[int, list[str]] = {}
 
@@ -103,7 +106,9 @@ class GroupCalls(ClusterAccess):
         return await self._at_coordinator(group_id, ask)
 
     async def tell_mirror_word(self, word: GroupWord, *, link: str, link_epoch: int) -> None:
-        """Say to any broker what a daemon of the link's mirror has carried of groups' offsets, and at what it fails. One attempt."""
+        """Say to any broker what a daemon of the link's mirror has carried of groups' offsets, and
+        at what it fails. One attempt.
+        """
         connection = await self._any_connection()
         await requests.request_mirror_word(connection, word, link=link, link_epoch=link_epoch)
 
@@ -138,7 +143,9 @@ class GroupCalls(ClusterAccess):
 
 
 def _coordinated(outcomes: dict[TopicPartition, ErrorCode], group_id: str) -> dict[TopicPartition, ErrorCode]:
-    """The outcomes, unless they say that the coordinator is elsewhere or not ready: then a transient error."""
+    """The outcomes, unless they say that the coordinator is elsewhere or not ready: then a
+    transient error.
+    """
     for code in outcomes.values():
         if code in _NOT_READY:
             raise broker_error(code, message=group_id)

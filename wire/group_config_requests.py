@@ -1,4 +1,6 @@
-"""Configs of single groups through Kafka's Admin API: what is set at a site, and setting it. Source: KIP-848, KIP-1142."""
+"""Configs of single groups through Kafka's Admin API: what is set at a site, and setting it.
+Source: KIP-848, KIP-1142.
+"""
 
 from collections.abc import Mapping, Sequence
 from typing import Any, Final
@@ -20,7 +22,9 @@ _DESCRIBED_AT_ONCE: Final = 500
 
 
 async def group_configs(client: KafkaClient) -> dict[str, dict[str, str]]:
-    """By group what is set on it; groups without configs of their own are left out. BrokerError, UnsupportedApi."""
+    """By group what is set on it; groups without configs of their own are left out. BrokerError,
+    UnsupportedApi.
+    """
     connection = await _controller(client)
     listed = await connection.call(LIST_CONFIG_RESOURCES, {"resource_types": (RESOURCE_GROUP,)})
     _check(listed, None, connection, LIST_CONFIG_RESOURCES)

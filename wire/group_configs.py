@@ -1,4 +1,5 @@
-"""Configs of single groups: where ZooKeeper keeps them, and their message. Their names and bounds are the coordinator's business.
+"""Configs of single groups: where ZooKeeper keeps them, and their message. Their names and bounds
+are the coordinator's business.
 
 Callers: the controller (storage, image), the broker's image.
 """

@@ -1,7 +1,9 @@
-"""Membership in a group of the classic protocol: join, sync, heartbeat, leave, each once, for programs that are their own assignor.
+"""Membership in a group of the classic protocol: join, sync, heartbeat, leave, each once, for
+programs that are their own assignor.
 
-No state and no retries: the caller keeps member id and generation, and decides what an error means. Errors of the coordinator are raised as
-BrokerError. Called by `wire/clients/membership.py`, which keeps a member's state.
+No state and no retries: the caller keeps member id and generation, and decides what an error means.
+Errors of the coordinator are raised as BrokerError. Called by `wire/clients/membership.py`, which
+keeps a member's state.
 """
 
 import datetime as dt
@@ -23,7 +25,9 @@ _GRACE_MS: Final = 5_000
 
 
 class Joined(NamedTuple):
-    """A generation of the group and its protocol; `members` (metadata by member id) is empty for all but the leader."""
+    """A generation of the group and its protocol; `members` (metadata by member id) is empty for
+    all but the leader.
+    """
 
     generation_id: int
     member_id: str
@@ -43,7 +47,9 @@ async def join(
     rebalance_timeout_ms: int,
     group_instance_id: str | None = None,
 ) -> Joined:
-    """Join; answered when all members have. The first time the coordinator only gives a member id: it is used at once."""
+    """Join; answered when all members have. The first time the coordinator only gives a member id:
+    it is used at once.
+    """
     values = {
         "group_id": group_id,
         "session_timeout": dt.timedelta(milliseconds=session_timeout_ms),
@@ -91,7 +97,9 @@ async def sync(
 async def heartbeat(
     connection: Connection, group_id: str, joined: Joined, *, group_instance_id: str | None = None
 ) -> None:
-    """Stay a member. REBALANCE_IN_PROGRESS: join again; ILLEGAL_GENERATION, UNKNOWN_MEMBER_ID: no member any more."""
+    """Stay a member. REBALANCE_IN_PROGRESS: join again; ILLEGAL_GENERATION, UNKNOWN_MEMBER_ID: no
+    member any more.
+    """
     values = {
         "group_id": group_id,
         "generation_id": joined.generation_id,

@@ -1,7 +1,9 @@
-"""What the daemons of a link's mirror say of groups' offsets, each of its own part of the link, and what that means for the whole link.
+"""What the daemons of a link's mirror say of groups' offsets, each of its own part of the link, and
+what that means for the whole link.
 
-A link has `MIRROR_SLOTS` parts, which the daemons that share it have between them (`mirror/core/sharing.py`); one that is alone has all.
-The link is as old as its oldest part, and fails for as long as one daemon fails: nobody's good word hides another one's bad one. Pure.
+A link has `MIRROR_SLOTS` parts, which the daemons that share it have between them
+(`mirror/core/sharing.py`); one that is alone has all. The link is as old as its oldest part, and
+fails for as long as one daemon fails: nobody's good word hides another one's bad one. Pure.
 """
 
 from __future__ import annotations
@@ -18,7 +20,9 @@ MIRROR_SLOTS: Final = 240
 ALL_SLOTS: Final = frozenset(range(MIRROR_SLOTS))
 
 WORD_COUNTS_MS: Final = 10_000
-"""For how long a daemon's word counts although another one has told of the same parts since: they tell each round."""
+"""For how long a daemon's word counts although another one has told of the same parts since: they
+tell each round.
+"""
 
 NEVER: Final = -1
 """The age of a part that nobody is known to have carried whole."""
@@ -29,8 +33,10 @@ REASON_LENGTH_MAX: Final = 200
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GroupWord:
-    """What one daemon says. `synced_at_ms` (Unix ms, by a clock that may be wrong): as of when it has carried all of these parts' offsets,
-    0 when it has not; `synced_ms_ago` how long that was before it said so."""
+    """What one daemon says. `synced_at_ms` (Unix ms, by a clock that may be wrong): as of when it
+    has carried all of these parts' offsets, 0 when it has not; `synced_ms_ago` how long that was
+    before it said so.
+    """
 
     daemon: str = ""
     slots: frozenset[int] = ALL_SLOTS
@@ -51,14 +57,18 @@ class HeardWord(NamedTuple):
 
 
 class LinkWords(NamedTuple):
-    """What the words mean for the link: how long ago all was carried (None: not known of all parts), and who fails at it."""
+    """What the words mean for the link: how long ago all was carried (None: not known of all
+    parts), and who fails at it.
+    """
 
     synced_ms_ago: int | None
     failing: tuple[HeardWord, ...]
 
 
 def encode_word(word: GroupWord) -> str:
-    """A word but for its time, as a MirrorOffsetCommit without a group carries it (`wire/private.py`)."""
+    """A word but for its time, as a MirrorOffsetCommit without a group carries it
+    (`wire/private.py`).
+    """
     problems = {
         name: reason[:REASON_LENGTH_MAX] for name, reason in islice(sorted(word.problems.items()), PROBLEMS_TOLD)
     }
@@ -72,7 +82,9 @@ def encode_word(word: GroupWord) -> str:
 
 
 def decode_word(text: str | None, *, synced_at_ms: int) -> GroupWord:
-    """The word; mirrors of earlier releases say nothing but a time, and have all parts. ValueError when it is none."""
+    """The word; mirrors of earlier releases say nothing but a time, and have all parts. ValueError
+    when it is none.
+    """
     if not text:
         return GroupWord(synced_at_ms=synced_at_ms)
     try:
@@ -102,7 +114,9 @@ def newest_word_by_daemon(words: Iterable[HeardWord]) -> dict[str, HeardWord]:
 
 
 def counting(words: Collection[HeardWord]) -> list[HeardWord]:
-    """Those that count, of one word a daemon: heard lately, or nobody has told of one of its parts since."""
+    """Those that count, of one word a daemon: heard lately, or nobody has told of one of its parts
+    since.
+    """
     return [word for word in words if word.heard_ms_ago <= WORD_COUNTS_MS or word.slots - _told_after(word, words)]
 
 
@@ -111,7 +125,9 @@ def _told_after(word: HeardWord, words: Iterable[HeardWord]) -> frozenset[int]:
 
 
 def link_words(ages_ms: Iterable[Sequence[int]], words: Iterable[HeardWord]) -> LinkWords:
-    """The link's account; `ages_ms` is how long ago each broker knows each part to have been carried whole, NEVER where it does not."""
+    """The link's account; `ages_ms` is how long ago each broker knows each part to have been
+    carried whole, NEVER where it does not.
+    """
     youngest = [
         min((age_ms for age_ms in ages if age_ms != NEVER), default=None) for ages in zip(*ages_ms, strict=True)
     ]

@@ -1,13 +1,14 @@
-"""Records of `__consumer_offsets`: keys and values exactly as Apache Kafka lays them out, so that its own tools read them.
+"""Records of `__consumer_offsets`: keys and values exactly as Apache Kafka lays them out, so that
+its own tools read them.
 
 | record | key | value |
 | --- | --- | --- |
 | an offset | version 1: group, topic, partition | written as version 3, or 1 when the client asked for an expiry time of its own |
 | a group | version 2: group | written as version 3 |
 
-Older values (0 to 2) and the flexible version 4 are read too. A null value is a tombstone. Keys of other kinds (KIP-848 groups:
-`consumer_group_records.py`) are returned as None, to be passed over. Called by the broker's coordinator and by tools; what the
-fields mean is `broker/core`'s business.
+Older values (0 to 2) and the flexible version 4 are read too. A null value is a tombstone. Keys of
+other kinds (KIP-848 groups: `consumer_group_records.py`) are returned as None, to be passed over.
+Called by the broker's coordinator and by tools; what the fields mean is `broker/core`'s business.
 """
 
 from __future__ import annotations
@@ -51,7 +52,9 @@ class GroupKey(NamedTuple):
 
 
 class OffsetValue(NamedTuple):
-    """A committed offset; `expire_timestamp_ms` only when the commit named a retention time of its own."""
+    """A committed offset; `expire_timestamp_ms` only when the commit named a retention time of its
+    own.
+    """
 
     offset: int
     leader_epoch: int
@@ -106,7 +109,9 @@ def decode_key(raw: Buffer) -> OffsetKey | GroupKey | None:
 
 
 def encode_offset_value(value: OffsetValue) -> bytes:
-    """The value of an offset record. Only version 1 can carry an expiry time, and it has no leader epoch: as in Kafka."""
+    """The value of an offset record. Only version 1 can carry an expiry time, and it has no leader
+    epoch: as in Kafka.
+    """
     if value.expire_timestamp_ms != NO_TIMESTAMP:
         return (
             _INT16(_EXPIRING_OFFSET_VALUE_VERSION)

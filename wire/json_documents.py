@@ -1,4 +1,6 @@
-"""JSON that another process has written: whatever the bytes are, there is a document or a ValueError. Pure."""
+"""JSON that another process has written: whatever the bytes are, there is a document or a
+ValueError. Pure.
+"""
 
 from __future__ import annotations
 
@@ -10,7 +12,9 @@ DIGITS_MAX: Final = 19
 
 
 def parse_json(payload: bytes | str) -> Any:
-    """The document. Arrays and objects inside each other, more than Python can follow, are a ValueError as well."""
+    """The document. Arrays and objects inside each other, more than Python can follow, are a
+    ValueError as well.
+    """
     try:
         return json.loads(payload)
     except RecursionError as error:

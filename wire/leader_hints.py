@@ -1,4 +1,5 @@
-"""What Produce and Fetch responses say about a partition's current leader (KIP-951), so that a client need not refresh its metadata.
+"""What Produce and Fetch responses say about a partition's current leader (KIP-951), so that a
+client need not refresh its metadata.
 
 Both messages carry the same structures in tagged fields; their codecs share these.
 """

@@ -1,13 +1,14 @@
 """Walks a message by its schema before the native decoder sees it, so that no length in it can lie.
 
-kio's decoder allocates arrays by the length that the bytes claim: five bytes that claim 2^31 elements abort the whole
-process (seen with kio 0.6.5), which one connection must never do to the others. A guard skips over the message without building
-anything: fixed-size runs are one addition, each length is held against the bytes that are left and against the smallest
-size of an element, and null is refused where the schema has none. What passes is consistent from end to end, so the
-decoder allocates no more than a small multiple of the message.
+kio's decoder allocates arrays by the length that the bytes claim: five bytes that claim 2^31
+elements abort the whole process (seen with kio 0.6.5), which one connection must never do to the
+others. A guard skips over the message without building anything: fixed-size runs are one addition,
+each length is held against the bytes that are left and against the smallest size of an element, and
+null is refused where the schema has none. What passes is consistent from end to end, so the decoder
+allocates no more than a small multiple of the message.
 
-Not a decoder: text encoding and ranges of values are left to kio. Called by wire/schemas.py for every message that kio
-decodes; the hot messages with hand-written parsers do not need it.
+Not a decoder: text encoding and ranges of values are left to kio. Called by wire/schemas.py for
+every message that kio decodes; the hot messages with hand-written parsers do not need it.
 """
 
 from collections.abc import Callable
@@ -20,7 +21,9 @@ from wire.byte_reader import Buffer, Malformed
 from wire.byte_writer import uvarint_bytes
 
 ELEMENTS_MAX: Final = 1_000_000
-"""Array elements in one message, over all its arrays: bounds the time and the memory that bytes can claim."""
+"""Array elements in one message, over all its arrays: bounds the time and the memory that bytes can
+claim.
+"""
 
 
 _FIXED_SIZES: Final = {
@@ -52,7 +55,9 @@ class Replacement(NamedTuple):
 
 
 class Walk:
-    """What one pass over a message gathers: unknown tags to leave out, and the elements it may still claim."""
+    """What one pass over a message gathers: unknown tags to leave out, and the elements it may
+    still claim.
+    """
 
     __slots__ = ("elements_left", "replacements")
 
@@ -62,21 +67,27 @@ class Walk:
 
 
 Skip = Callable[[Buffer, int, Walk], int]
-"""Takes a buffer and a position, returns the position after the value; raises Malformed or IndexError past the end."""
+"""Takes a buffer and a position, returns the position after the value; raises Malformed or
+IndexError past the end.
+"""
 
 
 class Step(NamedTuple):
-    """How to get past one value: the least it can take, and a function unless it always takes exactly that."""
+    """How to get past one value: the least it can take, and a function unless it always takes
+    exactly that.
+    """
 
     size_min: int
     skip: Skip | None
 
 
 def checked(entity_type: Any, buffer: Buffer, position: int) -> tuple[Buffer, int]:
-    """A buffer and position at which kio may decode `entity_type`: those given, unless there are tags that kio does not know.
+    """A buffer and position at which kio may decode `entity_type`: those given, unless there are
+    tags that kio does not know.
 
-    Tags may be added to a version after its release and must be ignored by who does not know them (KIP-482), but kio 0.6.5 refuses
-    them: then a copy without them is returned. Raises Malformed where the bytes contradict the schema.
+    Tags may be added to a version after its release and must be ignored by who does not know them
+    (KIP-482), but kio 0.6.5 refuses them: then a copy without them is returned. Raises Malformed
+    where the bytes contradict the schema.
     """
     step = _entity_step(entity_type)
     walk = Walk()
@@ -269,7 +280,9 @@ def _pass_tags(tagged: dict[int, Step], buffer: Buffer, start: int, walk: Walk) 
 
 
 def _checked_tag(step: Step, buffer: Buffer, position: int, end: int, walk: Walk) -> list[Replacement]:
-    """Replacements inside a known tag's value, which must have its declared size: kio takes as much as the value itself says."""
+    """Replacements inside a known tag's value, which must have its declared size: kio takes as much
+    as the value itself says.
+    """
     outer, walk.replacements = walk.replacements, []
     if _pass(step, buffer, position, walk) != end:
         raise Malformed("a tagged field does not have its declared size")

@@ -1,10 +1,12 @@
-"""A deadline that counts silence: it is put off while bytes move on the connection, in either direction.
+"""A deadline that counts silence: it is put off while bytes move on the connection, in either
+direction.
 
-A fetch of four megabytes over a line that carries a hundred kilobytes a second takes longer than any sensible deadline, and giving it up
-would only begin it again, for ever. So what the kernel has received, and how much up to the request's own end the other side has
-acknowledged to it, are looked at now and then (TCP_INFO), and a request fails only when neither moved for its whole time. A quarter of
-the time passes before the first look: a broker that takes the request and then says nothing misses the deadline as it always did, and later
-requests that it takes as well do not count.
+A fetch of four megabytes over a line that carries a hundred kilobytes a second takes longer than
+any sensible deadline, and giving it up would only begin it again, for ever. So what the kernel has
+received, and how much up to the request's own end the other side has acknowledged to it, are looked
+at now and then (TCP_INFO), and a request fails only when neither moved for its whole time. A
+quarter of the time passes before the first look: a broker that takes the request and then says
+nothing misses the deadline as it always did, and later requests that it takes as well do not count.
 
 Where the system does not tell (it is Linux's structure that is read), deadlines are not put off.
 """
@@ -30,7 +32,8 @@ class SilenceLimit:
         self._timeout_s = timeout_s
         self._loop = asyncio.get_running_loop()
         self._moved_bytes: int | None = None
-        # Where the request ends among the bytes that the connection has sent; None until it has been handed to the transport.
+        # Where the request ends among the bytes that the connection has sent; None until it has
+        # been handed to the transport.
         self.sent_until_bytes: int | None = None
         self._next_look = self._loop.call_later(timeout_s / LOOKS_A_DEADLINE, self._look)
 
@@ -49,7 +52,9 @@ class SilenceLimit:
 
 
 def _moved_bytes(transport: asyncio.BaseTransport, sent_until_bytes: int | None) -> int | None:
-    """Bytes received, and bytes sent up to there that were acknowledged, since the connection stands."""
+    """Bytes received, and bytes sent up to there that were acknowledged, since the connection
+    stands.
+    """
     connected = transport.get_extra_info("socket")
     if connected is None:
         return None

@@ -1,9 +1,12 @@
-"""Up to where two logs of one partition hold the same records, judged by the leader epochs of the records (KIP-101, KIP-279). Pure.
+"""Up to where two logs of one partition hold the same records, judged by the leader epochs of the
+records (KIP-101, KIP-279). Pure.
 
-Within one leader epoch one leader writes, so two logs that both hold records of an epoch agree on everything up to the earlier end of
-that epoch. An epoch in which nothing was written is no part of a history. The disaster-recovery tools see both logs whole (`common_end`).
-The mirror asks brokers about one epoch at a time, and `shared_end` judges each answer: where the epochs differ, the log that did not
-answer is asked next, about the epoch of the answer. Each such answer has a lower epoch, so that the questions come to an end.
+Within one leader epoch one leader writes, so two logs that both hold records of an epoch agree on
+everything up to the earlier end of that epoch. An epoch in which nothing was written is no part of
+a history. The disaster-recovery tools see both logs whole (`common_end`). The mirror asks brokers
+about one epoch at a time, and `shared_end` judges each answer: where the epochs differ, the log
+that did not answer is asked next, about the epoch of the answer. Each such answer has a lower
+epoch, so that the questions come to an end.
 """
 
 from __future__ import annotations
@@ -23,7 +26,9 @@ class EpochStart(NamedTuple):
 
 
 class EpochEnd(NamedTuple):
-    """The offset after the last record of a leader epoch in one log; -1, -1 where a broker has no epoch as low as the one asked for."""
+    """The offset after the last record of a leader epoch in one log; -1, -1 where a broker has no
+    epoch as low as the one asked for.
+    """
 
     epoch: int
     end_offset: int
@@ -31,7 +36,9 @@ class EpochEnd(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class LogHistory:
-    """A log's first offset, the offset after its last one, and the leader epochs of its records, oldest first."""
+    """A log's first offset, the offset after its last one, and the leader epochs of its records,
+    oldest first.
+    """
 
     start_offset: int
     end_offset: int
@@ -48,7 +55,9 @@ class LogHistory:
         return EpochEnd(self.epochs[-1].epoch, self.end_offset) if self.epochs else None
 
     def end_of(self, epoch: int) -> EpochEnd | None:
-        """The largest epoch of the log that is not above `epoch`, and where it ends; None when every epoch is above it."""
+        """The largest epoch of the log that is not above `epoch`, and where it ends; None when
+        every epoch is above it.
+        """
         above = bisect_right(self.epochs, epoch, key=lambda entry: entry.epoch)
         if above == 0:
             return None
@@ -57,21 +66,25 @@ class LogHistory:
 
 
 def history_of(start_offset: int, end_offset: int, epochs: Iterable[tuple[int, int]]) -> LogHistory:
-    """The history of a log whose table has these (epoch, first offset); epochs without a record are left out."""
+    """The history of a log whose table has these (epoch, first offset); epochs without a record are
+    left out.
+    """
     written = tuple(EpochStart(epoch, start) for epoch, start in epochs if start < end_offset)
     return LogHistory(start_offset, end_offset, written)
 
 
 def shared_end(own: EpochEnd, other: EpochEnd) -> int | None:
-    """The offset up to which two logs agree, from where each ends the same epoch; None when the epochs differ, so that neither tells."""
+    """The offset up to which two logs agree, from where each ends the same epoch; None when the
+    epochs differ, so that neither tells.
+    """
     return min(own.end_offset, other.end_offset) if own.epoch == other.epoch else None
 
 
 def common_end(copy: LogHistory, source: LogHistory) -> int:
     """The offset up to which both logs hold the same history.
 
-    Equal to the copy's end when the copy is a prefix of the source. Logs that share no offset, and logs without known epochs, contradict
-    each other only by their ends.
+    Equal to the copy's end when the copy is a prefix of the source. Logs that share no offset, and
+    logs without known epochs, contradict each other only by their ends.
     """
     lower_end = min(copy.end_offset, source.end_offset)
     higher_start = max(copy.start_offset, source.start_offset)

@@ -1,8 +1,9 @@
-"""MirrorAppend requests without copying records, and the target's responses; the bytes are those of `wire.private.MirrorAppendRequest` and
-`MirrorAppendResponse`, version 0.
+"""MirrorAppend requests without copying records, and the target's responses; the bytes are those of
+`wire.private.MirrorAppendRequest` and `MirrorAppendResponse`, version 0.
 
-Under a steady trickle a request holds a record or two, so the broker writes responses by hand, too: through kio they took a tenth of its
-time. Mirrors read them through kio's native decoder (`frames.decode_response`).
+Under a steady trickle a request holds a record or two, so the broker writes responses by hand, too:
+through kio they took a tenth of its time. Mirrors read them through kio's native decoder
+(`frames.decode_response`).
 """
 
 import struct
@@ -48,7 +49,9 @@ class MirrorAppend(NamedTuple):
 
 
 class PartitionAppended(NamedTuple):
-    """What became of one partition's batches; the fields are those of `MirrorAppendPartitionResponse`."""
+    """What became of one partition's batches; the fields are those of
+    `MirrorAppendPartitionResponse`.
+    """
 
     partition_index: int
     error_code: int
@@ -79,7 +82,9 @@ def encode_mirror_append_response(
 
 
 def parse_mirror_append(frame: Buffer, position: int) -> MirrorAppend:
-    """The request whose body begins at `position`; records are views of `frame`. Raises Malformed."""
+    """The request whose body begins at `position`; records are views of `frame`. Raises
+    Malformed.
+    """
     reader = ByteReader(frame, position)
     link, link_epoch = reader.string(flexible=True), reader.int32()
     topics = []
@@ -101,7 +106,9 @@ def _read_partition(reader: ByteReader) -> PartitionToMirror:
 
 
 def mirror_append_parts(request: MirrorAppend) -> tuple[list[Buffer], int]:
-    """The request's body as parts to send one after the other, and their size; records are passed on, not copied."""
+    """The request's body as parts to send one after the other, and their size; records are passed
+    on, not copied.
+    """
     pending = bytearray(string_bytes(request.link, flexible=True) + _INT32.pack(request.link_epoch))
     pending += count_bytes(len(request.topics), flexible=True)
     parts: list[Buffer] = []

@@ -1,7 +1,8 @@
 """OffsetCommit requests and responses, written by hand for versions 2 to 10.
 
-A broker with many consumers answers thousands a second, each of one or a few partitions; kio takes about 80 µs to read one and to write its
-answer. One set of types serves all versions. A property test holds the bytes against kio's for every version.
+A broker with many consumers answers thousands a second, each of one or a few partitions; kio takes
+about 80 µs to read one and to write its answer. One set of types serves all versions. A property
+test holds the bytes against kio's for every version.
 
 Topics carry names up to version 9 and ids in version 10; the other one is empty.
 """

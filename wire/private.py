@@ -1,4 +1,5 @@
-"""Kafka-protocol messages of our own, in the style of kio's entities so that kio's reader and writer serve them too.
+"""Kafka-protocol messages of our own, in the style of kio's entities so that kio's reader and
+writer serve them too.
 
 | key | name | versions | schema |
 | --- | --- | --- | --- |
@@ -12,10 +13,12 @@
 | 20008 | Quarantine | 0 | `wire/quarantine_messages.py`; lists, reads and deletes what a broker keeps |
 | 20009 | TopicsChanged | 0 | below; a broker reports topics that its site has just made, changed or deleted to the brokers of its peer |
 
-A MirrorOffsetCommit without a group tells, in the member id, as of when (Unix ms) the mirror has carried all offsets, 0 when it has not. In
-the metadata of its one partition it says whose word this is, of which part of the link, and what fails (`wire/group_words.py`).
+A MirrorOffsetCommit without a group tells, in the member id, as of when (Unix ms) the mirror has
+carried all offsets, 0 when it has not. In the metadata of its one partition it says whose word this
+is, of which part of the link, and what fails (`wire/group_words.py`).
 
-A broker advertises them in ApiVersions only to clients whose software name is `antipode`. MirrorAppend's error codes, by partition:
+A broker advertises them in ApiVersions only to clients whose software name is `antipode`.
+MirrorAppend's error codes, by partition:
 
 | code | meaning | what a mirror does |
 | --- | --- | --- |
@@ -30,7 +33,8 @@ A broker advertises them in ApiVersions only to clients whose software name is `
 | KAFKA_STORAGE_ERROR | the disk failed | retries |
 """
 
-# Annotations stay real types here (no postponed evaluation): kio reads them from the dataclass fields.
+# Annotations stay real types here (no postponed evaluation): kio reads them from the dataclass
+# fields.
 import uuid
 from dataclasses import dataclass, field
 from typing import Any, ClassVar, Final
@@ -171,7 +175,9 @@ class MirrorAppendPartitionResponse:
     link_epoch: i32 = field(metadata={"kafka_type": "int32"}, default=i32(-1))
     """The link's epoch as the broker knows it; -1 for an unknown link."""
     divergence_epoch: i32 = field(metadata={"kafka_type": "int32"}, default=i32(NO_DIVERGENCE))
-    """The highest leader epoch not above the first record's that the target's log holds; -1 without divergence."""
+    """The highest leader epoch not above the first record's that the target's log holds; -1 without
+    divergence.
+    """
     divergence_end_offset: i64 = field(metadata={"kafka_type": "int64"}, default=i64(-1))
     """Where that epoch ends in the target's log."""
 
@@ -208,7 +214,9 @@ class MirrorAppendResponse:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CompressConnectionRequest:
-    """The wish to compress a connection, both ways, from the answer on; no other request may be under way."""
+    """The wish to compress a connection, both ways, from the answer on; no other request may be
+    under way.
+    """
 
     __type__: ClassVar = EntityType.request
     __version__: ClassVar[i16] = i16(0)
@@ -223,7 +231,9 @@ class CompressConnectionRequest:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CompressConnectionResponse:
-    """INVALID_REQUEST for a level out of range, UNSUPPORTED_COMPRESSION_TYPE for a codec that the broker lacks."""
+    """INVALID_REQUEST for a level out of range, UNSUPPORTED_COMPRESSION_TYPE for a codec that the
+    broker lacks.
+    """
 
     __type__: ClassVar = EntityType.response
     __version__: ClassVar[i16] = i16(0)
@@ -283,7 +293,9 @@ class LinkProgressRequest:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LinkProgressResponse:
-    """FENCED_LEADER_EPOCH or UNKNOWN_LEADER_EPOCH for another link epoch; partitions not led here are passed over."""
+    """FENCED_LEADER_EPOCH or UNKNOWN_LEADER_EPOCH for another link epoch; partitions not led here
+    are passed over.
+    """
 
     __type__: ClassVar = EntityType.response
     __version__: ClassVar[i16] = i16(0)
@@ -315,7 +327,9 @@ class MirroredProducer:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MirrorTransactionalIdsRequest:
-    """Who the source's transactional producers are, told by the mirror to the coordinators of the target."""
+    """Who the source's transactional producers are, told by the mirror to the coordinators of the
+    target.
+    """
 
     __type__: ClassVar = EntityType.request
     __version__: ClassVar[i16] = i16(0)
@@ -342,8 +356,9 @@ class MirroredProducerOutcome:
     transactional_id: str = field(metadata={"kafka_type": "string"})
     """The transactional id."""
     error_code: ErrorCode = field(metadata={"kafka_type": "error_code"})
-    """As for clients, or CONCURRENT_TRANSACTIONS while this site has not ended its own; FENCED_LEADER_EPOCH and UNKNOWN_LEADER_EPOCH for
-    another link epoch."""
+    """As for clients, or CONCURRENT_TRANSACTIONS while this site has not ended its own;
+    FENCED_LEADER_EPOCH and UNKNOWN_LEADER_EPOCH for another link epoch.
+    """
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -403,7 +418,9 @@ class ChangedTopic:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TopicsChangedRequest:
-    """What a client's request has just changed at a site, for the brokers of a peer that clients may ask next."""
+    """What a client's request has just changed at a site, for the brokers of a peer that clients
+    may ask next.
+    """
 
     __type__: ClassVar = EntityType.request
     __version__: ClassVar[i16] = i16(0)
@@ -472,7 +489,9 @@ def _check_version(api_key: int, version: int) -> None:
 
 
 def link_claim(link: str, link_epoch: int) -> str:
-    """The group instance id of a MirrorOffsetCommit: which link, and at which epoch, writes the offsets."""
+    """The group instance id of a MirrorOffsetCommit: which link, and at which epoch, writes the
+    offsets.
+    """
     return f"{link}@{link_epoch}"
 
 

@@ -1,8 +1,9 @@
 """Produce requests and responses, written by hand for all versions that kio describes (3 to 13).
 
-The hottest message of a broker: kio would copy the records out of the receive buffer and takes about 30 µs to encode a
-response. Here records stay slices of the frame, a response is a few packed structures, and one set of types serves all versions, so
-that handlers do not care. A property test holds the bytes against kio's for every version.
+The hottest message of a broker: kio would copy the records out of the receive buffer and takes
+about 30 µs to encode a response. Here records stay slices of the frame, a response is a few packed
+structures, and one set of types serves all versions, so that handlers do not care. A property test
+holds the bytes against kio's for every version.
 
 Topics carry names up to version 12 and ids from 13 on; the other one is empty.
 """
@@ -103,7 +104,9 @@ class ProduceResponse(NamedTuple):
 
 
 def parse_produce_request(frame: Buffer, position: int, version: int) -> ProduceRequest:
-    """The request whose body begins at `position`; records are views of `frame`. Raises Malformed."""
+    """The request whose body begins at `position`; records are views of `frame`. Raises
+    Malformed.
+    """
     reader = ByteReader(frame, position)
     flexible = version >= _FLEXIBLE_FROM
     transactional_id = reader.nullable_string(flexible=flexible)
@@ -127,7 +130,9 @@ def parse_produce_request(frame: Buffer, position: int, version: int) -> Produce
 
 
 def produce_request_parts(request: ProduceRequest, version: int) -> tuple[list[Buffer], int]:
-    """The request's body as parts to send one after the other, and their size; records are passed on, not copied."""
+    """The request's body as parts to send one after the other, and their size; records are passed
+    on, not copied.
+    """
     flexible = version >= _FLEXIBLE_FROM
     pending = bytearray(string_bytes(request.transactional_id, flexible=flexible))
     pending += _ACKS_AND_TIMEOUT.pack(request.acks, request.timeout_ms)

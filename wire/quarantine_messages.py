@@ -1,11 +1,15 @@
-"""Two of our private messages: `QuarantineRecords` and `Quarantine`; `wire/private.py` has the table of all.
+"""Two of our private messages: `QuarantineRecords` and `Quarantine`; `wire/private.py` has the
+table of all.
 
-QuarantineRecords has a passive site's leaders keep the ends of logs, in the name of a link's mirror, before the copies are deleted. Error
-codes by partition: those of MirrorAppend for the link, the role and the topic, POLICY_VIOLATION where the records do not fit (the message
-says what would help), KAFKA_STORAGE_ERROR when the disk failed. Quarantine lists, reads and deletes what one broker keeps.
+QuarantineRecords has a passive site's leaders keep the ends of logs, in the name of a link's
+mirror, before the copies are deleted. Error codes by partition: those of MirrorAppend for the link,
+the role and the topic, POLICY_VIOLATION where the records do not fit (the message says what would
+help), KAFKA_STORAGE_ERROR when the disk failed. Quarantine lists, reads and deletes what one broker
+keeps.
 """
 
-# Annotations stay real types here (no postponed evaluation): kio reads them from the dataclass fields.
+# Annotations stay real types here (no postponed evaluation): kio reads them from the dataclass
+# fields.
 import uuid
 from dataclasses import dataclass, field
 from typing import ClassVar, Final
@@ -128,7 +132,9 @@ class QuarantineRequest:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class QuarantineEntry:
-    """What a broker keeps of one partition; `broker/quarantine.py` has the meaning of its fields."""
+    """What a broker keeps of one partition; `broker/quarantine.py` has the meaning of its
+    fields.
+    """
 
     __type__: ClassVar = EntityType.nested
     __version__: ClassVar[i16] = i16(0)

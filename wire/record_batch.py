@@ -1,13 +1,15 @@
 """The header of a record batch (magic 2) as a view over its bytes.
 
-Everything that moves, stores or checks records works on this: offsets, epochs, producer state, counts and the CRC-32C
-are all in the first 61 bytes, so nobody on the data path decompresses a batch or builds record objects. Layout: the
-Kafka protocol's "Record Batch" (KIP-98).
+Everything that moves, stores or checks records works on this: offsets, epochs, producer state,
+counts and the CRC-32C are all in the first 61 bytes, so nobody on the data path decompresses a
+batch or builds record objects. Layout: the Kafka protocol's "Record Batch" (KIP-98).
 
-Not here: rules that depend on who sent the batch or on what the log already holds (broker/log), and single records
-(wire/records.py). Older formats (magic 0 and 1) are refused: this project never stores or moves them.
+Not here: rules that depend on who sent the batch or on what the log already holds (broker/log), and
+single records (wire/records.py). Older formats (magic 0 and 1) are refused: this project never
+stores or moves them.
 
-Callers: the log, the broker's append path, followers, the mirror, the client, Spark's header reader.
+Callers: the log, the broker's append path, followers, the mirror, the client, Spark's header
+reader.
 """
 
 import struct
@@ -56,9 +58,11 @@ class Compression(IntEnum):
 
 
 class InvalidBatch(ValueError):
-    """Bytes that are not a well-formed batch; `reason` says why, `position` where the batch begins in the buffer.
+    """Bytes that are not a well-formed batch; `reason` says why, `position` where the batch begins
+    in the buffer.
 
-    With `is_damage` the bytes cannot even be told apart from others; else they are a batch whose parts contradict each other.
+    With `is_damage` the bytes cannot even be told apart from others; else they are a batch whose
+    parts contradict each other.
     """
 
     def __init__(self, reason: str, position: int, *, is_damage: bool = False) -> None:
@@ -102,7 +106,9 @@ class BatchHeader(NamedTuple):
 
     @property
     def last_sequence(self) -> int:
-        """Producer sequence of the last record, which wraps after 2^31 - 1; -1 without an idempotent producer."""
+        """Producer sequence of the last record, which wraps after 2^31 - 1; -1 without an
+        idempotent producer.
+        """
         if self.base_sequence == NO_SEQUENCE:
             return NO_SEQUENCE
         return (self.base_sequence + self.last_offset_delta) & 0x7FFFFFFF
@@ -134,7 +140,9 @@ class BatchHeader(NamedTuple):
 
 
 def read_header(buffer: Buffer, position: int = 0) -> BatchHeader:
-    """The header at `position`. Looks at nothing but the presence of 61 bytes: for batches that were checked before."""
+    """The header at `position`. Looks at nothing but the presence of 61 bytes: for batches that
+    were checked before.
+    """
     if position < 0 or len(buffer) - position < HEADER_SIZE:
         raise InvalidBatch(f"{len(buffer) - position} bytes left, a header has {HEADER_SIZE}", position)
     return BatchHeader._make(_LAYOUT.unpack_from(buffer, position))
@@ -145,9 +153,10 @@ def iterate_headers(
 ) -> Iterator[tuple[int, BatchHeader]]:
     """Positions and headers of the batches that fill `buffer` from `position` to its end exactly.
 
-    Raises InvalidBatch at the first one whose structure is wrong; the CRC is not checked (`verify_crc`). In general a
-    batch may hold fewer records than offsets, even none (compaction). With `is_from_producer` both must agree, as
-    Kafka demands of clients. With `may_end_in_partial` a cut-off last batch is silently left out, as in Fetch responses.
+    Raises InvalidBatch at the first one whose structure is wrong; the CRC is not checked
+    (`verify_crc`). In general a batch may hold fewer records than offsets, even none (compaction).
+    With `is_from_producer` both must agree, as Kafka demands of clients. With `may_end_in_partial`
+    a cut-off last batch is silently left out, as in Fetch responses.
     """
     end = len(buffer)
     while position < end:
@@ -165,7 +174,8 @@ def iterate_headers(
 def whole_batch_size(buffer: Buffer, position: int) -> int | None:
     """Size of the batch at `position`, or None when the buffer ends before the batch does.
 
-    Raises InvalidBatch for a length that no batch can have or another magic, as soon as those bytes are there.
+    Raises InvalidBatch for a length that no batch can have or another magic, as soon as those bytes
+    are there.
     """
     left = len(buffer) - position
     if left < LOG_OVERHEAD:
@@ -199,7 +209,9 @@ def verify_crc(buffer: Buffer, position: int, header: BatchHeader) -> bool:
 
 
 class PatchedBatch(NamedTuple):
-    """A batch in two pieces for one writev: a fresh prefix, and the untouched rest as a view of the original."""
+    """A batch in two pieces for one writev: a fresh prefix, and the untouched rest as a view of the
+    original.
+    """
 
     prefix: bytes
     rest: memoryview
@@ -208,19 +220,25 @@ class PatchedBatch(NamedTuple):
 def patch_placement(
     buffer: Buffer, position: int, header: BatchHeader, *, base_offset: int, leader_epoch: int
 ) -> PatchedBatch:
-    """The batch as a leader stores it: offset and leader epoch replaced. Both lie outside the CRC, so it stays."""
+    """The batch as a leader stores it: offset and leader epoch replaced. Both lie outside the CRC,
+    so it stays.
+    """
     prefix = _PREFIX_LAYOUT.pack(base_offset, header.batch_length, leader_epoch)
     return PatchedBatch(prefix, memoryview(buffer)[position + _PREFIX_SIZE : position + header.size_bytes])
 
 
 def patch_header(buffer: Buffer, position: int, header: BatchHeader, patched: BatchHeader) -> PatchedBatch:
-    """The batch under another header, whose checksum is computed anew; the records stay untouched."""
+    """The batch under another header, whose checksum is computed anew; the records stay
+    untouched.
+    """
     rest = memoryview(buffer)[position + HEADER_SIZE : position + header.size_bytes]
     return PatchedBatch(encode_header(patched, rest), rest)
 
 
 def encode_header(header: BatchHeader, records: Buffer) -> bytes:
-    """The 61 bytes of `header` in front of `records`; the CRC is computed, `header.crc` is not looked at."""
+    """The 61 bytes of `header` in front of `records`; the CRC is computed, `header.crc` is not
+    looked at.
+    """
     body = _BODY_LAYOUT.pack(*header[5:])
     crc = crc32c(records, crc32c(body))
     return _PREFIX_LAYOUT.pack(*header[:3]) + _CRC_LAYOUT.pack(header.magic, crc) + body

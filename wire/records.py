@@ -1,8 +1,9 @@
 """Single records inside of batches: building and opening them, with all codecs.
 
-A leader walks over the records of each batch that a client produces (`summarize_records`); compaction, lookups by time, drills and deep
-reconciliation open them. Followers and mirrors move batches as bytes. `make setup` compiles this module (`runtime/compiled.py`): 64-bit
-integers (`i64`) and `bytes` are what mypyc makes fast. Layout: the Kafka protocol's "Record" (KIP-98).
+A leader walks over the records of each batch that a client produces (`summarize_records`);
+compaction, lookups by time, drills and deep reconciliation open them. Followers and mirrors move
+batches as bytes. `make setup` compiles this module (`runtime/compiled.py`): 64-bit integers (`i64`)
+and `bytes` are what mypyc makes fast. Layout: the Kafka protocol's "Record" (KIP-98).
 """
 
 import struct
@@ -48,10 +49,11 @@ _INT64_MAX: Final = 2**63 - 1
 
 
 class Record(NamedTuple):
-    """A record with its place in the log. Decoding fills all fields; encoding numbers the offsets itself.
+    """A record with its place in the log. Decoding fills all fields; encoding numbers the offsets
+    itself.
 
-    The protocol wants names of headers in UTF-8 and brokers do not check it: other bytes are kept as surrogate escapes (PEP 383), which
-    `printable_name` shows.
+    The protocol wants names of headers in UTF-8 and brokers do not check it: other bytes are kept
+    as surrogate escapes (PEP 383), which `printable_name` shows.
     """
 
     key: bytes | None
@@ -62,9 +64,11 @@ class Record(NamedTuple):
 
 
 class RecordSpan(NamedTuple):
-    """Where a record lies in the opened body of its batch, from `start` to `end`, and what decides whether it is kept.
+    """Where a record lies in the opened body of its batch, from `start` to `end`, and what decides
+    whether it is kept.
 
-    `after_time` is where its timestamp ends; deltas refer to the batch's base offset and base timestamp.
+    `after_time` is where its timestamp ends; deltas refer to the batch's base offset and base
+    timestamp.
     """
 
     start: int
@@ -77,9 +81,11 @@ class RecordSpan(NamedTuple):
 
 
 class RecordSummary(NamedTuple):
-    """Facts about all records of a batch. Timestamps are deltas to the batch's base timestamp, in milliseconds.
+    """Facts about all records of a batch. Timestamps are deltas to the batch's base timestamp, in
+    milliseconds.
 
-    `misplaced_index` is the first record whose offset delta is not its index, -1 when there is none.
+    `misplaced_index` is the first record whose offset delta is not its index, -1 when there is
+    none.
     """
 
     timestamp_delta_min: int
@@ -104,7 +110,9 @@ def encode_batch(
     base_sequence: int = -1,
     attributes: int = 0,
 ) -> bytes:
-    """A batch with these records at consecutive offsets from `base_offset`. `attributes` adds bits to the codec's."""
+    """A batch with these records at consecutive offsets from `base_offset`. `attributes` adds bits
+    to the codec's.
+    """
     if not records:
         raise ValueError("a batch has at least one record")
     base_timestamp = records[0].timestamp_ms
@@ -159,19 +167,25 @@ def seal_batch(
 
 
 def decode_records(buffer: Buffer) -> Iterator[Record]:
-    """All records of the batches in `buffer`, control batches left out. Raises InvalidBatch; does not check CRCs."""
+    """All records of the batches in `buffer`, control batches left out. Raises InvalidBatch; does
+    not check CRCs.
+    """
     for position, header in iterate_headers(buffer):
         if not header.is_control:
             yield from decode_batch(buffer, position, header)
 
 
 def decode_batch(buffer: Buffer, position: int, header: BatchHeader) -> Iterator[Record]:
-    """The records of the batch at `position`. Raises InvalidBatch when they are not what the header says."""
+    """The records of the batch at `position`. Raises InvalidBatch when they are not what the header
+    says.
+    """
     yield from decode_body(open_body(buffer, position, header), header, position)
 
 
 def decode_body(body: bytes, header: BatchHeader, position: int = 0) -> Iterator[Record]:
-    """The records of a body that `open_body` opened, from a batch at `position`. Raises InvalidBatch."""
+    """The records of a body that `open_body` opened, from a batch at `position`. Raises
+    InvalidBatch.
+    """
     at = 0
     for _ in range(header.record_count):
         try:
@@ -190,7 +204,9 @@ class TooLarge(ValueError):
 def open_body(
     buffer: Buffer, position: int, header: BatchHeader, *, size_bytes_max: int = DECOMPRESSED_BYTES_MAX
 ) -> bytes:
-    """The records section of the batch at `position` without its codec. Raises InvalidBatch, or TooLarge past `size_bytes_max`."""
+    """The records section of the batch at `position` without its codec. Raises InvalidBatch, or
+    TooLarge past `size_bytes_max`.
+    """
     with memoryview(buffer) as view:
         compressed = bytes(view[position + HEADER_SIZE : position + header.size_bytes])
     try:
@@ -203,11 +219,13 @@ def open_body(
 
 
 def summarize_records(body: bytes, record_count: int) -> RecordSummary:  # noqa: C901  numbers of one byte are read in place
-    """Walk over the records of an opened body and check every length in them: of record, key, value, headers and their parts.
+    """Walk over the records of an opened body and check every length in them: of record, key,
+    value, headers and their parts.
 
-    Raises InvalidBatch with the index of the first damaged record, or when the records do not fill the body. This is the
-    check of everything that a client produces, so nothing is made for a record. A length below -1 counts as damage here, though
-    Apache Kafka reads it as null: other readers do not.
+    Raises InvalidBatch with the index of the first damaged record, or when the records do not fill
+    the body. This is the check of everything that a client produces, so nothing is made for a
+    record. A length below -1 counts as damage here, though Apache Kafka reads it as null: other
+    readers do not.
     """
     at: i64 = 0
     end: i64 = len(body)
@@ -274,7 +292,9 @@ def summarize_records(body: bytes, record_count: int) -> RecordSummary:  # noqa:
 
 
 def _longer_varint(body: bytes, at: i64, shift_max: i64) -> tuple[i64, i64]:
-    """The number at `at`, two bytes or more, before its zigzag is undone: twice the value, or odd where that is negative; and its end."""
+    """The number at `at`, two bytes or more, before its zigzag is undone: twice the value, or odd
+    where that is negative; and its end.
+    """
     number: i64 = body[at] & 0x7F
     shift: i64 = 7
     while True:
@@ -289,7 +309,9 @@ def _longer_varint(body: bytes, at: i64, shift_max: i64) -> tuple[i64, i64]:
 
 
 def _after_content(at: i64, number: i64, end: i64) -> i64:
-    """Where a key, value or name ends that begins at `at`; `number` is its length before the zigzag is undone."""
+    """Where a key, value or name ends that begins at `at`; `number` is its length before the zigzag
+    is undone.
+    """
     length: i64 = number >> 1
     if number & 1 or length > end - at:
         raise ValueError(f"a length that does not fit the {end - at} bytes that are left")
@@ -320,10 +342,12 @@ def _varint_at(body: bytes, at: i64) -> tuple[i64, i64]:
 def read_keys(
     buffer: bytes, start: int, end: int, record_count: int, base_offset: int, offsets: dict[bytes | None, int]
 ) -> int:
-    """Note the offset of each key's last record in an opened body, `buffer` from `start` to `end`; how many records are tombstones.
+    """Note the offset of each key's last record in an opened body, `buffer` from `start` to `end`;
+    how many records are tombstones.
 
-    Raises InvalidBatch when the records do not fill the body. What compaction spends its time on, half a microsecond a record: numbers
-    of one or two bytes, as most are, are read in place, and nothing is made but the key.
+    Raises InvalidBatch when the records do not fill the body. What compaction spends its time on,
+    half a microsecond a record: numbers of one or two bytes, as most are, are read in place, and
+    nothing is made but the key.
     """
     at, tombstone_count = start, 0
     try:
@@ -366,7 +390,9 @@ def read_keys(
 
 
 def record_spans(body: bytes, record_count: int) -> list[RecordSpan]:
-    """The records of an opened body, whose values and headers are not looked at. Raises InvalidBatch when they do not fill it."""
+    """The records of an opened body, whose values and headers are not looked at. Raises
+    InvalidBatch when they do not fill it.
+    """
     spans = []
     at = 0
     try:
@@ -456,7 +482,9 @@ def _read_varint(body: bytes, at: int) -> tuple[int, int]:
 
 
 def _read_last_byte(body: bytes, at: int) -> tuple[int, int]:
-    """A varint as it stands, twice the number or odd when that is negative; and where its last byte is."""
+    """A varint as it stands, twice the number or odd when that is negative; and where its last byte
+    is.
+    """
     value, after = _read_varint(body, at)
     return (value << 1) ^ (value >> 63), after - 1
 
@@ -522,7 +550,8 @@ def compress(body: bytes, compression: Compression, level: int | None = None) ->
 def decompress(body: bytes, codec: int, size_bytes_max: int = DECOMPRESSED_BYTES_MAX) -> bytes:
     """The records of a batch without its codec; raises TooLarge, or that codec's own errors.
 
-    No more than `size_bytes_max` and a chunk are taken of memory, whatever the compressed bytes claim.
+    No more than `size_bytes_max` and a chunk are taken of memory, whatever the compressed bytes
+    claim.
     """
     match Compression(codec):
         case Compression.NONE:
@@ -560,7 +589,9 @@ def _decompress_zstd(body: bytes, size_bytes_max: int) -> bytes:
 
 
 def _decompress_snappy(body: bytes, size_bytes_max: int) -> bytes:
-    """Plain snappy, or the chunked form of Java's snappy library: a header of 16 bytes, then sized blocks."""
+    """Plain snappy, or the chunked form of Java's snappy library: a header of 16 bytes, then sized
+    blocks.
+    """
     if not body.startswith(_XERIAL_MAGIC):
         return _decompress_snappy_block(body, size_bytes_max)
     parts = []

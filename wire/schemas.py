@@ -1,7 +1,9 @@
-"""The message types of kio and of our private APIs, loaded when first used, with their readers and writers.
+"""The message types of kio and of our private APIs, loaded when first used, with their readers and
+writers.
 
-One place that knows where an (api key, version) is described, so that framing, servers and clients do not. kio has one module for each
-version; importing all takes seconds, so each is imported at its first use and kept. Decoding is guarded (wire/length_guard.py).
+One place that knows where an (api key, version) is described, so that framing, servers and clients
+do not. kio has one module for each version; importing all takes seconds, so each is imported at its
+first use and kept. Decoding is guarded (wire/length_guard.py).
 """
 
 import io
@@ -57,14 +59,18 @@ def has_schema(api_key: int, version: int) -> bool:
 
 @cache
 def is_flexible(api_key: int, version: int) -> bool:
-    """Whether headers of this request, and of its response except ApiVersions', carry tags. Raises UnknownSchema."""
+    """Whether headers of this request, and of its response except ApiVersions', carry tags. Raises
+    UnknownSchema.
+    """
     flexible: bool = request_type(api_key, version).__flexible__
     return flexible
 
 
 @cache
 def response_header_has_tags(api_key: int, version: int) -> bool:
-    """As `is_flexible`, but never for ApiVersions: its reader may not know yet what the broker speaks (KIP-511)."""
+    """As `is_flexible`, but never for ApiVersions: its reader may not know yet what the broker
+    speaks (KIP-511).
+    """
     return api_key != API_VERSIONS_KEY and is_flexible(api_key, version)
 
 
@@ -86,10 +92,13 @@ def api_name(api_key: int) -> str:
 
 
 def decode(entity_type: Any, buffer: Buffer, position: int = 0) -> Any:
-    """The entity at `position`; bytes after it are ignored, as Kafka does. Raises Malformed, whatever the bytes are."""
+    """The entity at `position`; bytes after it are ignored, as Kafka does. Raises Malformed,
+    whatever the bytes are.
+    """
     buffer, position = checked(entity_type, buffer, position)
     try:
-        # kio takes no buffer that could change under it; large frames are received into buffers that are used again
+        # kio takes no buffer that could change under it; large frames are received into buffers
+        # that are used again
         return _reader(entity_type)(memoryview(buffer).toreadonly(), position)[0]
     except Exception as error:
         raise Malformed(f"{entity_type.__name__}: {error}") from error

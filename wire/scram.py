@@ -1,5 +1,6 @@
-"""The client's side of SCRAM (RFC 5802, with SHA-256 of RFC 7677 and Kafka's SHA-512): proves a password without sending it, and has the
-broker prove that it knows it too. Pure but for the nonce, which the caller brings.
+"""The client's side of SCRAM (RFC 5802, with SHA-256 of RFC 7677 and Kafka's SHA-512): proves a
+password without sending it, and has the broker prove that it knows it too. Pure but for the nonce,
+which the caller brings.
 """
 
 import base64
@@ -20,7 +21,9 @@ class ScramRefused(Exception):
 
 
 class ScramClient:
-    """One exchange: `first`, `final` with what the broker answered, then `verify`. ScramRefused ends it."""
+    """One exchange: `first`, `final` with what the broker answered, then `verify`. ScramRefused
+    ends it.
+    """
 
     def __init__(self, mechanism: str, *, username: str, password: str, nonce: str) -> None:
         self._hash = HASHES[mechanism]

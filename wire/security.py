@@ -1,8 +1,10 @@
-"""How a client proves who it is and whom it talks to, by Kafka's own option names: TLS, SASL with PLAIN or SCRAM.
+"""How a client proves who it is and whom it talks to, by Kafka's own option names: TLS, SASL with
+PLAIN or SCRAM.
 
-`ClientSecurity` is read from properties; it gives the `ssl.SSLContext` (`wire/tls` has its options and reads the key stores) and the
-handshake that `wire/connection.py` asks for. As in Kafka, options of TLS do nothing where `security.protocol` asks for none. What a
-broker refuses is `Unreachable` and tried again like any connection: passwords are changed while daemons run.
+`ClientSecurity` is read from properties; it gives the `ssl.SSLContext` (`wire/tls` has its options
+and reads the key stores) and the handshake that `wire/connection.py` asks for. As in Kafka, options
+of TLS do nothing where `security.protocol` asks for none. What a broker refuses is `Unreachable`
+and tried again like any connection: passwords are changed while daemons run.
 """
 
 import enum

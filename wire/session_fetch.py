@@ -1,7 +1,9 @@
-"""Fetches in an incremental session (KIP-227): from positions by partition to a request, from the answer back to partitions.
+"""Fetches in an incremental session (KIP-227): from positions by partition to a request, from the
+answer back to partitions.
 
-A session belongs to one broker, with one request at a time. An answer that ends the session is no error: the next request opens another
-and names everything again. Used by the mirror's fetchers and by the reader under the consumers.
+A session belongs to one broker, with one request at a time. An answer that ends the session is no
+error: the next request opens another and names everything again. Used by the mirror's fetchers and
+by the reader under the consumers.
 """
 
 from __future__ import annotations
@@ -39,7 +41,9 @@ class SessionFetch:
     """One broker's session, and the names of the topics in it."""
 
     def __init__(self, limits: FetchRequest, *, partition_max_bytes: int) -> None:
-        """`limits` are the fields that every request has; its topics and session are not looked at."""
+        """`limits` are the fields that every request has; its topics and session are not looked
+        at.
+        """
         self._limits = limits
         self._partition_max_bytes = partition_max_bytes
         self._session: FetchSession[Place, FetchPosition] = FetchSession()
@@ -52,7 +56,8 @@ class SessionFetch:
     def request(self, wanted: Mapping[Place, FetchPosition], topic_ids: Mapping[str, UUID | None]) -> FetchRequest:
         """The request that makes the broker read these partitions."""
         if any(self._topic_ids.get(name, topic_id) != topic_id for name, topic_id in topic_ids.items()):
-            # A topic made again: to the session it would be the partition that it has already, at the same place perhaps.
+            # A topic made again: to the session it would be the partition that it has already, at
+            # the same place perhaps.
             self._session.reset()
         self._topic_ids.update(topic_ids)
         asked = self._session.next_request(wanted)
@@ -78,7 +83,9 @@ class SessionFetch:
         )
 
     def answered(self, response: FetchResponse) -> list[tuple[str, PartitionFetched]]:
-        """The partitions of an answer with their topics' names; those of which there is no news are left out. Raises BrokerError."""
+        """The partitions of an answer with their topics' names; those of which there is no news are
+        left out. Raises BrokerError.
+        """
         code = error_code(response.error_code)
         if code is not ErrorCode.none:
             self._session.reset()

@@ -1,11 +1,15 @@
-"""What a controller keeps in ZooKeeper beside Kafka's layout (`znodes.py`): brokers that were given up, and its rules. Paths alone."""
+"""What a controller keeps in ZooKeeper beside Kafka's layout (`znodes.py`): brokers that were given
+up, and its rules. Paths alone.
+"""
 
 from __future__ import annotations
 
 from wire.znodes import ANTIPODE
 
 UNREGISTERED_BROKERS = f"{ANTIPODE}/unregistered_brokers"
-"""One empty node for each broker that was given up, named by its node id; gone when the broker registers again."""
+"""One empty node for each broker that was given up, named by its node id; gone when the broker
+registers again.
+"""
 SITE_RULES = f"{ANTIPODE}/site_rules"
 """By which site-wide settings the controller in office decides (`controller/site_rules.py`)."""
 

@@ -1,4 +1,6 @@
-"""A client's calls about topics, their configs and brokers: asked of the controller or of any broker, retried."""
+"""A client's calls about topics, their configs and brokers: asked of the controller or of any
+broker, retried.
+"""
 
 import datetime as dt
 from collections.abc import Mapping, Sequence
@@ -23,11 +25,15 @@ DYNAMIC_TOPIC_CONFIG: Final = 1
 """Config source of what is set on the topic itself (KIP-226)."""
 
 TOPICS_DESCRIBED_AT_ONCE: Final = 100
-"""Topics whose configs one request asks for: a broker of ours answers one request in one go, about 0.2 ms a topic."""
+"""Topics whose configs one request asks for: a broker of ours answers one request in one go, about
+0.2 ms a topic.
+"""
 
 _SET, _DELETE = 0, 1
 _ADMIN_TIMEOUT: Final = dt.timedelta(seconds=25)
-"""Less than the 30 s of a connection: a broker that waits so long for a deletion still says what it waits for."""
+"""Less than the 30 s of a connection: a broker that waits so long for a deletion still says what it
+waits for.
+"""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -54,7 +60,9 @@ class TopicCalls(ClusterAccess):
     """Topics and configs."""
 
     async def create_topics(self, topics: Sequence[NewTopic], *, validate_only: bool = False) -> list[TopicOutcome]:
-        """Create topics; outcomes by topic. A retry after a lost answer finds TOPIC_ALREADY_EXISTS."""
+        """Create topics; outcomes by topic. A retry after a lost answer finds
+        TOPIC_ALREADY_EXISTS.
+        """
         values = {
             "topics": [
                 {
@@ -73,7 +81,9 @@ class TopicCalls(ClusterAccess):
         return [_outcome(topic) for topic in response.topics]
 
     async def delete_topics(self, names: Sequence[str]) -> list[TopicOutcome]:
-        """Delete topics; outcomes by topic. A retry after a lost answer finds UNKNOWN_TOPIC_OR_PARTITION."""
+        """Delete topics; outcomes by topic. A retry after a lost answer finds
+        UNKNOWN_TOPIC_OR_PARTITION.
+        """
         values = {
             "topic_names": names,
             "topics": [{"name": name, "topic_id": None} for name in names],
@@ -125,7 +135,9 @@ class TopicCalls(ClusterAccess):
     async def topic_configs(
         self, names: Sequence[str], *, is_set_only: bool = True
     ) -> dict[str, dict[str, str | None]]:
-        """Configs by topic: those set on the topic itself, or all. Topics that do not exist are left out. Raises BrokerError."""
+        """Configs by topic: those set on the topic itself, or all. Topics that do not exist are
+        left out. Raises BrokerError.
+        """
         configs: dict[str, dict[str, str | None]] = {}
         for first in range(0, len(names), TOPICS_DESCRIBED_AT_ONCE):
             some = names[first : first + TOPICS_DESCRIBED_AT_ONCE]

@@ -1,8 +1,10 @@
-"""The topic configs that a site accepts: name, type, default, accepted range, and the broker properties behind each. Pure.
+"""The topic configs that a site accepts: name, type, default, accepted range, and the broker
+properties behind each. Pure.
 
-Names, defaults and ranges are Apache Kafka's, but for what begins with `antipode.`. The controller checks with them what a
-client wants to set, a broker works out what is in force (`broker/core/topic_configs.py`) and describes it. Left out on
-purpose: remote storage; what is left out is refused by name, so that no operator believes it in force.
+Names, defaults and ranges are Apache Kafka's, but for what begins with `antipode.`. The controller
+checks with them what a client wants to set, a broker works out what is in force
+(`broker/core/topic_configs.py`) and describes it. Left out on purpose: remote storage; what is left
+out is refused by name, so that no operator believes it in force.
 """
 
 from __future__ import annotations
@@ -34,7 +36,9 @@ class ConfigKind(StrEnum):
 
 
 class InvalidTopicConfig(ValueError):
-    """A config is unknown, its value is not accepted, or it contradicts another; `accepted` says what would be."""
+    """A config is unknown, its value is not accepted, or it contradicts another; `accepted` says
+    what would be.
+    """
 
     def __init__(self, message: str, *, key: str = "", value: str = "", accepted: str = "") -> None:
         super().__init__(message)
@@ -52,7 +56,9 @@ class BrokerProperty(NamedTuple):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TopicConfig:
-    """One topic configuration. `minimum` and `maximum` bound numbers; `choices` are the accepted words, or `pattern` matches each."""
+    """One topic configuration. `minimum` and `maximum` bound numbers; `choices` are the accepted
+    words, or `pattern` matches each.
+    """
 
     name: str
     kind: ConfigKind
@@ -402,7 +408,9 @@ TOPIC_CONFIGS: Final[Mapping[str, TopicConfig]] = {definition.name: definition f
 
 
 def check_overrides(overrides: Mapping[str, str]) -> None:
-    """InvalidTopicConfig for the first override, by name, that is unknown or not accepted, or that contradicts another."""
+    """InvalidTopicConfig for the first override, by name, that is unknown or not accepted, or that
+    contradicts another.
+    """
     for name in sorted(overrides):
         config = TOPIC_CONFIGS.get(name)
         if config is None:

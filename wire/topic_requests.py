@@ -1,4 +1,6 @@
-"""How much is asked of a controller in one request about topics. Pure; mirrors and disaster-recovery tools ask alike."""
+"""How much is asked of a controller in one request about topics. Pure; mirrors and
+disaster-recovery tools ask alike.
+"""
 
 from __future__ import annotations
 
@@ -6,11 +8,14 @@ from collections.abc import Callable, Iterable, Iterator
 from typing import Final, TypeVar
 
 TOPICS_AT_ONCE: Final = 100
-"""Topics of one request. To the controller a request is one decision, one transaction and one batch to each broker, so a topic of many
-costs a fraction of what one alone costs."""
+"""Topics of one request. To the controller a request is one decision, one transaction and one batch
+to each broker, so a topic of many costs a fraction of what one alone costs.
+"""
 
 PARTITIONS_AT_ONCE: Final = 1_000
-"""Partitions made by one request that asks for several topics: it is answered well within its time on a busy machine."""
+"""Partitions made by one request that asks for several topics: it is answered well within its time
+on a busy machine.
+"""
 
 Item = TypeVar("Item")
 

@@ -1,4 +1,5 @@
-"""DescribeTransactions as a client asks it, its answer read by hand: kio refuses the start time -1 that every idle transactional id has.
+"""DescribeTransactions as a client asks it, its answer read by hand: kio refuses the start time -1
+that every idle transactional id has.
 
 Called by commands and tests.
 """

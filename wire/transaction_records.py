@@ -1,8 +1,11 @@
-"""Records of `__transaction_state`, and transaction markers, exactly as Apache Kafka lays them out, so that its own tools read them.
+"""Records of `__transaction_state`, and transaction markers, exactly as Apache Kafka lays them out,
+so that its own tools read them.
 
-A key is version 0: the transactional id. A value is written as version 1 (flexible; the newer fields are tagged) and read in versions 0
-and 1; a null value is a tombstone. A marker is the single record of a control batch: key (version, type), value (version, coordinator
-epoch). Called by the broker's transaction coordinator and by tools; what the fields mean is `broker/core/transaction_states.py`'s business.
+A key is version 0: the transactional id. A value is written as version 1 (flexible; the newer
+fields are tagged) and read in versions 0 and 1; a null value is a tombstone. A marker is the single
+record of a control batch: key (version, type), value (version, coordinator epoch). Called by the
+broker's transaction coordinator and by tools; what the fields mean is
+`broker/core/transaction_states.py`'s business.
 """
 
 from __future__ import annotations
@@ -38,7 +41,9 @@ _MARKER_VALUE: Final = struct.Struct(">hi")
 
 
 class TransactionValue(NamedTuple):
-    """What is kept of a transactional id. `status` is Kafka's number of the state; partitions are None in the state Empty."""
+    """What is kept of a transactional id. `status` is Kafka's number of the state; partitions are
+    None in the state Empty.
+    """
 
     producer_id: int
     producer_epoch: int
@@ -60,7 +65,9 @@ def encode_transaction_key(transactional_id: str) -> bytes:
 
 
 def decode_transaction_key(raw: Buffer) -> str | None:
-    """The transactional id, None for a kind of record that is not described here. Raises Malformed."""
+    """The transactional id, None for a kind of record that is not described here. Raises
+    Malformed.
+    """
     reader = ByteReader(raw)
     return reader.string(flexible=False) if reader.int16() == _KEY_VERSION else None
 

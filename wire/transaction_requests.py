@@ -1,8 +1,9 @@
-"""Requests of a transactional producer to its coordinator, as clients of the first transaction protocol send them (KIP-98).
+"""Requests of a transactional producer to its coordinator, as clients of the first transaction
+protocol send them (KIP-98).
 
-One attempt each. Versions stay below those of KIP-890's second protocol, in which each end of a transaction changes the epoch: brokers
-serve both, and the first one is understood by all. Produce requests that carry a transactional id are held back likewise
-(`broker_requests.request_produce`).
+One attempt each. Versions stay below those of KIP-890's second protocol, in which each end of a
+transaction changes the epoch: brokers serve both, and the first one is understood by all. Produce
+requests that carry a transactional id are held back likewise (`broker_requests.request_produce`).
 """
 
 import datetime as dt
@@ -30,7 +31,9 @@ class ProducerIdentity(NamedTuple):
 
 
 async def request_identity(connection: Connection, transactional_id: str, *, timeout_ms: int) -> ProducerIdentity:
-    """InitProducerId: fences whoever had the id, and has its open transaction aborted. BrokerError, transient while that goes on."""
+    """InitProducerId: fences whoever had the id, and has its open transaction aborted. BrokerError,
+    transient while that goes on.
+    """
     values = {
         "transactional_id": transactional_id,
         "transaction_timeout": dt.timedelta(milliseconds=timeout_ms),
@@ -63,7 +66,8 @@ async def request_partitions(
         for topic in response.results_by_topic_v3_and_below
         for partition in topic.results_by_partition
     ]
-    # Of a refused request only some partitions name the cause, the others say that they were not attempted.
+    # Of a refused request only some partitions name the cause, the others say that they were not
+    # attempted.
     for code in sorted(codes, key=lambda code: code is ErrorCode.operation_not_attempted):
         _check(connection, ADD_PARTITIONS_TO_TXN, code)
 

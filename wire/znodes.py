@@ -1,11 +1,12 @@
 """A site's ZooKeeper: where each fact is stored and how it is written.
 
-Paths and JSON are those of Kafka's classic layout, so that an operator who knows one can read the other; Antipode adds a
-`grpc_address` to two registrations and a tree of its own for links. Everything here is a pure function between bytes and
-frozen records. It does not talk to ZooKeeper: the controller, brokers and site agents do, each through its own client.
+Paths and JSON are those of Kafka's classic layout, so that an operator who knows one can read the
+other; Antipode adds a `grpc_address` to two registrations and a tree of its own for links.
+Everything here is a pure function between bytes and frozen records. It does not talk to ZooKeeper:
+the controller, brokers and site agents do, each through its own client.
 
-Decoders ignore fields that they do not know, so that a newer writer can add some, and raise `MalformedZnode` with the path
-and the field when one that they need is absent or of another kind.
+Decoders ignore fields that they do not know, so that a newer writer can add some, and raise
+`MalformedZnode` with the path and the field when one that they need is absent or of another kind.
 """
 
 from __future__ import annotations
@@ -76,7 +77,9 @@ TOPIC_ID_BYTES = 16
 
 
 class MalformedZnode(ValueError):
-    """A znode's payload cannot be understood; says which path, and what is wrong with which field."""
+    """A znode's payload cannot be understood; says which path, and what is wrong with which
+    field.
+    """
 
     def __init__(self, path: str, problem: str) -> None:
         super().__init__(f"znode {path}: {problem}")
@@ -125,7 +128,9 @@ def user_clients_path(user_node: str) -> str:
 
 
 def client_quota_path(entity: QuotaEntity) -> str:
-    """Quotas of one entity, in Kafka's layout: `/config/users/<user>/clients/<client>` when it names both."""
+    """Quotas of one entity, in Kafka's layout: `/config/users/<user>/clients/<client>` when it
+    names both.
+    """
     nodes = {kind: entity_node(name) for kind, name in entity}
     if IP in nodes:
         return f"{IP_CONFIGS}/{nodes[IP]}"
@@ -190,7 +195,9 @@ class BrokerEndpoint:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BrokerRegistration:
-    """Payload of `/brokers/ids/<id>`; the znode's creation zxid is the broker epoch and is not in it."""
+    """Payload of `/brokers/ids/<id>`; the znode's creation zxid is the broker epoch and is not in
+    it.
+    """
 
     node_id: int
     endpoints: tuple[BrokerEndpoint, ...]
@@ -221,7 +228,9 @@ class TopicAssignment:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StoredPartitionState:
-    """Payload of a partition's `state`; the znode's version is the partition epoch and is not in it."""
+    """Payload of a partition's `state`; the znode's version is the partition epoch and is not in
+    it.
+    """
 
     leader: int
     leader_epoch: int
@@ -257,7 +266,9 @@ def decode_topic_id(text: str) -> bytes:
 
 
 def encode_broker(registration: BrokerRegistration) -> bytes:
-    """Registration in Kafka's version 5; host and port repeat the first endpoint for old readers."""
+    """Registration in Kafka's version 5; host and port repeat the first endpoint for old
+    readers.
+    """
     first = registration.endpoints[0] if registration.endpoints else None
     document: dict[str, Any] = {
         "version": 5,
@@ -276,7 +287,9 @@ def encode_broker(registration: BrokerRegistration) -> bytes:
 
 
 def decode_broker(node_id: int, payload: bytes) -> BrokerRegistration:
-    """Registration of broker `node_id`; one without `grpc_address` (another implementation) decodes with it empty."""
+    """Registration of broker `node_id`; one without `grpc_address` (another implementation) decodes
+    with it empty.
+    """
     fields = _Fields.parse(broker_path(node_id), payload)
     protocols = fields.mapping("listener_security_protocol_map", {})
     endpoints = tuple(_decode_endpoint(fields, text, protocols) for text in fields.texts("endpoints"))
@@ -426,7 +439,9 @@ def decode_config(path: str, payload: bytes) -> dict[str, str]:
 
 
 def quotas_in(path: str, payload: bytes) -> dict[str, float]:
-    """The quotas among the configs of a user, a client or an address; MalformedZnode when one is no number."""
+    """The quotas among the configs of a user, a client or an address; MalformedZnode when one is no
+    number.
+    """
     quotas = {}
     for key, text in decode_entity_config(path, payload).items():
         if key in QUOTA_KEYS:
@@ -438,7 +453,9 @@ def quotas_in(path: str, payload: bytes) -> dict[str, float]:
 
 
 def decode_entity_config(path: str, payload: bytes) -> dict[str, str]:
-    """Everything that a user, a client or an address has; a node that is only a parent has nothing."""
+    """Everything that a user, a client or an address has; a node that is only a parent has
+    nothing.
+    """
     return decode_config(path, payload) if payload else {}
 
 

@@ -1,8 +1,9 @@
 """May this request touch a topic here? The table of ARCHITECTURE.md as code, in Kafka error codes.
 
-Pure. `replicas.py` and handlers ask before they touch a log. Replica ids: -1 is a client, -2 a tool that reads any role's
-copy (Kafka's "debugging consumer"), -3 a mirror, which reads where a client may. Both see what all in-sync replicas have, under a sync
-link too, where the high watermark waits for the standby.
+Pure. `replicas.py` and handlers ask before they touch a log. Replica ids: -1 is a client, -2 a tool
+that reads any role's copy (Kafka's "debugging consumer"), -3 a mirror, which reads where a client
+may. Both see what all in-sync replicas have, under a sync link too, where the high watermark waits
+for the standby.
 """
 
 from __future__ import annotations
@@ -40,7 +41,9 @@ def read_error(image: ClusterImage, topic: str, *, replica_id: int) -> ErrorCode
 
 
 def mirror_error(image: ClusterImage, topic: str, *, link_name: str, link_epoch: int) -> ErrorCode:
-    """Why a mirror of the link at that epoch may not append to the topic here; `none` when it may."""
+    """Why a mirror of the link at that epoch may not append to the topic here; `none` when it
+    may.
+    """
     link = image.links.get(link_name)
     if link is None or link_epoch > link.epoch:
         return ErrorCode.unknown_leader_epoch
@@ -52,6 +55,8 @@ def mirror_error(image: ClusterImage, topic: str, *, link_name: str, link_epoch:
 
 
 def passive_link_for_new_topic(image: ClusterImage, topic: str) -> LinkRecord | None:
-    """The link that forbids clients to create the topic here (it will arrive from the active site), None when they may."""
+    """The link that forbids clients to create the topic here (it will arrive from the active site),
+    None when they may.
+    """
     link = image.link_of(topic)
     return link if image.role_in(link) is LinkRole.PASSIVE else None

@@ -1,7 +1,9 @@
-"""Authorized operations: what a client may do with a topic, a group or the cluster, as requests with `include_authorized_operations` ask.
+"""Authorized operations: what a client may do with a topic, a group or the cluster, as requests
+with `include_authorized_operations` ask.
 
-An answer is a bit field; the bit of an operation is its code in Kafka's ACLs (KIP-430). This broker has no authorizer, so every client
-may do everything, and Kafka without an authorizer answers the same. A client that does not ask gets NOT_ASKED.
+An answer is a bit field; the bit of an operation is its code in Kafka's ACLs (KIP-430). This broker
+has no authorizer, so every client may do everything, and Kafka without an authorizer answers the
+same. A client that does not ask gets NOT_ASKED.
 """
 
 from __future__ import annotations
@@ -11,7 +13,9 @@ from collections.abc import Iterable
 from typing import Final
 
 NOT_ASKED: Final = -(1 << 31)
-"""The value of a field that the client did not ask for, and of a resource that the broker could not look at."""
+"""The value of a field that the client did not ask for, and of a resource that the broker could not
+look at.
+"""
 
 
 class Operation(enum.IntEnum):

@@ -1,14 +1,17 @@
 """What a leader and a follower demand of a record batch before it may enter a log. Pure.
 
-The structure of a header (lengths, counts, magic) is checked by wire/record_batch.py while it is read; here are the rules that depend on
-who sends the batch and on the topic. A producer's batch is walked record by record, as Apache Kafka's LogValidator does: a batch that
-consumers cannot read would stop every one of them at both sites. Batches of leaders and mirrors were checked on their way in, and are
-trusted by their checksum.
+The structure of a header (lengths, counts, magic) is checked by wire/record_batch.py while it is
+read; here are the rules that depend on who sends the batch and on the topic. A producer's batch is
+walked record by record, as Apache Kafka's LogValidator does: a batch that consumers cannot read
+would stop every one of them at both sites. Batches of leaders and mirrors were checked on their way
+in, and are trusted by their checksum.
 
-Three rules are stricter than Kafka's, which stores such batches: records carry offset deltas from 0 on in steps of 1, a length below -1 is
-damage, and a record ends where its length says also in a compressed batch.
+Three rules are stricter than Kafka's, which stores such batches: records carry offset deltas from 0
+on in steps of 1, a length below -1 is damage, and a record ends where its length says also in a
+compressed batch.
 
-Callers: broker/log/intake.py; the produce path turns `BatchRejected.code` and its record errors into the response.
+Callers: broker/log/intake.py; the produce path turns `BatchRejected.code` and its record errors
+into the response.
 """
 
 from __future__ import annotations
@@ -32,7 +35,9 @@ _LONG_MIN: Final = -(2**63)
 
 
 class BatchRejected(Exception):
-    """A batch the log will not take: the Kafka error code for the client, the reason, and the records at fault (KIP-467)."""
+    """A batch the log will not take: the Kafka error code for the client, the reason, and the
+    records at fault (KIP-467).
+    """
 
     def __init__(self, code: ErrorCode, reason: str, record_errors: Sequence[RecordError] = ()) -> None:
         super().__init__(reason)
@@ -42,7 +47,9 @@ class BatchRejected(Exception):
 
 
 OPENED_BYTES_MAX: Final = 32 * 1024 * 1024
-"""A produced batch that opens to more is refused, unless the topic takes batches of that size: a few bytes cannot fill the memory."""
+"""A produced batch that opens to more is refused, unless the topic takes batches of that size: a
+few bytes cannot fill the memory.
+"""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -76,7 +83,9 @@ class BatchLimits:
 
 
 def check_produced(header: BatchHeader, limits: BatchLimits) -> None:
-    """Refuse a client's batch whose header breaks the topic's limits; the CRC is the caller's to check."""
+    """Refuse a client's batch whose header breaks the topic's limits; the CRC is the caller's to
+    check.
+    """
     check_size(header, limits)
     if header.base_offset != 0:
         raise BatchRejected(ErrorCode.invalid_record, f"base offset {header.base_offset}; accepted: 0")
@@ -112,7 +121,9 @@ def check_size(header: BatchHeader, limits: BatchLimits) -> None:
 
 
 def open_produced(records: Buffer, position: int, header: BatchHeader, limits: BatchLimits) -> bytes:
-    """The records of a client's batch at `position` without their codec; refuses what cannot be opened, or opens to too much."""
+    """The records of a client's batch at `position` without their codec; refuses what cannot be
+    opened, or opens to too much.
+    """
     try:
         return open_body(records, position, header, size_bytes_max=limits.opened_bytes_max)
     except TooLarge as error:
@@ -124,7 +135,8 @@ def open_produced(records: Buffer, position: int, header: BatchHeader, limits: B
 
 
 def check_records(body: bytes, header: BatchHeader, limits: BatchLimits, now_ms: int) -> int:
-    """Refuse a client's batch by its records, which `open_produced` opened; else the largest timestamp of them, in Unix milliseconds.
+    """Refuse a client's batch by its records, which `open_produced` opened; else the largest
+    timestamp of them, in Unix milliseconds.
 
     The header's own largest timestamp is not trusted: segments are found, rolled and deleted by it.
     """
@@ -170,7 +182,9 @@ def _check_timestamps(
 
 
 def _timestamp(header: BatchHeader, delta_ms: int) -> int:
-    """The timestamp of a record. Java adds in 64 bits; a sum beyond them is kept at the end, where the bounds refuse it."""
+    """The timestamp of a record. Java adds in 64 bits; a sum beyond them is kept at the end, where
+    the bounds refuse it.
+    """
     return min(max(header.base_timestamp + delta_ms, _LONG_MIN), _LONG_MAX)
 
 
@@ -188,9 +202,11 @@ def _reject_records(body: bytes, header: BatchHeader, code: ErrorCode, fault: Ca
 
 
 def check_continues(header: BatchHeader, *, log_end_offset: int, latest_epoch: int) -> None:
-    """Refuse a leader's or a mirror's batch that overlaps the log or goes back to an older leader epoch.
+    """Refuse a leader's or a mirror's batch that overlaps the log or goes back to an older leader
+    epoch.
 
-    Offsets may leave a hole (compaction). An epoch of -1 is a batch written before epochs were known.
+    Offsets may leave a hole (compaction). An epoch of -1 is a batch written before epochs were
+    known.
     """
     if header.base_offset < log_end_offset:
         raise BatchRejected(

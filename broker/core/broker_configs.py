@@ -1,8 +1,9 @@
-"""Which broker properties may change while a broker runs, and what a change of them makes of the stored ones. Pure.
+"""Which broker properties may change while a broker runs, and what a change of them makes of the
+stored ones. Pure.
 
-As in Kafka: the site-wide counterparts of topic configs (those in milliseconds, not their spellings in hours or minutes), the cleaner's
-pace, connection limits and a few more. A property may be set for one broker or for all of them; the first wins over the second, both over
-the properties file.
+As in Kafka: the site-wide counterparts of topic configs (those in milliseconds, not their spellings
+in hours or minutes), the cleaner's pace, connection limits and a few more. A property may be set
+for one broker or for all of them; the first wins over the second, both over the properties file.
 
 Callers: broker/dynamic_configs.py, DescribeConfigs, IncrementalAlterConfigs.
 """
@@ -68,7 +69,9 @@ class RefusedProperty(ValueError):
 def changed(
     stored: Mapping[str, str], changes: Iterable[PropertyChange], in_force: Mapping[str, str]
 ) -> dict[str, str]:
-    """The stored properties after the changes. Lists are extended and shortened from what is `in_force`. RefusedProperty."""
+    """The stored properties after the changes. Lists are extended and shortened from what is
+    `in_force`. RefusedProperty.
+    """
     result = dict(stored)
     for name, operation, value in changes:
         if name not in DYNAMIC_PROPERTIES:

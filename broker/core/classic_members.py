@@ -88,7 +88,8 @@ def _join(known: ConsumerGroup, command: JoinGroup, limits: GroupLimits, *, toke
         return _answer(token, JoinReply(error=ErrorCode.member_id_required, member_id=command.fresh_member_id))
     former_id = known.static_member(command.group_instance_id)
     if former_id is not None and known.members[former_id].classic is None:
-        # its place is free, and whoever is left may be a classic group then: the newcomer joins that
+        # its place is free, and whoever is left may be a classic group then: the newcomer joins
+        # that
         removed = after_removal(
             known, {former_id}, f"a classic member replaces {former_id}", limits, now_ms=now_ms, topics=command.topics
         )
@@ -121,7 +122,9 @@ def _join(known: ConsumerGroup, command: JoinGroup, limits: GroupLimits, *, toke
 
 
 def _subscription(command: JoinGroup) -> Subscription | None:
-    """What the member subscribes to under the protocol that it prefers; None when that cannot be known."""
+    """What the member subscribes to under the protocol that it prefers; None when that cannot be
+    known.
+    """
     if command.protocol_type != CONSUMER_PROTOCOL_TYPE or not command.protocols:
         return None
     try:
@@ -154,7 +157,9 @@ def _join_error(known: ConsumerGroup, command: JoinGroup, limits: GroupLimits) -
 
 
 def _take_place(turn: ConsumerTurn, former_id: str, member_id: str) -> MemberMetadata:
-    """A static member came back under a new id: what it owned, and what it is to own, goes with it."""
+    """A static member came back under a new id: what it owned, and what it is to own, goes with
+    it.
+    """
     group = turn.group
     metadata, reached = group.members[former_id], group.reached_by(former_id)
     target = group.targets.get(former_id, frozenset())
@@ -205,7 +210,9 @@ def _member_error(
 
 
 def _must_rejoin(known: ConsumerGroup, member_id: str) -> bool:
-    """True when there is a next step for the member: the group moved on, it has something to give up, or what it waits for is free."""
+    """True when there is a next step for the member: the group moved on, it has something to give
+    up, or what it waits for is free.
+    """
     reached = known.reached_by(member_id)
     if reached.epoch < known.epoch or reached.state is MemberState.UNREVOKED_PARTITIONS:
         return True
@@ -270,7 +277,9 @@ def _leave(known: ConsumerGroup, command: LeaveGroup, limits: GroupLimits, *, to
 
 
 def _leaving(known: ConsumerGroup, leaving: LeavingMember) -> tuple[ErrorCode, str | None]:
-    """Who it is: a member of the classic protocol, or (named by an administrator) any static one."""
+    """Who it is: a member of the classic protocol, or (named by an administrator) any static
+    one.
+    """
     holder_id = known.static_member(leaving.group_instance_id)
     if leaving.group_instance_id is not None and holder_id is None:
         return ErrorCode.unknown_member_id, None

@@ -1,8 +1,9 @@
-"""Which compacted logs are worth a pass now, and in which order. Pure: facts about logs in, an order out.
+"""Which compacted logs are worth a pass now, and in which order. Pure: facts about logs in, an
+order out.
 
-A log is cleaned when enough of it is dirty (min.cleanable.dirty.ratio), or when a record has stayed uncompacted for longer than
-max.compaction.lag.ms. The overdue come first, then the dirtiest. What is younger than min.compaction.lag.ms is no part of the
-facts: it is not cleanable yet.
+A log is cleaned when enough of it is dirty (min.cleanable.dirty.ratio), or when a record has stayed
+uncompacted for longer than max.compaction.lag.ms. The overdue come first, then the dirtiest. What
+is younger than min.compaction.lag.ms is no part of the facts: it is not cleanable yet.
 
 Caller: broker/log/log_cleaning.py.
 """
@@ -14,7 +15,9 @@ from typing import NamedTuple, TypeVar
 
 
 class Dirtiness(NamedTuple):
-    """What of one log a pass would find. `oldest_dirty_ms` is the time of the first uncompacted record, -1 when unknown."""
+    """What of one log a pass would find. `oldest_dirty_ms` is the time of the first uncompacted
+    record, -1 when unknown.
+    """
 
     clean_bytes: int
     dirty_bytes: int

@@ -20,7 +20,9 @@ from broker.core.rates import WindowedRate
 from wire.client_quotas import CLIENT_ID, USER, QuotaEntity, QuotaValues
 
 SHARES_MAX: Final = 10_000
-"""Shares that are remembered for one kind of quota; the one that was used longest ago is forgotten first."""
+"""Shares that are remembered for one kind of quota; the one that was used longest ago is forgotten
+first.
+"""
 REMEMBERED_LIMITS_MAX: Final = 10_000
 UNUSED_MS_MAX: Final = 3_600_000
 """A share that nobody used for so long is forgotten, as in Kafka."""
@@ -56,7 +58,9 @@ def _candidates(user: str, client_id: str) -> Iterator[tuple[QuotaEntity, str, s
 
 
 def throttle_time_ms(rate: float, bound: float, span_ms: float) -> float:
-    """How long nothing may come until a rate over `span_ms` is down to the bound; 0 when it is not above it."""
+    """How long nothing may come until a rate over `span_ms` is down to the bound; 0 when it is not
+    above it.
+    """
     return (rate - bound) / bound * span_ms if rate > bound else 0.0
 
 
@@ -143,7 +147,9 @@ class ClientRates:
             self._share(limit, now_ms).rate.record(now_ms, -amount)
 
     def most_in_windows(self, *, user: str, client_id: str) -> float | None:
-        """What the client may use at once after a silence without being above its quota, None when it is not limited."""
+        """What the client may use at once after a silence without being above its quota, None when
+        it is not limited.
+        """
         limit = self._limit(user, client_id)
         return None if limit is None else limit.bound * max(self._samples - 1, 1) * self._window_ms / 1000
 
@@ -153,7 +159,9 @@ class ClientRates:
 
 
 class TokenBucket:
-    """Tokens that come at a steady rate up to a burst; whoever takes more than there are leaves a debt."""
+    """Tokens that come at a steady rate up to a burst; whoever takes more than there are leaves a
+    debt.
+    """
 
     __slots__ = ("_burst_ms", "_tokens", "_updated_at_ms")
 
@@ -235,8 +243,9 @@ class MutationQuotas:
 
 
 class MutationPermits:
-    """The mutations of one request. A strict one (newer clients) is refused what it asks for while the bucket is in debt; others are
-    taken, and the client rests afterwards."""
+    """The mutations of one request. A strict one (newer clients) is refused what it asks for while
+    the bucket is in debt; others are taken, and the client rests afterwards.
+    """
 
     def __init__(self, share: MutationShare | None, *, is_strict: bool, now_ms: float) -> None:
         self._share = share

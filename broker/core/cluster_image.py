@@ -1,12 +1,16 @@
-"""What a broker knows of its site and the peer sites, as one immutable value, and what follows for each topic.
+"""What a broker knows of its site and the peer sites, as one immutable value, and what follows for
+each topic.
 
-Made from the controller's `ControlBatch` (a full image or a change of it), from confirmed link epochs and from the peers'
-`SiteView`s. Every change yields a new image with a higher `version`; whatever did not change is shared with the older one, so
-that "is it the same object" answers "did it change". Handlers read an image, `replicas.py` compares two of them.
+Made from the controller's `ControlBatch` (a full image or a change of it), from confirmed link
+epochs and from the peers' `SiteView`s. Every change yields a new image with a higher `version`;
+whatever did not change is shared with the older one, so that "is it the same object" answers "did
+it change". Handlers read an image, `replicas.py` compares two of them.
 
-Routing: a topic that a routed link carries is answered with the active site's leaders; while this site is passive that is the
-peer's view with what its brokers reported since, and a peer that was never heard of leaves the topic without a leader rather than with a
-wrong one. A copy here of a topic that the active site does not have is no topic for clients: they ask either site for the same thing.
+Routing: a topic that a routed link carries is answered with the active site's leaders; while this
+site is passive that is the peer's view with what its brokers reported since, and a peer that was
+never heard of leaves the topic without a leader rather than with a wrong one. A copy here of a
+topic that the active site does not have is no topic for clients: they ask either site for the same
+thing.
 """
 
 from __future__ import annotations
@@ -45,7 +49,9 @@ class LinkRole(enum.Enum):
 
 
 class StaleControllerEpoch(Exception):
-    """The batch comes from a controller that has been replaced, or addresses an older registration of this broker."""
+    """The batch comes from a controller that has been replaced, or addresses an older registration
+    of this broker.
+    """
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -96,19 +102,25 @@ class ClusterImage:
     node_id: int
     version: int = 0
     full_version: int = -1
-    """The version that the last full image made: its sender may know nothing of what this broker has reported."""
+    """The version that the last full image made: its sender may know nothing of what this broker
+    has reported.
+    """
     is_complete: bool = False
     cluster_id: str = ""
     controller_id: int = NO_NODE
     controller_epoch: int = -1
     brokers: Mapping[int, BrokerInfo] = field(default_factory=dict)
     departed: Mapping[int, BrokerInfo] = field(default_factory=dict)
-    """Brokers of this site that have just gone. Metadata goes on listing them for a moment: a client that is to drop a broker and to
-    move its partitions at once may lose sight of the new leaders (librdkafka does, until its next refresh)."""
+    """Brokers of this site that have just gone. Metadata goes on listing them for a moment: a
+    client that is to drop a broker and to move its partitions at once may lose sight of the new
+    leaders (librdkafka does, until its next refresh).
+    """
     topics: Mapping[str, TopicImage] = field(default_factory=dict)
     topic_names: Mapping[bytes, str] = field(default_factory=dict)
     quarantined: frozenset[str] = frozenset()
-    """Topics that the controller cannot read: what this broker has of them, in `topics` and in its logs, stays as it is."""
+    """Topics that the controller cannot read: what this broker has of them, in `topics` and in its
+    logs, stays as it is.
+    """
     links: Mapping[str, LinkRecord] = field(default_factory=dict)
     quotas: Mapping[QuotaEntity, QuotaValues] = field(default_factory=dict)
     group_configs: Mapping[str, GroupConfigs] = field(default_factory=dict)
@@ -180,7 +192,8 @@ class ClusterImage:
     def routed_topic_with_id(self, topic_id: bytes) -> RoutedTopic | None:
         """The topic with the id as a client must see it, None when no site that counts has it.
 
-        A copy whose topic was deleted and made again at the active site has a name that is another topic's there: its id leads nowhere.
+        A copy whose topic was deleted and made again at the active site has a name that is another
+        topic's there: its id leads nowhere.
         """
         names = (self.topic_names.get(topic_id), *(topics.name_of(topic_id) for topics in self.peer_topics.values()))
         for name in names:
@@ -194,7 +207,9 @@ class ClusterImage:
         return self.peer_topics.get(site, NO_PEER_TOPICS)
 
     def only_site_with(self, topic: str) -> str | None:
-        """The peer that has a topic which no link carries and this site does not have; clients of both sites are led to it there."""
+        """The peer that has a topic which no link carries and this site does not have; clients of
+        both sites are led to it there.
+        """
         if topic in self.topics or self.link_of(topic) is not None:
             return None
         return next((site for site in self.routed_sites() if self.topics_of_peer(site).get(topic)), None)
@@ -204,7 +219,9 @@ class ClusterImage:
         return sorted({other_site(link, self.site) for link in self.links.values() if link.is_routed})
 
     def sites_that_may_have(self, topic: str) -> list[str]:
-        """Peers to ask about a topic that this site does not know: the active one of its link, all when no link carries it."""
+        """Peers to ask about a topic that this site does not know: the active one of its link, all
+        when no link carries it.
+        """
         link = self.link_of(topic)
         if link is None:
             return self.routed_sites()
@@ -213,7 +230,9 @@ class ClusterImage:
         return []
 
     def routed_topic_names(self) -> Iterator[str]:
-        """Names of all topics that a client must see: the own ones, then those that only an active peer has yet."""
+        """Names of all topics that a client must see: the own ones, then those that only an active
+        peer has yet.
+        """
         yield from (name for name in self.topics if not self.links or self.routed_topic(name) is not None)
         for topics in self.peer_topics.values():
             for name in topics:
@@ -250,7 +269,9 @@ _SIGN: Final = 1 << 31
 
 
 def group_partition(group: str, partition_count: int) -> int:
-    """Partition of an internal topic that keeps the name: the absolute value of Java's string hash, -2^31 as 0, as in Apache Kafka."""
+    """Partition of an internal topic that keeps the name: the absolute value of Java's string hash,
+    -2^31 as 0, as in Apache Kafka.
+    """
     return _absolute_hash(group) % partition_count
 
 
@@ -278,10 +299,12 @@ def _without_leaders(topic: TopicImage) -> TopicImage:
 
 
 def check_fence(image: ClusterImage, batch: ControlBatch, *, broker_epoch: int) -> None:
-    """Raise StaleControllerEpoch for a batch of an older controller or for an older registration of this broker.
+    """Raise StaleControllerEpoch for a batch of an older controller or for an older registration of
+    this broker.
 
-    A process that has not registered yet (`broker_epoch` 0) takes nothing: what reaches it is meant for the one before it, whose
-    leaderships it must not resume, because the unflushed end of their logs may be gone.
+    A process that has not registered yet (`broker_epoch` 0) takes nothing: what reaches it is meant
+    for the one before it, whose leaderships it must not resume, because the unflushed end of their
+    logs may be gone.
     """
     if batch.controller_epoch < image.controller_epoch:
         raise StaleControllerEpoch(
@@ -294,7 +317,9 @@ def check_fence(image: ClusterImage, batch: ControlBatch, *, broker_epoch: int) 
 
 
 def apply_batch(image: ClusterImage, batch: ControlBatch) -> ClusterImage:
-    """The image after the batch. A change that arrives before any full image is taken too: it names what it changes."""
+    """The image after the batch. A change that arrives before any full image is taken too: it names
+    what it changes.
+    """
     quarantined = frozenset(batch.quarantined_topics) if batch.is_full else image.quarantined
     kept = {name: image.topics[name] for name in quarantined if name in image.topics} if batch.is_full else image.topics
     topics = _merged_topics(kept, image.topics, batch)
@@ -322,7 +347,9 @@ def apply_batch(image: ClusterImage, batch: ControlBatch) -> ClusterImage:
 
 
 def confirm_link(image: ClusterImage, link: str, epoch: int) -> ClusterImage | None:
-    """The image with the link's epoch confirmed; None when this broker does not have the link at that epoch."""
+    """The image with the link's epoch confirmed; None when this broker does not have the link at
+    that epoch.
+    """
     record = image.links.get(link)
     if record is None or record.epoch != epoch:
         return None
@@ -353,7 +380,9 @@ def with_peer_view(image: ClusterImage, view: SiteView) -> ClusterImage:
 def with_peer_reports(
     image: ClusterImage, site: str, reports: Iterable[tuple[TopicImage, bool]], *, at_ms: float
 ) -> ClusterImage:
-    """The image after a broker of a peer reported topics, each with whether it was deleted there."""
+    """The image after a broker of a peer reported topics, each with whether it was deleted
+    there.
+    """
     topics = image.topics_of_peer(site)
     for topic, is_deleted in reports:
         topics = topics.with_report(topic, is_deleted=is_deleted, at_ms=at_ms)
@@ -361,7 +390,9 @@ def with_peer_reports(
 
 
 def without_old_reports(image: ClusterImage, site: str, *, before_ms: float) -> ClusterImage:
-    """The image once a view of the peer is so new that what was reported before is in it, or is not so any more."""
+    """The image once a view of the peer is so new that what was reported before is in it, or is not
+    so any more.
+    """
     known = image.topics_of_peer(site)
     topics = known.without_old_reports(before_ms=before_ms)
     if topics is known:

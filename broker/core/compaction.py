@@ -1,9 +1,11 @@
-"""What compaction keeps: the newest record of each key, tombstones for a while, and what producers' state needs. Pure.
+"""What compaction keeps: the newest record of each key, tombstones for a while, and what producers'
+state needs. Pure.
 
-The newest offset of each key is collected first (`KeyOffsets`), from the whole range that is cleaned; then each batch is
-judged record by record. Records of aborted transactions are never the newest of anything and go. A tombstone goes once
-`delete.retention.ms` have passed since the cleaning that first met it, which is noted in its batch as the delete horizon
-(KIP-534), so that a reader from the start sees the deletion if it is not slower than that.
+The newest offset of each key is collected first (`KeyOffsets`), from the whole range that is
+cleaned; then each batch is judged record by record. Records of aborted transactions are never the
+newest of anything and go. A tombstone goes once `delete.retention.ms` have passed since the
+cleaning that first met it, which is noted in its batch as the delete horizon (KIP-534), so that a
+reader from the start sees the deletion if it is not slower than that.
 
 Caller: broker/log/cleaner.py.
 """
@@ -63,7 +65,9 @@ class KeyOffsets:
         return len(self._offsets) >= self._keys_max
 
     def note(self, header: BatchHeader, body: bytes, start: int, end: int) -> None:
-        """The records of a batch, which are `body` from `start` to `end`; batches come in the order of the log. Raises InvalidBatch."""
+        """The records of a batch, which are `body` from `start` to `end`; batches come in the order
+        of the log. Raises InvalidBatch.
+        """
         read_keys(body, start, end, header.record_count, header.base_offset, self._offsets)
 
     def close(self) -> None:
@@ -72,22 +76,30 @@ class KeyOffsets:
         self._newest = sorted(self._offsets.values())
 
     def newest_count(self, first_offset: int, last_offset: int) -> int:
-        """How many of the noted records from `first_offset` to `last_offset` are the newest of their keys."""
+        """How many of the noted records from `first_offset` to `last_offset` are the newest of
+        their keys.
+        """
         assert self._newest is not None
         first = bisect_left(self._newest, first_offset)
         return bisect_right(self._newest, last_offset, first) - first
 
     def are_newest(self, offsets: Mapping[bytes | None, int]) -> bool:
-        """Whether each of these records is surely the newest of its key: noted as such, or no key of theirs was noted."""
+        """Whether each of these records is surely the newest of its key: noted as such, or no key
+        of theirs was noted.
+        """
         if None in offsets:
             return False
         return offsets.items() <= self._offsets.items() or self._offsets.keys().isdisjoint(offsets)
 
     def is_newest(self, key: bytes | None, offset: int) -> bool:
-        """Whether no newer record of `key` was seen. Records without a key have no place in a compacted log."""
+        """Whether no newer record of `key` was seen. Records without a key have no place in a
+        compacted log.
+        """
         return key is not None and self._offsets.get(key, -1) <= offset
 
 
 def keeps_tombstone(delete_horizon_ms: int | None, now_ms: int) -> bool:
-    """Whether a tombstone stays in this pass; `delete_horizon_ms` None when no pass has met it before."""
+    """Whether a tombstone stays in this pass; `delete_horizon_ms` None when no pass has met it
+    before.
+    """
     return delete_horizon_ms is None or now_ms < delete_horizon_ms

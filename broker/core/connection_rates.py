@@ -37,7 +37,9 @@ class ConnectionRates:
         return None if values is None else values[CONNECTION_CREATION_RATE]
 
     def came_from(self, now_ms: float, address: str) -> float:
-        """A connection from the address; for how long it is held before it is refused, 0 when it is welcome."""
+        """A connection from the address; for how long it is held before it is refused, 0 when it is
+        welcome.
+        """
         bound = self.bound_of(address)
         if bound is None:
             return 0.0
@@ -54,7 +56,9 @@ class ConnectionRates:
         return min(rest_ms, self._window_ms)
 
     def came(self, now_ms: float, bound: float) -> float:
-        """A connection to the broker, which takes `bound` a second; for how long none more is taken."""
+        """A connection to the broker, which takes `bound` a second; for how long none more is
+        taken.
+        """
         self._whole.record(now_ms, 1)
         rest_ms = throttle_time_ms(self._whole.rate_per_second(now_ms), bound, self._whole.span_ms(now_ms))
         return min(rest_ms, self._window_ms)

@@ -1,6 +1,7 @@
 """Who may commit and read the offsets of a KIP-848 group. Pure.
 
-The rules are those of Apache Kafka 4.3.1; `tests/support/commit_table.py` asks both brokers for every combination.
+The rules are those of Apache Kafka 4.3.1; `tests/support/commit_table.py` asks both brokers for
+every combination.
 """
 
 from __future__ import annotations
@@ -32,7 +33,9 @@ def commit_error(known: ConsumerGroup, command: CommitOffsets) -> ErrorCode:
 
 
 def fetch_error(known: ConsumerGroup, member_id: str | None, epoch: int) -> ErrorCode:
-    """Why offsets are not read on behalf of a member with that epoch; `none` when they are, as for readers that name no member."""
+    """Why offsets are not read on behalf of a member with that epoch; `none` when they are, as for
+    readers that name no member.
+    """
     if member_id is None and epoch < 0:
         return ErrorCode.none
     member = known.members.get(member_id or "")

@@ -1,8 +1,11 @@
-"""A KIP-848 consumer group: its members, the assignment that it works towards, and what each member owns now. Pure.
+"""A KIP-848 consumer group: its members, the assignment that it works towards, and what each member
+owns now. Pure.
 
-The state is exactly what its records say (`wire/consumer_group_records.py`); `put` is the only way to change it. Three epochs: the group's
-grows with every change of members, subscriptions or topics; the target's is that of the group when the target was worked out; a member's is
-that of the target that it has reached. A member gives up before it takes, and gets a partition only when nobody else has it.
+The state is exactly what its records say (`wire/consumer_group_records.py`); `put` is the only way
+to change it. Three epochs: the group's grows with every change of members, subscriptions or topics;
+the target's is that of the group when the target was worked out; a member's is that of the target
+that it has reached. A member gives up before it takes, and gets a partition only when nobody else
+has it.
 """
 
 from __future__ import annotations
@@ -78,9 +81,13 @@ class ConsumerGroup:
     targets: dict[str, Owned] = field(default_factory=dict)
     reached: dict[str, Reached] = field(default_factory=dict)
     checked_topics: TopicShapes | None = field(default=None, compare=False)
-    """Topics of which it is known that they change nothing: spares a look at every subscription with each heartbeat."""
+    """Topics of which it is known that they change nothing: spares a look at every subscription
+    with each heartbeat.
+    """
     said_owned: dict[str, Owned] = field(default_factory=dict, compare=False)
-    """What each member said last that it owns, as far as this coordinator has heard; not in the log."""
+    """What each member said last that it owns, as far as this coordinator has heard; not in the
+    log.
+    """
 
     def put(self, key: ConsumerGroupKey, value: ConsumerGroupValue | None) -> None:
         """Let a record be true."""

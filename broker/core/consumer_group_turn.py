@@ -1,6 +1,8 @@
-"""What commands mean for a group whose members speak KIP-848: between `groups.py` and the rules in `consumer_groups.py`. Pure.
+"""What commands mean for a group whose members speak KIP-848: between `groups.py` and the rules in
+`consumer_groups.py`. Pure.
 
-Every function returns a decision, or None when the command is not about members and the group is treated as any other.
+Every function returns a decision, or None when the command is not about members and the group is
+treated as any other.
 """
 
 from __future__ import annotations
@@ -55,7 +57,9 @@ def heartbeat(
 
 
 def fire(known: ConsumerGroup, command: FireTimer, limits: GroupLimits, *, now_ms: int) -> Decision:
-    """A member was silent, or kept what it had to give up, for too long; or, of the classic protocol, it did not join or sync in time."""
+    """A member was silent, or kept what it had to give up, for too long; or, of the classic
+    protocol, it did not join or sync in time.
+    """
     key = command.key
     is_late = known.reached_by(key.member_id).state is MemberState.UNREVOKED_PARTITIONS
     is_over = key.kind is TimerKind.CONSUMER_REBALANCE and not is_late
@@ -122,7 +126,9 @@ def _evict(known: ConsumerGroup) -> Decision:
 
 
 def _timers(turn: ConsumerTurn, member_id: str, limits: GroupLimits, *, is_begun: bool = False) -> list[Effect]:
-    """A member's session begins anew; its rebalance timeout when it is told to give something up."""
+    """A member's session begins anew; its rebalance timeout when it is told to give something
+    up.
+    """
     session, rebalance = (TimerKey(kind, turn.group.group_id, member_id) for kind in _KINDS)
     member = turn.group.members.get(member_id)
     if member is None:

@@ -1,8 +1,10 @@
-"""KIP-848 groups: what a heartbeat means. Pure; works a decision out on a copy of the group and returns the records that lead there.
+"""KIP-848 groups: what a heartbeat means. Pure; works a decision out on a copy of the group and
+returns the records that lead there.
 
-One request does everything: it joins, says what the member subscribes to and owns, and is answered with what it may own. The coordinator
-works the target assignment out itself when the group's epoch has moved, and leads each member to it step by step: first the member gives up
-what is not its own any more (and says so), then it gets what others have given up. Called by `groups.py`.
+One request does everything: it joins, says what the member subscribes to and owns, and is answered
+with what it may own. The coordinator works the target assignment out itself when the group's epoch
+has moved, and leads each member to it step by step: first the member gives up what is not its own
+any more (and says so), then it gets what others have given up. Called by `groups.py`.
 """
 
 from __future__ import annotations
@@ -63,7 +65,9 @@ class MemberHeartbeat:
     server_assignor: str | None
     owned: Owned | None
     classic: ClassicMember | None = None
-    """For a member of the classic protocol, whose JoinGroup means the same as a heartbeat (`classic_members.py`)."""
+    """For a member of the classic protocol, whose JoinGroup means the same as a heartbeat
+    (`classic_members.py`).
+    """
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -131,7 +135,9 @@ def heartbeat(
 
 
 def _reply(known: ConsumerGroup, said: MemberHeartbeat, reached: Reached, *, is_news: bool = False) -> HeartbeatReply:
-    """Tells the member what it may own until it has said that it owns just that: an answer that is late is lost to it."""
+    """Tells the member what it may own until it has said that it owns just that: an answer that is
+    late is lost to it.
+    """
     must_hear = is_news or known.said_owned.get(said.member_id) != reached.assigned
     return HeartbeatReply(
         member_id=said.member_id,
@@ -185,7 +191,8 @@ def _leave(turn: ConsumerTurn, said: MemberHeartbeat) -> HeartbeatReply:
         raise Refused(ErrorCode.unknown_member_id, f"{said.member_id} is not a member")
     is_pausing = said.member_epoch == LEAVING_STATIC_EPOCH and said.instance_id is not None
     if is_pausing:
-        # a static member will be back: it keeps its place, and what it owned, until its session ends
+        # a static member will be back: it keeps its place, and what it owned, until its session
+        # ends
         reached = group.reached_by(said.member_id)
         put_reached(turn, said.member_id, reached._replace(epoch=LEAVING_STATIC_EPOCH))
         turn.reason = f"{said.member_id} left temporarily"
@@ -209,7 +216,9 @@ def forget_member(turn: ConsumerTurn, member_id: str) -> None:
 
 
 def _stay(turn: ConsumerTurn, said: MemberHeartbeat) -> tuple[Reached, bool]:
-    """What the member owns now, and whether it must hear of it because it asks or because that has changed."""
+    """What the member owns now, and whether it must hear of it because it asks or because that has
+    changed.
+    """
     group = turn.group
     former = group.members.get(said.member_id)
     before = group.reached_by(said.member_id)
@@ -223,7 +232,9 @@ def _stay(turn: ConsumerTurn, said: MemberHeartbeat) -> tuple[Reached, bool]:
 
 
 def lead_on(turn: ConsumerTurn, said: MemberHeartbeat, former: MemberMetadata | None) -> Reached:
-    """Take over what the member says of itself, work a new target out where it must be, and take the member's next step towards it."""
+    """Take over what the member says of itself, work a new target out where it must be, and take
+    the member's next step towards it.
+    """
     _take_subscription(turn, said, former)
     _work_target_out(turn)
     reached = _next_step(turn, said)
@@ -241,7 +252,8 @@ def _check_epoch(turn: ConsumerTurn, said: MemberHeartbeat) -> None:
         raise Refused(ErrorCode.fenced_instance_id, f"{said.instance_id} is used by another member")
     if said.member_epoch == reached.epoch:
         return
-    # the answer with the newer epoch was lost: the member goes on if it owns nothing that it must not
+    # the answer with the newer epoch was lost: the member goes on if it owns nothing that it must
+    # not
     is_repeated = said.member_epoch == reached.previous_epoch and said.owned is not None
     if not (is_repeated and said.owned is not None and said.owned <= reached.assigned):
         message = f"{said.member_id} has epoch {reached.epoch}, not {said.member_epoch}"
@@ -258,7 +270,8 @@ def _join(turn: ConsumerTurn, said: MemberHeartbeat) -> Reached | None:
         return None
     reached = group.reached_by(former_id)
     if reached.epoch != LEAVING_STATIC_EPOCH and group.members[former_id].classic is None:
-        # one of the classic protocol does not say that it pauses: its successor takes its place, as in a classic group
+        # one of the classic protocol does not say that it pauses: its successor takes its place, as
+        # in a classic group
         raise Refused(ErrorCode.unreleased_instance_id, f"{said.instance_id} is used by another member")
     metadata, target = group.members[former_id], group.targets.get(former_id, frozenset())
     forget_member(turn, former_id)
@@ -377,7 +390,9 @@ def _metadata_hash(turn: ConsumerTurn) -> int:
 
 
 def assignor_of(group: ConsumerGroup, assignors: Sequence[str]) -> str:
-    """What most members ask for, of those that the broker offers; the first of these when they ask for none."""
+    """What most members ask for, of those that the broker offers; the first of these when they ask
+    for none.
+    """
     votes = [member.server_assignor for member in group.members.values() if member.server_assignor in assignors]
     return max(sorted(filter(None, set(votes))), key=votes.count) if votes else assignors[0]
 

@@ -1,6 +1,8 @@
-"""Features of the cluster (KIP-584): their levels are fixed by the release of the brokers, so an update may only ask for what is in force.
+"""Features of the cluster (KIP-584): their levels are fixed by the release of the brokers, so an
+update may only ask for what is in force.
 
-The levels stand for protocols that clients choose by: transaction.version 2 is KIP-890, group.version 1 is KIP-848.
+The levels stand for protocols that clients choose by: transaction.version 2 is KIP-890,
+group.version 1 is KIP-848.
 """
 
 from __future__ import annotations
@@ -9,7 +11,9 @@ import enum
 from typing import Final
 
 FEATURES: Final = {"group.version": 1, "transaction.version": 2}
-"""Every feature with its level, which is also the highest one that is supported; the lowest is 0."""
+"""Every feature with its level, which is also the highest one that is supported; the lowest is
+0.
+"""
 
 
 class UpgradeType(enum.IntEnum):

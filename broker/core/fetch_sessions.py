@@ -1,12 +1,16 @@
-"""Incremental fetch sessions (KIP-227): the broker remembers a fetcher's partitions, the fetcher sends only changes.
+"""Incremental fetch sessions (KIP-227): the broker remembers a fetcher's partitions, the fetcher
+sends only changes.
 
-Pure. `open` turns a request's session fields and partitions into the partitions to read; `answer` says which of the results a
-response must carry. A session is used by one request at a time (a fetcher has one in flight). Session ids come from the caller.
+Pure. `open` turns a request's session fields and partitions into the partitions to read; `answer`
+says which of the results a response must carry. A session is used by one request at a time (a
+fetcher has one in flight). Session ids come from the caller.
 
-A follower's session also knows which of its partitions are settled: the follower has all of them, is in sync, and was told everything. They
-are not looked at again until `mark_changed` says that something happened to them, so that thousands of quiet partitions cost nothing.
+A follower's session also knows which of its partitions are settled: the follower has all of them,
+is in sync, and was told everything. They are not looked at again until `mark_changed` says that
+something happened to them, so that thousands of quiet partitions cost nothing.
 
-Topics are keyed as the request names them (name before version 13, 16-byte id from then on); a session never changes its way.
+Topics are keyed as the request names them (name before version 13, 16-byte id from then on); a
+session never changes its way.
 """
 
 from __future__ import annotations
@@ -62,11 +66,15 @@ class FetchPartitionState:
         self.known_high_watermark = other.known_high_watermark
 
     def lacks_high_watermark(self, high_watermark: int) -> bool:
-        """True when the fetcher wants to hear of this one at once: it has the records below and does not know that they are safe."""
+        """True when the fetcher wants to hear of this one at once: it has the records below and
+        does not know that they are safe.
+        """
         return self.known_high_watermark < min(high_watermark, self.fetch_offset)
 
     def tell(self, *, high_watermark: int, log_start_offset: int, last_stable_offset: int, is_sent: bool) -> bool:
-        """True when the fetcher must be told (something moved, or `is_sent` anyway); remembers it as told."""
+        """True when the fetcher must be told (something moved, or `is_sent` anyway); remembers it
+        as told.
+        """
         has_moved = (
             high_watermark != self.told_high_watermark
             or log_start_offset != self.told_log_start_offset
@@ -90,7 +98,9 @@ class FetchSession:
     partitions: dict[PartitionKey, FetchPartitionState] = field(default_factory=dict)
 
     unsettled: dict[PartitionKey, None] = field(default_factory=dict)
-    """Of a follower's session: the partitions that have to be looked at, in the order in which they are served."""
+    """Of a follower's session: the partitions that have to be looked at, in the order in which they
+    are served.
+    """
 
     @property
     def is_followers(self) -> bool:
@@ -98,7 +108,9 @@ class FetchSession:
         return self.follower != NO_FOLLOWER
 
     def serve_last(self, keys: Iterable[PartitionKey]) -> None:
-        """Partitions that just got data go to the end, so that a busy one cannot starve the others."""
+        """Partitions that just got data go to the end, so that a busy one cannot starve the
+        others.
+        """
         for key in keys:
             if key in self.unsettled:
                 del self.unsettled[key]
@@ -116,7 +128,8 @@ class FetchSession:
                 known.ask(state)
             if self.is_followers:
                 self.unsettled[state.key] = None
-                # it may not have taken what it was told: an answer that makes it cut its log says nothing else
+                # it may not have taken what it was told: an answer that makes it cut its log says
+                # nothing else
                 self.partitions[state.key].told_high_watermark = -1
         for key in forgotten:
             self.partitions.pop(key, None)
@@ -162,7 +175,9 @@ class FetchPlan:
 
 
 class FetchSessions:
-    """The cache of sessions, bounded by `slots`; a full cache evicts only sessions unused for `eviction_ms`."""
+    """The cache of sessions, bounded by `slots`; a full cache evicts only sessions unused for
+    `eviction_ms`.
+    """
 
     def __init__(self, *, slots: int, eviction_ms: float, new_id: Callable[[], int]) -> None:
         self._slots = slots
@@ -191,7 +206,9 @@ class FetchSessions:
         now_ms: float,
         follower: int = NO_FOLLOWER,
     ) -> FetchPlan:
-        """The plan for a request with these session fields; `follower` is the broker that sends it, if one does."""
+        """The plan for a request with these session fields; `follower` is the broker that sends it,
+        if one does.
+        """
         if session_epoch in (INITIAL_EPOCH, FINAL_EPOCH):
             self.close(session_id)
             if session_epoch == FINAL_EPOCH:

@@ -19,7 +19,9 @@ from broker.core.leader_epochs import EpochEnd
 
 
 def fetcher_number(topic: str, index: int, *, count: int) -> int:
-    """Which of `count` fetchers of a source follows the partition: a topic's partitions are spread and stay where they are."""
+    """Which of `count` fetchers of a source follows the partition: a topic's partitions are spread
+    and stay where they are.
+    """
     return (31 * crc32(topic.encode()) + index) % count
 
 
@@ -31,20 +33,25 @@ class Position(NamedTuple):
     last_fetched_epoch: int
     log_start_offset: int
     high_watermark: int = UNWATCHED
-    """Said only while clients read from this follower, so that the leader tells it of each new one at once."""
+    """Said only while clients read from this follower, so that the leader tells it of each new one
+    at once.
+    """
 
     @property
     def place(self) -> tuple[int, int, int, int]:
-        """Where the log stands under which leadership: an answer counts only while this is as it was asked with."""
+        """Where the log stands under which leadership: an answer counts only while this is as it
+        was asked with.
+        """
         return self[:4]
 
 
 def truncation_offset(*, leader_end: EpochEnd, own_end: EpochEnd, log_end_offset: int, high_watermark: int) -> int:
-    """Where to cut the own log, given where the leader says that an epoch ends and where that epoch ends here.
+    """Where to cut the own log, given where the leader says that an epoch ends and where that epoch
+    ends here.
 
-    `own_end` is the largest own epoch not above the leader's. When it is a smaller one, the leader's epoch is unknown here and the
-    cut is only a first step: the next fetch names an older epoch. A leader without any epoch to compare leaves what is known to be
-    replicated.
+    `own_end` is the largest own epoch not above the leader's. When it is a smaller one, the
+    leader's epoch is unknown here and the cut is only a first step: the next fetch names an older
+    epoch. A leader without any epoch to compare leaves what is known to be replicated.
     """
     if leader_end.epoch < 0:
         return min(high_watermark, log_end_offset)
@@ -56,14 +63,18 @@ def truncation_offset(*, leader_end: EpochEnd, own_end: EpochEnd, log_end_offset
 
 
 class OutOfRange(NamedTuple):
-    """What to do about a fetch offset that the leader does not have: cut to it, or start anew there."""
+    """What to do about a fetch offset that the leader does not have: cut to it, or start anew
+    there.
+    """
 
     offset: int
     must_restart: bool
 
 
 def resume_out_of_range(*, leader_start: int, leader_end: int, log_end_offset: int) -> OutOfRange:
-    """A follower that is ahead cuts its log to the leader's end, one that is behind the leader's start begins anew there."""
+    """A follower that is ahead cuts its log to the leader's end, one that is behind the leader's
+    start begins anew there.
+    """
     if leader_start > log_end_offset:
         return OutOfRange(leader_start, must_restart=True)
     return OutOfRange(min(leader_end, log_end_offset), must_restart=False)

@@ -1,7 +1,9 @@
-"""Configs of single groups, as Kafka's resource type GROUP: which there are, what they may be, what is in force. Pure.
+"""Configs of single groups, as Kafka's resource type GROUP: which there are, what they may be, what
+is in force. Pure.
 
-A value counts for the members of a KIP-848 group. The broker's `group.consumer.min.*` and `group.consumer.max.*` bound it: a change beyond
-them is refused, and a stored value that they exclude later counts as the nearest one that they allow.
+A value counts for the members of a KIP-848 group. The broker's `group.consumer.min.*` and
+`group.consumer.max.*` bound it: a change beyond them is refused, and a stored value that they
+exclude later counts as the nearest one that they allow.
 
 Callers: the handlers of configs, the group coordinator.
 """
@@ -45,7 +47,9 @@ _NOT_HERE: Final[Mapping[str, str]] = {
     "share.": "there are no share groups",
     "streams.": "there are no groups of the streams protocol",
 }
-"""Configs that Apache Kafka has and this broker cannot follow, by what their names begin with, and why."""
+"""Configs that Apache Kafka has and this broker cannot follow, by what their names begin with, and
+why.
+"""
 
 
 class Bounds(NamedTuple):

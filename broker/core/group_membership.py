@@ -1,8 +1,10 @@
-"""Joining, syncing, heartbeats, leaving and what timers do to a group: the classic consumer-group protocol. Pure, on a `Turn`.
+"""Joining, syncing, heartbeats, leaving and what timers do to a group: the classic consumer-group
+protocol. Pure, on a `Turn`.
 
-Each function answers this turn's request, or leaves its token with the member so that a later turn does. The rules are those of
-Apache Kafka's coordinator, with KIP-62 (rebalance timeout), KIP-134 (first rebalance), KIP-345 (static members), KIP-394 (member
-ids are handed out first) and KIP-814 (a static leader may skip the assignment).
+Each function answers this turn's request, or leaves its token with the member so that a later turn
+does. The rules are those of Apache Kafka's coordinator, with KIP-62 (rebalance timeout), KIP-134
+(first rebalance), KIP-345 (static members), KIP-394 (member ids are handed out first) and KIP-814
+(a static leader may skip the assignment).
 """
 
 from __future__ import annotations
@@ -164,7 +166,9 @@ def _rejoin(turn: Turn, command: JoinGroup, former: Member) -> None:
 
 
 def _replace_static(turn: Turn, command: JoinGroup, former: Member) -> None:
-    """A static member restarted: a new id fences the old one, and a stable group need not rebalance."""
+    """A static member restarted: a new id fences the old one, and a stable group need not
+    rebalance.
+    """
     before = turn.group
     turn.refuse_parked(former, ErrorCode.fenced_instance_id)
     turn.cancel_timer(TimerKind.SESSION, former.member_id)
@@ -187,7 +191,8 @@ def _standing_reply(turn: Turn, command: JoinGroup, successor: Member, *, former
     reply = rebalance.generation_reply(turn.group, successor.member_id)
     if command.may_skip_assignment:
         return replace(reply, skip_assignment=turn.group.leader == successor.member_id)
-    # An older client that saw itself as leader would assign anew: it is told of the leader that was.
+    # An older client that saw itself as leader would assign anew: it is told of the leader that
+    # was.
     return replace(reply, leader=former_leader, members=())
 
 

@@ -1,8 +1,10 @@
-"""What goes into the group machine and what comes out: commands, replies, records, effects. Values only.
+"""What goes into the group machine and what comes out: commands, replies, records, effects. Values
+only.
 
-Commands are imperatives from clients (with a token that names the waiting request) or from the shell (a timer that fired, a role that
-changed). Records are facts: durable ones go to `__consumer_offsets` and count once they are committed, the others live in memory.
-Effects are acted upon after the records of the same decision were applied.
+Commands are imperatives from clients (with a token that names the waiting request) or from the
+shell (a timer that fired, a role that changed). Records are facts: durable ones go to
+`__consumer_offsets` and count once they are committed, the others live in memory. Effects are acted
+upon after the records of the same decision were applied.
 """
 
 from __future__ import annotations
@@ -106,7 +108,9 @@ class CommittedOffset(NamedTuple):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CommitOffsets(Command):
-    """Store offsets, as a member of a generation or, without one, for a group that has no members."""
+    """Store offsets, as a member of a generation or, without one, for a group that has no
+    members.
+    """
 
     member_id: str = ""
     group_instance_id: str | None = None
@@ -118,7 +122,9 @@ class CommitOffsets(Command):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CommitTransactionOffsets(CommitOffsets):
-    """Store offsets that count once the producer's transaction is committed. `guard` is what its admission was given."""
+    """Store offsets that count once the producer's transaction is committed. `guard` is what its
+    admission was given.
+    """
 
     producer_id: int
     producer_epoch: int
@@ -127,7 +133,9 @@ class CommitTransactionOffsets(CommitOffsets):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EndProducerTransaction(Command):
-    """The transaction of a producer is over: its marker. It belongs to no group: the group id is empty."""
+    """The transaction of a producer is over: its marker. It belongs to no group: the group id is
+    empty.
+    """
 
     producer_id: int
     producer_epoch: int
@@ -137,7 +145,9 @@ class EndProducerTransaction(Command):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MirrorOffsets(Command):
-    """Store what a mirror read at the active site, forget what is gone there (offset -1); never while the group has members here."""
+    """Store what a mirror read at the active site, forget what is gone there (offset -1); never
+    while the group has members here.
+    """
 
     offsets: Mapping[TopicPartition, CommittedOffset]
 
@@ -163,7 +173,9 @@ class ForgetTopics(Command):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ExpireOffsets(Command):
-    """Forget what is older than the retention, which begins for no offset before `counted_from_ms`."""
+    """Forget what is older than the retention, which begins for no offset before
+    `counted_from_ms`.
+    """
 
     counted_from_ms: int = NO_TIMESTAMP
 
@@ -376,7 +388,9 @@ Effect = Answer | StartTimer | CancelTimer
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Decision:
-    """Records to commit and apply, then effects to act upon; `reason` is one sentence for the log."""
+    """Records to commit and apply, then effects to act upon; `reason` is one sentence for the
+    log.
+    """
 
     records: tuple[GroupRecord, ...] = ()
     effects: tuple[Effect, ...] = ()

@@ -1,10 +1,12 @@
 """A group changes its protocol while its members work (KIP-848). Pure.
 
-The first member of the newer protocol turns a classic group into one of its own, and when the last of these goes, those who are left are
-a classic group again. Upwards nothing moves: everybody keeps what the classic assignment gave him, under the classic generation as
-member epoch, and is led on from there. Who waits in a join or a sync is told to come again, and is taken at his word for what he owns.
-Downwards the classic group goes on under the group's epoch as its generation, and a rebalance begins at once. It is stored without a
-leader, so that after a crash whoever replays it knows that the rebalance has yet to begin (`group_states.must_rebalance`).
+The first member of the newer protocol turns a classic group into one of its own, and when the last
+of these goes, those who are left are a classic group again. Upwards nothing moves: everybody keeps
+what the classic assignment gave him, under the classic generation as member epoch, and is led on
+from there. Who waits in a join or a sync is told to come again, and is taken at his word for what
+he owns. Downwards the classic group goes on under the group's epoch as its generation, and a
+rebalance begins at once. It is stored without a leader, so that after a crash whoever replays it
+knows that the rebalance has yet to begin (`group_states.must_rebalance`).
 """
 
 from __future__ import annotations
@@ -71,7 +73,9 @@ class NotConvertible(Exception):
 
 
 def upgraded(classic: Group, topics: TopicShapes) -> ConsumerTurn:
-    """The classic group as one of the newer protocol, with the records that make it. NotConvertible."""
+    """The classic group as one of the newer protocol, with the records that make it.
+    NotConvertible.
+    """
     if classic.members and classic.protocol_type != CONSUMER_PROTOCOL_TYPE:
         raise NotConvertible(f"{classic.group_id} is of type {classic.protocol_type}, which is not for consumers")
     turn = ConsumerTurn(ConsumerGroup(classic.group_id), topics, 0)
@@ -92,7 +96,9 @@ def upgraded(classic: Group, topics: TopicShapes) -> ConsumerTurn:
 
 
 def leaving_classic(classic: Group) -> list[Effect]:
-    """Who waits is told to come again; the timers of the classic group end, and members' sessions go on."""
+    """Who waits is told to come again; the timers of the classic group end, and members' sessions
+    go on.
+    """
     group_id = classic.group_id
     effects: list[Effect] = [
         *(CancelTimer(key=TimerKey(kind, group_id)) for kind in (TimerKind.JOIN, TimerKind.SYNC)),
@@ -116,7 +122,9 @@ def _preferred(group: Group, member: Member) -> bytes:
 
 
 def _owned_by(group: Group, member: Member, topics: TopicShapes) -> Owned:
-    """What the generation gave it; who has begun to join, or is not synced, owns what it said itself."""
+    """What the generation gave it; who has begun to join, or is not synced, owns what it said
+    itself.
+    """
     if member.join_token is None and member.assignment:
         return owned_ids(decode_assignment(member.assignment), topics)
     return owned_ids(decode_subscription(_preferred(group, member)).owned, topics)
@@ -155,7 +163,9 @@ def _metadata(group: Group, member: Member) -> MemberMetadata:
 def after_removal(
     known: ConsumerGroup, gone: Collection[str], reason: str, limits: GroupLimits, *, now_ms: int, topics: TopicShapes
 ) -> Decision:
-    """These members are out. The others go on, as a classic group if only classic members are left and one of another kind went."""
+    """These members are out. The others go on, as a classic group if only classic members are left
+    and one of another kind went.
+    """
     left = {member_id: member for member_id, member in known.members.items() if member_id not in gone}
     had_newer = any(known.members[member_id].classic is None for member_id in gone)
     if limits.may_downgrade and had_newer and left and all(member.classic is not None for member in left.values()):

@@ -1,10 +1,11 @@
 """Offsets of consumer groups: what may be committed, what is forgotten and when. Pure.
 
-`OffsetTable` is the committed state, changed by records only; the functions beside it decide. Offsets of an empty group expire together, a
-retention time after the group became empty (or after the commit, if that is later). Those of a simple group (no members ever), and those
-of topics that no member of a stable consumer group subscribes to, expire one by one after their commit (KIP-211, KIP-496). A commit
-that named its own retention (OffsetCommit 2 to 4) ends then. Groups that a link brings here do not expire (`group_routing.py`): their
-mirror forgets what the active site forgets.
+`OffsetTable` is the committed state, changed by records only; the functions beside it decide.
+Offsets of an empty group expire together, a retention time after the group became empty (or after
+the commit, if that is later). Those of a simple group (no members ever), and those of topics that
+no member of a stable consumer group subscribes to, expire one by one after their commit (KIP-211,
+KIP-496). A commit that named its own retention (OffsetCommit 2 to 4) ends then. Groups that a link
+brings here do not expire (`group_routing.py`): their mirror forgets what the active site forgets.
 """
 
 from __future__ import annotations
@@ -133,7 +134,9 @@ def commit_pending(turn: Turn, command: CommitTransactionOffsets) -> list[GroupR
 
 
 def mirror(turn: Turn, command: MirrorOffsets, offsets: Offsets) -> list[GroupRecord]:
-    """A mirror's commit: refused while the group has members here. Offset -1 says that the active site has none any more."""
+    """A mirror's commit: refused while the group has members here. Offset -1 says that the active
+    site has none any more.
+    """
     if turn.group.members:
         turn.answer(turn.token, PartitionsReply(error=ErrorCode.non_empty_group))
         return []
@@ -184,7 +187,9 @@ def delete_offsets(
 
 
 def subscription(group: Group) -> Subscription:
-    """Of a group of the classic protocol; every topic when somebody's subscription cannot be read."""
+    """Of a group of the classic protocol; every topic when somebody's subscription cannot be
+    read.
+    """
     topics: set[str] = set()
     try:
         for member in group.members.values():

@@ -1,7 +1,8 @@
 """Offsets of groups that transactions have written and not committed yet. Pure.
 
-Changed by records only, in the order of the log. What counts in the end is the newest record of a partition: a commit beside the
-transaction, or one of another transaction that was written later, makes a pending offset void, as compaction would.
+Changed by records only, in the order of the log. What counts in the end is the newest record of a
+partition: a commit beside the transaction, or one of another transaction that was written later,
+makes a pending offset void, as compaction would.
 """
 
 from __future__ import annotations

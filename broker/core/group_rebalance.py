@@ -1,8 +1,11 @@
-"""From one generation of a group to the next: begin, wait for members, form the generation. Pure, on a `Turn`.
+"""From one generation of a group to the next: begin, wait for members, form the generation. Pure,
+on a `Turn`.
 
-A rebalance begins when a member comes, goes or changes. It ends when all members have joined and nobody who was handed a member id is
-awaited, or when the longest rebalance timeout of the members is over: dynamic members that have not joined by then are out, static ones
-stay. The first rebalance of an empty group waits a fixed delay instead, prolonged by newcomers up to the rebalance timeout (KIP-134).
+A rebalance begins when a member comes, goes or changes. It ends when all members have joined and
+nobody who was handed a member id is awaited, or when the longest rebalance timeout of the members
+is over: dynamic members that have not joined by then are out, static ones stay. The first rebalance
+of an empty group waits a fixed delay instead, prolonged by newcomers up to the rebalance timeout
+(KIP-134).
 """
 
 from __future__ import annotations
@@ -17,7 +20,9 @@ from broker.core.group_turn import Turn, unparked
 
 
 def begin(turn: Turn, reason: str) -> None:
-    """Begin a rebalance; nothing happens while one is under way except that it may be complete now."""
+    """Begin a rebalance; nothing happens while one is under way except that it may be complete
+    now.
+    """
     group = turn.group
     if group.state is GroupState.PREPARING_REBALANCE:
         try_complete(turn)
@@ -56,7 +61,9 @@ def try_complete(turn: Turn) -> None:
 
 
 def join_time_is_up(turn: Turn) -> None:
-    """The JOIN timer fired: wait on for newcomers of a first rebalance, else form the generation with who is there."""
+    """The JOIN timer fired: wait on for newcomers of a first rebalance, else form the generation
+    with who is there.
+    """
     group = turn.group
     if group.state is not GroupState.PREPARING_REBALANCE:
         return
@@ -122,7 +129,9 @@ def _start_generation(turn: Turn) -> None:
 
 
 def generation_reply(group: Group, member_id: str) -> JoinReply:
-    """How a member is told of the group's present generation; its leader gets everybody's subscriptions."""
+    """How a member is told of the group's present generation; its leader gets everybody's
+    subscriptions.
+    """
     members = joined_members(group) if member_id == group.leader else ()
     return JoinReply(
         member_id=member_id,

@@ -1,6 +1,7 @@
 """Durable records of the group machine as records of `__consumer_offsets`, and back. Pure.
 
-Between `group_messages.py` (what the machine says) and `wire/internal_topics.py` (how the log holds it). A tombstone is a null value.
+Between `group_messages.py` (what the machine says) and `wire/internal_topics.py` (how the log holds
+it). A tombstone is a null value.
 """
 
 from __future__ import annotations
@@ -58,7 +59,9 @@ def encode(record: KeyedRecord) -> KeyValue:
 
 
 def decode(key: bytes, value: bytes | None, *, producer: tuple[int, int] | None = None) -> KeyedRecord | None:
-    """The record, or None for a kind that is not kept; `producer`: id and epoch of a transactional batch. Raises Malformed."""
+    """The record, or None for a kind that is not kept; `producer`: id and epoch of a transactional
+    batch. Raises Malformed.
+    """
     match decode_key(key):
         case OffsetKey(group=group_id, topic=topic, partition=index):
             partition = TopicPartition(topic, index)

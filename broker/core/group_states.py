@@ -1,4 +1,5 @@
-"""A consumer group as a value: its state, its members, and what can be read off them. Pure and immutable.
+"""A consumer group as a value: its state, its members, and what can be read off them. Pure and
+immutable.
 
 | state | members | left by |
 | --- | --- | --- |
@@ -7,9 +8,10 @@
 | COMPLETING_REBALANCE | the new generation, waiting for its leader's assignment | the leader's sync, or any member that comes or goes |
 | STABLE | the generation with its assignment | any member that comes, goes or changes |
 
-DEAD is what a group is called that is not there. Durable are the generation as of the last STABLE or EMPTY and its members; who waits
-for an answer, who was handed a member id and how long the first rebalance still waits live in memory only. `durable` is the projection that
-a replay of the log must reproduce.
+DEAD is what a group is called that is not there. Durable are the generation as of the last STABLE
+or EMPTY and its members; who waits for an answer, who was handed a member id and how long the first
+rebalance still waits live in memory only. `durable` is the projection that a replay of the log must
+reproduce.
 """
 
 from __future__ import annotations
@@ -35,7 +37,9 @@ class GroupState(enum.Enum):
 
 
 class AssignmentProtocol(NamedTuple):
-    """One way to assign that a member supports, with what it subscribes to under it; opaque to the broker."""
+    """One way to assign that a member supports, with what it subscribes to under it; opaque to the
+    broker.
+    """
 
     name: str
     metadata: bytes
@@ -74,7 +78,9 @@ class Member:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class InitialDelay:
-    """The first rebalance of an empty group waits, so that members that start together join one generation (KIP-134)."""
+    """The first rebalance of an empty group waits, so that members that start together join one
+    generation (KIP-134).
+    """
 
     left_ms: int
     has_newcomer: bool = False
@@ -128,7 +134,9 @@ class Group:
         )
 
     def vote(self) -> str:
-        """The protocol that all support and most prefer; a tie goes to what the earliest member prefers."""
+        """The protocol that all support and most prefer; a tie goes to what the earliest member
+        prefers.
+        """
         candidates = self._candidates()
         votes = Counter(
             next(offered.name for offered in member.protocols if offered.name in candidates)
@@ -141,7 +149,9 @@ class Group:
         return set.intersection(*offers) if offers else set()
 
     def with_member(self, member: Member) -> Group:
-        """With the member added, or in place of its former self; the first one leads and gives the protocol type."""
+        """With the member added, or in place of its former self; the first one leads and gives the
+        protocol type.
+        """
         return replace(self, members={**self.members, member.member_id: member}, leader=self.leader or member.member_id)
 
     def with_members(self, members: Iterable[Member]) -> Group:
@@ -149,7 +159,9 @@ class Group:
         return replace(self, members={member.member_id: member for member in members})
 
     def with_renamed_member(self, member_id: str, successor: Member) -> Group:
-        """A static member came back under a new id: the place and, if it was that, leadership go to the new one."""
+        """A static member came back under a new id: the place and, if it was that, leadership go to
+        the new one.
+        """
         return replace(
             self,
             members={

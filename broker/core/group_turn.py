@@ -1,7 +1,7 @@
 """One decision in the making: the group as it would be, and the effects that would follow.
 
-The membership rules (`group_membership.py`, `group_rebalance.py`) move a `Turn` from value to value; the machine's state is not touched.
-`decision` turns the difference into records.
+The membership rules (`group_membership.py`, `group_rebalance.py`) move a `Turn` from value to
+value; the machine's state is not touched. `decision` turns the difference into records.
 """
 
 from __future__ import annotations
@@ -32,7 +32,9 @@ from broker.core.group_states import Group, Member
 from broker.core.server_assignors import ASSIGNORS
 
 NEWCOMER_TIMEOUT_MS: Final = 300_000
-"""A newcomer that waits for its first generation is kept this long (it cannot send heartbeats yet)."""
+"""A newcomer that waits for its first generation is kept this long (it cannot send heartbeats
+yet).
+"""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -55,7 +57,9 @@ class GroupLimits:
     """What members may ask for; the first one serves groups whose members ask for none."""
     consumer_size_max: int = (1 << 31) - 1
     may_upgrade: bool = True
-    """A member of the newer protocol may turn a group of the classic one into one of its own (KIP-848)."""
+    """A member of the newer protocol may turn a group of the classic one into one of its own
+    (KIP-848).
+    """
     may_downgrade: bool = True
     """When the last of these leaves, the others may go on as a group of the classic protocol."""
 
@@ -105,7 +109,9 @@ class Turn:
         self._effects.append(CancelTimer(key=TimerKey(kind, self.group.group_id, member_id)))
 
     def restart_session(self, member: Member) -> None:
-        """The member was heard of; a newcomer that waits for its first generation gets more time."""
+        """The member was heard of; a newcomer that waits for its first generation gets more
+        time.
+        """
         is_newcomer = member.is_new and member.join_token is not None
         delay_ms = max(NEWCOMER_TIMEOUT_MS, member.session_timeout_ms) if is_newcomer else member.session_timeout_ms
         self.start_timer(TimerKind.SESSION, delay_ms, member.member_id)

@@ -40,5 +40,7 @@ class HeardWords:
         )
 
     def forget_words(self) -> None:
-        """The link has turned: what was said before is of another time. How far groups were carried stays known."""
+        """The link has turned: what was said before is of another time. How far groups were carried
+        stays known.
+        """
         self._heard.clear()

@@ -1,12 +1,16 @@
-"""The group machine: the groups of one partition of `__consumer_offsets`. Decide, commit, apply, act.
+"""The group machine: the groups of one partition of `__consumer_offsets`. Decide, commit, apply,
+act.
 
-`decide` reads the state and changes nothing; `apply` is the only way to change it, for live records and for the replay of the log
-alike. The shell (`broker/coordinator.py`) appends the durable records of a decision, applies all of them once the append is committed,
-and then acts on the effects. It decides upon one group's commands one after the other: not before the records of the former were
-applied, except that commits of offsets need not wait for each other. Offsets are answered from what is applied only.
+`decide` reads the state and changes nothing; `apply` is the only way to change it, for live records
+and for the replay of the log alike. The shell (`broker/coordinator.py`) appends the durable records
+of a decision, applies all of them once the append is committed, and then acts on the effects. It
+decides upon one group's commands one after the other: not before the records of the former were
+applied, except that commits of offsets need not wait for each other. Offsets are answered from what
+is applied only.
 
-Invariants: (a) only EMPTY groups without members and STABLE ones with them are stored (held by `apply`); (b) every group is sound
-(`Group.violations`); (c) a group is listed under its own name; (d) offsets belong to a group that is listed (`check_invariants`).
+Invariants: (a) only EMPTY groups without members and STABLE ones with them are stored (held by
+`apply`); (b) every group is sound (`Group.violations`); (c) a group is listed under its own name;
+(d) offsets belong to a group that is listed (`check_invariants`).
 """
 
 from __future__ import annotations
@@ -125,7 +129,9 @@ class Groups:
     # --- deciding
 
     def decide(self, command: Command, *, now_ms: int, token: int = 0) -> Decision:
-        """What must happen; `now_ms` is Unix time, `token` names the request that waits for an answer (0: nobody does)."""
+        """What must happen; `now_ms` is Unix time, `token` names the request that waits for an
+        answer (0: nobody does).
+        """
         decision = self._decide(command, now_ms=now_ms, token=token)
         if decision.reason:
             self._story.append(f"{command.group_id}: {decision.reason}")
@@ -171,7 +177,9 @@ class Groups:
         return replace(limits, consumer_session_timeout_ms=timeout_ms)
 
     def _upgraded(self, classic: Group, command: ConsumerHeartbeat) -> tuple[ConsumerGroup | None, Decision]:
-        """The classic group goes, its offsets stay; its members, if any, go on in a group of the newer protocol. NotConvertible."""
+        """The classic group goes, its offsets stay; its members, if any, go on in a group of the
+        newer protocol. NotConvertible.
+        """
         removed = GroupRemoved(group_id=classic.group_id)
         effects = tuple(group_migration.leaving_classic(classic))
         if not classic.members:
@@ -344,7 +352,9 @@ class Groups:
         self._keep_place(group_id)
 
     def _keep_place(self, group_id: str) -> None:
-        """A group with offsets, or of the newer protocol, is listed even if it has no classic members."""
+        """A group with offsets, or of the newer protocol, is listed even if it has no classic
+        members.
+        """
         if group_id not in self._groups and (group_id in self._consumers or self._offsets.of(group_id)):
             self._groups[group_id] = Group(group_id=group_id)
 

@@ -1,7 +1,9 @@
-"""Which leader epoch wrote which offsets: the table behind truncation by epoch (KIP-101, KIP-279, KIP-320). Pure.
+"""Which leader epoch wrote which offsets: the table behind truncation by epoch (KIP-101, KIP-279,
+KIP-320). Pure.
 
-Entries are (epoch, first offset), both growing. The log feeds it from the batches it appends and keeps it in the file
-`leader-epoch-checkpoint`; replicas and clients ask it where an epoch ended to find the point at which logs diverge.
+Entries are (epoch, first offset), both growing. The log feeds it from the batches it appends and
+keeps it in the file `leader-epoch-checkpoint`; replicas and clients ask it where an epoch ended to
+find the point at which logs diverge.
 
 Callers: broker/log/partition_log.py.
 """
@@ -34,7 +36,9 @@ UNDEFINED_END: Final = EpochEnd(UNDEFINED_EPOCH, UNDEFINED_OFFSET)
 
 
 class LeaderEpochs:
-    """The table of one log. `version` grows with each change, so that its keeper knows when to save it."""
+    """The table of one log. `version` grows with each change, so that its keeper knows when to save
+    it.
+    """
 
     def __init__(self, entries: Iterable[EpochStart] = ()) -> None:
         self._epochs: list[int] = []
@@ -55,7 +59,9 @@ class LeaderEpochs:
         return [EpochStart(*pair) for pair in zip(self._epochs, self._starts, strict=True)]
 
     def assign(self, epoch: int, start_offset: int) -> None:
-        """Note that `epoch` begins at `start_offset`, unless it is known; entries that contradict it are dropped."""
+        """Note that `epoch` begins at `start_offset`, unless it is known; entries that contradict
+        it are dropped.
+        """
         if epoch < 0 or (self._epochs and epoch == self._epochs[-1]):
             return
         keep = min(bisect_left(self._epochs, epoch), bisect_left(self._starts, start_offset))
@@ -69,7 +75,9 @@ class LeaderEpochs:
         self.version += 1
 
     def end_of(self, epoch: int, log_end_offset: int) -> EpochEnd:
-        """The largest epoch at or below `epoch` and where it ended; the log's end for the newest epoch."""
+        """The largest epoch at or below `epoch` and where it ended; the log's end for the newest
+        epoch.
+        """
         if epoch < 0 or not self._epochs or epoch > self._epochs[-1]:
             return UNDEFINED_END
         if epoch == self._epochs[-1]:
@@ -97,7 +105,9 @@ class LeaderEpochs:
             self.version += 1
 
     def truncate_from_start(self, start_offset: int) -> None:
-        """Forget epochs that ended before `start_offset`, where the log begins now; the one in force there begins there."""
+        """Forget epochs that ended before `start_offset`, where the log begins now; the one in
+        force there begins there.
+        """
         index = bisect_right(self._starts, start_offset) - 1
         if index < 0 or self._starts[index] == start_offset == self._starts[0]:
             return

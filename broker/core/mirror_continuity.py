@@ -1,7 +1,9 @@
-"""Do mirrored batches continue a log, repeat what it has, leave a gap, or contradict it? Pure; on batch headers alone.
+"""Do mirrored batches continue a log, repeat what it has, leave a gap, or contradict it? Pure; on
+batch headers alone.
 
-The target's log is the mirror's checkpoint, so whatever a mirror sends again after a crash must be recognised: batches that lie below the
-log end are held against those in the log by offsets, leader epoch and CRC. `replicas.py` brings the headers and appends what is new.
+The target's log is the mirror's checkpoint, so whatever a mirror sends again after a crash must be
+recognised: batches that lie below the log end are held against those in the log by offsets, leader
+epoch and CRC. `replicas.py` brings the headers and appends what is new.
 """
 
 from __future__ import annotations
@@ -32,7 +34,9 @@ class Meeting(NamedTuple):
 def meet(
     batches: Sequence[BatchHeader], *, expected_log_end_offset: int, log_end_offset: int, latest_epoch: int
 ) -> Meeting:
-    """How the batches meet a log that ends at `log_end_offset`; repeated ones are still to be compared."""
+    """How the batches meet a log that ends at `log_end_offset`; repeated ones are still to be
+    compared.
+    """
     if expected_log_end_offset > log_end_offset:
         return Meeting(Continuity.GAP)
     repeated_count = 0
@@ -53,8 +57,8 @@ def is_same_history(
 ) -> bool:
     """True when the stored batches are those that were sent again.
 
-    Batches below the log start are gone and cannot be held against anything. Compaction rewrites batches, so a compacted topic is
-    compared where offsets still meet, by leader epoch only.
+    Batches below the log start are gone and cannot be held against anything. Compaction rewrites
+    batches, so a compacted topic is compared where offsets still meet, by leader epoch only.
     """
     by_offset = {batch.base_offset: batch for batch in stored}
     for batch in sent:

@@ -1,17 +1,21 @@
 """One replica of a partition on this broker: who leads, who is in sync, how far records are safe.
 
-Pure and without `await`: the shells (`replicas.py`, `replica_fetcher.py`, `isr_proposals.py`) tell it what happened (an append, a
-follower's fetch, a new leadership, the controller's answer) and act on what it says. The high watermark is the smallest log end
-offset of the in-sync replicas; with one replica it is the own log end. It stands still while fewer are in sync than
-`min.insync.replicas` asks for (KIP-966), so what it has passed was at that many replicas. It also waits for a follower that is about to
-join them, since one that is always a round trip behind a busy leader would never get there. Under a sync link it waits for the standby
-too (`standby_hold.py`), to which everything below `replicated_end` is sent.
+Pure and without `await`: the shells (`replicas.py`, `replica_fetcher.py`, `isr_proposals.py`) tell
+it what happened (an append, a follower's fetch, a new leadership, the controller's answer) and act
+on what it says. The high watermark is the smallest log end offset of the in-sync replicas; with one
+replica it is the own log end. It stands still while fewer are in sync than `min.insync.replicas`
+asks for (KIP-966), so what it has passed was at that many replicas. It also waits for a follower
+that is about to join them, since one that is always a round trip behind a busy leader would never
+get there. Under a sync link it waits for the standby too (`standby_hold.py`), to which everything
+below `replicated_end` is sent.
 
-A leader changes the in-sync replicas only by proposing to the controller (KIP-497). While a proposal is open nobody knows which of the
-two sets is in force, so the high watermark waits for the members of both, and no other proposal is made.
+A leader changes the in-sync replicas only by proposing to the controller (KIP-497). While a
+proposal is open nobody knows which of the two sets is in force, so the high watermark waits for the
+members of both, and no other proposal is made.
 
-Invariants: P1 high watermark <= replicated end (while it leads) <= own log end offset. P2 it never decreases under a leadership. P3 a
-leadership with a leader epoch below the known one is refused, and so are in-sync replicas of an older partition epoch.
+Invariants: P1 high watermark <= replicated end (while it leads) <= own log end offset. P2 it never
+decreases under a leadership. P3 a leadership with a leader epoch below the known one is refused,
+and so are in-sync replicas of an older partition epoch.
 """
 
 from __future__ import annotations
@@ -28,7 +32,9 @@ UNCHECKED_EPOCH = -1
 """Broker epoch of a replica that did not say it (Fetch before version 15)."""
 
 REFUSAL_REST_MS = 1_000
-"""A registration that the controller would not have in sync is not proposed again for so long: it may only not have heard of it yet."""
+"""A registration that the controller would not have in sync is not proposed again for so long: it
+may only not have heard of it yet.
+"""
 
 
 class ReplicaRole(enum.Enum):
@@ -66,7 +72,9 @@ class ReplicaProgress:
     def record(
         self, fetch_offset: int, *, leader_end: int, broker_epoch: int, log_start_offset: int, now_ms: float
     ) -> None:
-        """The replica asked for `fetch_offset`. Who reaches the end as it was at the fetch before was caught up then."""
+        """The replica asked for `fetch_offset`. Who reaches the end as it was at the fetch before
+        was caught up then.
+        """
         if fetch_offset >= leader_end:
             self.caught_up_at_ms = now_ms
         elif 0 <= self.leader_end_at_fetch <= fetch_offset:
@@ -78,7 +86,9 @@ class ReplicaProgress:
         self.log_start_offset = log_start_offset
 
     def is_eligible(self, registered: int | None, *, now_ms: float) -> bool:
-        """True when the broker that fetched is the one registered now, and the controller has not lately refused that one."""
+        """True when the broker that fetched is the one registered now, and the controller has not
+        lately refused that one.
+        """
         if registered is None or self.broker_epoch not in (UNCHECKED_EPOCH, registered):
             return False
         return registered != self.refused_epoch or now_ms - self.refused_at_ms > REFUSAL_REST_MS
@@ -94,19 +104,25 @@ class Partition:
     leader_epoch: int = UNKNOWN_EPOCH
     leader_epoch_start_offset: int = 0
     led_since_epoch: int = UNKNOWN_EPOCH
-    """First leader epoch of the unbroken time as leader: what was appended since then is in the log still."""
+    """First leader epoch of the unbroken time as leader: what was appended since then is in the log
+    still.
+    """
     partition_epoch: int = -1
     replicas: tuple[int, ...] = ()
     isr: tuple[int, ...] = ()
     proposed_isr: tuple[int, ...] | None = None
     joining: set[int] = field(default_factory=set)
-    """While it leads: followers that will be in sync as soon as they have what the others have; the high watermark waits for them."""
+    """While it leads: followers that will be in sync as soon as they have what the others have; the
+    high watermark waits for them.
+    """
     insync_replicas_min: int = 1
     """The topic's `min.insync.replicas`; `refresh_high_watermark` is due when it changes."""
     high_watermark: int = 0
     log_end_offset: int = 0
     replicated_end: int = 0
-    """While it leads: every in-sync replica of this site had what is below, so no election here takes it back."""
+    """While it leads: every in-sync replica of this site had what is below, so no election here
+    takes it back.
+    """
     hold: StandbyHold | None = None
     followers: dict[int, ReplicaProgress] = field(default_factory=dict)
 
@@ -186,13 +202,17 @@ class Partition:
         self.replicated_end = min(self.replicated_end, log_end_offset)
 
     def restart_at(self, offset: int) -> None:
-        """The own log was emptied and goes on at `offset` (its source or leader begins above all that it had)."""
+        """The own log was emptied and goes on at `offset` (its source or leader begins above all
+        that it had).
+        """
         self.log_end_offset = self.high_watermark = self.replicated_end = offset
 
     # --- a follower's side
 
     def follow_high_watermark(self, leader_high_watermark: int) -> bool:
-        """The leader said its high watermark; True when the own one moved, which never passes the own log's end."""
+        """The leader said its high watermark; True when the own one moved, which never passes the
+        own log's end.
+        """
         offset = min(leader_high_watermark, self.log_end_offset)
         if self.is_leader or offset <= self.high_watermark:
             return False
@@ -210,7 +230,9 @@ class Partition:
         broker_epoch: int = UNCHECKED_EPOCH,
         log_start_offset: int = -1,
     ) -> bool:
-        """A follower asked for `fetch_offset`, so it has everything below; True when the high watermark moved."""
+        """A follower asked for `fetch_offset`, so it has everything below; True when the high
+        watermark moved.
+        """
         progress = self.followers.get(replica)
         if progress is None:
             return False
@@ -224,12 +246,16 @@ class Partition:
         return self._advance_high_watermark()
 
     def low_watermark(self, log_start_offset: int, live: Collection[int]) -> int:
-        """The lowest log start among the own log and the living followers', -1 while one of these has not said its own."""
+        """The lowest log start among the own log and the living followers', -1 while one of these
+        has not said its own.
+        """
         starts = [progress.log_start_offset for node, progress in self.followers.items() if node in live]
         return min([log_start_offset, *starts])
 
     def confirm_caught_up(self, replica: int, *, at_ms: float) -> None:
-        """The replica, which was at the log's end until now, asked for nothing else in its last fetch."""
+        """The replica, which was at the log's end until now, asked for nothing else in its last
+        fetch.
+        """
         progress = self.followers.get(replica)
         if progress is not None and progress.log_end_offset >= self.log_end_offset:
             progress.caught_up_at_ms = max(progress.caught_up_at_ms, at_ms)
@@ -257,7 +283,9 @@ class Partition:
     # --- the standby of a sync link
 
     def wait_for_standby(self, hold: StandbyHold | None) -> None:
-        """From now on the high watermark waits for a standby, or (None) no longer does; `refresh_high_watermark` is due."""
+        """From now on the high watermark waits for a standby, or (None) no longer does;
+        `refresh_high_watermark` is due.
+        """
         self.hold = hold
 
     def record_standby(self, acknowledged: int, *, now_ms: float) -> bool:
@@ -282,7 +310,9 @@ class Partition:
 
     @property
     def spare_in_sync(self) -> int:
-        """In-sync replicas beyond those that acks=all needs, negative when there are too few; no more are asked for than there are."""
+        """In-sync replicas beyond those that acks=all needs, negative when there are too few; no
+        more are asked for than there are.
+        """
         return len(self.isr) - min(self.insync_replicas_min, max(len(self.replicas), 1))
 
     @property
@@ -295,10 +325,12 @@ class Partition:
     def expanded_isr(
         self, replica: int, broker_epochs: Mapping[int, int], *, lag_ms_max: float
     ) -> tuple[int, ...] | None:
-        """The in-sync replicas to propose because of `replica`'s last fetch; None when there is nothing to propose.
+        """The in-sync replicas to propose because of `replica`'s last fetch; None when there is
+        nothing to propose.
 
-        It has caught up when it is past what all in sync have and past where this leadership began (what is below, it may have to cut).
-        One that was at the log's end within `lag_ms_max` is joining from now on, as Kafka's leader has it; no longer when it lags again.
+        It has caught up when it is past what all in sync have and past where this leadership began
+        (what is below, it may have to cut). One that was at the log's end within `lag_ms_max` is
+        joining from now on, as Kafka's leader has it; no longer when it lags again.
         """
         progress = self.followers.get(replica)
         if progress is None or not self.is_leader or replica in self.isr:
@@ -317,7 +349,9 @@ class Partition:
         return tuple(node for node in self.replicas if node in self.isr or node == replica)
 
     def drop_joining(self, broker_epochs: Mapping[int, int], *, now_ms: float, lag_ms_max: float) -> bool:
-        """Wait no longer for followers that are gone or lag; True when there were any, and `refresh_high_watermark` is due."""
+        """Wait no longer for followers that are gone or lag; True when there were any, and
+        `refresh_high_watermark` is due.
+        """
         gone = {
             replica
             for replica in self.joining
@@ -328,7 +362,9 @@ class Partition:
         return bool(gone)
 
     def shrunk_isr(self, *, now_ms: float, lag_ms_max: float) -> tuple[int, ...] | None:
-        """The in-sync replicas to propose without those that have not been at the log's end for `lag_ms_max`; None for no change."""
+        """The in-sync replicas to propose without those that have not been at the log's end for
+        `lag_ms_max`; None for no change.
+        """
         if not self.is_leader or self.proposed_isr is not None:
             return None
         lagging = {
@@ -349,7 +385,9 @@ class Partition:
         self.proposed_isr = None
 
     def refuse(self, replica: int, broker_epoch: int, *, now_ms: float) -> None:
-        """The controller does not want this registration of `replica` in sync, which may be about to stop: wait for it no longer."""
+        """The controller does not want this registration of `replica` in sync, which may be about
+        to stop: wait for it no longer.
+        """
         progress = self.followers.get(replica)
         if progress is not None:
             progress.refused_epoch, progress.refused_at_ms = broker_epoch, now_ms

@@ -1,10 +1,11 @@
 """The topics of one peer site: its last view, and above that what its brokers have reported since.
 
-A view comes each second and names every topic; a report (`broker/peer_news.py`) comes before a client hears that a change is done and names
-what changed. Views and reports may overtake each other, so the result must not depend on their order: a topic id that was deleted does
-not come back, and of two states of a partition the one with the higher leader epoch, then partition epoch, counts. What a report says
-holds until a view shows the same, at most until a view that was asked for much later (`without_old_reports`). A report costs what it
-names, however many topics the view has.
+A view comes each second and names every topic; a report (`broker/peer_news.py`) comes before a
+client hears that a change is done and names what changed. Views and reports may overtake each
+other, so the result must not depend on their order: a topic id that was deleted does not come back,
+and of two states of a partition the one with the higher leader epoch, then partition epoch, counts.
+What a report says holds until a view shows the same, at most until a view that was asked for much
+later (`without_old_reports`). A report costs what it names, however many topics the view has.
 """
 
 from __future__ import annotations
@@ -21,7 +22,9 @@ NO_IDS: frozenset[bytes] = frozenset()
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TopicReport:
-    """What the peer's brokers reported of one name: the topic, if any, and ids that are deleted. `at_ms` is when, monotonic."""
+    """What the peer's brokers reported of one name: the topic, if any, and ids that are deleted.
+    `at_ms` is when, monotonic.
+    """
 
     topic: TopicImage | None
     deleted_ids: frozenset[bytes] = NO_IDS
@@ -30,7 +33,9 @@ class TopicReport:
 
 @dataclass(frozen=True, slots=True)
 class PeerTopics:
-    """Topics by name, in the order of the view and then of the reports. Immutable; changes yield new values."""
+    """Topics by name, in the order of the view and then of the reports. Immutable; changes yield
+    new values.
+    """
 
     viewed: Mapping[str, TopicImage] = field(default_factory=dict)
     viewed_names: Mapping[bytes, str] = field(default_factory=dict)
@@ -84,7 +89,9 @@ class PeerTopics:
         return replace(self, reports={**self.reports, topic.name: report}, _reported=found)
 
     def without_old_reports(self, *, before_ms: float) -> PeerTopics:
-        """The topics without what was reported before, the same object when there is nothing so old."""
+        """The topics without what was reported before, the same object when there is nothing so
+        old.
+        """
         kept = {name: report for name, report in self.reports.items() if report.at_ms >= before_ms}
         return self if len(kept) == len(self.reports) else _combined(self, kept)
 
@@ -101,7 +108,9 @@ def _current(viewed: TopicImage | None, report: TopicReport) -> TopicImage | Non
 
 
 def _has_caught_up(viewed: TopicImage | None, report: TopicReport) -> bool:
-    """Whether the view shows all that the report says. One that names deleted ids stays until it is old: an older view may still come."""
+    """Whether the view shows all that the report says. One that names deleted ids stays until it is
+    old: an older view may still come.
+    """
     return not report.deleted_ids and viewed is not None and _newer(viewed, report.topic or viewed) == viewed
 
 

@@ -53,7 +53,9 @@ class ProducerIds:
 
 
 def bumped_epoch(producer_id: int, producer_epoch: int) -> int | None:
-    """The epoch after the one that the producer names; None when it names none or has used them up: it needs a new id."""
+    """The epoch after the one that the producer names; None when it names none or has used them up:
+    it needs a new id.
+    """
     if producer_id < 0 or not 0 <= producer_epoch < PRODUCER_EPOCH_MAX:
         return None
     return producer_epoch + 1

@@ -1,19 +1,24 @@
-"""Idempotence and transactions of one partition: what each producer wrote last, and which transactions are open. Pure.
+"""Idempotence and transactions of one partition: what each producer wrote last, and which
+transactions are open. Pure.
 
-A batch is first *prepared* (`prepare_batch`, `prepare_marker`): checked against the state, nothing changed. When it is in
-the log, its `ProducerChange` is *applied*. Replay after a crash prepares without checks and applies likewise, so that
-both paths end in the same state. Sequences run from 0 to 2^31 - 1 and wrap (KIP-98); the last five batches of a producer
-are remembered so that a repeated request is answered with the original offsets.
+A batch is first *prepared* (`prepare_batch`, `prepare_marker`): checked against the state, nothing
+changed. When it is in the log, its `ProducerChange` is *applied*. Replay after a crash prepares
+without checks and applies likewise, so that both paths end in the same state. Sequences run from 0
+to 2^31 - 1 and wrap (KIP-98); the last five batches of a producer are remembered so that a repeated
+request is answered with the original offsets.
 
-Failover: a producer that was ahead of the mirror when its site died continues above the sequence that the promoted log
-knows. `carry_over(before_offset)` lets each producer whose last batch lies below that offset open such a gap once: the
-gap is the counted loss of the failover, and refusing it would stop the producer for good. The mark is an offset and not
-a flag, so it can be set again from the leader epochs after a restart. What a producer sends behind a batch that was refused here a moment
-ago (`note_refused`) is no such gap: the batch comes again, and a client that saw the later one taken would believe it was there. Likewise
-what a producer that nobody knows sends to a new leader (`must_newcomers_begin`).
+Failover: a producer that was ahead of the mirror when its site died continues above the sequence
+that the promoted log knows. `carry_over(before_offset)` lets each producer whose last batch lies
+below that offset open such a gap once: the gap is the counted loss of the failover, and refusing it
+would stop the producer for good. The mark is an offset and not a flag, so it can be set again from
+the leader epochs after a restart. What a producer sends behind a batch that was refused here a
+moment ago (`note_refused`) is no such gap: the batch comes again, and a client that saw the later
+one taken would believe it was there. Likewise what a producer that nobody knows sends to a new
+leader (`must_newcomers_begin`).
 
-Invariants: (a) a producer's remembered batches are of one epoch and in order; (b) `ongoing` holds exactly the producers
-with an open transaction, in order of first offset. Callers: broker/log/partition_log.py.
+Invariants: (a) a producer's remembered batches are of one epoch and in order; (b) `ongoing` holds
+exactly the producers with an open transaction, in order of first offset. Callers:
+broker/log/partition_log.py.
 """
 
 from __future__ import annotations
@@ -47,8 +52,9 @@ class OutOfOrderSequence(BatchRejected):
 class EarlierToCome(BatchRejected):
     """A gap that will close: what comes before the batch is known to be on its way, or may be.
 
-    The code is one that every client sends again, for want of a better one. OUT_OF_ORDER_SEQUENCE_NUMBER would have librdkafka begin a new
-    epoch and send what is unanswered anew under it, and that may be in the log under the old one.
+    The code is one that every client sends again, for want of a better one.
+    OUT_OF_ORDER_SEQUENCE_NUMBER would have librdkafka begin a new epoch and send what is unanswered
+    anew under it, and that may be in the log under the old one.
     """
 
     def __init__(self, reason: str) -> None:
@@ -144,12 +150,15 @@ class ProducerStates:
     _unreplicated: dict[int, int] = field(default_factory=dict)
     _carried_over_before: int = -1
     _refused: dict[int, tuple[int, int]] = field(default_factory=dict)
-    """Producer id to epoch and first sequence of the earliest batch that was refused and has not come again."""
+    """Producer id to epoch and first sequence of the earliest batch that was refused and has not
+    come again.
+    """
     must_newcomers_begin: bool = False
     """Refuse producers that are not known here and do not begin with sequence 0, for now.
 
-    Right after a change of leaders an earlier batch of such a producer may be on its way yet: Java's producer sends its next batch to
-    the new leader while those before it wait for an answer of the old one. Taken first, it would stand before them for ever.
+    Right after a change of leaders an earlier batch of such a producer may be on its way yet:
+    Java's producer sends its next batch to the new leader while those before it wait for an answer
+    of the old one. Taken first, it would stand before them for ever.
     """
 
     def __len__(self) -> int:
@@ -169,7 +178,7 @@ class ProducerStates:
         """Producers with an open transaction."""
         return [_snapshot_entry(producer_id, self._producers[producer_id]) for producer_id in self._ongoing]
 
-    # -- before the write -------------------------------------------------------------------------------------------
+    # -- before the write --------------------------------------------------------------------------
 
     def prepare_batch(
         self,
@@ -180,11 +189,13 @@ class ProducerStates:
         prepared: ProducerChange | None = None,
         may_begin: bool = True,
     ) -> ProducerChange | DuplicateSequence:
-        """What a data batch at `first_offset` will change, or that it is a repetition; raises when it must be refused.
+        """What a data batch at `first_offset` will change, or that it is a repetition; raises when
+        it must be refused.
 
-        `prepared` is the change of an earlier batch of the same producer in the same append. Without `is_checked` the
-        batch is taken as it is (followers, mirrors, replay). Without `may_begin` nobody has made sure that the producer's
-        coordinator knows of the partition: a batch that would begin a transaction is refused (KIP-890).
+        `prepared` is the change of an earlier batch of the same producer in the same append.
+        Without `is_checked` the batch is taken as it is (followers, mirrors, replay). Without
+        `may_begin` nobody has made sure that the producer's coordinator knows of the partition: a
+        batch that would begin a transaction is refused (KIP-890).
         """
         producer = prepared.producer if prepared else self._producers.get(header.producer_id) or _Producer()
         first_sequence, last_sequence = header.base_sequence, header.last_sequence
@@ -274,7 +285,9 @@ class ProducerStates:
         )
 
     def _refused_before(self, header: BatchHeader, producer: _Producer) -> int | None:
-        """The sequence of a batch that was refused, is not in the log, and comes before this one."""
+        """The sequence of a batch that was refused, is not in the log, and comes before this
+        one.
+        """
         epoch, sequence = self._refused.get(header.producer_id, (NO_EPOCH, -1))
         if epoch != header.producer_epoch or not _is_behind(sequence, header.base_sequence):
             return None
@@ -290,7 +303,9 @@ class ProducerStates:
         return not producer.batches or producer.batches[-1].last_offset < self._carried_over_before
 
     def note_refused(self, header: BatchHeader) -> None:
-        """A client's batch was refused before anything was looked at (no leader, no writes, too few replicas): it will come again."""
+        """A client's batch was refused before anything was looked at (no leader, no writes, too few
+        replicas): it will come again.
+        """
         producer_id, first_sequence = header.producer_id, header.base_sequence
         if producer_id < 0:
             return
@@ -302,7 +317,7 @@ class ProducerStates:
         elif known[0] == header.producer_epoch and _is_behind(first_sequence, known[1]):
             self._refused[producer_id] = header.producer_epoch, first_sequence
 
-    # -- after the write --------------------------------------------------------------------------------------------
+    # -- after the write ---------------------------------------------------------------------------
 
     def apply(self, change: ProducerChange) -> None:
         """Take over what a batch changed: it is in the log."""
@@ -318,12 +333,16 @@ class ProducerStates:
             self._unreplicated[completed.first_offset] = completed.last_offset
 
     def last_stable_offset_after(self, completed: CompletedTransaction) -> int:
-        """The last stable offset as a transaction index entry notes it: once `completed` is over and replicated."""
+        """The last stable offset as a transaction index entry notes it: once `completed` is over
+        and replicated.
+        """
         others = [first for producer_id, first in self._ongoing.items() if producer_id != completed.producer_id]
         return min(others, default=completed.last_offset + 1)
 
     def advance_high_watermark(self, high_watermark: int) -> None:
-        """Completed transactions below the high watermark no longer hold back the last stable offset."""
+        """Completed transactions below the high watermark no longer hold back the last stable
+        offset.
+        """
         if self._unreplicated:
             self._unreplicated = {f: last for f, last in self._unreplicated.items() if last >= high_watermark}
 
@@ -334,17 +353,21 @@ class ProducerStates:
             return None
         return min((*self._ongoing.values(), *self._unreplicated))
 
-    # -- maintenance ------------------------------------------------------------------------------------------------
+    # -- maintenance -------------------------------------------------------------------------------
 
     def carry_over(self, before_offset: int) -> None:
-        """After a promotion: a producer whose last batch lies below `before_offset` may skip sequences once.
+        """After a promotion: a producer whose last batch lies below `before_offset` may skip
+        sequences once.
 
-        Not stored, harmless when repeated: after a restart it is called again with the offset at which the promotion's epoch began.
+        Not stored, harmless when repeated: after a restart it is called again with the offset at
+        which the promotion's epoch began.
         """
         self._carried_over_before = max(self._carried_over_before, before_offset)
 
     def expire(self, now_ms: int, expiration_ms: int) -> int:
-        """Forget producers that were silent for `expiration_ms` and have no open transaction; how many."""
+        """Forget producers that were silent for `expiration_ms` and have no open transaction; how
+        many.
+        """
         expired = [
             producer_id
             for producer_id, producer in self._producers.items()
@@ -359,7 +382,9 @@ class ProducerStates:
         return [_snapshot_entry(producer_id, producer) for producer_id, producer in self._producers.items()]
 
     def last_offsets(self) -> dict[int, int]:
-        """Offset of each producer's last remembered record: the cleaner keeps these batches, empty if need be."""
+        """Offset of each producer's last remembered record: the cleaner keeps these batches, empty
+        if need be.
+        """
         return {pid: p.batches[-1].last_offset for pid, p in self._producers.items() if p.batches}
 
     def restore(self, entries: Iterable[SnapshotEntry]) -> None:

@@ -1,8 +1,10 @@
-"""How fast something happens lately: an amount in windows of time, as Kafka measures what it holds against a quota.
+"""How fast something happens lately: an amount in windows of time, as Kafka measures what it holds
+against a quota.
 
-Pure: time enters as `now_ms` (monotonic). The amounts of the last `samples` windows are kept, each window beginning with the first
-amount recorded in it. The rate is what they hold over the time since the oldest began, and over all full windows but one at
-least: the first seconds of traffic after a silence count as a burst that quiet windows may still even out, not as a rate.
+Pure: time enters as `now_ms` (monotonic). The amounts of the last `samples` windows are kept, each
+window beginning with the first amount recorded in it. The rate is what they hold over the time
+since the oldest began, and over all full windows but one at least: the first seconds of traffic
+after a silence count as a burst that quiet windows may still even out, not as a rate.
 
 Callers: broker/core/quotas.py, replication throttles.
 """

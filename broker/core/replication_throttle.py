@@ -1,8 +1,10 @@
-"""A bound on the bytes of replication that an operator throttles, so that moving partitions leaves room for everything else (KIP-73).
+"""A bound on the bytes of replication that an operator throttles, so that moving partitions leaves
+room for everything else (KIP-73).
 
-Pure: time enters as `now_ms` (monotonic). A leader and a follower each have a throttle; topic configs name the replicas that it holds for
-(`partition:broker`, or `*` for all). What flows for these is counted, whoever gets it; held back is only a replica that is not in sync,
-so that a throttle never drives one out of the in-sync replicas.
+Pure: time enters as `now_ms` (monotonic). A leader and a follower each have a throttle; topic
+configs name the replicas that it holds for (`partition:broker`, or `*` for all). What flows for
+these is counted, whoever gets it; held back is only a replica that is not in sync, so that a
+throttle never drives one out of the in-sync replicas.
 
 Callers: broker/handlers/fetch.py (leader), broker/replica_fetcher.py (follower), broker/gauges.py.
 """

@@ -1,7 +1,9 @@
-"""Which old segments may go, and when a segment is full. Pure: facts about segments in, a decision out.
+"""Which old segments may go, and when a segment is full. Pure: facts about segments in, a decision
+out.
 
-Retention by time looks at a segment's largest record timestamp, by size at what would be left, by log start at offsets
-that DeleteRecords gave up. Nothing at or above the high watermark goes, whatever its age: it is not replicated yet.
+Retention by time looks at a segment's largest record timestamp, by size at what would be left, by
+log start at offsets that DeleteRecords gave up. Nothing at or above the high watermark goes,
+whatever its age: it is not replicated yet.
 
 Callers: broker/log/partition_log.py.
 """
@@ -26,7 +28,9 @@ class SegmentFacts(NamedTuple):
 
 
 class RetentionPolicy(NamedTuple):
-    """The topic's limits; -1 means none. Without `is_deleting` (compacted topics) only the log start counts."""
+    """The topic's limits; -1 means none. Without `is_deleting` (compacted topics) only the log
+    start counts.
+    """
 
     retention_ms: int
     retention_bytes: int
@@ -34,7 +38,9 @@ class RetentionPolicy(NamedTuple):
 
     @classmethod
     def of(cls, config: LogConfig, *, is_copy: bool) -> RetentionPolicy:
-        """The limits of a topic with this configuration; a copy of another site's topic keeps what that one keeps."""
+        """The limits of a topic with this configuration; a copy of another site's topic keeps what
+        that one keeps.
+        """
         return cls(config.retention_ms, config.retention_bytes, config.is_deleted and not is_copy)
 
 
@@ -53,7 +59,9 @@ def expired_segments(
     high_watermark: int,
     log_start_offset: int,
 ) -> Expiry:
-    """The longest run of oldest segments that some limit gives up; the active segment only when it holds records."""
+    """The longest run of oldest segments that some limit gives up; the active segment only when it
+    holds records.
+    """
     excess_bytes = sum(segment.size_bytes for segment in segments) - policy.retention_bytes
     count, reason = 0, ""
     for segment in segments:
@@ -89,16 +97,21 @@ class RollPolicy(NamedTuple):
 
     @classmethod
     def of(cls, config: LogConfig, *, jitter: float) -> RollPolicy:
-        """The limits of a topic with this configuration; `jitter` between 0 and 1 is the share of segment.jitter.ms that is taken off."""
+        """The limits of a topic with this configuration; `jitter` between 0 and 1 is the share of
+        segment.jitter.ms that is taken off.
+        """
         segment_ms = config.segment_ms - int(jitter * min(config.segment_jitter_ms, config.segment_ms))
         if config.is_compacted:
-            # the active segment is never compacted: rolling in time is what keeps max.compaction.lag.ms
+            # the active segment is never compacted: rolling in time is what keeps
+            # max.compaction.lag.ms
             segment_ms = min(segment_ms, config.compaction_lag_ms_max)
         return cls(config.segment_bytes, segment_ms)
 
 
 class ActiveSegment(NamedTuple):
-    """What rolling needs to know of the active segment; `first_timestamp_ms` -1 when there is none."""
+    """What rolling needs to know of the active segment; `first_timestamp_ms` -1 when there is
+    none.
+    """
 
     base_offset: int
     size_bytes: int
@@ -110,7 +123,9 @@ class ActiveSegment(NamedTuple):
 def roll_reason(
     segment: ActiveSegment, policy: RollPolicy, *, incoming_bytes: int, last_offset: int, timestamp_ms: int, now_ms: int
 ) -> str:
-    """Why a new segment must begin before `incoming_bytes` up to `last_offset` are appended; empty when it need not."""
+    """Why a new segment must begin before `incoming_bytes` up to `last_offset` are appended; empty
+    when it need not.
+    """
     if segment.size_bytes == 0:
         return (
             "offsets are too far from the segment's base offset"

@@ -1,8 +1,10 @@
-"""Who gets which partition: the assignors that the coordinator itself runs for KIP-848 groups. Pure.
+"""Who gets which partition: the assignors that the coordinator itself runs for KIP-848 groups.
+Pure.
 
-`uniform` spreads all partitions evenly and leaves as many as it can where they are. `range` gives each member, topic by topic, a run of
-neighbouring partitions, so that topics with the same number of partitions are divided alike. Both look at members in the order of
-their ids, so that the same input gives the same answer everywhere.
+`uniform` spreads all partitions evenly and leaves as many as it can where they are. `range` gives
+each member, topic by topic, a run of neighbouring partitions, so that topics with the same number
+of partitions are divided alike. Both look at members in the order of their ids, so that the same
+input gives the same answer everywhere.
 """
 
 from __future__ import annotations
@@ -23,7 +25,9 @@ Owned = frozenset[TopicIdPartition]
 
 
 class AssignmentInput(NamedTuple):
-    """Topic ids that each member subscribes to, partition counts by topic id, and what each one has now."""
+    """Topic ids that each member subscribes to, partition counts by topic id, and what each one has
+    now.
+    """
 
     subscriptions: Mapping[str, Collection[bytes]]
     partition_counts: Mapping[bytes, int]
@@ -60,7 +64,9 @@ def uniform(given: AssignmentInput) -> Mapping[str, Owned]:
 
 
 def _balance(assigned: dict[str, set[TopicIdPartition]], eligible: Mapping[str, frozenset[bytes]]) -> None:
-    """Move single partitions from those who have most to those who have least, while that narrows the gap."""
+    """Move single partitions from those who have most to those who have least, while that narrows
+    the gap.
+    """
     is_moved = True
     while is_moved:
         is_moved = False

@@ -22,7 +22,9 @@ from dataclasses import dataclass
 from typing import Final
 
 CAUGHT_UP_WITHIN_MS: Final = 2_000
-"""How far behind, in time, a standby may be that is waited for again: so long do producers wait at first."""
+"""How far behind, in time, a standby may be that is waited for again: so long do producers wait at
+first.
+"""
 
 
 @dataclass(slots=True)
@@ -33,12 +35,16 @@ class StandbyHold:
     timeout_ms: float
     progressed_at_ms: float
     acknowledged: int = -1
-    """The standby has every record below this offset; -1 while it has said nothing to this leader."""
+    """The standby has every record below this offset; -1 while it has said nothing to this
+    leader.
+    """
     is_holding: bool = True
     is_degraded: bool = False
     """Records have been shown, or acknowledged, that the standby may not have."""
     noted_end: int = -1
-    """What the standby must have before it is waited for again; -1 before it has said anything since it was given up."""
+    """What the standby must have before it is waited for again; -1 before it has said anything
+    since it was given up.
+    """
     noted_at_ms: float = 0.0
 
     @classmethod
@@ -49,13 +55,17 @@ class StandbyHold:
         )
 
     def follow_policy(self, *, may_degrade: bool, timeout_ms: float) -> None:
-        """The link's policy is this one now; the time of a silent standby counts from when it was last heard, not from now."""
+        """The link's policy is this one now; the time of a silent standby counts from when it was
+        last heard, not from now.
+        """
         self.may_degrade = may_degrade
         self.timeout_ms = timeout_ms
 
     @property
     def bound(self) -> int | None:
-        """The offset that the high watermark may not pass; None while nothing waits for the standby."""
+        """The offset that the high watermark may not pass; None while nothing waits for the
+        standby.
+        """
         return self.acknowledged if self.is_holding else None
 
     def report(self, acknowledged: int, *, high_watermark: int, replicated_end: int, now_ms: float) -> None:

@@ -1,6 +1,8 @@
-"""What is in force for a topic on a broker: its own override, the broker's property, or the default; and that as `LogConfig`. Pure.
+"""What is in force for a topic on a broker: its own override, the broker's property, or the
+default; and that as `LogConfig`. Pure.
 
-`resolve` also says which of the three it was. The names, types and ranges are the site's (`wire/topic_configs.py`).
+`resolve` also says which of the three it was. The names, types and ranges are the site's
+(`wire/topic_configs.py`).
 
 Callers: replicas (`LogConfig`), DescribeConfigs and CreateTopics (`resolve`).
 """
@@ -39,7 +41,9 @@ class ConfigLayer(NamedTuple):
 
 
 class ResolvedConfig(NamedTuple):
-    """A value and where it comes from; `broker_property` names the property when it is a broker's."""
+    """A value and where it comes from; `broker_property` names the property when it is a
+    broker's.
+    """
 
     text: str
     source: ConfigSource
@@ -49,9 +53,11 @@ class ResolvedConfig(NamedTuple):
 def synonyms(
     definition: TopicConfig, layers: Sequence[ConfigLayer], overrides: Mapping[str, str]
 ) -> list[ResolvedConfig]:
-    """Everything that is set for one configuration, the value in force first, the default last, in the topic's unit.
+    """Everything that is set for one configuration, the value in force first, the default last, in
+    the topic's unit.
 
-    `layers` are in the order of their sources. Milliseconds in any of them beat hours in another, as in Kafka.
+    `layers` are in the order of their sources. Milliseconds in any of them beat hours in another,
+    as in Kafka.
     """
     found = []
     if definition.name in overrides:
@@ -81,7 +87,9 @@ def _scaled(name: str, text: str, factor: int) -> int:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LogConfig:
-    """The configuration of one partition's log, checked. Field names are the topic configs' with the units last."""
+    """The configuration of one partition's log, checked. Field names are the topic configs' with
+    the units last.
+    """
 
     is_compacted: bool = False
     is_deleted: bool = True
@@ -114,7 +122,9 @@ class LogConfig:
 
     @classmethod
     def from_topic_configs(cls, broker_properties: Mapping[str, str], overrides: Mapping[str, str]) -> LogConfig:
-        """The configuration of a topic with `overrides` on a broker with these properties; raises InvalidTopicConfig."""
+        """The configuration of a topic with `overrides` on a broker with these properties; raises
+        InvalidTopicConfig.
+        """
         check_overrides(overrides)
         layers = [ConfigLayer(ConfigSource.STATIC, broker_properties)]
         values: dict[str, bool | int | float | str] = {}

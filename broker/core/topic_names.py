@@ -1,4 +1,6 @@
-"""Which names a topic may have: Kafka's rule (letters, digits, dot, underscore, hyphen; at most 249; not `.` or `..`). Pure."""
+"""Which names a topic may have: Kafka's rule (letters, digits, dot, underscore, hyphen; at most
+249; not `.` or `..`). Pure.
+"""
 
 from __future__ import annotations
 

@@ -1,7 +1,9 @@
-"""Regular expressions that clients send for topic names (KIP-848), in the syntax of RE2, as at Kafka. Pure.
+"""Regular expressions that clients send for topic names (KIP-848), in the syntax of RE2, as at
+Kafka. Pure.
 
-RE2 needs time in proportion to the name times the size of the compiled pattern, whatever the pattern is, so a pattern of a client cannot
-hold the broker up for longer than its own size allows (docs/decisions/0036). `PROGRAM_BYTES_MAX` bounds that size.
+RE2 needs time in proportion to the name times the size of the compiled pattern, whatever the
+pattern is, so a pattern of a client cannot hold the broker up for longer than its own size allows
+(docs/decisions/0036). `PROGRAM_BYTES_MAX` bounds that size.
 """
 
 from __future__ import annotations
@@ -42,7 +44,9 @@ def compiled_pattern(text: str) -> TopicPattern:
 
 
 def is_matched(text: str, name: str) -> bool:
-    """Whether a stored pattern matches; one that RE2 does not take (earlier releases stored such) matches nothing."""
+    """Whether a stored pattern matches; one that RE2 does not take (earlier releases stored such)
+    matches nothing.
+    """
     pattern = _stored_pattern(text)
     return pattern is not None and pattern.fullmatch(name) is not None
 

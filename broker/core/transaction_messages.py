@@ -1,8 +1,10 @@
-"""What goes into the transaction machine and what comes out: commands, replies, records, effects. Values only.
+"""What goes into the transaction machine and what comes out: commands, replies, records, effects.
+Values only.
 
-Commands are imperatives from producers (with a token that names the waiting request) or from the shell (a timer that fired, markers that
-were written). Records are facts, all durable: they go to `__transaction_state` and count once they are committed. Effects are acted upon
-after the records of the same decision were applied.
+Commands are imperatives from producers (with a token that names the waiting request) or from the
+shell (a timer that fired, markers that were written). Records are facts, all durable: they go to
+`__transaction_state` and count once they are committed. Effects are acted upon after the records of
+the same decision were applied.
 """
 
 from __future__ import annotations
@@ -29,8 +31,8 @@ class TransactionCommand:
 class InitProducer(TransactionCommand):
     """Become the producer of the transactional id; whoever was it before is fenced.
 
-    A producer that names its id and epoch goes on under the next epoch (KIP-360). `fresh_producer_id` is used when a new id is needed;
-    without one the reply says so.
+    A producer that names its id and epoch goes on under the next epoch (KIP-360).
+    `fresh_producer_id` is used when a new id is needed; without one the reply says so.
     """
 
     timeout_ms: int
@@ -64,7 +66,9 @@ class VerifyPartitions(ProducerCommand):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EndTransaction(ProducerCommand):
-    """Commit or abort. With `is_bumped` (EndTxn from version 5 on) the producer goes on under the next epoch."""
+    """Commit or abort. With `is_bumped` (EndTxn from version 5 on) the producer goes on under the
+    next epoch.
+    """
 
     is_commit: bool
     is_bumped: bool
@@ -73,7 +77,9 @@ class EndTransaction(ProducerCommand):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CarryProducer(ProducerCommand):
-    """A mirror says, at a passive site: this is the producer that the other site has under the transactional id."""
+    """A mirror says, at a passive site: this is the producer that the other site has under the
+    transactional id.
+    """
 
     timeout_ms: int
 
@@ -180,7 +186,9 @@ TransactionEffect = TransactionAnswer | StartTimeout | CancelTimeout | WriteMark
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TransactionDecision:
-    """Records to commit and apply, then effects to act upon; `reason` is one sentence for the log."""
+    """Records to commit and apply, then effects to act upon; `reason` is one sentence for the
+    log.
+    """
 
     records: tuple[TransactionRecord, ...] = ()
     effects: tuple[TransactionEffect, ...] = ()

@@ -1,7 +1,8 @@
 """Records of the transaction machine as records of `__transaction_state`, and back. Pure.
 
-Between `transaction_messages.py` (what the machine says) and `wire/transaction_records.py` (how the log holds it). States that only
-exist in a coordinator's memory (and in logs that other programs wrote) are read as what a coordinator would make of them.
+Between `transaction_messages.py` (what the machine says) and `wire/transaction_records.py` (how the
+log holds it). States that only exist in a coordinator's memory (and in logs that other programs
+wrote) are read as what a coordinator would make of them.
 """
 
 from __future__ import annotations

@@ -1,4 +1,5 @@
-"""A transactional id as a value: who produces under it now, and how far its transaction is. Pure and immutable.
+"""A transactional id as a value: who produces under it now, and how far its transaction is. Pure
+and immutable.
 
 | state | meaning | left by |
 | --- | --- | --- |
@@ -7,9 +8,10 @@
 | PREPARE_COMMIT, PREPARE_ABORT | decided; markers are on their way to the partitions | the last marker |
 | COMPLETE_COMMIT, COMPLETE_ABORT | every partition has its marker | the next first partition, or a new producer |
 
-A state counts once its record is in `__transaction_state`. The decision to commit is the PREPARE_COMMIT record: from then on every
-coordinator that reads it finishes the commit. Only `last_producer_epoch` lives in memory alone (it lets a producer repeat its request
-for a new epoch); `durable` is the projection that a replay of the log must reproduce.
+A state counts once its record is in `__transaction_state`. The decision to commit is the
+PREPARE_COMMIT record: from then on every coordinator that reads it finishes the commit. Only
+`last_producer_epoch` lives in memory alone (it lets a producer repeat its request for a new epoch);
+`durable` is the projection that a replay of the log must reproduce.
 """
 
 from __future__ import annotations
@@ -30,7 +32,9 @@ FENCING_EPOCH_MAX: Final = PRODUCER_EPOCH_MAX + 1
 
 
 BUMPING_CLIENT_VERSION: Final = 2
-"""transaction.version of a producer whose transactions each have an epoch of their own (KIP-890)."""
+"""transaction.version of a producer whose transactions each have an epoch of their own
+(KIP-890).
+"""
 
 
 class TransactionState(enum.IntEnum):
@@ -79,7 +83,9 @@ class Transaction:
     """The transaction.version that the producer speaks."""
     last_producer_epoch: int = NO_EPOCH
     is_carried: bool = False
-    """A mirror wrote it at a passive site: the last producer that is known of the other one, which is never gone on with under its id."""
+    """A mirror wrote it at a passive site: the last producer that is known of the other one, which
+    is never gone on with under its id.
+    """
 
     @property
     def has_used_up_epochs(self) -> bool:
@@ -157,7 +163,9 @@ class Transaction:
         )
 
     def ended(self, *, now_ms: int) -> Transaction:
-        """Every partition has its marker; a producer whose epochs are used up goes on under its next id."""
+        """Every partition has its marker; a producer whose epochs are used up goes on under its
+        next id.
+        """
         is_commit = self.state is TransactionState.PREPARE_COMMIT
         is_rotated = self.next_producer_id != NO_PRODUCER_ID
         return replace(

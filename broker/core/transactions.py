@@ -1,16 +1,22 @@
-"""The transaction machine: the transactional ids of one partition of `__transaction_state`. Decide, commit, apply, act.
+"""The transaction machine: the transactional ids of one partition of `__transaction_state`. Decide,
+commit, apply, act.
 
-As `groups.py`: `decide` changes nothing, `apply` is the only way to change the state, for live records and for the replay of the log alike.
-The shell (`broker/transaction_shard.py`) decides upon one transactional id's commands one after the other, never before the records of the
-former are applied. Both protocols are spoken: the older one, and KIP-890's, in which every end of a transaction brings a new epoch.
+As `groups.py`: `decide` changes nothing, `apply` is the only way to change the state, for live
+records and for the replay of the log alike. The shell (`broker/transaction_shard.py`) decides upon
+one transactional id's commands one after the other, never before the records of the former are
+applied. Both protocols are spoken: the older one, and KIP-890's, in which every end of a
+transaction brings a new epoch.
 
-Fencing: an epoch only grows under a producer id; whatever comes with another one than the present is refused, and a transaction that
-its producer does not end itself (timeout, another producer) is aborted under an epoch that its producer does not have.
+Fencing: an epoch only grows under a producer id; whatever comes with another one than the present
+is refused, and a transaction that its producer does not end itself (timeout, another producer) is
+aborted under an epoch that its producer does not have.
 
-Carried producers: a mirror keeps a passive site's machine informed of the other site's. What it says is late by a moment, and under KIP-890
-every transaction has an epoch of its own, so an epoch counted on from a carried one could be one that the logs have passed. After a
-promotion the id therefore goes on under a fresh producer id. Until then a carried producer of a lower epoch than the known one is
-fenced, and any other is told that its producer id is not known, which has it abort and ask for one.
+Carried producers: a mirror keeps a passive site's machine informed of the other site's. What it
+says is late by a moment, and under KIP-890 every transaction has an epoch of its own, so an epoch
+counted on from a carried one could be one that the logs have passed. After a promotion the id
+therefore goes on under a fresh producer id. Until then a carried producer of a lower epoch than the
+known one is fenced, and any other is told that its producer id is not known, which has it abort and
+ask for one.
 """
 
 from __future__ import annotations
@@ -80,7 +86,9 @@ class Transactions:
         return self._transactions.get(transactional_id)
 
     def verified(self, question: VerifyPartitions) -> AddReply:
-        """Whether the partitions take part, as far as the records say that are applied: as `decide`, without a decision."""
+        """Whether the partitions take part, as far as the records say that are applied: as
+        `decide`, without a decision.
+        """
         return _verified(self._transactions.get(question.transactional_id), question)
 
     def __iter__(self) -> Iterator[Transaction]:
@@ -112,7 +120,9 @@ class Transactions:
     # --- deciding
 
     def decide(self, command: TransactionCommand, *, now_ms: int, token: int = 0) -> TransactionDecision:
-        """What must happen; `now_ms` is Unix time, `token` names the request that waits for an answer (0: nobody does)."""
+        """What must happen; `now_ms` is Unix time, `token` names the request that waits for an
+        answer (0: nobody does).
+        """
         known = self._transactions.get(command.transactional_id)
         match command:
             case InitProducer():
@@ -200,7 +210,9 @@ def _carry(known: Transaction | None, command: CarryProducer, now_ms: int, token
 
 
 def _go_on_here(known: Transaction, command: InitProducer, now_ms: int, token: int) -> TransactionDecision:
-    """The first producer of a carried id after the promotion; one that says who it is must be the carried one, or a later one of its id."""
+    """The first producer of a carried id after the promotion; one that says who it is must be the
+    carried one, or a later one of its id.
+    """
     is_named = command.producer_id != NO_PRODUCER_ID
     if is_named and (command.producer_id != known.producer_id or command.producer_epoch < known.producer_epoch):
         return _refuse(token, ErrorCode.producer_fenced)
@@ -211,7 +223,9 @@ def _go_on_here(known: Transaction, command: InitProducer, now_ms: int, token: i
 
 
 def _may_continue(known: Transaction, command: InitProducer) -> bool:
-    """Whether the producer that names its id and epoch is the present one, or repeats the request that made it that."""
+    """Whether the producer that names its id and epoch is the present one, or repeats the request
+    that made it that.
+    """
     if command.producer_id == NO_PRODUCER_ID:
         return True
     if known.state is TransactionState.ONGOING:
@@ -303,9 +317,11 @@ def _verified(known: Transaction | None, command: VerifyPartitions) -> AddReply:
 
 
 def _end(known: Transaction | None, command: EndTransaction, now_ms: int, token: int) -> TransactionDecision:
-    """Refuse the end as too early, whatever it asks for, while the markers of the transaction before are being written.
+    """Refuse the end as too early, whatever it asks for, while the markers of the transaction
+    before are being written.
 
-    The producer was answered when the decision was in the log, so it may have begun and ended its next transaction by then.
+    The producer was answered when the decision was in the log, so it may have begun and ended its
+    next transaction by then.
     """
     if known is not None and command.is_bumped:
         if known.state.is_ending:
@@ -328,7 +344,9 @@ def _end(known: Transaction | None, command: EndTransaction, now_ms: int, token:
 
 
 def _is_repeated_end(known: Transaction, command: EndTransaction) -> bool:
-    """Whether the request is one that was carried out: the producer did not hear of its new epoch."""
+    """Whether the request is one that was carried out: the producer did not hear of its new
+    epoch.
+    """
     is_ended = known.state not in (TransactionState.ONGOING, TransactionState.EMPTY)
     if not is_ended or known.client_version < BUMPING_CLIENT_VERSION:
         return False
@@ -341,7 +359,8 @@ def _is_repeated_end(known: Transaction, command: EndTransaction) -> bool:
 def _outcome_of_repeated_end(known: Transaction, command: EndTransaction) -> ProducerReply:
     was_commit = known.state is TransactionState.COMPLETE_COMMIT
     if command.is_commit is not was_commit:
-        # aborted by its timeout, or by another producer: whoever still wants to commit comes too late
+        # aborted by its timeout, or by another producer: whoever still wants to commit comes too
+        # late
         late = ErrorCode.producer_fenced if command.is_commit else ErrorCode.invalid_txn_state
         return ProducerReply(error=late)
     return ProducerReply(producer_id=known.producer_id, producer_epoch=known.producer_epoch)
@@ -371,7 +390,9 @@ def _decide_end(known: Transaction, command: EndTransaction, now_ms: int, token:
 
 
 def _end_nothing(known: Transaction, command: EndTransaction, now_ms: int, token: int) -> TransactionDecision:
-    """A transaction without partitions: there is nothing to commit, and an abort is just the next epoch."""
+    """A transaction without partitions: there is nothing to commit, and an abort is just the next
+    epoch.
+    """
     if command.is_commit:
         return _refuse(token, ErrorCode.invalid_txn_state)
     if known.has_used_up_epochs and command.fresh_producer_id is None:

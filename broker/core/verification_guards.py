@@ -1,9 +1,10 @@
 """Keeps a late write out of a transaction that has ended meanwhile (KIP-890). Pure.
 
-Before a transaction's first batch enters a partition, its coordinator is asked whether the partition takes part. Between the question
-and the write the transaction may end: its marker passes, and the batch behind it would begin a transaction that nobody ends. So the
-question takes a guard, every marker of the producer withdraws it, and the write shows it. One object for each partition; the guards
-in it are bounded by the requests under way.
+Before a transaction's first batch enters a partition, its coordinator is asked whether the
+partition takes part. Between the question and the write the transaction may end: its marker passes,
+and the batch behind it would begin a transaction that nobody ends. So the question takes a guard,
+every marker of the producer withdraws it, and the write shows it. One object for each partition;
+the guards in it are bounded by the requests under way.
 """
 
 from __future__ import annotations
@@ -23,7 +24,9 @@ class VerificationGuards:
         return len(self._guards)
 
     def begin(self, producer_id: int) -> int:
-        """A guard for a question about the producer; questions side by side share it. Give it back with `end`."""
+        """A guard for a question about the producer; questions side by side share it. Give it back
+        with `end`.
+        """
         guard = self._guards.get(producer_id)
         if guard is None:
             self._last += 1

@@ -1,8 +1,10 @@
-"""Requests that wait for something to happen or for their time to run out: Kafka's purgatory on a timing wheel.
+"""Requests that wait for something to happen or for their time to run out: Kafka's purgatory on a
+timing wheel.
 
-Pure: time enters as `now_ms` (monotonic). A waiting request is watched under one or more keys (partitions, groups); whoever
-changes something asks for the watchers of its key and completes those whose condition holds. `expire` hands out the overdue.
-An entry leaves in exactly one way, once: `remove` or `expire`.
+Pure: time enters as `now_ms` (monotonic). A waiting request is watched under one or more keys
+(partitions, groups); whoever changes something asks for the watchers of its key and completes those
+whose condition holds. `expire` hands out the overdue. An entry leaves in exactly one way, once:
+`remove` or `expire`.
 """
 
 from __future__ import annotations
@@ -28,7 +30,9 @@ class WaitingRequest(Generic[RequestT]):
 
 @dataclass(slots=True)
 class TimingWheel:
-    """Deadlines in slots of `tick_ms`; an entry further away than one turn stays in its slot and is passed over until due."""
+    """Deadlines in slots of `tick_ms`; an entry further away than one turn stays in its slot and is
+    passed over until due.
+    """
 
     tick_ms: float = 5.0
     slot_count: int = 512
@@ -40,7 +44,8 @@ class TimingWheel:
         self._slots = [set() for _ in range(self.slot_count)]
 
     def _tick_of(self, deadline_ms: float) -> int:
-        # Rounded up, so that an entry never expires early; an overdue one is found at the next tick.
+        # Rounded up, so that an entry never expires early; an overdue one is found at the next
+        # tick.
         return max(int(deadline_ms // self.tick_ms) + 1, self._current_tick + 1)
 
     def add(self, entry: WaitingRequest[object]) -> None:
@@ -64,7 +69,9 @@ class TimingWheel:
         return (deadline_ms // self.tick_ms + 1) * self.tick_ms
 
     def next_expiry_ms(self) -> float:
-        """When `advance` has to be called again, after it was called once: nothing is due before. Infinite when nothing waits."""
+        """When `advance` has to be called again, after it was called once: nothing is due before.
+        Infinite when nothing waits.
+        """
         for tick in range(self._current_tick + 1, self._current_tick + 1 + self.slot_count):
             if self._slots[tick % self.slot_count]:
                 return tick * self.tick_ms
@@ -90,7 +97,9 @@ class TimingWheel:
 
 
 class WaitingRequests(Generic[RequestT]):
-    """Entries by key, with deadlines. Not reentrant-safe by itself: take `watchers` as a list before completing them."""
+    """Entries by key, with deadlines. Not reentrant-safe by itself: take `watchers` as a list
+    before completing them.
+    """
 
     def __init__(self, *, tick_ms: float = 5.0) -> None:
         self._wheel = TimingWheel(tick_ms=tick_ms)
@@ -117,7 +126,9 @@ class WaitingRequests(Generic[RequestT]):
         return self._wheel.expiry_of(entry.deadline_ms)
 
     def next_expiry_ms(self) -> float:
-        """When `expire` has to be called again, after it was called once; infinite when nothing waits."""
+        """When `expire` has to be called again, after it was called once; infinite when nothing
+        waits.
+        """
         return self._wheel.next_expiry_ms()
 
     def is_watched(self, key: Hashable) -> bool:

@@ -1,7 +1,8 @@
-"""AlterConfigs: all overrides of a topic or broker replaced at once (the older way; clients prefer IncrementalAlterConfigs).
+"""AlterConfigs: all overrides of a topic or broker replaced at once (the older way; clients prefer
+IncrementalAlterConfigs).
 
-Behaviour: as IncrementalAlterConfigs; whatever is not named goes back to its default. Versions: 0 to 2.
-Not done: what IncrementalAlterConfigs does not do.
+Behaviour: as IncrementalAlterConfigs; whatever is not named goes back to its default. Versions: 0
+to 2. Not done: what IncrementalAlterConfigs does not do.
 """
 
 from __future__ import annotations

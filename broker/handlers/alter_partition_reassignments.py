@@ -1,8 +1,10 @@
-"""AlterPartitionReassignments: other replicas for partitions, or the end of a change that is under way (KIP-455); forwarded.
+"""AlterPartitionReassignments: other replicas for partitions, or the end of a change that is under
+way (KIP-455); forwarded.
 
-Behaviour: null replicas cancel, an empty list is refused; each partition is answered for itself. Replicas of topics that another site
-leads are moved there (`active_site.py`), while that does not answer, and for programs of our own always, those of the copies here.
-Versions: 0 to 1. Not done: nothing.
+Behaviour: null replicas cancel, an empty list is refused; each partition is answered for itself.
+Replicas of topics that another site leads are moved there (`active_site.py`), while that does not
+answer, and for programs of our own always, those of the copies here. Versions: 0 to 1. Not done:
+nothing.
 """
 
 from __future__ import annotations

@@ -1,7 +1,9 @@
-"""CompressConnection (private): what this connection carries from the answer on is compressed, both ways.
+"""CompressConnection (private): what this connection carries from the answer on is compressed, both
+ways.
 
-Behaviour: for links over a narrow line; the bytes of batches arrive unchanged. The broker reads files for such a connection instead of
-handing them to the kernel, and compresses on its loop a chunk at a time. Versions: 0.
+Behaviour: for links over a narrow line; the bytes of batches arrive unchanged. The broker reads
+files for such a connection instead of handing them to the kernel, and compresses on its loop a
+chunk at a time. Versions: 0.
 """
 
 from __future__ import annotations
@@ -24,7 +26,9 @@ MIN_VERSION, MAX_VERSION = PRIVATE_VERSIONS[COMPRESS_CONNECTION]
 
 
 def handle_frame(_services: BrokerServices, exchange: Exchange, frame: Frame) -> None:
-    """Answer, then compress: at once, so that nothing comes between the answer and the first chunk."""
+    """Answer, then compress: at once, so that nothing comes between the answer and the first
+    chunk.
+    """
     request = decode_request_body(frame, exchange.header)
     error = _refusal(request.codec, request.level)
     exchange.answer_entity(CompressConnectionResponse(error_code=error))

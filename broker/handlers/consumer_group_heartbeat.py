@@ -1,7 +1,9 @@
-"""ConsumerGroupHeartbeat: a member of a KIP-848 group joins, says what it subscribes to and owns, hears what it may own, leaves.
+"""ConsumerGroupHeartbeat: a member of a KIP-848 group joins, says what it subscribes to and owns,
+hears what it may own, leaves.
 
-Behaviour: as Kafka's coordinator; assignors `uniform` and `range`. A group with members of the classic protocol becomes one of the newer
-protocol when the first such member joins. Versions: 0 (the coordinator makes member ids) and 1 (the member does).
+Behaviour: as Kafka's coordinator; assignors `uniform` and `range`. A group with members of the
+classic protocol becomes one of the newer protocol when the first such member joins. Versions: 0
+(the coordinator makes member ids) and 1 (the member does).
 """
 
 from __future__ import annotations

@@ -1,9 +1,9 @@
 """CreatePartitions: forwarded to the active controller.
 
-Behaviour: topics that a link brings are grown at the active site (`active_site.py`), or refused (POLICY_VIOLATION) when that cannot
-be. The answer waits a moment for the brokers of this site and of its peers to know the new partitions (`peer_news.py`), which count
-against the client's quota of mutations.
-Versions: 0 to 3.
+Behaviour: topics that a link brings are grown at the active site (`active_site.py`), or refused
+(POLICY_VIOLATION) when that cannot be. The answer waits a moment for the brokers of this site and
+of its peers to know the new partitions (`peer_news.py`), which count against the client's quota of
+mutations. Versions: 0 to 3.
 """
 
 from __future__ import annotations

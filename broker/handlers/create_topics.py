@@ -1,9 +1,10 @@
 """CreateTopics: forwarded to the active controller.
 
-Behaviour: names that a link will bring from the active site are created there (`active_site.py`); when it cannot be asked they are
-refused (POLICY_VIOLATION). The answer waits a moment for the brokers of this site and of its peers to know the new topics, so that a client
-that goes on at once finds them (`peer_news.py`). New partitions count against the client's quota of
-mutations at the broker that is asked (clients ask the active controller's). Versions: 2 to 7.
+Behaviour: names that a link will bring from the active site are created there (`active_site.py`);
+when it cannot be asked they are refused (POLICY_VIOLATION). The answer waits a moment for the
+brokers of this site and of its peers to know the new topics, so that a client that goes on at once
+finds them (`peer_news.py`). New partitions count against the client's quota of mutations at the
+broker that is asked (clients ask the active controller's). Versions: 2 to 7.
 """
 
 from __future__ import annotations

@@ -1,6 +1,7 @@
 """DeleteAcls: there are no access lists here.
 
-Behaviour: as an Apache Kafka without an authorizer, SECURITY_DISABLED for each filter. Versions: 1 to 3.
+Behaviour: as an Apache Kafka without an authorizer, SECURITY_DISABLED for each filter. Versions: 1
+to 3.
 """
 
 from __future__ import annotations

@@ -1,9 +1,12 @@
-"""DeleteRecords: the log start moves up to an offset, or (-1) to the high watermark; what lies below is not read any more.
+"""DeleteRecords: the log start moves up to an offset, or (-1) to the high watermark; what lies
+below is not read any more.
 
-Behaviour: as Kafka. Only the leader answers, never beyond the high watermark (OFFSET_OUT_OF_RANGE), not for internal topics nor for
-those that are only compacted (POLICY_VIOLATION). The new log starts are on disk before the answer, so that a crash brings
-nothing back; whole segments below go with the next retention pass. The answer waits until every living follower's log begins there
-too, at most the request's timeout (REQUEST_TIMED_OUT, and the records are deleted all the same). Versions: 0 to 2. Not done: nothing.
+Behaviour: as Kafka. Only the leader answers, never beyond the high watermark (OFFSET_OUT_OF_RANGE),
+not for internal topics nor for those that are only compacted (POLICY_VIOLATION). The new log starts
+are on disk before the answer, so that a crash brings nothing back; whole segments below go with the
+next retention pass. The answer waits until every living follower's log begins there too, at most
+the request's timeout (REQUEST_TIMED_OUT, and the records are deleted all the same). Versions: 0 to
+2. Not done: nothing.
 """
 
 from __future__ import annotations
@@ -97,7 +100,9 @@ class _Followers:
             deletes.forget(entry)
 
     def changed(self, key: Hashable, grown_bytes: int) -> bool:  # noqa: ARG002  the Waiter's signature
-        """A follower fetched or went, or the leadership changed; True when no partition is waited for any more."""
+        """A follower fetched or went, or the leadership changed; True when no partition is waited
+        for any more.
+        """
         self._look()
         return not self._waited
 

@@ -1,13 +1,15 @@
 """DeleteTopics: forwarded to the active controller.
 
-Behaviour: by name or (from version 6) by id; a topic with both, with neither or given twice is INVALID_REQUEST. Topics that a link
-brings from the active site are deleted there (`active_site.py`), or refused (POLICY_VIOLATION) when that cannot be. A topic that has a
-copy here is handed on by the copy's id,
-so that a topic made again under the same name is never deleted in the place of the one that is meant. Mirrors delete nothing, so a copy
-stays here: one whose topic the active site does not have is deleted here, by the second request at the latest; where another topic has its
-name by now, only a request by the copy's id does that, and one by name is refused.
-The answer waits a moment for the brokers of this site and of its peers to forget them (`peer_news.py`). Partitions that go count against
-the client's quota of mutations. Where delete.topic.enable is false the controller refuses. Versions: 1 to 6.
+Behaviour: by name or (from version 6) by id; a topic with both, with neither or given twice is
+INVALID_REQUEST. Topics that a link brings from the active site are deleted there
+(`active_site.py`), or refused (POLICY_VIOLATION) when that cannot be. A topic that has a copy here
+is handed on by the copy's id, so that a topic made again under the same name is never deleted in
+the place of the one that is meant. Mirrors delete nothing, so a copy stays here: one whose topic
+the active site does not have is deleted here, by the second request at the latest; where another
+topic has its name by now, only a request by the copy's id does that, and one by name is refused.
+The answer waits a moment for the brokers of this site and of its peers to forget them
+(`peer_news.py`). Partitions that go count against the client's quota of mutations. Where
+delete.topic.enable is false the controller refuses. Versions: 1 to 6.
 """
 
 from __future__ import annotations
@@ -93,7 +95,9 @@ async def handle(services: BrokerServices, context: RequestContext, request: Any
 
 
 def _unclear(image: ClusterImage, given: Sequence[TopicState]) -> dict[TopicState, str]:
-    """What the request names in a way that Kafka refuses, each once, with the reason: nothing of it is deleted."""
+    """What the request names in a way that Kafka refuses, each once, with the reason: nothing of it
+    is deleted.
+    """
     counts = Counter(given)
     ids = {topic_id for name, topic_id in counts if name is None}
     reasons: dict[TopicState, str] = {}
@@ -116,7 +120,9 @@ def _unclear(image: ClusterImage, given: Sequence[TopicState]) -> dict[TopicStat
 
 
 def _is_among(state: TopicState, unclear: Collection[TopicState]) -> bool:
-    """Whether the topic is refused, as it was given or together with another way in which it was given."""
+    """Whether the topic is refused, as it was given or together with another way in which it was
+    given.
+    """
     name, topic_id = state
     twice = [one for one in unclear if one[0] is not None and one[1] != NO_TOPIC_ID]
     if name is None:
@@ -132,7 +138,9 @@ def _name_of(image: ClusterImage, topic_id: bytes) -> str:
 
 
 def _meant(image: ClusterImage, name: str | None, topic_id: bytes) -> dict[str, Any]:
-    """How the active site is told which topic is meant: by the id of the copy here where there is one."""
+    """How the active site is told which topic is meant: by the id of the copy here where there is
+    one.
+    """
     copy = image.topics.get(name) if name is not None else None
     if name is not None and copy is None:
         return {"name": name, "topic_id": None}
@@ -146,7 +154,8 @@ async def _with_copies(
     answered: Sequence[Any],
     timeout_ms: int,
 ) -> list[Any]:
-    """The active site's results as the client asked, with copies that it has no topic for deleted here.
+    """The active site's results as the client asked, with copies that it has no topic for deleted
+    here.
 
     `names` has the ids that were handed on, with the names that the client gave for them.
     """

@@ -1,7 +1,7 @@
 """DescribeCluster: cluster id, controller and brokers, merged as in Metadata.
 
-Behaviour: addresses of the listener that was asked. Versions: 0 to 2.
-The brokers are the only endpoints: a client that asks for those of KRaft's controllers is answered as by a broker of Kafka.
+Behaviour: addresses of the listener that was asked. Versions: 0 to 2. The brokers are the only
+endpoints: a client that asks for those of KRaft's controllers is answered as by a broker of Kafka.
 Authorized operations are all there are (`core/authorized_operations.py`).
 """
 

@@ -1,10 +1,11 @@
 """DescribeConfigs: configs of topics and of brokers, with where each value comes from.
 
-Behaviour: topics that a link brings are described by the active site (`active_site.py`), while that does not answer by this site's
-copy, and to programs of our own always by the copy. Sources and types have Kafka's numbers; synonyms name everything that is set, the
-value in force first. A broker describes itself, and by an empty name what was altered for all brokers.
-The loggers of a broker are configs too: their levels (KIP-412). Configs of a group have the source that Kafka numbers 8. Versions: 1 to 4.
-Not done: client metrics.
+Behaviour: topics that a link brings are described by the active site (`active_site.py`), while that
+does not answer by this site's copy, and to programs of our own always by the copy. Sources and
+types have Kafka's numbers; synonyms name everything that is set, the value in force first. A broker
+describes itself, and by an empty name what was altered for all brokers. The loggers of a broker are
+configs too: their levels (KIP-412). Configs of a group have the source that Kafka numbers 8.
+Versions: 1 to 4. Not done: client metrics.
 """
 
 from __future__ import annotations
@@ -48,14 +49,18 @@ ACTIVE_SITE_TIMEOUT_MS = 2_000
 
 
 def topics_of(request: Any) -> list[str]:
-    """What a request about configs names; a resource that is no topic has no name here, so that it is never handed on."""
+    """What a request about configs names; a resource that is no topic has no name here, so that it
+    is never handed on.
+    """
     return [
         resource.resource_name if resource.resource_type == TOPIC_RESOURCE else "" for resource in request.resources
     ]
 
 
 class _Entry(NamedTuple):
-    """One config: everything that is set for it, the value in force first. Without a default a value may be None."""
+    """One config: everything that is set for it, the value in force first. Without a default a
+    value may be None.
+    """
 
     name: str
     found: Sequence[tuple[str, str | None, ConfigSource]]
@@ -65,7 +70,9 @@ class _Entry(NamedTuple):
 
 
 _Described = dict[tuple[frozenset[tuple[str, str]], frozenset[str]], tuple[Any, ...]]
-"""Configs of topics by what is set on them and what is asked for: most topics of a request have the same, worked out once."""
+"""Configs of topics by what is set on them and what is asked for: most topics of a request have the
+same, worked out once.
+"""
 
 
 async def handle(services: BrokerServices, context: RequestContext, request: Any) -> Any:
@@ -177,7 +184,9 @@ def _topic_entries(services: BrokerServices, overrides: Mapping[str, str]) -> It
 
 
 def _synonym_name(resolved: ResolvedConfig, name: str) -> str:
-    """As Kafka: the override under the topic's name, what stands behind it under the broker property's."""
+    """As Kafka: the override under the topic's name, what stands behind it under the broker
+    property's.
+    """
     if resolved.broker_property is not None or resolved.source is ConfigSource.TOPIC:
         return resolved.broker_property or name
     properties = TOPIC_CONFIGS[name].broker_properties
@@ -234,7 +243,9 @@ def _broker_entries(configs: DynamicConfigs) -> Iterator[_Entry]:
 
 
 def _topic_default(name: str) -> str | None:
-    """Of several properties for one topic config only the coarsest has a default, in its own unit."""
+    """Of several properties for one topic config only the coarsest has a default, in its own
+    unit.
+    """
     definition = TOPIC_PROPERTIES[name]
     last = definition.broker_properties[-1]
     if last.name != name:

@@ -1,7 +1,8 @@
-"""DescribeLogDirs: what lies in each log directory of this broker, how large it is, and which logs are on their way to another.
+"""DescribeLogDirs: what lies in each log directory of this broker, how large it is, and which logs
+are on their way to another.
 
-Behaviour: as Kafka. A directory that is offline has the error KAFKA_STORAGE_ERROR and no partitions. Versions: 1 to 5.
-Not done: cordoned directories (KIP-1066), so none is.
+Behaviour: as Kafka. A directory that is offline has the error KAFKA_STORAGE_ERROR and no
+partitions. Versions: 1 to 5. Not done: cordoned directories (KIP-1066), so none is.
 """
 
 from __future__ import annotations
@@ -57,7 +58,9 @@ def _directory(build: Any, logs: LogStore, directory: LogDirectory, wanted: set[
 
 
 def _contents(logs: LogStore, directory: LogDirectory) -> list[tuple[TopicPartition, int, int, bool]]:
-    """Each log here, its size, how far it is behind, and whether it is the copy of a move, be it one that has not begun."""
+    """Each log here, its size, how far it is behind, and whether it is the copy of a move, be it
+    one that has not begun.
+    """
     here = [
         (key, log.size_bytes, max(log.high_watermark - log.log_end_offset, 0), False)
         for key, log in directory.logs.items()

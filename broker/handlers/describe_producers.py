@@ -1,4 +1,5 @@
-"""DescribeProducers: what the leader of a partition knows of the producers that write to it; for tools that look for hanging transactions.
+"""DescribeProducers: what the leader of a partition knows of the producers that write to it; for
+tools that look for hanging transactions.
 
 Versions: 0.
 """

@@ -1,4 +1,5 @@
-"""DescribeTransactions: state, producer, age and partitions of transactional ids that this broker coordinates.
+"""DescribeTransactions: state, producer, age and partitions of transactional ids that this broker
+coordinates.
 
 Behaviour: TRANSACTIONAL_ID_NOT_FOUND for one that is not known here. Versions: 0.
 """

@@ -1,7 +1,8 @@
 """DescribeUserScramCredentials: nobody has any, because there is no SASL.
 
-Behaviour: as an Apache Kafka without credentials: all users are none, each user that is named has RESOURCE_NOT_FOUND, and one that is named
-twice DUPLICATE_RESOURCE. Kafka's config tool asks this whenever it shows a user's quotas. Versions: 0.
+Behaviour: as an Apache Kafka without credentials: all users are none, each user that is named has
+RESOURCE_NOT_FOUND, and one that is named twice DUPLICATE_RESOURCE. Kafka's config tool asks this
+whenever it shows a user's quotas. Versions: 0.
 """
 
 from __future__ import annotations

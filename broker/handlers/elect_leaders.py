@@ -1,8 +1,10 @@
 """ElectLeaders: preferred or unclean elections, forwarded to the active controller (KIP-460).
 
-Behaviour: no topics means every partition of this site; those that need no election are then left out of the answer. Partitions of topics
-that another site leads are elected there (`active_site.py`), while that does not answer, and for programs of our own always, those of the
-copies here. The answer waits a moment for the brokers of peers to know the leaders (`peer_news.py`). Versions: 0 to 2. Not done: nothing.
+Behaviour: no topics means every partition of this site; those that need no election are then left
+out of the answer. Partitions of topics that another site leads are elected there
+(`active_site.py`), while that does not answer, and for programs of our own always, those of the
+copies here. The answer waits a moment for the brokers of peers to know the leaders
+(`peer_news.py`). Versions: 0 to 2. Not done: nothing.
 """
 
 from __future__ import annotations

@@ -1,7 +1,8 @@
 """EndTxn: commit or abort a transaction.
 
-Behaviour: answered when the decision is in `__transaction_state`; the markers follow. From version 5 on (KIP-890) the answer carries the
-epoch, or the new producer id, under which the producer goes on. Versions: 0 to 5.
+Behaviour: answered when the decision is in `__transaction_state`; the markers follow. From version
+5 on (KIP-890) the answer carries the epoch, or the new producer id, under which the producer goes
+on. Versions: 0 to 5.
 """
 
 from __future__ import annotations

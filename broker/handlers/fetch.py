@@ -1,15 +1,19 @@
-"""Fetch: the hot way out. Records go from the page cache to the socket by sendfile, few of them as part of the answer.
+"""Fetch: the hot way out. Records go from the page cache to the socket by sendfile, few of them as
+part of the answer.
 
-Behaviour: long polling by min bytes and max wait, max bytes for the whole and for each partition (the first batch always goes out
-whole), incremental sessions (KIP-227), topic ids, leader epochs and divergence (KIP-320, KIP-595), isolation level with the last
-stable offset and aborted transactions. Replica id -2 reads any role's log. A follower (replica id 0 and up) reads
-to the log's end, and its fetch offset says what it has: high watermark and ISR follow from it. A mirror (replica id -3) and
-tools (-2) read what all in-sync replicas have, and are told its end as the high watermark. A leader sends a consumer to the
-replica in its rack, and a follower serves consumers up to its high watermark (KIP-392); a client that knows no leader epoch and asks a
-follower for what that does not have is sent to the leader, so that it never resets its offset because of a follower. Followers that are
-read from hear of a new high watermark at once (KIP-1166).
-A client above its quota gets an empty answer that says how long to wait; the session goes on as if nothing had been read.
-A replica that is not in sync gets nothing of a throttled partition while the leader's throttle is exceeded (KIP-73). Versions: 4 to 18.
+Behaviour: long polling by min bytes and max wait, max bytes for the whole and for each partition
+(the first batch always goes out whole), incremental sessions (KIP-227), topic ids, leader epochs
+and divergence (KIP-320, KIP-595), isolation level with the last stable offset and aborted
+transactions. Replica id -2 reads any role's log. A follower (replica id 0 and up) reads to the
+log's end, and its fetch offset says what it has: high watermark and ISR follow from it. A mirror
+(replica id -3) and tools (-2) read what all in-sync replicas have, and are told its end as the high
+watermark. A leader sends a consumer to the replica in its rack, and a follower serves consumers up
+to its high watermark (KIP-392); a client that knows no leader epoch and asks a follower for what
+that does not have is sent to the leader, so that it never resets its offset because of a follower.
+Followers that are read from hear of a new high watermark at once (KIP-1166). A client above its
+quota gets an empty answer that says how long to wait; the session goes on as if nothing had been
+read. A replica that is not in sync gets nothing of a throttled partition while the leader's
+throttle is exceeded (KIP-73). Versions: 4 to 18.
 """
 
 from __future__ import annotations
@@ -56,7 +60,9 @@ MAX_VERSION = HIGHEST_VERSION
 
 _SEES_SAFE_END: Final = (TOOL_REPLICA_ID, MIRROR_REPLICA_ID)
 COPIED_BYTES_MAX: Final = 16 * 1024
-"""An answer's records up to here are copied into it: one call and one packet, where each piece sent from its file makes two of either."""
+"""An answer's records up to here are copied into it: one call and one packet, where each piece sent
+from its file makes two of either.
+"""
 FOLLOWERS_READ_FROM: Final = 11
 """The version from which a client may fetch from followers."""
 _HINTED_ERRORS: Final = (ErrorCode.not_leader_or_follower, ErrorCode.fenced_leader_epoch)
@@ -129,7 +135,9 @@ def _forgotten(request: FetchRequest, version: int) -> Iterable[PartitionKey]:
 
 
 class _Reading:
-    """One pass over the partitions: results and slices so far, and the bytes that may still be read."""
+    """One pass over the partitions: results and slices so far, and the bytes that may still be
+    read.
+    """
 
     __slots__ = ("bytes_left", "has_error", "has_news", "results", "size")
 
@@ -196,7 +204,9 @@ class Fetch:
         self._exchange.connection.on_close = lambda: fetches.forget(entry)
 
     def changed(self, key: Hashable, grown_bytes: int) -> bool:  # noqa: ARG002  the Waiter's signature
-        """More can be read from a partition; a change without bytes (leadership, deletion) ends the wait."""
+        """More can be read from a partition; a change without bytes (leadership, deletion) ends the
+        wait.
+        """
         if self._request.isolation_level == READ_COMMITTED and grown_bytes:
             # records of open transactions make the log grow, and nothing can be read of them
             reading = self._read()
@@ -375,7 +385,9 @@ class Fetch:
     def _is_settled(
         self, hosted: HostedPartition, state: FetchPartitionState, fetched: PartitionFetched, size: int
     ) -> bool:
-        """True when a follower in sync has all that there is, so that nothing is to be said before something changes."""
+        """True when a follower in sync has all that there is, so that nothing is to be said before
+        something changes.
+        """
         if size or fetched.error_code or fetched.diverging_epoch.epoch >= 0:
             return False
         return state.fetch_offset == hosted.log.log_end_offset and self._request.replica_id in hosted.state.isr
@@ -392,7 +404,9 @@ class Fetch:
         return rest_ms
 
     def _answer_empty(self, reading: _Reading, rest_ms: int) -> None:
-        """Nothing this time. A session that would have begun with this answer does not: the client must ask for everything again."""
+        """Nothing this time. A session that would have begun with this answer does not: the client
+        must ask for everything again.
+        """
         reading.release()
         plan, session_id = self._plan, self._plan.session_id
         if not plan.is_incremental:
@@ -404,7 +418,9 @@ class Fetch:
 
 
 def _out_of_range(hosted: HostedPartition, state: FetchPartitionState, *, replica_id: int) -> PartitionFailure:
-    """A client that knows leader epochs asks the leader after such an answer of a follower; others would reset their offset."""
+    """A client that knows leader epochs asks the leader after such an answer of a follower; others
+    would reset their offset.
+    """
     knows_epochs = state.current_leader_epoch >= 0
     if replica_id == CONSUMER and not hosted.state.is_leader and not knows_epochs:
         return PartitionFailure(ErrorCode.not_leader_or_follower, "this follower does not have the offset")

@@ -1,8 +1,10 @@
-"""IncrementalAlterConfigs: single configs of topics and brokers set, removed, or (lists) extended and shortened.
+"""IncrementalAlterConfigs: single configs of topics and brokers set, removed, or (lists) extended
+and shortened.
 
-Behaviour: those of topics are forwarded to the active controller; topics that a link brings are changed at the active site
-(`active_site.py`), or refused (POLICY_VIOLATION) when that cannot be. A broker alters its own configs and those of all brokers, by an
-empty name, and the levels of its loggers (KIP-412). Configs of groups are checked here, stored and published by the controller.
+Behaviour: those of topics are forwarded to the active controller; topics that a link brings are
+changed at the active site (`active_site.py`), or refused (POLICY_VIOLATION) when that cannot be. A
+broker alters its own configs and those of all brokers, by an empty name, and the levels of its
+loggers (KIP-412). Configs of groups are checked here, stored and published by the controller.
 Versions: 0 and 1. Not done: client metrics.
 """
 

@@ -1,8 +1,9 @@
 """JoinGroup: become a member of a consumer group; answered when the generation is formed.
 
-Behaviour: from version 4 on a new dynamic member is handed its id first (MEMBER_ID_REQUIRED) and comes back with it; an id is the client
-id and a random UUID. Versions: 0 to 9; version 0 has no rebalance timeout, the session timeout stands for it.
-In a group of the KIP-848 protocol it is answered at once, with the coordinator's own assignment to follow.
+Behaviour: from version 4 on a new dynamic member is handed its id first (MEMBER_ID_REQUIRED) and
+comes back with it; an id is the client id and a random UUID. Versions: 0 to 9; version 0 has no
+rebalance timeout, the session timeout stands for it. In a group of the KIP-848 protocol it is
+answered at once, with the coordinator's own assignment to follow.
 """
 
 from __future__ import annotations

@@ -1,8 +1,10 @@
-"""ListConfigResources: the names of everything that has configs of its own: topics, brokers, and groups for which something was set.
+"""ListConfigResources: the names of everything that has configs of its own: topics, brokers, and
+groups for which something was set.
 
-Behaviour: as Kafka; without types all known ones. Versions: 0 and 1. Client metrics have no configs here, so none are listed; version 0
-asks for nothing else. Topics and brokers are those that clients of a routed link see; the others are those of this site, and those that its
-peers name in time, so that a tool finds at any broker what it has set at another.
+Behaviour: as Kafka; without types all known ones. Versions: 0 and 1. Client metrics have no configs
+here, so none are listed; version 0 asks for nothing else. Topics and brokers are those that clients
+of a routed link see; the others are those of this site, and those that its peers name in time, so
+that a tool finds at any broker what it has set at another.
 """
 
 from __future__ import annotations

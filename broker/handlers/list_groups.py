@@ -1,7 +1,8 @@
 """ListGroups: the groups that this broker coordinates.
 
-Behaviour: filters by state (any case) and type (`classic`, or `consumer` for those of KIP-848). COORDINATOR_LOAD_IN_PROGRESS, with what is
-known, while some partition is being loaded. Versions: 0 to 5. Not done: nothing.
+Behaviour: filters by state (any case) and type (`classic`, or `consumer` for those of KIP-848).
+COORDINATOR_LOAD_IN_PROGRESS, with what is known, while some partition is being loaded. Versions: 0
+to 5. Not done: nothing.
 """
 
 from __future__ import annotations

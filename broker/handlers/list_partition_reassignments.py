@@ -1,8 +1,9 @@
-"""ListPartitionReassignments: reassignments that are under way, from the active controller (KIP-455).
+"""ListPartitionReassignments: reassignments that are under way, from the active controller
+(KIP-455).
 
-Behaviour: no topics means all; partitions without one are left out. Of topics that another site leads the reassignments there are listed
-(`active_site.py`), while that does not answer, and for programs of our own always, those of the copies here. Versions: 0.
-Not done: nothing.
+Behaviour: no topics means all; partitions without one are left out. Of topics that another site
+leads the reassignments there are listed (`active_site.py`), while that does not answer, and for
+programs of our own always, those of the copies here. Versions: 0. Not done: nothing.
 """
 
 from __future__ import annotations
@@ -41,7 +42,9 @@ async def handle(services: BrokerServices, context: RequestContext, request: Any
 
 
 async def _of_all_sites(services: BrokerServices, context: RequestContext, request: Any) -> Any:
-    """Of each topic what the site that leads it says; of one whose site does not answer what is known here."""
+    """Of each topic what the site that leads it says; of one whose site does not answer what is
+    known here.
+    """
     own = await _of_this_site(services, context, request)
     image = services.image
     sites = image.routed_sites()

@@ -1,6 +1,8 @@
-"""ListTransactions: the transactional ids that this broker coordinates, by state, producer, age and name.
+"""ListTransactions: the transactional ids that this broker coordinates, by state, producer, age and
+name.
 
-Versions: 0 to 2. A pattern (version 2) is a regular expression for the whole name; one that cannot be read gets INVALID_REGULAR_EXPRESSION.
+Versions: 0 to 2. A pattern (version 2) is a regular expression for the whole name; one that cannot
+be read gets INVALID_REGULAR_EXPRESSION.
 """
 
 from __future__ import annotations

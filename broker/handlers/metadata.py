@@ -1,14 +1,16 @@
-"""Metadata: brokers, topics, leaders, as clients must see them (merged with the peers of routed links).
+"""Metadata: brokers, topics, leaders, as clients must see them (merged with the peers of routed
+links).
 
-Behaviour: answers with the addresses of the listener that was asked. While a broker of the site may just have died, the answer waits a
-moment for its successors (`doubts.py`). Topics that this site does not know are asked about at its peers (`unheard_topics.py`). Those
-that no site has are created when the request and the broker allow it, and answered UNKNOWN_TOPIC_OR_PARTITION meanwhile, as by KRaft's
-brokers; their partitions count against the client's quota of mutations, as in Kafka without refusal: it rests. Names that a link carries
-are created at the active site only.
-From version 12 on a client may name topics by id. An id wins over a name beside it (Java's client sends an empty one), and a request that
-has an id is about its ids alone. A topic that is asked for twice is answered once. Authorized operations are all there are, for clients
-that ask (`core/authorized_operations.py`).
-Versions: 0 to 13. Encoded by hand (metadata_encoding.py).
+Behaviour: answers with the addresses of the listener that was asked. While a broker of the site may
+just have died, the answer waits a moment for its successors (`doubts.py`). Topics that this site
+does not know are asked about at its peers (`unheard_topics.py`). Those that no site has are created
+when the request and the broker allow it, and answered UNKNOWN_TOPIC_OR_PARTITION meanwhile, as by
+KRaft's brokers; their partitions count against the client's quota of mutations, as in Kafka without
+refusal: it rests. Names that a link carries are created at the active site only. From version 12 on
+a client may name topics by id. An id wins over a name beside it (Java's client sends an empty one),
+and a request that has an id is about its ids alone. A topic that is asked for twice is answered
+once. Authorized operations are all there are, for clients that ask
+(`core/authorized_operations.py`). Versions: 0 to 13. Encoded by hand (metadata_encoding.py).
 """
 
 from __future__ import annotations
@@ -56,7 +58,9 @@ def handle_frame(services: BrokerServices, exchange: Exchange, frame: Frame) -> 
 
 
 def _unheard(services: BrokerServices, context: RequestContext, request: Any) -> dict[str, list[Asked]]:
-    """What to ask the peers; nothing in answer to a peer, so that two sites do not ask each other in turn."""
+    """What to ask the peers; nothing in answer to a peer, so that two sites do not ask each other
+    in turn.
+    """
     if context.client_id == HANDED_ON_CLIENT_ID or (_ids(request) and context.api_version < TOPIC_IDS_FROM):
         return {}
     return unheard_topics(services.image, [topic for topic in _asked(request) if topic is not None])
@@ -65,7 +69,9 @@ def _unheard(services: BrokerServices, context: RequestContext, request: Any) ->
 async def _answer_later(
     services: BrokerServices, exchange: Exchange, context: RequestContext, request: Any, *, is_doubtful: bool
 ) -> None:
-    """A client that is at work may just have lost a leader: the answer waits for the controller's decision, if there is one to come."""
+    """A client that is at work may just have lost a leader: the answer waits for the controller's
+    decision, if there is one to come.
+    """
     if is_doubtful:
         await services.doubts.settled()
     told = await ask_peers(
@@ -86,7 +92,9 @@ def answer(
     version: int,
     told: Told = NOTHING_TOLD,
 ) -> None:
-    """Answer from the cache, merged or not, and by what peers told of topics that it does not have."""
+    """Answer from the cache, merged or not, and by what peers told of topics that it does not
+    have.
+    """
     image, listener, mutation_ms = services.image, exchange.connection.listener, 0.0
     writer = _writer(request, version)
     if request.topics is None or (version == 0 and not request.topics):
@@ -111,7 +119,9 @@ def answer(
 
 
 def _create(services: BrokerServices, exchange: Exchange, names: list[str]) -> float:
-    """Begin to create the topics; how long the client rests for that, in ms. What coordinators need is no client's doing."""
+    """Begin to create the topics; how long the client rests for that, in ms. What coordinators need
+    is no client's doing.
+    """
     begun = services.topic_creator.request(names, services.image)
     permits = services.quotas.mutation_permits(exchange.context)
     permits.take(services.config.default_partition_count * len(set(begun) - COORDINATORS_TOPICS))
@@ -134,7 +144,9 @@ def _ids(request: Any) -> list[Any]:
 
 
 def _asked(request: Any) -> list[Asked | None]:
-    """What the request is about, each once: ids if there are any, else names. None is an entry with neither."""
+    """What the request is about, each once: ids if there are any, else names. None is an entry with
+    neither.
+    """
     ids = [entry.topic_id for entry in _ids(request)]
     return list(dict.fromkeys(ids or [entry.name for entry in request.topics or ()]))
 
@@ -158,7 +170,9 @@ def _topics(
     *,
     may_create: bool,
 ) -> tuple[list[bytes], list[str], list[ErrorCode]]:
-    """The topics' parts of the answer, the names of those that are to be created, and the errors of topics."""
+    """The topics' parts of the answer, the names of those that are to be created, and the errors of
+    topics.
+    """
     encoded: list[bytes] = []
     missing: list[str] = []
     errors: list[ErrorCode] = []

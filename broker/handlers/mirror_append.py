@@ -1,10 +1,10 @@
 """MirrorAppend (private): a mirror's raw batches, appended unchanged at the passive site.
 
-Behaviour: link epoch and role checked first; batches that are there already are acknowledged, gaps and other histories refused with
-where the log ends (see `wire/private.py`). Topics whose flush.messages demands it are flushed before the answer, and what is
-acknowledged is below this site's high watermark, on every in-sync replica and on min.insync.replicas of them: the source may expire it, and
-may tell its producers on a sync link. Versions: 0.
-Not done: throttling.
+Behaviour: link epoch and role checked first; batches that are there already are acknowledged, gaps
+and other histories refused with where the log ends (see `wire/private.py`). Topics whose
+flush.messages demands it are flushed before the answer, and what is acknowledged is below this
+site's high watermark, on every in-sync replica and on min.insync.replicas of them: the source may
+expire it, and may tell its producers on a sync link. Versions: 0. Not done: throttling.
 """
 
 from __future__ import annotations
@@ -69,12 +69,16 @@ class _Outcome:
         self.divergence: Diverged | None = None
 
     def took(self, hosted: HostedPartition) -> None:
-        """The partition has the batches; what follows counts only while it is led without a break."""
+        """The partition has the batches; what follows counts only while it is led without a
+        break.
+        """
         self.log_end_offset = hosted.log.log_end_offset
         self._led_since_epoch = hosted.state.led_since_epoch
 
     def is_missing(self) -> bool:
-        """Whether followers have yet to take what was appended; it fails when they cannot any more."""
+        """Whether followers have yet to take what was appended; it fails when they cannot any
+        more.
+        """
         if self.hosted is None or self.error is not ErrorCode.none:
             return False
         state = self.hosted.state

@@ -1,8 +1,9 @@
 """OffsetCommit: keep a group's offsets; answered when they are in the log of every in-sync replica.
 
-Behaviour: partitions that no site knows get UNKNOWN_TOPIC_OR_PARTITION, metadata that is too long OFFSET_METADATA_TOO_LARGE, the others are
-kept. Without member and generation: for groups without members. Versions: 2 to 10; 2 to 4 may name a retention time, 10 names topics by
-their ids (UNKNOWN_TOPIC_ID when there is none).
+Behaviour: partitions that no site knows get UNKNOWN_TOPIC_OR_PARTITION, metadata that is too long
+OFFSET_METADATA_TOO_LARGE, the others are kept. Without member and generation: for groups without
+members. Versions: 2 to 10; 2 to 4 may name a retention time, 10 names topics by their ids
+(UNKNOWN_TOPIC_ID when there is none).
 """
 
 from __future__ import annotations
@@ -115,7 +116,9 @@ def named_offsets(
     *,
     retention_ms: int = BROKERS_RETENTION_MS,
 ) -> Mapping[TopicPartition, CommittedOffset]:
-    """The request's offsets of partitions that are known; `names` by topic id for a request that names ids."""
+    """The request's offsets of partitions that are known; `names` by topic id for a request that
+    names ids.
+    """
     offsets = {}
     for topic in request.topics:
         name = _name_of(topic, names)
@@ -138,7 +141,9 @@ def response(
     error: ErrorCode,
     errors: Mapping[TopicPartition, ErrorCode],
 ) -> Any:
-    """The outcome by partition, in the order of a request of one of the other APIs that commit offsets; `error` stands for all."""
+    """The outcome by partition, in the order of a request of one of the other APIs that commit
+    offsets; `error` stands for all.
+    """
     build = builder(api_key, context.api_version)
     kind = "TxnOffsetCommit" if build.has("TxnOffsetCommitResponseTopic") else "OffsetCommit"
     return build.response(

@@ -1,10 +1,11 @@
 """OffsetFetch: a group's committed offsets.
 
-Behaviour: null topics mean all partitions that have one (an empty list means none, from version 2 on); a partition without an offset is
-answered with -1 and no error. With require_stable a partition whose offset an open transaction may still change gets
-UNSTABLE_OFFSET_COMMIT, and the client asks again (KIP-447). Versions: 1 to 10; from 8 on several groups at once, 10 names topics by their
-ids (UNKNOWN_TOPIC_ID when there is none; a topic that is gone is left out where all are asked for).
-A member of a KIP-848 group names itself with its epoch (version 9).
+Behaviour: null topics mean all partitions that have one (an empty list means none, from version 2
+on); a partition without an offset is answered with -1 and no error. With require_stable a partition
+whose offset an open transaction may still change gets UNSTABLE_OFFSET_COMMIT, and the client asks
+again (KIP-447). Versions: 1 to 10; from 8 on several groups at once, 10 names topics by their ids
+(UNKNOWN_TOPIC_ID when there is none; a topic that is gone is left out where all are asked for). A
+member of a KIP-848 group names itself with its epoch (version 9).
 """
 
 from __future__ import annotations

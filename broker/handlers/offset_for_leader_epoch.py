@@ -1,4 +1,5 @@
-"""OffsetForLeaderEpoch: where a leader epoch ends in this broker's log, for truncation by clients and followers.
+"""OffsetForLeaderEpoch: where a leader epoch ends in this broker's log, for truncation by clients
+and followers.
 
 Behaviour: as Kafka; replica id -2 may ask any role. Versions: 2 to 4. Not done: nothing.
 """

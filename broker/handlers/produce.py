@@ -1,12 +1,15 @@
-"""Produce: the hot way in. Record bytes go from the receive buffer to the log's write without a copy.
+"""Produce: the hot way in. Record bytes go from the receive buffer to the log's write without a
+copy.
 
-Behaviour: acks 0 is never answered, and a failed partition then closes the connection (all that such a client can notice); acks 1 is
-answered after the append, acks -1 when every in-sync replica has the records. Topics whose flush.messages demands it are flushed
-before the answer. Errors carry the current leader (KIP-951) from version 10 on. Versions: 3 to 13.
-A transaction's first batch in a partition waits until the transaction's coordinator has said that the partition takes part
-(`transactional_produce.py`). While a broker hands its leaderships over, requests wait (`hand_over.py`). A request
-counts with its size against the client's quota when it is answered. Requests that follow on the connection are appended while one waits
-for the in-sync replicas; answers keep the order of the requests.
+Behaviour: acks 0 is never answered, and a failed partition then closes the connection (all that
+such a client can notice); acks 1 is answered after the append, acks -1 when every in-sync replica
+has the records. Topics whose flush.messages demands it are flushed before the answer. Errors carry
+the current leader (KIP-951) from version 10 on. Versions: 3 to 13. A transaction's first batch in a
+partition waits until the transaction's coordinator has said that the partition takes part
+(`transactional_produce.py`). While a broker hands its leaderships over, requests wait
+(`hand_over.py`). A request counts with its size against the client's quota when it is answered.
+Requests that follow on the connection are appended while one waits for the in-sync replicas;
+answers keep the order of the requests.
 """
 
 from __future__ import annotations
@@ -64,7 +67,9 @@ class _Append:
         self.topics: list[TopicProduced] = []
         self.appended: list[tuple[HostedPartition, int]] = []
         self.led_since: dict[tuple[str, int], int] = {}
-        """For what is to be flushed first, since which epoch it is led without a break; taken right after the append."""
+        """For what is to be flushed first, since which epoch it is led without a break; taken right
+        after the append.
+        """
         self.error_count = 0
 
     def to_flush(self) -> list[HostedPartition]:
@@ -130,7 +135,9 @@ async def _append_admitted(
 
 
 async def _append_when_moved(services: BrokerServices, exchange: Exchange, request: ProduceRequest) -> None:
-    """Leaderships are on the move: wait for that, so that whoever is refused is told the new leader."""
+    """Leaderships are on the move: wait for that, so that whoever is refused is told the new
+    leader.
+    """
     await services.hand_over.moved()
     done = _append_all(services, services.image, request, exchange.header.api_version)
     if to_flush := done.to_flush():
@@ -347,7 +354,8 @@ class WaitingProduce:
                 continue
             state = hosted.state
             if not state.is_leader or state.led_since_epoch != self._led_since[missing_key]:
-                # not led without a break: the log may have been cut in between and other records put in their place
+                # not led without a break: the log may have been cut in between and other records
+                # put in their place
                 self._failed[missing_key] = ErrorCode.not_leader_or_follower
             elif state.high_watermark < offset:
                 continue

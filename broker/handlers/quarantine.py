@@ -1,7 +1,8 @@
-"""Quarantine (private): lists, reads and deletes what this broker keeps of removed records (`broker/quarantine.py`).
+"""Quarantine (private): lists, reads and deletes what this broker keeps of removed records
+(`broker/quarantine.py`).
 
-Behaviour: log directories that are offline are left out. A piece of an entry is a megabyte at most. Versions: 0.
-Not done: nothing.
+Behaviour: log directories that are offline are left out. A piece of an entry is a megabyte at most.
+Versions: 0. Not done: nothing.
 """
 
 from __future__ import annotations

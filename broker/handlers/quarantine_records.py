@@ -1,8 +1,9 @@
-"""QuarantineRecords (private): keeps the ends of logs at this broker before a mirror has their copies deleted.
+"""QuarantineRecords (private): keeps the ends of logs at this broker before a mirror has their
+copies deleted.
 
-Behaviour: as MirrorAppend for the link's epoch, the role, the topic's id and the leader; answered when the records are on disk, or with why
-they are not. Offsets beyond the end of a log keep nothing. Versions: 0.
-Not done: copies at the followers; the leader's disk has the only one.
+Behaviour: as MirrorAppend for the link's epoch, the role, the topic's id and the leader; answered
+when the records are on disk, or with why they are not. Offsets beyond the end of a log keep
+nothing. Versions: 0. Not done: copies at the followers; the leader's disk has the only one.
 """
 
 from __future__ import annotations

@@ -1,4 +1,6 @@
-"""Answers about partitions, gathered by topic: shared by the handlers of reassignments and elections. Serves no API itself."""
+"""Answers about partitions, gathered by topic: shared by the handlers of reassignments and
+elections. Serves no API itself.
+"""
 
 from __future__ import annotations
 

@@ -1,8 +1,7 @@
 """SaslHandshake: refused, because no listener here asks for a login.
 
-Behaviour: ILLEGAL_SASL_STATE without any mechanism, as a plaintext listener of Kafka answers; a client that is set up for SASL then says
-what is wrong. Versions: 0 and 1.
-Not done: SASL.
+Behaviour: ILLEGAL_SASL_STATE without any mechanism, as a plaintext listener of Kafka answers; a
+client that is set up for SASL then says what is wrong. Versions: 0 and 1. Not done: SASL.
 """
 
 from __future__ import annotations

@@ -1,7 +1,8 @@
-"""SiteMetadata (private): the metadata of this site alone, unmerged, which says where the local logs are.
+"""SiteMetadata (private): the metadata of this site alone, unmerged, which says where the local
+logs are.
 
-Behaviour: as Metadata, without the peers, and without creating anything. Versions: 12. Asked by mirrors and reconciliation.
-Not done: nothing.
+Behaviour: as Metadata, without the peers, and without creating anything. Versions: 12. Asked by
+mirrors and reconciliation. Not done: nothing.
 """
 
 from __future__ import annotations

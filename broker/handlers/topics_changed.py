@@ -1,7 +1,9 @@
-"""TopicsChanged (private): a broker of a peer reports topics that its site has just made, changed or deleted.
+"""TopicsChanged (private): a broker of a peer reports topics that its site has just made, changed
+or deleted.
 
-Behaviour: from the answer on Metadata, and whatever else is answered by the peer's view, says what the report says. INVALID_REQUEST when no
-routed link joins the two sites. Versions: 0. Not done: nothing.
+Behaviour: from the answer on Metadata, and whatever else is answered by the peer's view, says what
+the report says. INVALID_REQUEST when no routed link joins the two sites. Versions: 0. Not done:
+nothing.
 """
 
 from __future__ import annotations

@@ -1,8 +1,9 @@
 """TxnOffsetCommit: offsets of a group that count when the producer's transaction is committed.
 
-Behaviour: before the first offsets of a transaction its coordinator is asked whether the group's partition takes part, unless
-`transaction.partition.verification.enable` is false; from version 5 on (KIP-890) it is made to. Members are checked as for OffsetCommit
-where the request names one (KIP-447). Versions: 0 to 5.
+Behaviour: before the first offsets of a transaction its coordinator is asked whether the group's
+partition takes part, unless `transaction.partition.verification.enable` is false; from version 5 on
+(KIP-890) it is made to. Members are checked as for OffsetCommit where the request names one
+(KIP-447). Versions: 0 to 5.
 """
 
 from __future__ import annotations
@@ -57,7 +58,8 @@ async def _commit(services: BrokerServices, context: RequestContext, request: An
                 error = outcomes[partition]
             if error is not ErrorCode.none:
                 return PartitionsReply(error=error)
-            # the marker of the transaction before may have passed meanwhile; then the question is put anew
+            # the marker of the transaction before may have passed meanwhile; then the question is
+            # put anew
             if shard.guards.is_valid(producer_id, guard):
                 return await services.groups.commit_in_transaction(shard, _command(services, request, guard))
         finally:

@@ -1,8 +1,10 @@
-"""UnregisterBroker: forwarded to the active controller, which gives up a broker that is gone for good (KIP-631).
+"""UnregisterBroker: forwarded to the active controller, which gives up a broker that is gone for
+good (KIP-631).
 
-Behaviour: refused with INVALID_REQUEST while the broker is registered, and with BROKER_ID_NOT_REGISTERED for a node id that no partition
-refers to; a broker that was given up before is answered as done. Apache Kafka also drops a broker that runs.
-Concerns this site's own brokers. Versions: 0.
+Behaviour: refused with INVALID_REQUEST while the broker is registered, and with
+BROKER_ID_NOT_REGISTERED for a node id that no partition refers to; a broker that was given up
+before is answered as done. Apache Kafka also drops a broker that runs. Concerns this site's own
+brokers. Versions: 0.
 """
 
 from __future__ import annotations

@@ -1,7 +1,8 @@
-"""WriteTxnMarkers: the coordinator's decision, to be written into partitions led here. Sent by brokers, and by tools that abort.
+"""WriteTxnMarkers: the coordinator's decision, to be written into partitions led here. Sent by
+brokers, and by tools that abort.
 
-Behaviour: answered when every in-sync replica has the markers. A marker twice does no harm. Versions: 1 and 2, which says
-whether each transaction has an epoch of its own (KIP-1228).
+Behaviour: answered when every in-sync replica has the markers. A marker twice does no harm.
+Versions: 1 and 2, which says whether each transaction has an epoch of its own (KIP-1228).
 """
 
 from __future__ import annotations

@@ -1,7 +1,9 @@
-"""Walking the batches of a segment file with few reads: their headers, and the bytes of those that are asked for.
+"""Walking the batches of a segment file with few reads: their headers, and the bytes of those that
+are asked for.
 
-For lookups inside a segment that was checked when it was written or recovered, and for compaction: no checksums. A size that
-cannot be right raises `CorruptLog`, it is never followed. Recovery has its own, suspicious walk (broker/log/recovery.py).
+For lookups inside a segment that was checked when it was written or recovered, and for compaction:
+no checksums. A size that cannot be right raises `CorruptLog`, it is never followed. Recovery has
+its own, suspicious walk (broker/log/recovery.py).
 """
 
 from __future__ import annotations
@@ -18,7 +20,9 @@ _CONTENT_READ_BYTES: Final = 128 * 1024
 
 
 class BatchScan:
-    """Positions and headers of the batches from `start`, which must be a batch's first byte, up to `end`, one after another."""
+    """Positions and headers of the batches from `start`, which must be a batch's first byte, up to
+    `end`, one after another.
+    """
 
     def __init__(self, disk: Disk, descriptor: int, path: str, start: int, end: int) -> None:
         self._disk = disk
@@ -49,7 +53,9 @@ class BatchScan:
             position += size
 
     def content(self) -> tuple[bytes, int]:
-        """Bytes that hold the whole batch whose header was given last, and where in them it begins. Raises InvalidBatch."""
+        """Bytes that hold the whole batch whose header was given last, and where in them it begins.
+        Raises InvalidBatch.
+        """
         at = self._position - self._chunk_start
         if at + self._size > len(self._chunk):
             # with the next header: large batches then cost one read each

@@ -1,11 +1,13 @@
 """The small text files of a log directory and of a partition, in Kafka's formats.
 
-Offset checkpoints (`recovery-point-offset-checkpoint`, `replication-offset-checkpoint`, `log-start-offset-checkpoint`,
-`cleaner-offset-checkpoint`): version 0, the number of lines, then `topic partition offset`. Two of our own in the same format keep what
-mirrors said of their sources: high watermarks, and when they saw them (Unix ms in the offset's place). `leader-epoch-checkpoint`: the
-same with `epoch offset`. `partition.metadata`: version and topic id. `meta.properties`: node and cluster id. All are replaced
-atomically and durably: temporary file, fsync, rename, fsync of the directory. A damaged file raises `CorruptCheckpoint`; what that
-means is the reader's choice (without a recovery point everything is checked; without leader epochs they are rebuilt).
+Offset checkpoints (`recovery-point-offset-checkpoint`, `replication-offset-checkpoint`,
+`log-start-offset-checkpoint`, `cleaner-offset-checkpoint`): version 0, the number of lines, then
+`topic partition offset`. Two of our own in the same format keep what mirrors said of their sources:
+high watermarks, and when they saw them (Unix ms in the offset's place). `leader-epoch-checkpoint`:
+the same with `epoch offset`. `partition.metadata`: version and topic id. `meta.properties`: node
+and cluster id. All are replaced atomically and durably: temporary file, fsync, rename, fsync of the
+directory. A damaged file raises `CorruptCheckpoint`; what that means is the reader's choice
+(without a recovery point everything is checked; without leader epochs they are rebuilt).
 
 Callers: broker/log/log_directory.py, broker/log/loading.py.
 """
@@ -86,7 +88,9 @@ def read_epochs(disk: Disk, path: str) -> list[EpochStart]:
 
 
 def write_topic_id(disk: Disk, path: str, topic_id: bytes, *, is_new: bool = False) -> None:
-    """Replace a partition's metadata file durably; with `is_new` make it, which a crash may leave torn, and the caller makes it durable."""
+    """Replace a partition's metadata file durably; with `is_new` make it, which a crash may leave
+    torn, and the caller makes it durable.
+    """
     text = base64.urlsafe_b64encode(topic_id).decode().rstrip("=")
     content = f"version: 0\ntopic_id: {text}".encode()
     with storage_errors("writing", path):
@@ -118,7 +122,9 @@ def write_meta_properties(disk: Disk, path: str, *, broker_id: int, cluster_id: 
 
 
 def read_meta_properties(disk: Disk, path: str) -> dict[str, str]:
-    """`meta.properties` as a mapping, whose node id is under `broker.id` in both versions; empty when there is no file."""
+    """`meta.properties` as a mapping, whose node id is under `broker.id` in both versions; empty
+    when there is no file.
+    """
     text = _read(disk, path)
     pairs = (line.split("=", 1) for line in (text or "").splitlines() if "=" in line and not line.startswith("#"))
     fields = {key.strip(): value.strip() for key, value in pairs}

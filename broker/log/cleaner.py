@@ -1,14 +1,17 @@
-"""Compaction of inactive segments: reads them, writes new ones with only what must stay, as `.cleaned` files.
+"""Compaction of inactive segments: reads them, writes new ones with only what must stay, as
+`.cleaned` files.
 
-Runs in a worker thread or process on plain values (`CleaningPlan`), touches nothing that the log owns, and is idempotent: what
-it wrote counts for nothing until broker/log/compaction.py swaps it in. Offsets never change. Batches that keep all their
-records are copied as bytes; others are written anew with their offsets, producer fields and codec, fewer records and a new
-checksum. A producer's last batch stays, empty if need be, because its sequence numbers are in it, and so does the last batch of
-each new segment: segments join without a gap, so recovery can tell a lost segment from a compacted one. A transaction's marker
-stays while a record of it does, and after that as long as a tombstone would.
+Runs in a worker thread or process on plain values (`CleaningPlan`), touches nothing that the log
+owns, and is idempotent: what it wrote counts for nothing until broker/log/compaction.py swaps it
+in. Offsets never change. Batches that keep all their records are copied as bytes; others are
+written anew with their offsets, producer fields and codec, fewer records and a new checksum. A
+producer's last batch stays, empty if need be, because its sequence numbers are in it, and so does
+the last batch of each new segment: segments join without a gap, so recovery can tell a lost segment
+from a compacted one. A transaction's marker stays while a record of it does, and after that as long
+as a tombstone would.
 
-Only what is dirty is read for keys: in the part that an earlier pass has cleaned, each key is there once. Of a dirty batch that holds
-the newest record of no key nothing but the header is read again.
+Only what is dirty is read for keys: in the part that an earlier pass has cleaned, each key is there
+once. Of a dirty batch that holds the newest record of no key nothing but the header is read again.
 """
 
 from __future__ import annotations
@@ -66,7 +69,9 @@ class SourceSegment:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CleaningPlan:
-    """What to clean and the rules, as plain values. `bytes_per_second_max` 0 means as fast as it goes."""
+    """What to clean and the rules, as plain values. `bytes_per_second_max` 0 means as fast as it
+    goes.
+    """
 
     directory: str
     segments: tuple[SourceSegment, ...]
@@ -105,7 +110,9 @@ class CleaningResult:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CleaningFailed:
-    """Why a plan could not be carried out, as a plain value: what a StorageError or an InvalidBatch said."""
+    """Why a plan could not be carried out, as a plain value: what a StorageError or an InvalidBatch
+    said.
+    """
 
     is_invalid_batch: bool
     operation: str
@@ -142,7 +149,9 @@ class _Cleaning:
         )
 
     def _collect_keys(self) -> list[SourceSegment]:
-        """Note the newest offset of each key; the segments that were read whole before the memory was full."""
+        """Note the newest offset of each key; the segments that were read whole before the memory
+        was full.
+        """
         read = []
         for source in self.plan.segments:
             if source.next_offset <= self.plan.dirty_from:
@@ -164,9 +173,9 @@ class _Cleaning:
     def _fits(self, first: SourceSegment, written_bytes: int, following: SourceSegment) -> bool:
         """Whether a segment takes another source even if nothing of it goes.
 
-        One of which little is left may grow past its size by as much. Else each source of which nothing is left would become a
-        segment with one empty batch, and clients that read many such in a row (librdkafka: eleven) believe that the next record is too
-        large for them.
+        One of which little is left may grow past its size by as much. Else each source of which
+        nothing is left would become a segment with one empty batch, and clients that read many such
+        in a row (librdkafka: eleven) believe that the next record is too large for them.
         """
         size_bytes_max = min(self.plan.segment_bytes * (1 + LITTLE_SHARE), SEGMENT_BYTES_MAX)
         is_reachable = following.next_offset - first.base_offset <= RELATIVE_OFFSET_MAX
@@ -240,7 +249,9 @@ class _Cleaning:
         return _Kept(header, content, at)
 
     def _stays_whole(self, header: BatchHeader, body: bytes, start: int, end: int) -> bool:
-        """Whether nothing of the batch goes and nothing about it changes; where False, that may still turn out."""
+        """Whether nothing of the batch goes and nothing about it changes; where False, that may
+        still turn out.
+        """
         offsets: dict[bytes | None, int] = {}
         tombstone_count = read_keys(body, start, end, header.record_count, header.base_offset, offsets)
         return tombstone_count == 0 and len(offsets) == header.record_count and self.keys.are_newest(offsets)
@@ -265,7 +276,9 @@ class _Cleaning:
         return _empty_batch(header) if header.producer_id >= 0 and is_last else None
 
     def _keep_marker(self, header: BatchHeader, scan: BatchScan) -> _Kept | None:
-        """A marker without records of its transaction goes like a tombstone; a producer's last batch stays in any case."""
+        """A marker without records of its transaction goes like a tombstone; a producer's last
+        batch stays in any case.
+        """
         content, at = self._content(header, scan)
         horizon_ms = header.base_timestamp if header.has_delete_horizon else None
         has_records = header.producer_id in self.transactions_with_records
@@ -287,7 +300,9 @@ class _Cleaning:
 
 
 def _opened(header: BatchHeader, content: bytes, at: int) -> tuple[bytes, int, int]:
-    """The records of the batch at `at` without their codec: bytes, and from where to where in them. Not compressed, they are not copied."""
+    """The records of the batch at `at` without their codec: bytes, and from where to where in them.
+    Not compressed, they are not copied.
+    """
     if header.compression == Compression.NONE:
         return content, at + HEADER_SIZE, at + header.size_bytes
     body = open_body(content, at, header)
@@ -311,7 +326,9 @@ def _empty_batch(header: BatchHeader) -> _Kept:
 
 
 def _rewritten(header: BatchHeader, body: bytes, kept: list[RecordSpan], new_horizon_ms: int | None) -> _Kept:
-    """The batch with fewer records. A new delete horizon takes the place of the base timestamp, and deltas refer to it."""
+    """The batch with fewer records. A new delete horizon takes the place of the base timestamp, and
+    deltas refer to it.
+    """
     attributes, base_timestamp = header.attributes, header.base_timestamp
     if new_horizon_ms is None:
         pieces = [body[span.start : span.end] for span in kept]
@@ -340,7 +357,9 @@ class _Kept(NamedTuple):
 
 
 class _Pace:
-    """Keeps reading and writing under a rate by sleeping: it runs in a thread or process of its own."""
+    """Keeps reading and writing under a rate by sleeping: it runs in a thread or process of its
+    own.
+    """
 
     def __init__(self, bytes_per_second_max: float) -> None:
         self._rate = bytes_per_second_max

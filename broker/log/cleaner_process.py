@@ -1,9 +1,11 @@
-"""Compaction in processes of their own: decoding records would hold the event loop even from a thread.
+"""Compaction in processes of their own: decoding records would hold the event loop even from a
+thread.
 
-`CleanerProcess` starts `python -m broker.log.cleaner_process` when there is first something to clean, hands it one plan at a time
-over its standard input and reads the result from its standard output, both pickled behind a length. The process has a low
-priority, knows only plans, and ends when its input does, so it never outlives the broker. `CleanerProcesses` are as many of them as there
-are plans at the same time.
+`CleanerProcess` starts `python -m broker.log.cleaner_process` when there is first something to
+clean, hands it one plan at a time over its standard input and reads the result from its standard
+output, both pickled behind a length. The process has a low priority, knows only plans, and ends
+when its input does, so it never outlives the broker. `CleanerProcesses` are as many of them as
+there are plans at the same time.
 
 Caller: broker/main.py.
 """
@@ -36,7 +38,9 @@ class CleanerProcess:
         self._lock = asyncio.Lock()
 
     async def clean(self, plan: CleaningPlan) -> CleaningResult:
-        """Carry out the plan there. Raises StorageError (also when the process dies) or InvalidBatch."""
+        """Carry out the plan there. Raises StorageError (also when the process dies) or
+        InvalidBatch.
+        """
         async with self._lock:
             try:
                 answer = await self._ask(plan)

@@ -1,11 +1,13 @@
-"""Compacting a partition log: plan on the event loop, clean in a worker, swap the result in step by step.
+"""Compacting a partition log: plan on the event loop, clean in a worker, swap the result in step by
+step.
 
     plan = plan_compaction(log, now_ms)            # None: nothing to do
-    result = await clean(plan)                     # elsewhere: a thread or a process
-    await swap_in(log, plan, result, descriptors, now_ms)      # False: the log was cut meanwhile, the work is dropped
+    result = await clean(plan)                                 # elsewhere: a thread or a process
+    await swap_in(log, plan, result, descriptors, now_ms)      # False: the log was truncated
 
-Only inactive segments below the last stable offset are cleaned. A crash at any point leaves the old segments or the new
-ones (broker/log/swapping.py). Records in the uncleaned part never depend on what was removed.
+Only inactive segments below the last stable offset are cleaned. A crash at any point leaves the old
+segments or the new ones (broker/log/swapping.py). Records in the uncleaned part never depend on
+what was removed.
 
 Caller: broker/log/log_cleaning.py.
 """
@@ -31,7 +33,9 @@ from runtime.disk import Disk
 
 
 def plan_compaction(log: PartitionLog, now_ms: int) -> CleaningPlan | None:
-    """What a pass over `log` would clean; None without new inactive segments since the last pass."""
+    """What a pass over `log` would clean; None without new inactive segments since the last
+    pass.
+    """
     sources = _cleanable(log, now_ms)
     dirty_from = log.compacted_to if log.compacted_to >= log.segments.first.base_offset else log.log_start_offset
     if not sources or sources[-1].next_offset <= dirty_from:
@@ -57,7 +61,9 @@ def plan_compaction(log: PartitionLog, now_ms: int) -> CleaningPlan | None:
 
 
 def _cleanable(log: PartitionLog, now_ms: int) -> list[SourceSegment]:
-    """Inactive, flushed, below the last stable offset; of the uncompacted ones only those past min.compaction.lag.ms."""
+    """Inactive, flushed, below the last stable offset; of the uncompacted ones only those past
+    min.compaction.lag.ms.
+    """
     sources: list[SourceSegment] = []
     stable, lag_ms = log.last_stable_offset, log.config.compaction_lag_ms_min
     for segment, following in pairwise(log.segments.all):
@@ -80,7 +86,9 @@ def _cleanable(log: PartitionLog, now_ms: int) -> list[SourceSegment]:
 async def swap_in(
     log: PartitionLog, plan: CleaningPlan, result: CleaningResult, descriptors: DescriptorCache, now_ms: int
 ) -> bool:
-    """Put the cleaned segments in the place of the originals; False when those are gone, cut or about to be: what is left is dropped."""
+    """Put the cleaned segments in the place of the originals; False when those are gone, cut or
+    about to be: what is left is dropped.
+    """
     truncation_count = log.truncation_count
     for number, cleaned in enumerate(result.segments):
         replaced = _replaced(log, cleaned) if log.swaps.may_begin else None
@@ -95,7 +103,9 @@ async def swap_in(
 
 
 def _replaced(log: PartitionLog, cleaned: CleanedSegment) -> list[Segment] | None:
-    """The segments that it stands for; None when one of them is not in the log any more as it was."""
+    """The segments that it stands for; None when one of them is not in the log any more as it
+    was.
+    """
     present = {segment.base_offset: segment for segment in log.segments.all[:-1]}
     found = [present.get(source.base_offset) for source in cleaned.replaces]
     segments = [segment for segment in found if segment is not None]
@@ -113,11 +123,12 @@ def discard(plan: CleaningPlan, cleaned: Iterable[CleanedSegment], disk: Disk) -
 
 
 class Swap:
-    """One cleaned segment on its way into the log. The steps that force, rename or remove files run in threads.
+    """One cleaned segment on its way into the log. The steps that force, rename or remove files run
+    in threads.
 
-    While it is under way readers have the new segment under its `.swap` names; the final names are second names of the same files
-    until no reader opens the others any more. A cut of the log cannot wait for a thread: it does the steps that are left itself
-    (`finish`), and so does a stop.
+    While it is under way readers have the new segment under its `.swap` names; the final names are
+    second names of the same files until no reader opens the others any more. A cut of the log
+    cannot wait for a thread: it does the steps that are left itself (`finish`), and so does a stop.
     """
 
     def __init__(
@@ -171,7 +182,9 @@ class Swap:
                 self._done_count += 1
 
     def _announce(self) -> None:
-        """The new names say that the work is complete: from here on a start takes the cleaned segment."""
+        """The new names say that the work is complete: from here on a start takes the cleaned
+        segment.
+        """
         for suffix in LOG_FILE_LAST:
             with contextlib.suppress(FileNotFoundError):
                 self._disk.rename(self._stem + suffix + CLEANED_SUFFIX, self._stem + suffix + SWAP_SUFFIX)

@@ -1,10 +1,11 @@
 """Files and directories on their way off the disk, in threads, each at its own time.
 
-A deleted log's directory is renamed within moments (`put_aside`; until then its old name is taken, see `put_aside_now`) and removed
-when its file.delete.delay.ms is over; so are the files of segments that retention or compaction gave up. Work is done in small pieces
-with a pause as long as the piece took: a topic of thousands of partitions does not keep the disk from clients. A crash may leave
-anything of this: directories and files under their old names are found as strays or given up again, those that were renamed are
-removed at the next start.
+A deleted log's directory is renamed within moments (`put_aside`; until then its old name is taken,
+see `put_aside_now`) and removed when its file.delete.delay.ms is over; so are the files of segments
+that retention or compaction gave up. Work is done in small pieces with a pause as long as the piece
+took: a topic of thousands of partitions does not keep the disk from clients. A crash may leave
+anything of this: directories and files under their old names are found as strays or given up again,
+those that were renamed are removed at the next start.
 
 Owner: broker/log/log_store.py. Runs on the event loop; only disk operations run in threads.
 """
@@ -38,7 +39,9 @@ ResultT = TypeVar("ResultT")
 
 
 class _PutAside:
-    """A directory to be renamed, by the first who gets to it: a thread, or the loop when the name is wanted again at once."""
+    """A directory to be renamed, by the first who gets to it: a thread, or the loop when the name
+    is wanted again at once.
+    """
 
     def __init__(self, directory: LogDirectory, folder: Folder, source: str, target: str, due_ms: int) -> None:
         self.directory = directory
@@ -74,7 +77,7 @@ class Deletions:
         """Directories that are not gone yet."""
         return len(self._aside) + len(self._directories)
 
-    # -- what is to go ----------------------------------------------------------------------------------------------
+    # -- what is to go -----------------------------------------------------------------------------
 
     def add_log_directory(
         self, directory: LogDirectory, folder: Folder, source: str, target: str, *, due_ms: int
@@ -100,7 +103,7 @@ class Deletions:
         self._directories = [entry for entry in self._directories if entry[2] is not directory]
         heapq.heapify(self._directories)
 
-    # -- renaming ---------------------------------------------------------------------------------------------------
+    # -- renaming ----------------------------------------------------------------------------------
 
     def is_taken(self, path: str) -> bool:
         """Whether a deleted log's directory still has this name."""
@@ -113,12 +116,16 @@ class Deletions:
             self._note_aside([self._aside[path]])
 
     def put_all_aside_now(self, directory: LogDirectory) -> None:
-        """Rename all in one log directory that is still to be renamed, holding the caller: for a stop."""
+        """Rename all in one log directory that is still to be renamed, holding the caller: for a
+        stop.
+        """
         for path in [path for path, aside in self._aside.items() if aside.directory is directory]:
             self.put_aside_now(path)
 
     async def put_aside(self) -> None:
-        """Rename in threads all that is to be renamed. Raises the first StorageError, after all others had their turn."""
+        """Rename in threads all that is to be renamed. Raises the first StorageError, after all
+        others had their turn.
+        """
         failure: StorageError | None = None
         await self._remove_loose_files()
         waiting = deque(self._aside.values())
@@ -135,7 +142,8 @@ class Deletions:
     async def _remove_loose_files(self) -> None:
         while self._files:
             piece, self._files = self._files[:RENAMES_PER_PIECE], self._files[RENAMES_PER_PIECE:]
-            # what they kept is no record of any log: one that stays harms nothing, and a disk that fails is met elsewhere
+            # what they kept is no record of any log: one that stays harms nothing, and a disk that
+            # fails is met elsewhere
             with contextlib.suppress(StorageError):
                 await in_thread(partial(remove_files, self._disk, piece))
 
@@ -155,10 +163,12 @@ class Deletions:
                 aside.directory.note_names()
                 self.add_directory(aside.directory, aside.target, due_ms=aside.due_ms)
 
-    # -- removing ---------------------------------------------------------------------------------------------------
+    # -- removing ----------------------------------------------------------------------------------
 
     async def remove_due(self) -> None:
-        """Remove everything whose time has come. Raises the first StorageError; what is left of that kind has its turn at the next call."""
+        """Remove everything whose time has come. Raises the first StorageError; what is left of
+        that kind has its turn at the next call.
+        """
         failure: StorageError | None = None
         for work in (self.put_aside, self._remove_files, self._remove_directories):
             try:

@@ -1,8 +1,10 @@
-"""Descriptors of segment files: opened when needed, shared by counting, closed when nobody has used them for long.
+"""Descriptors of segment files: opened when needed, shared by counting, closed when nobody has used
+them for long.
 
-A broker with thousands of partitions has more segments than descriptors. A `SharedFile` is open while somebody holds it
-(a slice on its way to a socket, a flush, unflushed bytes) and idle afterwards; a `DescriptorCache` keeps a bounded number
-of idle ones and closes the least recently used. A file that was deleted or renamed stays readable for its holders.
+A broker with thousands of partitions has more segments than descriptors. A `SharedFile` is open
+while somebody holds it (a slice on its way to a socket, a flush, unflushed bytes) and idle
+afterwards; a `DescriptorCache` keeps a bounded number of idle ones and closes the least recently
+used. A file that was deleted or renamed stays readable for its holders.
 
 Callers: broker/log/segment.py, broker/log/log_slice.py.
 """
@@ -23,17 +25,23 @@ IDLE_DESCRIPTORS: Final = 1024
 
 
 def idle_descriptors() -> int:
-    """As many as `IDLE_DESCRIPTORS`, or a quarter of what this process may open when that is less."""
+    """As many as `IDLE_DESCRIPTORS`, or a quarter of what this process may open when that is
+    less.
+    """
     return min(IDLE_DESCRIPTORS, resource.getrlimit(resource.RLIMIT_NOFILE)[0] // 4)
 
 
 def unflushed_logs_max() -> int:
-    """How many logs may keep a descriptor open for what they have not flushed: half of what this process may open."""
+    """How many logs may keep a descriptor open for what they have not flushed: half of what this
+    process may open.
+    """
     return resource.getrlimit(resource.RLIMIT_NOFILE)[0] // 2
 
 
 class DescriptorCache:
-    """Idle files, the least recently used first. Shared by all logs of a process; safe between threads."""
+    """Idle files, the least recently used first. Shared by all logs of a process; safe between
+    threads.
+    """
 
     def __init__(self, disk: Disk, *, idle_max: int | None = None) -> None:
         self.disk = disk
@@ -42,7 +50,9 @@ class DescriptorCache:
         self._idle_max = idle_descriptors() if idle_max is None else idle_max
 
     def put(self, file: SharedFile) -> int | None:
-        """Note that `file` is idle; the descriptor that must be closed for it, if any. Called under the lock."""
+        """Note that `file` is idle; the descriptor that must be closed for it, if any. Called under
+        the lock.
+        """
         self._idle[file] = None
         if len(self._idle) <= self._idle_max:
             return None
@@ -97,7 +107,9 @@ class SharedFile:
         self._close(closing)
 
     def take_descriptor(self) -> int | None:
-        """The descriptor, which the caller now has to close; None when the file is closed. Called under the lock."""
+        """The descriptor, which the caller now has to close; None when the file is closed. Called
+        under the lock.
+        """
         descriptor, self._descriptor = self._descriptor, -1
         return descriptor if descriptor >= 0 else None
 

@@ -1,8 +1,10 @@
-"""The offset checkpoints of one log directory: what the files say, and writing them without holding the event loop.
+"""The offset checkpoints of one log directory: what the files say, and writing them without holding
+the event loop.
 
-What a file will say is collected on the loop, in slices, and written in a thread: temporary file, fdatasync, rename, fsync of the
-directory. Two writes of one file never overlap, and what was collected earlier never replaces what was collected later: a
-truncation lowers a recovery point on disk before anything else happens, and an older state that is still on its way must not raise it
+What a file will say is collected on the loop, in slices, and written in a thread: temporary file,
+fdatasync, rename, fsync of the directory. Two writes of one file never overlap, and what was
+collected earlier never replaces what was collected later: a truncation lowers a recovery point on
+disk before anything else happens, and an older state that is still on its way must not raise it
 again. A caller that asks while a write is under way shares the next one with all others who ask.
 
 Owner: broker/log/log_directory.py.
@@ -62,7 +64,9 @@ class _Draft:
 
 
 class _OffsetFile:
-    """One file. `write` may run in any thread; everything else runs on the loop's, or before there is a loop."""
+    """One file. `write` may run in any thread; everything else runs on the loop's, or before there
+    is a loop.
+    """
 
     def __init__(self, disk: Disk, path: str, value: ValueOf) -> None:
         self.path = path
@@ -99,7 +103,9 @@ class _OffsetFile:
         return next(self._numbers)
 
     def write(self, draft: _Draft) -> None:
-        """Make the file say what the draft does, durably; nothing where a later draft was written before."""
+        """Make the file say what the draft does, durably; nothing where a later draft was written
+        before.
+        """
         with self._lock:
             if draft.number < self._written_number:
                 return
@@ -160,11 +166,13 @@ class DirectoryCheckpoints:
         draft = file.begin()
         try:
             self._keep_unopened(file, draft)
-            # the keys alone: pairs would be as many new objects for the garbage collector to go through
+            # the keys alone: pairs would be as many new objects for the garbage collector to go
+            # through
             for number, key in enumerate(tuple(self._logs), 1):
                 if number % LINES_PER_TURN == 0:
                     await asyncio.sleep(0)
-                # that of a log that was deleted meanwhile, or of its successor, is up to date as well
+                # that of a log that was deleted meanwhile, or of its successor, is up to date as
+                # well
                 log = self._logs.get(key)
                 value = file.value(log) if log is not None else None
                 if value is not None:
@@ -174,7 +182,9 @@ class DirectoryCheckpoints:
             file.end(draft)
 
     def save_now(self, *names: str) -> None:
-        """As `save`, holding the caller: for a stop, and for what must be on disk before the next statement."""
+        """As `save`, holding the caller: for a stop, and for what must be on disk before the next
+        statement.
+        """
         for file in self._wanted(names or VALUES):
             draft = file.begin()
             try:

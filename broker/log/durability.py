@@ -1,8 +1,10 @@
-"""How much of one log has reached the disk: the recovery point, what still waits, and whether the disk failed for good.
+"""How much of one log has reached the disk: the recovery point, what still waits, and whether the
+disk failed for good.
 
-Everything below the recovery point survives a crash of the machine. An append makes the log dirty; a flush (joined by all who
-wait, see `flushing.py`) moves the recovery point; a cut moves it back, on disk first. Names count too: new files and, for a new log,
-its own directory and topic id are durable with the first flush. After a failed fsync the log refuses everything.
+Everything below the recovery point survives a crash of the machine. An append makes the log dirty;
+a flush (joined by all who wait, see `flushing.py`) moves the recovery point; a cut moves it back,
+on disk first. Names count too: new files and, for a new log, its own directory and topic id are
+durable with the first flush. After a failed fsync the log refuses everything.
 
 Caller: broker/log/partition_log.py, which owns one.
 """
@@ -63,7 +65,7 @@ class Durability:
         self._saved_bounds: list[int] = []
         self._group = GroupFlush(disk, self._prepare, self._finish, self._fail, note_flush)
 
-    # -- what waits -------------------------------------------------------------------------------------------------
+    # -- what waits --------------------------------------------------------------------------------
 
     def note_append(self, now_ms: int) -> None:
         """Something was written."""
@@ -71,7 +73,9 @@ class Durability:
             self._first_unflushed_ms = now_ms
 
     def note_names(self, snapshot: str | None = None) -> None:
-        """Files were made or renamed; a producers' snapshot waits for its content to be durable as well."""
+        """Files were made or renamed; a producers' snapshot waits for its content to be durable as
+        well.
+        """
         self._has_new_names = True
         if snapshot is not None:
             self._snapshots.append(snapshot)
@@ -82,12 +86,16 @@ class Durability:
 
     @property
     def unflushed_since_ms(self) -> int | None:
-        """When the oldest unflushed append was made; None when there is none. Its segment's descriptor stays open until then."""
+        """When the oldest unflushed append was made; None when there is none. Its segment's
+        descriptor stays open until then.
+        """
         return self._first_unflushed_ms
 
     @property
     def has_unflushed_segments(self) -> bool:
-        """Whether a segment was rolled, or the log made, since the last flush: flushed in the background, whatever the policy."""
+        """Whether a segment was rolled, or the log made, since the last flush: flushed in the
+        background, whatever the policy.
+        """
         return self._is_new or any(segment.is_dirty for segment in self._rolled)
 
     @property
@@ -104,7 +112,7 @@ class Durability:
             and not any(segment.is_dirty for segment in self._segments.all)
         )
 
-    # -- flushing ---------------------------------------------------------------------------------------------------
+    # -- flushing ----------------------------------------------------------------------------------
 
     async def flush(self) -> None:
         """Make everything appended so far durable. Others' flushes are joined."""
@@ -118,7 +126,8 @@ class Durability:
     async def flush_rolled(self) -> None:
         """Make durable what nobody writes to any more: rolled segments, and the names of a new log.
 
-        The active segment is left alone: while its pages are forced to disk whoever appends to it stands still, and the event loop too.
+        The active segment is left alone: while its pages are forced to disk whoever appends to it
+        stands still, and the event loop too.
         """
         self.refuse_when_failed()
         base_offset, truncations = self._segments.active.base_offset, self.truncations
@@ -138,7 +147,9 @@ class Durability:
         self._group.flush_now()
 
     def sync_names(self) -> None:
-        """Make new names durable before something is built on them; may run in a thread, so the next flush does it once more."""
+        """Make new names durable before something is built on them; may run in a thread, so the
+        next flush does it once more.
+        """
         if self._has_new_names:
             with storage_errors("flushing", self._directory):
                 self._disk.fsync_directory(self._directory)
@@ -152,14 +163,16 @@ class Durability:
         end_offset = (
             self._end_offset() if is_all else max(self.recovery_point, min(active.base_offset, self._end_offset()))
         )
-        # of an epoch that begins in what is left alone a crash may leave nothing: it is saved with its records
+        # of an epoch that begins in what is left alone a crash may leave nothing: it is saved with
+        # its records
         epochs = [entry for entry in self._epochs.entries if is_all or entry.start_offset < end_offset]
         has_all_epochs = len(epochs) == len(self._epochs.entries)
         is_epochs_new = self._epochs.version != self._saved_epochs_version and (has_all_epochs or bool(epochs))
         if is_all:
             self._first_unflushed_ms = None
         has_new_names, self._has_new_names = self._has_new_names, False
-        # one that was cut is not dirty and yet has something to flush: only a new, empty one has nothing
+        # one that was cut is not dirty and yet has something to flush: only a new, empty one has
+        # nothing
         is_empty = self._is_new and not active.is_dirty and not self.truncations
         metadata = f"{self._directory}/{PARTITION_METADATA}"
         return FlushWork(
@@ -192,19 +205,23 @@ class Durability:
                 segment.mark_flushed()
 
     def _fail(self, failure: StorageError) -> None:
-        # no space for a small file is not a lost write: the log goes on and the flush is tried again
+        # no space for a small file is not a lost write: the log goes on and the flush is tried
+        # again
         if not (isinstance(failure, DiskFull) and failure.operation == "writing"):
             self.failure = self.failure or failure
         self._has_new_names = True
 
-    # -- cutting ----------------------------------------------------------------------------------------------------
+    # -- cutting -----------------------------------------------------------------------------------
 
     def begin_cut(self, offset: int) -> None:
-        """Everything from `offset` on is about to go: the recovery point goes back first, also on disk."""
+        """Everything from `offset` on is about to go: the recovery point goes back first, also on
+        disk.
+        """
         self.truncations += 1
         self._has_new_names = True
         if self.recovery_point > offset:
-            # were the old recovery point still on disk, a crash after new appends would leave those unchecked
+            # were the old recovery point still on disk, a crash after new appends would leave those
+            # unchecked
             self.recovery_point = offset
             if not any(bound <= offset for bound in self._saved_bounds):
                 self.save_recovery_point()
@@ -221,7 +238,9 @@ class Durability:
 
     @asynccontextmanager
     async def lowered(self, offset: int) -> AsyncIterator[None]:
-        """While the body runs the recovery point on disk is at most `offset`, whatever is flushed. StorageError before it."""
+        """While the body runs the recovery point on disk is at most `offset`, whatever is flushed.
+        StorageError before it.
+        """
         self.refuse_when_failed()
         self._bounds.append(offset)
         try:
@@ -239,7 +258,7 @@ class Durability:
         self.recovery_point = min(self.recovery_point, end_offset)
         self._snapshots = []
 
-    # -- failing ----------------------------------------------------------------------------------------------------
+    # -- failing -----------------------------------------------------------------------------------
 
     def refuse_when_failed(self) -> None:
         """StorageError once the disk failed."""

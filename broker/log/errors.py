@@ -1,7 +1,8 @@
-"""What can go wrong with a log, as types. The shell turns them into Kafka error codes or takes a directory offline.
+"""What can go wrong with a log, as types. The shell turns them into Kafka error codes or takes a
+directory offline.
 
-`BatchRejected` and its kinds (core/batch_checks.py, core/producer_state.py) are refusals of what a client sent; those here
-are about the disk, the files and the range of offsets.
+`BatchRejected` and its kinds (core/batch_checks.py, core/producer_state.py) are refusals of what a
+client sent; those here are about the disk, the files and the range of offsets.
 """
 
 from __future__ import annotations
@@ -24,17 +25,23 @@ class StorageError(Exception):
 
     @property
     def is_disk_failure(self) -> bool:
-        """Whether the disk refused: the whole log directory is in doubt then, not one file's content, nor a limit that was met."""
+        """Whether the disk refused: the whole log directory is in doubt then, not one file's
+        content, nor a limit that was met.
+        """
         return isinstance(self.__cause__, OSError) and self.__cause__.errno not in _OUR_OWN_LIMITS
 
     @property
     def is_missing_file(self) -> bool:
-        """Whether a file was not there: a log that was deleted meanwhile, or a directory that is gone."""
+        """Whether a file was not there: a log that was deleted meanwhile, or a directory that is
+        gone.
+        """
         return isinstance(self.__cause__, FileNotFoundError)
 
 
 class DiskFull(StorageError):
-    """No space is left: nothing was written, the log stays readable, and appendable once there is space again."""
+    """No space is left: nothing was written, the log stays readable, and appendable once there is
+    space again.
+    """
 
     @property
     def is_disk_failure(self) -> bool:

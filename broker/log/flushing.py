@@ -1,9 +1,11 @@
-"""Forcing a log to disk without holding the event loop: one fsync covers every append made before it.
+"""Forcing a log to disk without holding the event loop: one fsync covers every append made before
+it.
 
-`GroupFlush.flush` runs the fsyncs in a thread. Whoever asks while one is under way waits for the next, which then covers
-all of them. When it is done the recovery point moves: everything below it survives a crash of the machine. After a failed
-fsync the kernel may have dropped the bytes it could not write, so nothing written since the last flush can be promised any
-more: the log refuses everything from then on.
+`GroupFlush.flush` runs the fsyncs in a thread. Whoever asks while one is under way waits for the
+next, which then covers all of them. When it is done the recovery point moves: everything below it
+survives a crash of the machine. After a failed fsync the kernel may have dropped the bytes it could
+not write, so nothing written since the last flush can be promised any more: the log refuses
+everything from then on.
 
 Caller: broker/log/partition_log.py.
 """
@@ -42,7 +44,8 @@ class FlushWork:
 
     def run(self, disk: Disk) -> None:
         """The fsyncs; runs in a thread, touches only its own descriptors and files."""
-        # were a dropped segment still there under its name, a crash would bring it back below the recovery point that follows
+        # were a dropped segment still there under its name, a crash would bring it back below the
+        # recovery point that follows
         self.settle()
         for segment, descriptor in (*self.rolled, *self.active):
             with storage_errors("flushing", segment.path):

@@ -1,7 +1,9 @@
-"""A log's directory as threads know it: by its name, which belongs to another log once this one is deleted and made again.
+"""A log's directory as threads know it: by its name, which belongs to another log once this one is
+deleted and made again.
 
-Work in a thread that renames, removes or replaces files by their names holds the folder (`held`) and leaves it alone when its log was
-let go. Renaming the directory of a deleted log holds it too, so nothing of the old log reaches the directory of the new one.
+Work in a thread that renames, removes or replaces files by their names holds the folder (`held`)
+and leaves it alone when its log was let go. Renaming the directory of a deleted log holds it too,
+so nothing of the old log reaches the directory of the new one.
 
 Owner: broker/log/partition_log.py.
 """
@@ -14,7 +16,9 @@ from contextlib import contextmanager
 
 
 class Folder:
-    """One log's claim on its directory. `let_go` is called on the event loop and waits for nothing."""
+    """One log's claim on its directory. `let_go` is called on the event loop and waits for
+    nothing.
+    """
 
     def __init__(self) -> None:
         self._lock = threading.RLock()

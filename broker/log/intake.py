@@ -1,7 +1,9 @@
-"""What an append is made of, worked out before anything is written: batches checked, placed, and patched for one write.
+"""What an append is made of, worked out before anything is written: batches checked, placed, and
+patched for one write.
 
-`take_from_producer` gives offsets and the leader epoch, and asks the producers' state about sequences; `take_replicated` leaves
-batches as they are. Neither changes anything: a refusal (BatchRejected) or a failed write leaves no trace.
+`take_from_producer` gives offsets and the leader epoch, and asks the producers' state about
+sequences; `take_replicated` leaves batches as they are. Neither changes anything: a refusal
+(BatchRejected) or a failed write leaves no trace.
 
 Caller: broker/log/partition_log.py.
 """
@@ -56,7 +58,9 @@ class AppendInfo(NamedTuple):
 
 @dataclass(slots=True)
 class Intake:
-    """An append in the making. `next_offset` follows its last batch; `answered` are batches that are in the log already."""
+    """An append in the making. `next_offset` follows its last batch; `answered` are batches that
+    are in the log already.
+    """
 
     next_offset: int
     placed: list[PlacedBatch] = field(default_factory=list)
@@ -114,14 +118,18 @@ def take_from_producer(
 
 
 class _Stored(NamedTuple):
-    """A batch as the log keeps it: its header, and its records where the broker compressed them anew."""
+    """A batch as the log keeps it: its header, and its records where the broker compressed them
+    anew.
+    """
 
     header: BatchHeader
     body: bytes | None = None
 
 
 def _checked(records: Buffer, position: int, received: BatchHeader, limits: BatchLimits, now_ms: int) -> _Stored:
-    """A client's batch, looked at record by record, under the header and the codec that the topic wants."""
+    """A client's batch, looked at record by record, under the header and the codec that the topic
+    wants.
+    """
     check_produced(received, limits)
     body = open_produced(records, position, received, limits)
     max_timestamp = check_records(body, received, limits, now_ms)
@@ -141,7 +149,9 @@ def _checked(records: Buffer, position: int, received: BatchHeader, limits: Batc
 
 
 def _with_append_time(header: BatchHeader, limits: BatchLimits, now_ms: int) -> BatchHeader:
-    """Under LogAppendTime readers take a record's time from the header's largest, so that records stay untouched."""
+    """Under LogAppendTime readers take a record's time from the header's largest, so that records
+    stay untouched.
+    """
     if not limits.is_log_append_time:
         return header
     return header._replace(attributes=header.attributes | LOG_APPEND_TIME_BIT, max_timestamp=now_ms)
@@ -197,10 +207,11 @@ def take_replicated(
 
 
 def checked_headers(records: Buffer, *, is_from_producer: bool, has_checksum: bool) -> list[tuple[int, BatchHeader]]:
-    """Positions and headers of the batches in `records`, at least one, whose structure is right, and checksums if they have any.
+    """Positions and headers of the batches in `records`, at least one, whose structure is right,
+    and checksums if they have any.
 
-    A producer sends one batch for each partition. Codes are those of Apache Kafka for the same bytes: what cannot become right by
-    sending it again is INVALID_RECORD.
+    A producer sends one batch for each partition. Codes are those of Apache Kafka for the same
+    bytes: what cannot become right by sending it again is INVALID_RECORD.
     """
     try:
         headers = list(iterate_headers(records, is_from_producer=is_from_producer))

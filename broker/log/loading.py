@@ -1,11 +1,15 @@
-"""Opening a partition's directory: which files count, what must be checked again, and the state that follows from the batches.
+"""Opening a partition's directory: which files count, what must be checked again, and the state
+that follows from the batches.
 
-After a clean shutdown nothing is scanned: the last segment's end is found from its index, producers come from the snapshot
-at the log's end. After a crash the segments from the recovery point on are checked batch by batch; at the first bad one the
-log is cut, later segments are set aside, indexes are rebuilt, leader epochs and producers replayed. Everything dropped is in
-the report. Also finishes or forgets what a crash interrupted: deletions (`.deleted`), compactions (`.cleaned`, `.swap`).
+After a clean shutdown nothing is scanned: the last segment's end is found from its index, producers
+come from the snapshot at the log's end. After a crash the segments from the recovery point on are
+checked batch by batch; at the first bad one the log is cut, later segments are set aside, indexes
+are rebuilt, leader epochs and producers replayed. Everything dropped is in the report. Also
+finishes or forgets what a crash interrupted: deletions (`.deleted`), compactions (`.cleaned`,
+`.swap`).
 
-Caller: broker/log/partition_log.py. Runs in worker threads: touches nothing shared but the descriptor cache.
+Caller: broker/log/partition_log.py. Runs in worker threads: touches nothing shared but the
+descriptor cache.
 """
 
 from __future__ import annotations
@@ -45,8 +49,8 @@ _LEFTOVER_SUFFIXES: Final = (DELETED_SUFFIX, ".cleaned", ".tmp")
 class LoadedLog:
     """What was found: the segments in order, at least one, and the state at their end.
 
-    `saved_epochs_version` is the version of `epochs` that the file holds, -1 for none; `snapshot_offset` the offset of the producers'
-    snapshot that was used, -1 for none.
+    `saved_epochs_version` is the version of `epochs` that the file holds, -1 for none;
+    `snapshot_offset` the offset of the producers' snapshot that was used, -1 for none.
     """
 
     segments: list[Segment]
@@ -153,7 +157,9 @@ class _Loading:
         )
 
     def _start_over(self, segments: list[Segment], log_start_offset: int) -> list[Segment]:
-        """All that is left lies below the log's start: what a deletion left behind when the newest segment was lost."""
+        """All that is left lies below the log's start: what a deletion left behind when the newest
+        segment was lost.
+        """
         self._drop_from(segments, 0, f"it lies below the log start offset {log_start_offset}")
         self._restore_producers([], 0)
         self.epochs.clear()
@@ -176,7 +182,7 @@ class _Loading:
             notes=tuple(progress.notes),
         )
 
-    # -- files ------------------------------------------------------------------------------------------------------
+    # -- files -------------------------------------------------------------------------------------
 
     def _settle_files(self) -> dict[str, DirectoryEntry]:
         with storage_errors("opening", self.directory):
@@ -222,10 +228,12 @@ class _Loading:
         sizes = offset_index.size_bytes, time_index.size_bytes
         return None if sizes[0] % OFFSET_ENTRY.size or sizes[1] % TIME_ENTRY.size else sizes
 
-    # -- what needs no check ----------------------------------------------------------------------------------------
+    # -- what needs no check -----------------------------------------------------------------------
 
     def _load_sure(self, segments: list[Segment], count: int) -> bool:
-        """Take the first `count` segments as they are; False when the last of all turns out not to be sound."""
+        """Take the first `count` segments as they are; False when the last of all turns out not to
+        be sound.
+        """
         for segment, following in pairwise(segments[: count + 1]):
             segment.next_offset = following.base_offset
         for segment in segments[:count]:
@@ -244,7 +252,9 @@ class _Loading:
         return True
 
     def _read_epochs(self, sure: list[Segment]) -> None:
-        """From the file; from the batches of segments that are not checked anyway when there is none that is usable."""
+        """From the file; from the batches of segments that are not checked anyway when there is
+        none that is usable.
+        """
         path = f"{self.directory}/{LEADER_EPOCHS}"
         try:
             entries = read_epochs(self.disk, path)
@@ -259,7 +269,7 @@ class _Loading:
             for header in segment.headers():
                 self.epochs.assign(header.partition_leader_epoch, header.base_offset)
 
-    # -- recovery ---------------------------------------------------------------------------------------------------
+    # -- recovery ----------------------------------------------------------------------------------
 
     def _recover(self, segments: list[Segment], first: int, replay: ProducerReplay) -> list[Segment]:
         expected = segments[first].base_offset
@@ -292,8 +302,8 @@ class _Loading:
             self._take(segment, check, replay)
             if check.fault:
                 check.look_for_zeros()
-                # durable at once: a segment that follows may begin at the recovery point, and another crash that brought
-                # the tail back would then leave it unchecked
+                # durable at once: a segment that follows may begin at the recovery point, and
+                # another crash that brought the tail back would then leave it unchecked
                 with storage_errors("truncating", segment.path):
                     self.disk.truncate(descriptor, check.valid_bytes)
                     self.disk.fdatasync(descriptor)
@@ -305,14 +315,16 @@ class _Loading:
         if check.fault:
             dropped = segment.size_bytes - check.valid_bytes
             if check.has_zeros_left:
-                # nothing was written there, or nothing of it reached the disk: a loss shows where the next segment begins
+                # nothing was written there, or nothing of it reached the disk: a loss shows where
+                # the next segment begins
                 self.progress.notes.append(f"{dropped} bytes of zeros at the end of {segment.path} are cut off")
             else:
                 self.progress.dropped.append(DroppedTail(segment.path, check.next_offset, dropped, check.fault))
         segment.size_bytes = check.valid_bytes
         segment.next_offset = check.next_offset
         if not is_last:
-            # after kill -9 the bytes may be in the page cache alone; the recovery point stays below them until they are flushed
+            # after kill -9 the bytes may be in the page cache alone; the recovery point stays below
+            # them until they are flushed
             segment.mark_dirty()
             segment.write_indexes()
         elif not segment.needs_no_index:
@@ -321,7 +333,9 @@ class _Loading:
         return "" if check.has_zeros_left else check.fault
 
     def _take(self, segment: Segment, check: SegmentCheck, replay: ProducerReplay) -> None:
-        """Everything that follows from the segment's batches, as far as they are sound, in one pass."""
+        """Everything that follows from the segment's batches, as far as they are sound, in one
+        pass.
+        """
         index_batch, assign = segment.index_batch, self.epochs.assign
         interval_bytes = self.config.index_interval_bytes
         for position, header in check.batches():
@@ -363,7 +377,9 @@ def _is_orphan(name: str, entries: dict[str, DirectoryEntry]) -> bool:
 def create_segment(
     directory: str, base_offset: int, descriptors: DescriptorCache, config: LogConfig, *, now_ms: int
 ) -> Segment:
-    """A new, empty segment with its files; that of the batches has its full length at once where the configuration wants it."""
+    """A new, empty segment with its files; that of the batches has its full length at once where
+    the configuration wants it.
+    """
     segment = Segment(directory, base_offset, descriptors, size_bytes=0, next_offset=base_offset, created_ms=now_ms)
     segment.file.acquire()
     segment.file.release()

@@ -1,8 +1,9 @@
 """Compaction of a broker's logs: which one, when, by whom; and how far each has been compacted.
 
-A pass looks at all compacted logs, cleans those that are worth it outside of the event loop, `threads` at a time, and notes how far
-each is clean in `cleaner-offset-checkpoint`, so that a restart does not begin anew. A log with a batch that does not decode is left
-alone from then on, and said once.
+A pass looks at all compacted logs, cleans those that are worth it outside of the event loop,
+`threads` at a time, and notes how far each is clean in `cleaner-offset-checkpoint`, so that a
+restart does not begin anew. A log with a batch that does not decode is left alone from then on, and
+said once.
 
 Caller: broker/log/log_store.py.
 """
@@ -30,7 +31,9 @@ Clean = Callable[[CleaningPlan], Awaitable[CleaningResult]]
 
 
 def in_a_thread(disk: Disk) -> Clean:
-    """Cleaning in a thread of this process: for tests and tools. A broker has a process for it (`cleaner_process.py`)."""
+    """Cleaning in a thread of this process: for tests and tools. A broker has a process for it
+    (`cleaner_process.py`).
+    """
 
     async def cleaning(plan: CleaningPlan) -> CleaningResult:
         return await asyncio.to_thread(clean, plan, disk)
@@ -57,15 +60,19 @@ class LogCleaning:
         self.figures = CleaningFigures()
         self.clean = clean
         self.threads = 1
-        """How many logs are cleaned at the same time (`log.cleaner.threads`); a pass that has begun keeps to what was in force then."""
+        """How many logs are cleaned at the same time (`log.cleaner.threads`); a pass that has begun
+        keeps to what was in force then.
+        """
         self._descriptors = descriptors
         self._now_ms = now_ms
         self._uncleanable: set[TopicPartition] = set()
 
     async def run(self, logs: Iterable[PartitionLog]) -> list[str]:
-        """One pass over these logs, all of them compacted topics'; one sentence for each that was cleaned or cannot be.
+        """One pass over these logs, all of them compacted topics'; one sentence for each that was
+        cleaned or cannot be.
 
-        A log that ends its cleaner each time stays the dirtiest: it never keeps the others from their turn.
+        A log that ends its cleaner each time stays the dirtiest: it never keeps the others from
+        their turn.
         """
         waiting, sentences = deque(self._choose(logs)), list[str]()
 

@@ -1,8 +1,8 @@
 """One log directory: its lock, its identity, its checkpoints and the partition directories in it.
 
-Opened once at a start, by one process: a second one is refused. What a clean shutdown left is trusted, anything else is
-recovered partition by partition. Errors of the disk are raised as StorageError, never swallowed: what they mean for the
-broker is the shell's decision.
+Opened once at a start, by one process: a second one is refused. What a clean shutdown left is
+trusted, anything else is recovered partition by partition. Errors of the disk are raised as
+StorageError, never swallowed: what they mean for the broker is the shell's decision.
 
 Caller: broker/log/log_store.py.
 """
@@ -43,7 +43,9 @@ NoteRemovals = Callable[[PendingRemovals, int], None]
 """Hears from when on (Unix ms) files that a log has given up may go."""
 
 _LOCKED_HERE: Final[set[str]] = set()
-"""Directories locked by this process: its own locks do not stop it, and closing a second descriptor would drop the first's."""
+"""Directories locked by this process: its own locks do not stop it, and closing a second descriptor
+would drop the first's.
+"""
 
 
 class ForeignDirectory(StorageError):
@@ -74,10 +76,12 @@ class LogDirectory:
         self._needs_sync = False
         self._named_last: PartitionLog | None = None
 
-    # -- opening ----------------------------------------------------------------------------------------------------
+    # -- opening -----------------------------------------------------------------------------------
 
     def open(self, *, node_id: int, cluster_id: str) -> None:
-        """Lock the directory, check whose it is, read the checkpoints. Creates it when it is not there."""
+        """Lock the directory, check whose it is, read the checkpoints. Creates it when it is not
+        there.
+        """
         with storage_errors("creating", self.path):
             os.makedirs(self.path, exist_ok=True)
         self._lock()
@@ -128,7 +132,9 @@ class LogDirectory:
                 )
 
     def _take_clean_marker(self) -> None:
-        """Remember whether the last stop was clean; from now on, until the next clean stop, it was not."""
+        """Remember whether the last stop was clean; from now on, until the next clean stop, it was
+        not.
+        """
         with storage_errors("opening", self.path):
             try:
                 self._disk.unlink(f"{self.path}/{checkpoints.CLEAN_SHUTDOWN}")
@@ -139,7 +145,8 @@ class LogDirectory:
 
     def _read_checkpoints(self) -> None:
         for fault in self._checkpoints.read(self._disk):
-            # without recovery points everything is checked; the others are rebuilt by replication and retention
+            # without recovery points everything is checked; the others are rebuilt by replication
+            # and retention
             self.notes.append(f"{fault}; it is ignored")
             if fault.path.endswith(f"/{checkpoints.RECOVERY_POINTS}"):
                 self.is_clean = False
@@ -176,7 +183,9 @@ class LogDirectory:
         return log
 
     def _read_topic_id(self, log: PartitionLog) -> None:
-        """A crash of the machine may leave the file of a new log empty or torn: the log is then one without a topic id, as old logs are."""
+        """A crash of the machine may leave the file of a new log empty or torn: the log is then one
+        without a topic id, as old logs are.
+        """
         try:
             log.topic_id = checkpoints.read_topic_id(self._disk, f"{log.directory}/{checkpoints.PARTITION_METADATA}")
         except checkpoints.CorruptCheckpoint as fault:
@@ -194,7 +203,9 @@ class LogDirectory:
     def create_log(
         self, key: TopicPartition, config: LogConfig, *, topic_id: bytes | None, now_ms: int, roll_jitter: float
     ) -> PartitionLog:
-        """A new, empty log. Its directory and topic id are durable with its first flush, which is due at once."""
+        """A new, empty log. Its directory and topic id are durable with its first flush, which is
+        due at once.
+        """
         directory = self.directory_of(key)
         self._forget_lines_of(key)
         with storage_errors("creating", directory):
@@ -216,7 +227,8 @@ class LogDirectory:
         return log
 
     def _name_topic(self, log: PartitionLog, topic_id: bytes) -> None:
-        """With the file of another partition of the topic, if there is one: a name instead of a file more.
+        """With the file of another partition of the topic, if there is one: a name instead of a
+        file more.
 
         The file is never written in place, so neither notices what becomes of the other.
         """
@@ -230,7 +242,9 @@ class LogDirectory:
         log.assign_topic_id(topic_id, is_new=True)
 
     def _forget_lines_of(self, key: TopicPartition) -> None:
-        """The lines of a deleted log of the same name must not be believed of a new one after a crash."""
+        """The lines of a deleted log of the same name must not be believed of a new one after a
+        crash.
+        """
         if self.is_named(key):
             self.checkpoint_now()
 
@@ -238,10 +252,12 @@ class LogDirectory:
         """Path of a partition's directory."""
         return f"{self.path}/{key.topic}-{key.partition}"
 
-    # -- deleting ---------------------------------------------------------------------------------------------------
+    # -- deleting ----------------------------------------------------------------------------------
 
     def let_go(self, log: PartitionLog) -> str:
-        """Forget a log that is deleted; the name that its directory is to have until it is removed."""
+        """Forget a log that is deleted; the name that its directory is to have until it is
+        removed.
+        """
         key = TopicPartition(log.topic, log.partition)
         del self.logs[key]
         log.abandon()
@@ -249,7 +265,9 @@ class LogDirectory:
         return f"{self.path}/" + f"{key.topic}-{key.partition}"[: _NAME_BYTES_MAX - len(mark)] + mark
 
     def note_names(self) -> None:
-        """A directory in here has another name now, which a crash of the machine before the next `sync` may undo."""
+        """A directory in here has another name now, which a crash of the machine before the next
+        `sync` may undo.
+        """
         self._needs_sync = True
 
     @property
@@ -275,7 +293,9 @@ class LogDirectory:
             pass
 
     def remove_some(self, path: str, files_max: int) -> bool:
-        """Remove up to `files_max` files of a directory, and the directory with the last ones; whether it is gone."""
+        """Remove up to `files_max` files of a directory, and the directory with the last ones;
+        whether it is gone.
+        """
         with storage_errors("removing", path):
             try:
                 names = [entry.name for entry in self._disk.entries(path)]
@@ -296,7 +316,7 @@ class LogDirectory:
             if name.endswith(DELETED_MARK) and parse_directory_name(name) is None:
                 self.remove_directory(f"{self.path}/{name}")
 
-    # -- checkpoints ------------------------------------------------------------------------------------------------
+    # -- checkpoints -------------------------------------------------------------------------------
 
     def checkpoint_now(self, *names: str) -> None:
         """Write these checkpoints (all without names), holding the caller."""
@@ -307,7 +327,9 @@ class LogDirectory:
         await self._checkpoints.save(*names)
 
     def is_named(self, key: TopicPartition) -> bool:
-        """Whether a checkpoint has a line of this partition, or is about to: a new log of the name must not be taken for the old one."""
+        """Whether a checkpoint has a line of this partition, or is about to: a new log of the name
+        must not be taken for the old one.
+        """
         return self._checkpoints.may_name(key)
 
     def begin_loading(self) -> None:
@@ -315,10 +337,12 @@ class LogDirectory:
         self._checkpoints.is_loading = True
 
     def end_loading(self) -> None:
-        """All logs are open: from now on new ones are as in any running broker, whatever the last stop was."""
+        """All logs are open: from now on new ones are as in any running broker, whatever the last
+        stop was.
+        """
         self._checkpoints.is_loading = False
 
-    # -- logs that move here ----------------------------------------------------------------------------------------
+    # -- logs that move here -----------------------------------------------------------------------
 
     def future_directories(self) -> dict[TopicPartition, str]:
         """Partition directories of moves into this directory that did not end, by partition."""
@@ -357,7 +381,9 @@ class LogDirectory:
         now_ms: int,
         roll_jitter: float,
     ) -> PartitionLog:
-        """Make the directory of a move, which is complete and closed, the partition's, and open its log."""
+        """Make the directory of a move, which is complete and closed, the partition's, and open its
+        log.
+        """
         self._forget_lines_of(key)
         with storage_errors("renaming", path):
             self._disk.rename(path, self.directory_of(key))
@@ -398,7 +424,9 @@ class LogDirectory:
             return self._disk.capacity_bytes(self.path)
 
     def close(self, *, broker_epoch: int) -> None:
-        """Close every log, write the checkpoints, and last the marker of a clean stop. The lock is released in any case."""
+        """Close every log, write the checkpoints, and last the marker of a clean stop. The lock is
+        released in any case.
+        """
         try:
             with ThreadPoolExecutor(CLOSING_THREADS, thread_name_prefix="log-closing") as pool:
                 closings = [pool.submit(log.close) for log in self.logs.values()]

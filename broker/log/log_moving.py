@@ -1,9 +1,10 @@
 """Moving a log to another log directory of the same broker while it is written and read.
 
-A future log in the target directory copies the batches as they are, a chunk at a time, until it has caught up; then, without giving
-the loop back, it takes the rest, is closed, marked as complete, and takes the place of the original, whose files go later. Until that
-moment the original is the log: a crash before the mark goes on with the original (and forgets the copy), a crash after it
-finishes the exchange at the next start (`finish_moves`).
+A future log in the target directory copies the batches as they are, a chunk at a time, until it has
+caught up; then, without giving the loop back, it takes the rest, is closed, marked as complete, and
+takes the place of the original, whose files go later. Until that moment the original is the log: a
+crash before the mark goes on with the original (and forgets the copy), a crash after it finishes
+the exchange at the next start (`finish_moves`).
 
 Caller: broker/log/log_store.py, which owns both directories.
 """
@@ -58,7 +59,9 @@ class Mover:
         self._now_ms = now_ms
 
     async def copy(self, move: Move) -> int:
-        """Copy the next chunk; how many bytes. 0: the copy has everything that the original has now."""
+        """Copy the next chunk; how many bytes. 0: the copy has everything that the original has
+        now.
+        """
         future = self._future_of(move)
         source = move.source
         if move.truncations != source.truncation_count:
@@ -68,7 +71,8 @@ class Mover:
         offset = max(future.log_end_offset, source.log_start_offset)
         with source.read(offset, max_bytes=CHUNK_BYTES) as piece:
             content = await asyncio.to_thread(piece.read_bytes)
-        # a deletion or a compaction in between leaves the bytes what they were; a cut is seen at the next chunk
+        # a deletion or a compaction in between leaves the bytes what they were; a cut is seen at
+        # the next chunk
         if content and move.truncations == source.truncation_count and not move.is_cancelled:
             future.append_replicated(content)
         return len(content)
@@ -84,7 +88,9 @@ class Mover:
         return move.future
 
     async def is_nearly_done(self, move: Move) -> bool:
-        """Force to disk what was copied, so that the rest holds the loop only for a moment; whether little has come since."""
+        """Force to disk what was copied, so that the rest holds the loop only for a moment; whether
+        little has come since.
+        """
         future, source = move.future, move.source
         if future is None or move.is_cancelled:
             return False
@@ -93,7 +99,9 @@ class Mover:
         return left_bytes <= CHUNK_BYTES and not move.is_cancelled
 
     def copy_rest(self, move: Move) -> bool:
-        """Copy what came since, holding the loop, and mark the copy complete; False when a cut came in between."""
+        """Copy what came since, holding the loop, and mark the copy complete; False when a cut came
+        in between.
+        """
         future, source = move.future, move.source
         assert future is not None
         if move.truncations != source.truncation_count:
@@ -125,8 +133,8 @@ def _first_offset(source: PartitionLog) -> int:
 def finish_moves(directories: list[LogDirectory], disk: Disk, *, may_forget: bool) -> list[str]:
     """Before logs are loaded: end the moves that a stop interrupted; one sentence for each.
 
-    A complete copy without an original takes its place. Any other copy is forgotten, unless (`may_forget`) the original may be in
-    a directory that is offline.
+    A complete copy without an original takes its place. Any other copy is forgotten, unless
+    (`may_forget`) the original may be in a directory that is offline.
     """
     present = {key for directory in directories for key in directory.partitions()}
     sentences = []

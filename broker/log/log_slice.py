@@ -1,7 +1,9 @@
-"""A piece of a segment on its way to a reader: a descriptor, a position and a length, for `os.sendfile`.
+"""A piece of a segment on its way to a reader: a descriptor, a position and a length, for
+`os.sendfile`.
 
-The slice holds the segment's file open until `release`, even when the segment is deleted meanwhile. Whoever gets a slice
-releases it, once, whatever happens to the reader. Made by broker/log/partition_log.py for fetches and mirrors.
+The slice holds the segment's file open until `release`, even when the segment is deleted meanwhile.
+Whoever gets a slice releases it, once, whatever happens to the reader. Made by
+broker/log/partition_log.py for fetches and mirrors.
 """
 
 from __future__ import annotations
@@ -15,7 +17,9 @@ from runtime.disk import Disk
 
 
 class LogSlice:
-    """Whole batches, or nothing. `base_offset` is that of the first batch, `next_offset` follows the last one."""
+    """Whole batches, or nothing. `base_offset` is that of the first batch, `next_offset` follows
+    the last one.
+    """
 
     __slots__ = (
         "_disk",

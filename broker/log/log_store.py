@@ -1,11 +1,14 @@
-"""All logs of a broker over its log directories: loads them side by side, creates, deletes, moves, checkpoints, closes.
+"""All logs of a broker over its log directories: loads them side by side, creates, deletes, moves,
+checkpoints, closes.
 
-The shell calls `open` and `load` before it serves, `remove_due`, `maintain`, `compact` and `move` every second to few minutes, the
-checkpoints once a minute, `close` at the end. What logs are is decided on the event loop's thread; what takes the disk long (forcing
-to disk, renaming, removing, cleaning) runs in threads, `load` and `close` in their own bounded pools.
+The shell calls `open` and `load` before it serves, `remove_due`, `maintain`, `compact` and `move`
+every second to few minutes, the checkpoints once a minute, `close` at the end. What logs are is
+decided on the event loop's thread; what takes the disk long (forcing to disk, renaming, removing,
+cleaning) runs in threads, `load` and `close` in their own bounded pools.
 
-A directory whose disk fails is taken offline, at a start or later (`note_failure`): its logs are let go, the others serve on. When the
-last one has failed there is nothing left to do; the shell ends the broker.
+A directory whose disk fails is taken offline, at a start or later (`note_failure`): its logs are
+let go, the others serve on. When the last one has failed there is nothing left to do; the shell
+ends the broker.
 
 Callers: the broker's shell (replicas, main).
 """
@@ -60,7 +63,9 @@ class DirectoryFailure(NamedTuple):
 
 
 class LogStore:
-    """The partition logs of one broker. `roll_jitter` gives a share between 0 and 1 for each new or opened log."""
+    """The partition logs of one broker. `roll_jitter` gives a share between 0 and 1 for each new or
+    opened log.
+    """
 
     def __init__(
         self,
@@ -100,10 +105,12 @@ class LogStore:
     def __iter__(self) -> Iterator[PartitionLog]:
         return iter(tuple(self._logs.values()))
 
-    # -- start ------------------------------------------------------------------------------------------------------
+    # -- start -------------------------------------------------------------------------------------
 
     def open(self, *, node_id: int, cluster_id: str) -> None:
-        """Lock and read all directories. One whose disk fails is left out, unless no other is there."""
+        """Lock and read all directories. One whose disk fails is left out, unless no other is
+        there.
+        """
         opened: list[LogDirectory] = []
         try:
             for directory in tuple(self.directories):
@@ -124,10 +131,11 @@ class LogStore:
         self._fail(directory, failure)
 
     def load(self, config_of: Callable[[str], LogConfig]) -> list[RecoveryReport]:
-        """Open every log there is, several at a time; the reports of those that were checked, dropped or mended.
+        """Open every log there is, several at a time; the reports of those that were checked,
+        dropped or mended.
 
-        Blocks: call it before serving, or from a thread. A directory whose disk fails goes offline; raises the first StorageError of
-        another kind, and that of the last directory.
+        Blocks: call it before serving, or from a thread. A directory whose disk fails goes offline;
+        raises the first StorageError of another kind, and that of the last directory.
         """
         for sentence in finish_moves(self.directories, self._disk, may_forget=not self.offline):
             self.directories[0].notes.append(sentence)
@@ -187,10 +195,12 @@ class LogStore:
         """What opening and loading found that is not of one log: a sentence each."""
         return [note for directory in self.directories for note in directory.notes]
 
-    # -- failing ----------------------------------------------------------------------------------------------------
+    # -- failing -----------------------------------------------------------------------------------
 
     def note_failure(self, error: StorageError) -> None:
-        """An operation on a log failed: when it was the disk, its directory goes offline and the listeners are told."""
+        """An operation on a log failed: when it was the disk, its directory goes offline and the
+        listeners are told.
+        """
         if not error.is_disk_failure:
             return
         for directory in tuple(self.directories):
@@ -226,7 +236,7 @@ class LogStore:
         """Whether the partition's log went offline with its directory."""
         return TopicPartition(topic, partition) in self._offline_logs
 
-    # -- logs -------------------------------------------------------------------------------------------------------
+    # -- logs --------------------------------------------------------------------------------------
 
     def get(self, topic: str, partition: int) -> PartitionLog | None:
         """The log, None when there is none."""
@@ -235,9 +245,11 @@ class LogStore:
     def open_or_create(
         self, topic: str, partition: int, *, topic_id: bytes, config: LogConfig, is_new: bool = True
     ) -> PartitionLog:
-        """The partition's log with this configuration; a log of an older topic of the same name is deleted first.
+        """The partition's log with this configuration; a log of an older topic of the same name is
+        deleted first.
 
-        Without `is_new` a partition that is not found may be in a directory that is offline: then DirectoryOffline.
+        Without `is_new` a partition that is not found may be in a directory that is offline: then
+        DirectoryOffline.
         """
         key = TopicPartition(topic, partition)
         log = self._logs.get(key)
@@ -277,7 +289,8 @@ class LogStore:
         return next((directory for directory in self.directories if directory.path == wanted), None)
 
     def delete(self, log: PartitionLog) -> None:
-        """Take a log away: its directory gets another name within moments, and goes after file.delete.delay.ms.
+        """Take a log away: its directory gets another name within moments, and goes after
+        file.delete.delay.ms.
 
         A crash before that brings the log back under its old name: it is a stray at the next start.
         """
@@ -290,7 +303,9 @@ class LogStore:
         self._deletions.add_file(path)
 
     def _delete_now(self, log: PartitionLog) -> None:
-        """As `delete`, durably, holding the caller: where a log that comes back would be taken for one of two of the same name."""
+        """As `delete`, durably, holding the caller: where a log that comes back would be taken for
+        one of two of the same name.
+        """
         directory, target = self._let_go(log)
         with log.folder.held(), storage_errors("deleting", log.directory):
             self._disk.rename(log.directory, target)
@@ -307,10 +322,12 @@ class LogStore:
         return directory, directory.let_go(log)
 
     async def make_way(self, topics: Iterable[TopicImage], *, node_id: int) -> None:
-        """Before logs of these topics are made: nothing that a former log of the name left may be taken for theirs.
+        """Before logs of these topics are made: nothing that a former log of the name left may be
+        taken for theirs.
 
-        Logs of older topics go, the names of directories become free, and checkpoints lose the lines, all of it in threads. What
-        is left to do after this, `open_or_create` does, holding the loop; so it is where the disk fails here, which is noted.
+        Logs of older topics go, the names of directories become free, and checkpoints lose the
+        lines, all of it in threads. What is left to do after this, `open_or_create` does, holding
+        the loop; so it is where the disk fails here, which is noted.
         """
         missing = []
         for topic in topics:
@@ -341,7 +358,8 @@ class LogStore:
             self.note_failure(error)
 
     def delete_strays(self, topics: Mapping[str, bytes], *, spared: Collection[str] = ()) -> list[PartitionLog]:
-        """Delete logs of topics that do not exist any more, or exist again under another id; those that were deleted.
+        """Delete logs of topics that do not exist any more, or exist again under another id; those
+        that were deleted.
 
         Whether the topics in `spared` exist is not known: their logs stay.
         """
@@ -359,10 +377,11 @@ class LogStore:
         """Path of the log directory that holds `log`."""
         return self._homes[TopicPartition(log.topic, log.partition)].path
 
-    # -- moving -----------------------------------------------------------------------------------------------------
+    # -- moving ------------------------------------------------------------------------------------
 
     def wish_home(self, topic: str, partition: int, directory: LogDirectory) -> bool:
-        """Move the partition's log to `directory`, or make it there when it comes into being; whether it is here already.
+        """Move the partition's log to `directory`, or make it there when it comes into being;
+        whether it is here already.
 
         A move to another directory is given up, and one to where the log is means that it stays.
         """
@@ -387,7 +406,9 @@ class LogStore:
                 self._deletions.add_directory(move.target, move.future.directory, due_ms=self._now_ms())
 
     async def move(self, *, bytes_per_second_max: float = 0.0) -> list[str]:
-        """Carry all moves on until they are done; one sentence for each, also for those that cannot be."""
+        """Carry all moves on until they are done; one sentence for each, also for those that cannot
+        be.
+        """
         sentences = []
         while self.moves:
             move = next(iter(self.moves.values()))
@@ -434,13 +455,15 @@ class LogStore:
         self.on_moved(moved)
         return f"{key.topic}-{key.partition} is moved to {move.target.path}"
 
-    # -- regular work -----------------------------------------------------------------------------------------------
+    # -- regular work ------------------------------------------------------------------------------
 
     async def maintain(self, producer_expiration_ms: int, *, is_copy: IsCopy = never_a_copy) -> list[str]:
-        """One pass of retention, rolling by time and producer expiry; one sentence for each deletion.
+        """One pass of retention, rolling by time and producer expiry; one sentence for each
+        deletion.
 
-        A topic that is a copy of another site's keeps what that one keeps: only its log start counts, which follows.
-        Gives the loop back between logs. Raises the first StorageError, after all other logs had their turn.
+        A topic that is a copy of another site's keeps what that one keeps: only its log start
+        counts, which follows. Gives the loop back between logs. Raises the first StorageError,
+        after all other logs had their turn.
         """
         deletions: list[str] = []
         failure: StorageError | None = None
@@ -467,7 +490,9 @@ class LogStore:
         return log.expire_segments(now_ms, is_copy=is_copy)
 
     async def remove_due(self) -> None:
-        """Take off the disk what was deleted file.delete.delay.ms ago: directories of logs, and segments. Raises the first StorageError."""
+        """Take off the disk what was deleted file.delete.delay.ms ago: directories of logs, and
+        segments. Raises the first StorageError.
+        """
         try:
             await self._deletions.remove_due()
         except StorageError as error:
@@ -486,7 +511,9 @@ class LogStore:
         return sentences
 
     async def flush_due(self) -> None:
-        """Flush logs whose flush.ms is over, those with rolled segments, and what is too much to leave open; recovery points follow."""
+        """Flush logs whose flush.ms is over, those with rolled segments, and what is too much to
+        leave open; recovery points follow.
+        """
         failure: BaseException | None = None
         due: list[PartitionLog] = []
         rolled: list[PartitionLog] = []
@@ -530,7 +557,9 @@ class LogStore:
         return failure
 
     async def checkpoint(self) -> None:
-        """Write recovery points, high watermarks, log starts and how far logs are compacted, of all directories."""
+        """Write recovery points, high watermarks, log starts and how far logs are compacted, of all
+        directories.
+        """
         await self._checkpoint()
 
     async def checkpoint_high_watermarks(self) -> None:
@@ -538,14 +567,18 @@ class LogStore:
         await self._checkpoint(checkpoints.HIGH_WATERMARKS)
 
     async def checkpoint_log_start_offsets(self) -> None:
-        """Write where logs begin, so that a crash brings nothing back that was deleted on request."""
+        """Write where logs begin, so that a crash brings nothing back that was deleted on
+        request.
+        """
         await self._checkpoint(checkpoints.LOG_START_OFFSETS)
 
     async def _checkpoint(self, *names: str) -> None:
         await self._each_directory(lambda directory: directory.checkpoint(*names))
 
     async def _each_directory(self, act: Callable[[LogDirectory], Awaitable[None]]) -> None:
-        """Do it for all; a directory whose disk fails goes offline. Raises the first StorageError afterwards."""
+        """Do it for all; a directory whose disk fails goes offline. Raises the first StorageError
+        afterwards.
+        """
         failure: StorageError | None = None
         for directory in tuple(self.directories):
             try:
@@ -557,7 +590,9 @@ class LogStore:
             raise failure
 
     def close(self, *, broker_epoch: int = -1) -> None:
-        """Stop cleanly: the next start needs no recovery. Raises the first StorageError, after all directories were closed."""
+        """Stop cleanly: the next start needs no recovery. Raises the first StorageError, after all
+        directories were closed.
+        """
         failure: StorageError | None = None
         for key in tuple(self.moves):
             self._drop_move(key)

@@ -1,8 +1,10 @@
-"""Reading the transaction marker out of a control batch: the one record that the log itself must open.
+"""Reading the transaction marker out of a control batch: the one record that the log itself must
+open.
 
-A control batch holds a single uncompressed record whose key is (version, type) and whose value is (version, coordinator
-epoch). Types other than abort (0) and commit (1) are left alone: they belong to Raft logs. A transaction's marker is the same in each of
-its partitions but for the header, so what a small one says is remembered by its bytes.
+A control batch holds a single uncompressed record whose key is (version, type) and whose value is
+(version, coordinator epoch). Types other than abort (0) and commit (1) are left alone: they belong
+to Raft logs. A transaction's marker is the same in each of its partitions but for the header, so
+what a small one says is remembered by its bytes.
 
 Callers: broker/log/partition_log.py and broker/log/loading.py.
 """

@@ -1,12 +1,14 @@
 """The log of one partition: an ordered run of record batches on disk, in Apache Kafka's format.
 
-Owns offsets, segments, leader epochs, producer state and the recovery point. Does not know roles, replicas or who may read
-what: callers bring an end offset. All methods run on the event loop that owns the log; only fsyncs run in a thread, and
-slices outlive the segments they point into. Batches are moved as bytes: an append writes a patched prefix and the untouched
-rest with one gathering write, never opening a record.
+Owns offsets, segments, leader epochs, producer state and the recovery point. Does not know roles,
+replicas or who may read what: callers bring an end offset. All methods run on the event loop that
+owns the log; only fsyncs run in a thread, and slices outlive the segments they point into. Batches
+are moved as bytes: an append writes a patched prefix and the untouched rest with one gathering
+write, never opening a record.
 
-Invariants: (a) log_start_offset <= recovery_point <= log_end_offset and high_watermark between start and end; (b) what
-`append_*` returned is in the log or a StorageError was raised and nothing is; (c) offsets and leader epochs never go back.
+Invariants: (a) log_start_offset <= recovery_point <= log_end_offset and high_watermark between
+start and end; (b) what `append_*` returned is in the log or a StorageError was raised and nothing
+is; (c) offsets and leader epochs never go back.
 
 Callers: broker/replicas.py through broker/log/log_store.py.
 """
@@ -48,8 +50,9 @@ from wire.record_batch import BatchHeader
 class PartitionLog:
     """One partition's log. Making it opens the directory, which exists.
 
-    Unless `is_clean` everything from `recovery_point` on is checked: see `recovery`. With `is_new` the directory is empty.
-    `roll_jitter` between 0 and 1 is the share of segment.jitter.ms that this log takes off segment.ms.
+    Unless `is_clean` everything from `recovery_point` on is checked: see `recovery`. With `is_new`
+    the directory is empty. `roll_jitter` between 0 and 1 is the share of segment.jitter.ms that
+    this log takes off segment.ms.
     """
 
     def __init__(
@@ -121,7 +124,7 @@ class PartitionLog:
         self.compacted_to = self.log_start_offset
         self._take_config()
 
-    # -- facts ------------------------------------------------------------------------------------------------------
+    # -- facts -------------------------------------------------------------------------------------
 
     @property
     def size_bytes(self) -> int:
@@ -130,7 +133,9 @@ class PartitionLog:
 
     @property
     def latest_epoch(self) -> int:
-        """The newest leader epoch, -1 when there is none; it may have begun without a record yet."""
+        """The newest leader epoch, -1 when there is none; it may have begun without a record
+        yet.
+        """
         return self._epochs.latest
 
     @property
@@ -159,7 +164,9 @@ class PartitionLog:
         return self._durability.truncations
 
     def take_over_state(self, other: PartitionLog) -> None:
-        """Be what `other`, a log with the same batches, is beyond its batches; `other` is not used any more."""
+        """Be what `other`, a log with the same batches, is beyond its batches; `other` is not used
+        any more.
+        """
         self._epochs.clear()
         for entry in other.leader_epochs:
             self._epochs.assign(entry.epoch, entry.start_offset)
@@ -178,7 +185,9 @@ class PartitionLog:
         return self._producers
 
     def save_recovery_point_by(self, save: Callable[[], None], save_in_thread: Callable[[], Awaitable[None]]) -> None:
-        """Call one of these whenever the recovery point has to be lower on disk before anything else happens."""
+        """Call one of these whenever the recovery point has to be lower on disk before anything
+        else happens.
+        """
         self._durability.save_recovery_point = save
         self._durability.save_recovery_point_in_thread = save_in_thread
 
@@ -188,13 +197,17 @@ class PartitionLog:
         return self._high_watermark
 
     def advance_high_watermark(self, offset: int) -> None:
-        """Take the high watermark that replication has reached, kept between the log's start and end."""
+        """Take the high watermark that replication has reached, kept between the log's start and
+        end.
+        """
         self._high_watermark = min(max(offset, self.log_start_offset), self.log_end_offset)
         self._producers.advance_high_watermark(self._high_watermark)
 
     @property
     def last_stable_offset(self) -> int:
-        """Up to where read-committed readers may read: the first open transaction or the high watermark."""
+        """Up to where read-committed readers may read: the first open transaction or the high
+        watermark.
+        """
         first_unstable = self._producers.first_unstable_offset
         if first_unstable is None:
             return self._high_watermark
@@ -220,11 +233,13 @@ class PartitionLog:
         self._roll_policy = RollPolicy.of(self.config, jitter=self._roll_jitter)
 
     def assign_topic_id(self, topic_id: bytes, *, is_new: bool = False) -> None:
-        """Write the topic id beside the log, durably; that of a log with `is_new` is durable with its first flush."""
+        """Write the topic id beside the log, durably; that of a log with `is_new` is durable with
+        its first flush.
+        """
         write_topic_id(self._disk, f"{self.directory}/{PARTITION_METADATA}", topic_id, is_new=is_new)
         self.topic_id = topic_id
 
-    # -- appending --------------------------------------------------------------------------------------------------
+    # -- appending ---------------------------------------------------------------------------------
 
     def append_as_leader(
         self,
@@ -235,11 +250,13 @@ class PartitionLog:
         is_from_client: bool = True,
         may_begin_transaction: bool = True,
     ) -> AppendInfo:
-        """Check producers' batches, give them offsets and the leader epoch, and write them. All or nothing.
+        """Check producers' batches, give them offsets and the leader epoch, and write them. All or
+        nothing.
 
-        Raises BatchRejected (nothing was written) or StorageError. A batch that is in the log already is not written again: the
-        answer carries its original offsets. Without `is_from_client` (coordinators' batches, markers) limits and sequences are
-        not checked. Without `may_begin_transaction` a transaction's first batch is refused.
+        Raises BatchRejected (nothing was written) or StorageError. A batch that is in the log
+        already is not written again: the answer carries its original offsets. Without
+        `is_from_client` (coordinators' batches, markers) limits and sequences are not checked.
+        Without `may_begin_transaction` a transaction's first batch is refused.
         """
         self._durability.refuse_when_failed()
         if leader_epoch < self._epochs.latest:
@@ -281,10 +298,12 @@ class PartitionLog:
         )
 
     def append_replicated(self, records: Buffer, *, now_ms: int | None = None) -> AppendInfo:
-        """Write batches as they are, offsets and leader epochs included: for followers and mirrors. All or nothing.
+        """Write batches as they are, offsets and leader epochs included: for followers and mirrors.
+        All or nothing.
 
-        Holes between offsets are allowed, overlaps and older epochs are refused with BatchRejected. Without `now_ms` the
-        batches' own timestamps decide when a segment is old enough to be rolled.
+        Holes between offsets are allowed, overlaps and older epochs are refused with BatchRejected.
+        Without `now_ms` the batches' own timestamps decide when a segment is old enough to be
+        rolled.
         """
         self._durability.refuse_when_failed()
         intake, headers = take_replicated(records, log_end_offset=self.log_end_offset, latest_epoch=self._epochs.latest)
@@ -321,14 +340,17 @@ class PartitionLog:
         try:
             self._segments.active.transactions.append(aborted)
         except StorageError as failure:
-            # the marker is in the log and its entry is not: readers would take the records for committed
+            # the marker is in the log and its entry is not: readers would take the records for
+            # committed
             self._durability.failure = failure
             raise
 
-    # -- rolling ----------------------------------------------------------------------------------------------------
+    # -- rolling -----------------------------------------------------------------------------------
 
     def roll_if_due(self, now_ms: int) -> bool:
-        """Begin a new segment when the active one is older than segment.ms; for logs that nobody writes to."""
+        """Begin a new segment when the active one is older than segment.ms; for logs that nobody
+        writes to.
+        """
         self._durability.refuse_when_failed()
         facts = self._segments.active.active_facts(self.config.segment_index_bytes)
         reason = roll_reason(
@@ -354,7 +376,8 @@ class PartitionLog:
             now_ms=now_ms,
         )
         if reason:
-            # a hole in front of the batch goes into the new segment: segments join without one, which recovery relies on
+            # a hole in front of the batch goes into the new segment: segments join without one,
+            # which recovery relies on
             is_reachable = last.last_offset - self.log_end_offset <= RELATIVE_OFFSET_MAX
             self._roll(self.log_end_offset if is_reachable else placed[0].base_offset, now_ms)
 
@@ -371,19 +394,22 @@ class PartitionLog:
         segment = create_segment(self.directory, base_offset, self._descriptors, self.config, now_ms=now_ms)
         self._durability.note_names()
         if not active.size_bytes:
-            # a hole wider than a segment reaches: the empty segment in front of it has nothing to offer
+            # a hole wider than a segment reaches: the empty segment in front of it has nothing to
+            # offer
             self._segments.remove_from(len(self._segments) - 1)
             self.removals.add_now([active], now_ms)
         self._segments.add(segment)
 
-    # -- reading ----------------------------------------------------------------------------------------------------
+    # -- reading -----------------------------------------------------------------------------------
 
     def read(
         self, offset: int, *, max_bytes: int, end_offset: int | None = None, has_minimum_one_batch: bool = True
     ) -> LogSlice:
-        """Whole batches from `offset` on, below `end_offset`; empty at the end. The caller releases the slice.
+        """Whole batches from `offset` on, below `end_offset`; empty at the end. The caller releases
+        the slice.
 
-        The first batch may begin before `offset`. It is returned whole, above `max_bytes`, when `has_minimum_one_batch`.
+        The first batch may begin before `offset`. It is returned whole, above `max_bytes`, when
+        `has_minimum_one_batch`.
         """
         self._durability.refuse_when_failed()
         if not self.log_start_offset <= offset <= self.log_end_offset:
@@ -397,7 +423,9 @@ class PartitionLog:
         )
 
     def bytes_between(self, offset: int, end_offset: int) -> int:
-        """Bytes that a reader at `offset` has before it up to `end_offset`: for min.bytes of delayed fetches."""
+        """Bytes that a reader at `offset` has before it up to `end_offset`: for min.bytes of
+        delayed fetches.
+        """
         if not self.log_start_offset <= offset < end_offset:
             return 0
         return self._segments.bytes_between(offset, min(end_offset, self.log_end_offset))
@@ -414,7 +442,9 @@ class PartitionLog:
         return None
 
     def offset_of_max_timestamp(self) -> TimestampOffset | None:
-        """The first record that carries the log's largest timestamp; None for a log without timestamps."""
+        """The first record that carries the log's largest timestamp; None for a log without
+        timestamps.
+        """
         largest = self.max_timestamp_ms
         return self.offset_for_timestamp(largest) if largest >= 0 else None
 
@@ -422,7 +452,7 @@ class PartitionLog:
         """Aborted transactions with records in the range, for read-committed readers."""
         return self._segments.aborted_transactions(from_offset, end_offset)
 
-    # -- leader epochs ----------------------------------------------------------------------------------------------
+    # -- leader epochs -----------------------------------------------------------------------------
 
     def start_leader_epoch(self, leader_epoch: int) -> None:
         """Note that this replica leads from the log's end on in `leader_epoch`."""
@@ -430,7 +460,9 @@ class PartitionLog:
             self._epochs.assign(leader_epoch, self.log_end_offset)
 
     def epoch_end_offset(self, epoch: int) -> EpochEnd:
-        """The largest epoch at or below `epoch` and the offset after its last record; both -1 when unknown."""
+        """The largest epoch at or below `epoch` and the offset after its last record; both -1 when
+        unknown.
+        """
         return self._epochs.end_of(epoch, self.log_end_offset)
 
     def epoch_at(self, offset: int) -> int:
@@ -441,17 +473,21 @@ class PartitionLog:
         """Where the first epoch at or above `leader_epoch` began; None when there is none."""
         return self._epochs.start_at_or_above(leader_epoch)
 
-    # -- cutting ----------------------------------------------------------------------------------------------------
+    # -- cutting -----------------------------------------------------------------------------------
 
     def truncation(self, offset: int) -> AbstractAsyncContextManager[None]:
-        """Truncate to `offset` or restart there in its body, once more asking whether to, and the loop is not held; see `truncation.py`."""
+        """Truncate to `offset` or restart there in its body, once more asking whether to, and the
+        loop is not held; see `truncation.py`.
+        """
         return truncation(self, self._segments, self._durability, offset)
 
     def truncate_to(self, offset: int) -> None:
-        """Drop everything at or above `offset`, and the whole batch that spans it; leader epochs that wrote nothing below it too.
+        """Drop everything at or above `offset`, and the whole batch that spans it; leader epochs
+        that wrote nothing below it too.
 
-        Inside a segment it is durable with the next flush: a crash before that may bring the tail back, as it was; recovery
-        cuts it where its leader epoch falls below that of batches appended since.
+        Inside a segment it is durable with the next flush: a crash before that may bring the tail
+        back, as it was; recovery cuts it where its leader epoch falls below that of batches
+        appended since.
         """
         self._durability.refuse_when_failed()
         if offset >= self.log_end_offset:
@@ -462,7 +498,8 @@ class PartitionLog:
             self.truncate_fully_and_start_at(offset)
             return
         keep = self._segments.last_kept(offset)
-        # back to where the segment begins: the next one may begin at the cut, and recovery must look at this one nevertheless
+        # back to where the segment begins: the next one may begin at the cut, and recovery must
+        # look at this one nevertheless
         self._durability.begin_cut(self._segments.all[keep].base_offset)
         self._cut_within(keep, offset)
         self.log_end_offset = self._segments.active.next_offset
@@ -475,7 +512,9 @@ class PartitionLog:
         self._segments.forget_reads()
 
     def truncate_fully_and_start_at(self, offset: int) -> None:
-        """Drop everything; the log is empty and begins and ends at `offset`, in the segment that has this name if there is one."""
+        """Drop everything; the log is empty and begins and ends at `offset`, in the segment that
+        has this name if there is one.
+        """
         self._durability.refuse_when_failed()
         self.swaps.finish()
         self._durability.begin_cut(offset)
@@ -504,7 +543,9 @@ class PartitionLog:
             self.removals.settle()
 
     def advance_log_start_offset(self, offset: int) -> None:
-        """Give up everything below `offset`, at most up to the high watermark; segments go with the next retention pass."""
+        """Give up everything below `offset`, at most up to the high watermark; segments go with the
+        next retention pass.
+        """
         if offset > self._high_watermark:
             raise OffsetOutOfRange(offset, self.log_start_offset, self._high_watermark)
         if offset > self.log_start_offset:
@@ -513,7 +554,8 @@ class PartitionLog:
             self._epochs.truncate_from_start(offset)
 
     def expire_segments(self, now_ms: int, *, is_copy: bool = False) -> str:
-        """Give up what retention wants gone, by time, size and log start (a copy: log start alone); the reason, or empty.
+        """Give up what retention wants gone, by time, size and log start (a copy: log start alone);
+        the reason, or empty.
 
         `removals.put_aside` must follow; the files go after file.delete.delay.ms.
         """
@@ -534,7 +576,7 @@ class PartitionLog:
         self.removals.expire(self._segments, expiry.segment_count, now_ms + self.config.file_delete_delay_ms)
         return expiry.reason
 
-    # -- flushing ---------------------------------------------------------------------------------------------------
+    # -- flushing ----------------------------------------------------------------------------------
 
     @property
     def needs_flush(self) -> bool:
@@ -552,11 +594,15 @@ class PartitionLog:
 
     @property
     def has_unflushed_segments(self) -> bool:
-        """Whether a segment was rolled, or the log made, since the last flush: flushed in the background, whatever the policy."""
+        """Whether a segment was rolled, or the log made, since the last flush: flushed in the
+        background, whatever the policy.
+        """
         return self._durability.has_unflushed_segments
 
     async def flush(self, *, is_rolled_enough: bool = False) -> None:
-        """Make everything appended so far durable, or rolled segments and a new log's names; the recovery point follows."""
+        """Make everything appended so far durable, or rolled segments and a new log's names; the
+        recovery point follows.
+        """
         await (self._durability.flush_rolled() if is_rolled_enough else self._durability.flush())
 
     def flush_now(self) -> None:
@@ -575,7 +621,9 @@ class PartitionLog:
             segment.close()
 
     def _save_producers(self) -> None:
-        """For a start without replay; a small log without producers is replayed as fast as a file is read."""
+        """For a start without replay; a small log without producers is replayed as fast as a file
+        is read.
+        """
         entries = self._producers.snapshot()
         is_worth_it = bool(entries) or self.size_bytes > SMALL_SEGMENT_BYTES
         if is_worth_it and self._snapshot_offset != self.log_end_offset:
@@ -588,7 +636,9 @@ class PartitionLog:
         self._durability.note_names(path)
 
     def abandon(self) -> None:
-        """Let go of all descriptors without writing anything: the log is deleted, or its directory failed."""
+        """Let go of all descriptors without writing anything: the log is deleted, or its directory
+        failed.
+        """
         self.is_abandoned = True
         self.folder.let_go()
         for segment in self._segments.all:
@@ -596,5 +646,7 @@ class PartitionLog:
             segment.file.retire()
 
     def replace_segments(self, old: list[Segment], new: list[Segment], now_ms: int) -> None:
-        """Put compacted segments in the place of the originals; `removals.put_aside` must follow."""
+        """Put compacted segments in the place of the originals; `removals.put_aside` must
+        follow.
+        """
         self.removals.replace(self._segments, old, new, now_ms + self.config.file_delete_delay_ms)

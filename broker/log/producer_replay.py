@@ -1,7 +1,8 @@
-"""The producers' state at an offset of the log: the newest sound snapshot at or below it, then the batches after it.
+"""The producers' state at an offset of the log: the newest sound snapshot at or below it, then the
+batches after it.
 
-Used when a log is opened and when it was cut. Snapshots above the log's end are removed with it: once other batches lie
-there, they would tell of producers that never wrote them.
+Used when a log is opened and when it was cut. Snapshots above the log's end are removed with it:
+once other batches lie there, they would tell of producers that never wrote them.
 
 Callers: broker/log/loading.py, broker/log/partition_log.py.
 """
@@ -27,7 +28,9 @@ KEPT_SNAPSHOTS: Final = 2
 
 
 class Restored(NamedTuple):
-    """One sentence for each damaged snapshot, and the offset of the one that was used, -1 for none."""
+    """One sentence for each damaged snapshot, and the offset of the one that was used, -1 for
+    none.
+    """
 
     notes: list[str]
     snapshot_offset: int
@@ -43,7 +46,8 @@ def restore_producers(
     names: Iterable[str] | None = None,
     remove: Callable[[str], None] | None = None,
 ) -> Restored:
-    """Bring `producers` to the state at `end_offset`, where `segments` end; `names` are the directory's, where they are known.
+    """Bring `producers` to the state at `end_offset`, where `segments` end; `names` are the
+    directory's, where they are known.
 
     `remove` takes snapshots off the disk, now or before anything is appended.
     """
@@ -76,7 +80,8 @@ def restore_producers(
 class ProducerReplay:
     """Stored batches, in order, on their way into the state; `settle` must follow the last one.
 
-    Of a producer's batches outside of transactions only the newest few leave a trace, so they wait until they are known to be those.
+    Of a producer's batches outside of transactions only the newest few leave a trace, so they wait
+    until they are known to be those.
     """
 
     def __init__(self, producers: ProducerStates) -> None:
@@ -105,7 +110,9 @@ class ProducerReplay:
 
 
 def replay_batch(producers: ProducerStates, header: BatchHeader, content: Buffer) -> AbortedTransaction | None:
-    """Take a stored batch into the state unchecked; the transaction index entry when it is an abort marker."""
+    """Take a stored batch into the state unchecked; the transaction index entry when it is an abort
+    marker.
+    """
     if not header.is_control:
         change = producers.prepare_batch(header, header.base_offset, is_checked=False)
         if not isinstance(change, DuplicateSequence):
@@ -130,7 +137,9 @@ def _settle_snapshots(
     end_offset: int,
     names: Iterable[str],
 ) -> list[int]:
-    """Offsets of usable snapshots; those above the end and those that no start would use are removed."""
+    """Offsets of usable snapshots; those above the end and those that no start would use are
+    removed.
+    """
     found = [numbered_offset(name, SNAPSHOT_SUFFIX) for name in names]
     usable = sorted(offset for offset in found if offset is not None)
     bases = {segment.base_offset for segment in segments}

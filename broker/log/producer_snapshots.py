@@ -1,7 +1,9 @@
-"""`<offset>.snapshot`: the state of all producers of a partition at an offset, in Kafka's format, version 1.
+"""`<offset>.snapshot`: the state of all producers of a partition at an offset, in Kafka's format,
+version 1.
 
-Written when a segment is rolled and when the log is closed, so that a start replays only what came after. A snapshot that
-does not match its checksum is removed and the one before it used; that costs time, never correctness.
+Written when a segment is rolled and when the log is closed, so that a start replays only what came
+after. A snapshot that does not match its checksum is removed and the one before it used; that costs
+time, never correctness.
 
 Callers: broker/log/loading.py, broker/log/partition_log.py.
 """
@@ -44,7 +46,9 @@ def decode_snapshot(content: bytes) -> list[SnapshotEntry] | None:
 
 
 def write_snapshot(disk: Disk, path: str, entries: Iterable[SnapshotEntry]) -> None:
-    """Write a snapshot file; a flush makes it durable. A crash before that may leave a damaged one, which is not used."""
+    """Write a snapshot file; a flush makes it durable. A crash before that may leave a damaged one,
+    which is not used.
+    """
     with storage_errors("writing", path):
         write_over(disk, path, encode_snapshot(entries))
 

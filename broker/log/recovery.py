@@ -1,9 +1,11 @@
-"""The suspicious walk over a segment after a crash: every header and checksum is looked at, nothing is believed.
+"""The suspicious walk over a segment after a crash: every header and checksum is looked at, nothing
+is believed.
 
-Reads in large pieces into one buffer, so memory stays bounded whatever lengths the bytes claim, and a batch larger than the
-buffer is checked in passing. The buffer is small enough to stay in a core's cache between the read and the checksum. Ends at the
-first byte that does not begin a sound batch: a torn write, zeros, noise, an offset that goes back. What lies behind is dropped by
-the caller (broker/log/loading.py), and reported.
+Reads in large pieces into one buffer, so memory stays bounded whatever lengths the bytes claim, and
+a batch larger than the buffer is checked in passing. The buffer is small enough to stay in a core's
+cache between the read and the checksum. Ends at the first byte that does not begin a sound batch: a
+torn write, zeros, noise, an offset that goes back. What lies behind is dropped by the caller
+(broker/log/loading.py), and reported.
 """
 
 from __future__ import annotations
@@ -23,7 +25,9 @@ _WINDOW_BYTES: Final = 5 * 256 * 1024
 """One batch of `max.message.bytes`, as it is unless somebody sets it, and some more."""
 _CRC_START: Final = 21
 _KEEP_GIL: Final = 0
-"""For checksums of microseconds: to let go of it and get it back costs more while other threads recover other logs."""
+"""For checksums of microseconds: to let go of it and get it back costs more while other threads
+recover other logs.
+"""
 
 
 class DroppedTail(NamedTuple):
@@ -37,7 +41,9 @@ class DroppedTail(NamedTuple):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RecoveryReport:
-    """What was checked and dropped when a log was opened; `is_clean` when nothing had to be checked."""
+    """What was checked and dropped when a log was opened; `is_clean` when nothing had to be
+    checked.
+    """
 
     directory: str
     is_clean: bool
@@ -52,8 +58,9 @@ class RecoveryReport:
 
 
 class SegmentCheck:
-    """Walks one segment file of `size_bytes`; afterwards `valid_bytes`, `next_offset`, `epoch` and `fault`
-    say how far it is sound. `epoch` is that of the last batch before it."""
+    """Walks one segment file of `size_bytes`; afterwards `valid_bytes`, `next_offset`, `epoch` and
+    `fault` say how far it is sound. `epoch` is that of the last batch before it.
+    """
 
     def __init__(
         self, disk: Disk, descriptor: int, path: str, *, size_bytes: int, base_offset: int, epoch: int = -1
@@ -71,7 +78,9 @@ class SegmentCheck:
         self.next_offset = base_offset
         self.fault = ""
         self.has_zeros_left = False
-        """After `look_for_zeros`: nothing but zeros lies behind the last sound batch, as in a file that had its length in advance."""
+        """After `look_for_zeros`: nothing but zeros lies behind the last sound batch, as in a file
+        that had its length in advance.
+        """
 
     def look_for_zeros(self) -> None:
         """Find out what lies behind the last sound batch."""
@@ -117,7 +126,9 @@ class SegmentCheck:
             yield position, header
 
     def content(self, position: int, header: BatchHeader) -> memoryview:
-        """Bytes of the batch that `batches` has just named, valid until the next one is asked for; empty when it is above the window."""
+        """Bytes of the batch that `batches` has just named, valid until the next one is asked for;
+        empty when it is above the window.
+        """
         at = position - self._start
         whole = at >= 0 and self._filled - at >= header.size_bytes
         return self._buffer[at : at + header.size_bytes] if whole else self._buffer[:0]

@@ -1,8 +1,10 @@
-"""Segments that a log has given up: their files are renamed soon and go at the end of file.delete.delay.ms.
+"""Segments that a log has given up: their files are renamed soon and go at the end of
+file.delete.delay.ms.
 
-Readers that were about to open them get that time; after a crash they are removed at the next start, or given up again where they have
-their old names. The loop decides what goes (`expire`, `replace`); the disk work is `put_aside`, which a thread does, or the loop where
-the names are wanted at once (`add_now`). Owned by a log.
+Readers that were about to open them get that time; after a crash they are removed at the next
+start, or given up again where they have their old names. The loop decides what goes (`expire`,
+`replace`); the disk work is `put_aside`, which a thread does, or the loop where the names are
+wanted at once (`add_now`). Owned by a log.
 """
 
 from __future__ import annotations
@@ -53,10 +55,12 @@ class PendingRemovals:
             self._sync_names()
             self._rename_all()
 
-    # -- truncation -------------------------------------------------------------------------------------------------
+    # -- truncation --------------------------------------------------------------------------------
 
     def drop(self, dropped: list[Segment]) -> None:
-        """Give up segments that were taken off the list for good; `settle` must follow before anything is appended."""
+        """Give up segments that were taken off the list for good; `settle` must follow before
+        anything is appended.
+        """
         if dropped:
             self._add(dropped, 0)
             self._drops += 1
@@ -72,7 +76,8 @@ class PendingRemovals:
         return self._drops != self._settled_drops
 
     def settle(self) -> None:
-        """See that what was dropped stays away: a segment that a crash brought back could join onto batches that were appended since.
+        """See that what was dropped stays away: a segment that a crash brought back could join onto
+        batches that were appended since.
 
         May run in a thread; the second of two at a time waits for the first.
         """
@@ -90,10 +95,12 @@ class PendingRemovals:
                 self._disk.fsync_directory(self._directory)
             self._settled_drops = drops
 
-    # -- giving up --------------------------------------------------------------------------------------------------
+    # -- giving up ---------------------------------------------------------------------------------
 
     def add_now(self, segments: Iterable[Segment], due_ms: int) -> None:
-        """Give these up and rename their files before anything else happens: others may get their names."""
+        """Give these up and rename their files before anything else happens: others may get their
+        names.
+        """
         self._add(segments, due_ms)
         self._rename_all()
 
@@ -112,7 +119,9 @@ class PendingRemovals:
                 self._unnamed.popleft()
 
     def add_snapshots(self, base_offsets: Iterable[int], due_ms: int) -> None:
-        """Producers' snapshots at these offsets go as well: nobody asks for producers where no segment begins."""
+        """Producers' snapshots at these offsets go as well: nobody asks for producers where no
+        segment begins.
+        """
         names = (file_name(base_offset, SNAPSHOT_SUFFIX) for base_offset in base_offsets)
         self._waiting.extend((due_ms, f"{self._directory}/{name}") for name in names)
         self.note_due(due_ms)
@@ -124,7 +133,9 @@ class PendingRemovals:
         self.add_snapshots((segment.base_offset for segment in expired), due_ms)
 
     def replace(self, segments: Segments, old: list[Segment], new: list[Segment], due_ms: int) -> None:
-        """Put compacted segments in the place of the originals, which are given up; `put_aside` must follow."""
+        """Put compacted segments in the place of the originals, which are given up; `put_aside`
+        must follow.
+        """
         segments.replace(old, new)
         self._add(old, due_ms)
         merged = {segment.base_offset for segment in old} - {segment.base_offset for segment in new}

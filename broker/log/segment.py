@@ -1,11 +1,13 @@
 """One segment of a partition log: a `.log` file of batches with its offset and time index.
 
-Knows bytes, positions and timestamps; not leader epochs, producers, retention or what may be read by whom. Written at its
-end only, by its owner on the event loop; read by anyone through `SharedFile`. The positions of the latest batches are kept
-in memory, so that readers near the end cost no lookup.
+Knows bytes, positions and timestamps; not leader epochs, producers, retention or what may be read
+by whom. Written at its end only, by its owner on the event loop; read by anyone through
+`SharedFile`. The positions of the latest batches are kept in memory, so that readers near the end
+cost no lookup.
 
-Index entries follow Kafka: one for each `index.interval.bytes`, naming the last offset of a batch and where it begins;
-time index entries name the largest timestamp so far and the last offset of its batch.
+Index entries follow Kafka: one for each `index.interval.bytes`, naming the last offset of a batch
+and where it begins; time index entries name the largest timestamp so far and the last offset of its
+batch.
 
 Callers: broker/log/partition_log.py and the files beside it.
 """
@@ -35,7 +37,9 @@ DELETED_SUFFIX: Final = ".deleted"
 SEGMENT_SUFFIXES: Final = (LOG_SUFFIX, INDEX_SUFFIX, TIME_INDEX_SUFFIX, TRANSACTION_INDEX_SUFFIX)
 
 SMALL_SEGMENT_BYTES: Final = 64 * 1024
-"""Up to here reading the headers costs less than having files for indexes: a log that ends with so little has none at a stop."""
+"""Up to here reading the headers costs less than having files for indexes: a log that ends with so
+little has none at a stop.
+"""
 
 _DIGITS: Final = 20
 _RECENT_BATCHES_MAX: Final = 512
@@ -52,7 +56,9 @@ class PlacedBatch(NamedTuple):
 
 
 def place(header: BatchHeader) -> PlacedBatch:
-    """A stored batch. One without records (compaction) has no timestamp: no lookup by time may lead to it."""
+    """A stored batch. One without records (compaction) has no timestamp: no lookup by time may lead
+    to it.
+    """
     max_timestamp = header.max_timestamp if header.record_count else -1
     return PlacedBatch(header.base_offset, header.last_offset, header.size_bytes, max_timestamp)
 
@@ -119,10 +125,12 @@ class Segment:
         """Path of the `.log` file."""
         return self.file.path
 
-    # -- writing ----------------------------------------------------------------------------------------------------
+    # -- writing -----------------------------------------------------------------------------------
 
     def append(self, batches: Sequence[PlacedBatch], pieces: Sequence[Buffer], index_interval_bytes: int) -> None:
-        """Write `pieces`, which hold `batches`, at the end. After a StorageError the segment is as it was."""
+        """Write `pieces`, which hold `batches`, at the end. After a StorageError the segment is as
+        it was.
+        """
         start = self.size_bytes
         self._write(pieces, start)
         if self._first_timestamp_ms is None and start == 0:
@@ -142,7 +150,8 @@ class Segment:
             write_all(self._disk, descriptor, pieces, start)
         except OSError as error:
             self._has_torn_tail = True
-            # if this fails too, the next append or close tries again; nothing reads past size_bytes meanwhile
+            # if this fails too, the next append or close tries again; nothing reads past size_bytes
+            # meanwhile
             with contextlib.suppress(OSError):
                 self._cut(descriptor, start)
             self.file.release()
@@ -177,7 +186,9 @@ class Segment:
         self.mark_dirty()
 
     def note_batch(self, position: int, batch: PlacedBatch, index_interval_bytes: int) -> None:
-        """Index a batch that was written at `position`, the newest so far, and have readers near the end find it in memory."""
+        """Index a batch that was written at `position`, the newest so far, and have readers near
+        the end find it in memory.
+        """
         self.index_batch(position, batch.size_bytes, batch.last_offset, batch.max_timestamp, index_interval_bytes)
         self._recent_bases.append(batch.base_offset)
         self._recent_ends.append(batch.last_offset + 1)
@@ -189,7 +200,9 @@ class Segment:
     def index_batch(
         self, position: int, size_bytes: int, last_offset: int, max_timestamp: int, index_interval_bytes: int
     ) -> None:
-        """Index a batch that lies at `position`, behind all that were indexed before; -1 for the time of one without records."""
+        """Index a batch that lies at `position`, behind all that were indexed before; -1 for the
+        time of one without records.
+        """
         largest = self._largest or self.largest_timestamp()
         if max_timestamp > largest[0]:
             self._largest = largest = (max_timestamp, last_offset)
@@ -205,7 +218,9 @@ class Segment:
             self.time_index.append(largest[0], largest[1] - self.base_offset)
 
     def become_inactive(self) -> None:
-        """No more appends: complete and write the indexes, forget the positions of recent batches."""
+        """No more appends: complete and write the indexes, forget the positions of recent
+        batches.
+        """
         self.trim()
         self._append_time_entry(self.largest_timestamp())
         self.write_indexes()
@@ -218,12 +233,16 @@ class Segment:
 
     @property
     def needs_no_index(self) -> bool:
-        """Whether it is small and has had no index on disk so far: most partitions of a topic of very many."""
+        """Whether it is small and has had no index on disk so far: most partitions of a topic of
+        very many.
+        """
         is_in_memory = self.offset_index.is_in_memory and self.time_index.is_in_memory
         return is_in_memory and self.size_bytes <= SMALL_SEGMENT_BYTES
 
     def mark_dirty(self) -> None:
-        """Something is not on disk yet. Keeps the descriptor, so that the flush sees errors of the write-back."""
+        """Something is not on disk yet. Keeps the descriptor, so that the flush sees errors of the
+        write-back.
+        """
         if not self.is_dirty:
             self.file.acquire()
             self.is_dirty = True
@@ -272,7 +291,9 @@ class Segment:
         return end
 
     def load_end(self) -> None:
-        """Find `next_offset` of a segment that was closed cleanly, from its last index entry on; checks that entry."""
+        """Find `next_offset` of a segment that was closed cleanly, from its last index entry on;
+        checks that entry.
+        """
         entry = self.offset_index.last
         if entry is not None and not self._is_sound(entry):
             self.rebuild_indexes()
@@ -284,10 +305,12 @@ class Segment:
         for recent in (self._recent_bases, self._recent_ends, self._recent_positions):
             recent.clear()
 
-    # -- finding ----------------------------------------------------------------------------------------------------
+    # -- finding -----------------------------------------------------------------------------------
 
     def find(self, offset: int) -> BatchPosition | None:
-        """The batch that holds `offset`, or the next one above when it lies in a hole; None at the segment's end."""
+        """The batch that holds `offset`, or the next one above when it lies in a hole; None at the
+        segment's end.
+        """
         bases = self._recent_bases
         if bases and offset >= bases[0]:
             index = bisect_right(bases, offset) - 1
@@ -299,7 +322,9 @@ class Segment:
         return None
 
     def boundary(self, limit: int, start: int) -> BatchPosition | None:
-        """The last batch that begins at or before byte `limit` and after `start`; None when there is none."""
+        """The last batch that begins at or before byte `limit` and after `start`; None when there
+        is none.
+        """
         positions = self._recent_positions
         if positions and limit >= positions[0]:
             index = bisect_right(positions, limit) - 1
@@ -324,7 +349,9 @@ class Segment:
         raise CorruptLog(self.path, position, "no batch begins here")
 
     def find_timestamp(self, timestamp_ms: int, from_offset: int) -> tuple[int, BatchHeader] | None:
-        """The first batch at or above `from_offset` whose largest timestamp is at least `timestamp_ms`."""
+        """The first batch at or above `from_offset` whose largest timestamp is at least
+        `timestamp_ms`.
+        """
         if self.largest_timestamp()[0] < timestamp_ms:
             return None
         entry = self.time_index.floor(timestamp_ms, column=0)
@@ -341,7 +368,9 @@ class Segment:
             yield header
 
     def batches_of_producers(self, from_offset: int) -> Iterator[tuple[BatchHeader, bytes]]:
-        """Headers of batches with a producer id from `from_offset` on; with the bytes when it is a control batch."""
+        """Headers of batches with a producer id from `from_offset` on; with the bytes when it is a
+        control batch.
+        """
         found = self.find(from_offset)
         for position, header in self._scan(found.position) if found else ():
             if header.producer_id < 0:
@@ -365,7 +394,9 @@ class Segment:
             self.file.release()
 
     def _scan_start(self, value: int, column: int) -> int:
-        """Where to begin a scan for a relative offset (column 0) or a position (1). A damaged index is rebuilt first."""
+        """Where to begin a scan for a relative offset (column 0) or a position (1). A damaged index
+        is rebuilt first.
+        """
         entry = self.offset_index.floor(value, column=column)
         if entry is not None and entry[1] and not self._is_sound(entry):
             self.rebuild_indexes()
@@ -398,10 +429,12 @@ class Segment:
         self._bytes_since_entry = 0
         self._largest = (-1, self.base_offset)
 
-    # -- facts ------------------------------------------------------------------------------------------------------
+    # -- facts -------------------------------------------------------------------------------------
 
     def largest_timestamp(self) -> tuple[int, int]:
-        """The largest record timestamp (-1: none) and the last offset of its batch; read from disk the first time."""
+        """The largest record timestamp (-1: none) and the last offset of its batch; read from disk
+        the first time.
+        """
         if self._largest is None:
             last = self.time_index.last
             largest = (last[0], last[1] + self.base_offset) if last else (-1, self.base_offset)
@@ -431,12 +464,14 @@ class Segment:
         )
 
     def first_timestamp_ms(self) -> int:
-        """The largest timestamp of the first batch, -1 when there is none; read from disk the first time."""
+        """The largest timestamp of the first batch, -1 when there is none; read from disk the first
+        time.
+        """
         if self._first_timestamp_ms is None and self.size_bytes:
             self._first_timestamp_ms = self.header_at(0).max_timestamp
         return self._first_timestamp_ms if self._first_timestamp_ms is not None else -1
 
-    # -- files ------------------------------------------------------------------------------------------------------
+    # -- files -------------------------------------------------------------------------------------
 
     def use_names(self, suffix: str) -> None:
         """From now on files are opened under their names with this suffix."""
@@ -458,7 +493,9 @@ class Segment:
         ]
 
     def rename_for_removal(self) -> None:
-        """Give all files of a segment that was given up the suffix `.deleted`; may run in a thread."""
+        """Give all files of a segment that was given up the suffix `.deleted`; may run in a
+        thread.
+        """
         with storage_errors("renaming", self.path):
             for suffix, renamed in zip(SEGMENT_SUFFIXES, self.paths_after_removal(), strict=True):
                 with contextlib.suppress(FileNotFoundError):

@@ -1,8 +1,9 @@
-"""The ordered segments of one log, and reading across them: slices for fetches, lookups by offset and by time.
+"""The ordered segments of one log, and reading across them: slices for fetches, lookups by offset
+and by time.
 
-Readers that go forward leave a note of where their next read begins (`_next_reads`), readers near the end find their
-batch in the active segment's memory; only others pay for an index lookup. Holes between segments and inside them
-(compaction, mirrored holes) are skipped.
+Readers that go forward leave a note of where their next read begins (`_next_reads`), readers near
+the end find their batch in the active segment's memory; only others pay for an index lookup. Holes
+between segments and inside them (compaction, mirrored holes) are skipped.
 
 Caller: broker/log/partition_log.py, which alone changes the list.
 """
@@ -99,14 +100,18 @@ class Segments:
         return max(bisect_right(self._bases, offset) - 1, 0)
 
     def last_kept(self, offset: int) -> int:
-        """Index of the segment that is active after a truncation to `offset`: the first, or one that begins below it."""
+        """Index of the segment that is active after a truncation to `offset`: the first, or one
+        that begins below it.
+        """
         index = self.index_of(offset)
         return index - (index > 0 and self._bases[index] == offset)
 
-    # -- reading ----------------------------------------------------------------------------------------------------
+    # -- reading -----------------------------------------------------------------------------------
 
     def read(self, offset: int, *, max_bytes: int, end_offset: int, has_minimum_one_batch: bool) -> LogSlice:
-        """Whole batches from the one that holds `offset`, ending before `end_offset`, within one segment."""
+        """Whole batches from the one that holds `offset`, ending before `end_offset`, within one
+        segment.
+        """
         place = self._next_reads.get(offset) or self._find(offset)
         if place is None or place.base_offset >= end_offset:
             return self._empty(offset)
@@ -191,7 +196,9 @@ class Segments:
         )
 
     def find_timestamp(self, timestamp_ms: int, from_offset: int) -> FoundBatch | None:
-        """The first batch at or above `from_offset` that has a record of `timestamp_ms` or later, with its bytes."""
+        """The first batch at or above `from_offset` that has a record of `timestamp_ms` or later,
+        with its bytes.
+        """
         for segment in self._list[self.index_of(from_offset) :]:
             found = segment.find_timestamp(timestamp_ms, from_offset) if segment.size_bytes else None
             if found is not None:

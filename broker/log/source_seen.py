@@ -1,7 +1,8 @@
-"""What a mirror last said of the source of a copied log. Kept beside the log, so that a standby which is restarted after its source was
-lost still knows how far behind it was, and since when.
+"""What a mirror last said of the source of a copied log. Kept beside the log, so that a standby
+which is restarted after its source was lost still knows how far behind it was, and since when.
 
-Changed by broker/mirror_append.py; checkpointed by log_directory.py once a minute and at a clean stop.
+Changed by broker/mirror_append.py; checkpointed by log_directory.py once a minute and at a clean
+stop.
 """
 
 from __future__ import annotations
@@ -14,7 +15,9 @@ UNKNOWN: Final = -1
 
 @dataclass(slots=True)
 class SourceSeen:
-    """The source's high watermark (UNKNOWN: no mirror has said), and when the mirror saw it (Unix ms, 0 never)."""
+    """The source's high watermark (UNKNOWN: no mirror has said), and when the mirror saw it (Unix
+    ms, 0 never).
+    """
 
     high_watermark: int = UNKNOWN
     seen_at_ms: int = 0

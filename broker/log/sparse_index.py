@@ -1,10 +1,12 @@
 """A sparse index file: pairs of growing numbers, Kafka's `.index` and `.timeindex`.
 
-`.index` entries are (relative offset, byte position) of 4 bytes each, `.timeindex` entries (timestamp of 8 bytes, relative
-offset of 4), big-endian. Both columns grow, so either can be searched. New entries wait in memory until a page of them is
-there, or until the segment is flushed, rolled or closed: after a crash the index of every segment above the recovery point is
-rebuilt from the log, so nothing depends on them. No descriptor stays open and nothing is mapped: a lookup in the file costs
-a few small reads (about 15 µs), and readers that go forward or stay near the end never need one.
+`.index` entries are (relative offset, byte position) of 4 bytes each, `.timeindex` entries
+(timestamp of 8 bytes, relative offset of 4), big-endian. Both columns grow, so either can be
+searched. New entries wait in memory until a page of them is there, or until the segment is flushed,
+rolled or closed: after a crash the index of every segment above the recovery point is rebuilt from
+the log, so nothing depends on them. No descriptor stays open and nothing is mapped: a lookup in the
+file costs a few small reads (about 15 µs), and readers that go forward or stay near the end never
+need one.
 
 Callers: broker/log/segment.py.
 """
@@ -71,7 +73,8 @@ class SparseIndex:
         seconds.append(second)
         self._last = (first, second)
         if len(firsts) >= _WAITING_ENTRIES_MAX:
-            # entries can wait: a disk that refuses them is met again, loudly, by the next append, roll or flush
+            # entries can wait: a disk that refuses them is met again, loudly, by the next append,
+            # roll or flush
             with contextlib.suppress(StorageError):
                 self.write()
 

@@ -1,8 +1,10 @@
-"""Replacing segments by a compacted one so that a crash at any moment leaves either the old or the new ones.
+"""Replacing segments by a compacted one so that a crash at any moment leaves either the old or the
+new ones.
 
-Kafka's protocol: the new files are written as `.cleaned`, made durable, renamed to `.swap` (the log file last: from then on
-the new segment is the truth), the old segments are renamed `.deleted`, the files get their final names, and the `.swap` names go (the
-log file's first). At a start a `.cleaned` file is dropped with everything beside it, a `.swap` log is finished, and other `.swap`
+Kafka's protocol: the new files are written as `.cleaned`, made durable, renamed to `.swap` (the log
+file last: from then on the new segment is the truth), the old segments are renamed `.deleted`, the
+files get their final names, and the `.swap` names go (the log file's first). At a start a
+`.cleaned` file is dropped with everything beside it, a `.swap` log is finished, and other `.swap`
 files beside no such log are dropped.
 
 Callers: broker/log/cleaner.py, broker/log/loading.py.

@@ -1,7 +1,8 @@
-"""From a timestamp to a record: the last step of a lookup by time, inside the batch that the index and headers led to.
+"""From a timestamp to a record: the last step of a lookup by time, inside the batch that the index
+and headers led to.
 
-The only place on a client's path where a batch is opened. A batch that does not decode counts as its first offset: the
-lookup is then exact to the batch.
+The only place on a client's path where a batch is opened. A batch that does not decode counts as
+its first offset: the lookup is then exact to the batch.
 
 Caller: broker/log/partition_log.py.
 """
@@ -23,7 +24,9 @@ class TimestampOffset(NamedTuple):
 
 
 def first_record_at(batch: bytes, header: BatchHeader, timestamp_ms: int, from_offset: int) -> TimestampOffset | None:
-    """The first record at or above `from_offset` that is of `timestamp_ms` or later; None when the batch has none."""
+    """The first record at or above `from_offset` that is of `timestamp_ms` or later; None when the
+    batch has none.
+    """
     first = max(header.base_offset, from_offset)
     if header.is_log_append_time or header.is_control:
         return TimestampOffset(first, header.max_timestamp)

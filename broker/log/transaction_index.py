@@ -1,7 +1,9 @@
-"""The `.txnindex` of a segment: which transactions that ended here were aborted, so that readers can skip them.
+"""The `.txnindex` of a segment: which transactions that ended here were aborted, so that readers
+can skip them.
 
-Kafka's format, version 0: one entry of 34 bytes for each abort marker in the segment. Written when the marker is appended,
-read by read-committed fetches. Few segments have one: the file exists only once there is an entry.
+Kafka's format, version 0: one entry of 34 bytes for each abort marker in the segment. Written when
+the marker is appended, read by read-committed fetches. Few segments have one: the file exists only
+once there is an entry.
 
 Callers: broker/log/segment.py, broker/log/partition_log.py.
 """
@@ -20,7 +22,9 @@ _VERSION: Final = 0
 
 
 class AbortedTransaction(NamedTuple):
-    """Producer, first record and marker of an aborted transaction, and the last stable offset once it was over."""
+    """Producer, first record and marker of an aborted transaction, and the last stable offset once
+    it was over.
+    """
 
     producer_id: int
     first_offset: int

@@ -1,9 +1,11 @@
-"""Truncating a log without holding the event loop: what a crash must find is written in threads, before and after the decision.
+"""Truncating a log without holding the event loop: what a crash must find is written in threads,
+before and after the decision.
 
-Before: a compacted segment that is being swapped in gets there, and the recovery point on disk goes back to where recovery has to look
-again, so that no later crash leaves what is appended then unchecked. After: the files that were dropped are renamed and the directory is
-forced to disk. Between the two stands the truncation itself, at once and on the loop. The log does the last part itself, holding the loop,
-when it is written to, flushed or closed earlier.
+Before: a compacted segment that is being swapped in gets there, and the recovery point on disk goes
+back to where recovery has to look again, so that no later crash leaves what is appended then
+unchecked. After: the files that were dropped are renamed and the directory is forced to disk.
+Between the two stands the truncation itself, at once and on the loop. The log does the last part
+itself, holding the loop, when it is written to, flushed or closed earlier.
 
 Caller: broker/log/partition_log.py.
 """
@@ -22,7 +24,9 @@ from broker.log.threads import in_thread
 
 
 class Swaps:
-    """Whether a compacted segment is being swapped into a log (`compaction.py`), and whether another one may be."""
+    """Whether a compacted segment is being swapped into a log (`compaction.py`), and whether
+    another one may be.
+    """
 
     def __init__(self) -> None:
         self._finish: Callable[[], None] | None = None
@@ -41,7 +45,9 @@ class Swaps:
 
     @contextmanager
     def under_way(self, finish: Callable[[], None]) -> Iterator[None]:
-        """While the body runs one is swapped in; `finish` does the steps that are left, holding the caller."""
+        """While the body runs one is swapped in; `finish` does the steps that are left, holding the
+        caller.
+        """
         self._finish = finish
         self._ended.clear()
         try:
@@ -77,7 +83,9 @@ class Truncated(Protocol):
 
 @asynccontextmanager
 async def truncation(log: Truncated, segments: Segments, durability: Durability, offset: int) -> AsyncIterator[None]:
-    """The body truncates to `offset`, or looks again and does not. Raises StorageError before the body or after it."""
+    """The body truncates to `offset`, or looks again and does not. Raises StorageError before the
+    body or after it.
+    """
     async with log.swaps.ended():
         recover_from = offset
         if offset < log.log_end_offset:

@@ -1,7 +1,8 @@
 """Metadata and administration over librdkafka's admin client, awaited on the event loop.
 
-Metadata is asked for once however many requests want it at a time. What topics there are is remembered for a moment, for
-the check that each produce makes; a topic that is not known is asked for again.
+Metadata is asked for once however many requests want it at a time. What topics there are is
+remembered for a moment, for the check that each produce makes; a topic that is not known is asked
+for again.
 """
 
 from __future__ import annotations
@@ -36,7 +37,9 @@ ASKED_AGAIN_AFTER_S = 0.1
 TOPICS_LIFE_S = 30.0
 THREADS = 4
 GROUPS_TIMEOUT_S = 3.0
-"""Every broker is asked for its groups. For one that is dead librdkafka tries without a pause as long as it may."""
+"""Every broker is asked for its groups. For one that is dead librdkafka tries without a pause as
+long as it may.
+"""
 
 _EARLIEST = OffsetSpec.earliest()  # type: ignore[no-untyped-call]
 _LATEST = OffsetSpec.latest()  # type: ignore[no-untyped-call]
@@ -45,7 +48,9 @@ Result = TypeVar("Result")
 
 
 class KnownPartition(NamedTuple):
-    """A partition as a broker tells of it; leader -1 for none. The fields are named as in librdkafka's metadata of all topics."""
+    """A partition as a broker tells of it; leader -1 for none. The fields are named as in
+    librdkafka's metadata of all topics.
+    """
 
     id: int
     leader: int
@@ -88,9 +93,11 @@ class Admin:
         return await asyncio.shield(self._asking)
 
     async def partitions_of(self, topic: str, *, wanted: Iterable[int] = ()) -> frozenset[int]:
-        """The topic's partitions; empty when there is no such topic. Asks again for what was not there a moment ago.
+        """The topic's partitions; empty when there is no such topic. Asks again for what was not
+        there a moment ago.
 
-        What a topic has just been made of is not known to every broker at once, so "unknown" is believed after a while only.
+        What a topic has just been made of is not known to every broker at once, so "unknown" is
+        believed after a while only.
         """
         known = self._partitions.get(topic, frozenset())
         asked_s = time.monotonic()
@@ -161,7 +168,9 @@ class Admin:
         await self._await_all(self._client.incremental_alter_configs([resource]).values())
 
     async def groups(self) -> list[str]:
-        """Names of the groups that the brokers tell of; one that does not answer in time is left out."""
+        """Names of the groups that the brokers tell of; one that does not answer in time is left
+        out.
+        """
         timeout_s = min(self._timeout_s, GROUPS_TIMEOUT_S)
         listing = await self._await(self._client.list_consumer_groups(request_timeout=timeout_s))
         return sorted(group.group_id for group in listing.valid)
@@ -187,7 +196,9 @@ class Admin:
         }
 
     async def describe_topics(self, names: Sequence[str]) -> list[Any]:
-        """Descriptions that say which topics are internal, in the order of the names; those that are gone meanwhile are left out."""
+        """Descriptions that say which topics are internal, in the order of the names; those that
+        are gone meanwhile are left out.
+        """
         if not names:
             return []
         asked = self._client.describe_topics(TopicCollection(list(names)), request_timeout=self._timeout_s)
@@ -207,8 +218,8 @@ class Admin:
     async def topic(self, name: str) -> KnownTopic:
         """The topic's partitions now. Refused when there is no such topic.
 
-        Asked by its name: brokers look further for a name than for the list of all topics, in which one that has just been made at the
-        other site can be missing for a second.
+        Asked by its name: brokers look further for a name than for the list of all topics, in which
+        one that has just been made at the other site can be missing for a second.
         """
         described = await self.describe_topic(name)
         partitions = {
@@ -223,7 +234,9 @@ class Admin:
         return KnownTopic(name, partitions)
 
     async def describe_changed_topic(self, name: str, *, partition_count: int) -> Any:
-        """The description once it shows the change: not every broker knows of it at the moment when it is answered."""
+        """The description once it shows the change: not every broker knows of it at the moment when
+        it is answered.
+        """
         async for attempt in jittered_backoff(retry_on=_NotKnownYet, max_ms=200, budget_ms=self._timeout_s * 1000):
             with attempt:
                 found = await self.describe_topics([name])

@@ -36,7 +36,8 @@ def make_app(parts: Parts) -> ASGIApp:
             return Response(write({"status": "unreachable", "reason": refused.message}), 503, media_type=JSON)
         return Response(write({"status": "serving", "cluster_id": metadata.cluster_id}), media_type=JSON)
 
-    # no two families share a path, and paths are tried in this order: those that carry records come first
+    # no two families share a path, and paths are tried in this order: those that carry records come
+    # first
     families = (V3Records(parts), V2Topics(parts), V2Consumers(parts), V3Cluster(parts), V3Groups(parts))
     routes = [Route("/health", health), *(route for family in families for route in family.routes())]
     handlers = {Refused: _refused, HTTPException: _no_route, ClientDisconnect: _gone, Exception: _broken}
@@ -44,7 +45,9 @@ def make_app(parts: Parts) -> ASGIApp:
 
 
 def _merged(routes: list[Route]) -> list[Route]:
-    """One route for each path, so that a known path with another method is answered 405 and not by the next pattern."""
+    """One route for each path, so that a known path with another method is answered 405 and not by
+    the next pattern.
+    """
     by_path: dict[str, list[Route]] = {}
     for route in routes:
         by_path.setdefault(route.path, []).append(route)

@@ -1,6 +1,8 @@
-"""Request bodies read under bounds: of one body, of all bodies together, and of the time that a client may take.
+"""Request bodies read under bounds: of one body, of all bodies together, and of the time that a
+client may take.
 
-A body that finds no room is refused at once, since waiting for room while holding a part of it could end in everybody waiting.
+A body that finds no room is refused at once, since waiting for room while holding a part of it
+could end in everybody waiting.
 """
 
 from __future__ import annotations
@@ -43,7 +45,9 @@ class Bodies:
 
     @asynccontextmanager
     async def whole(self, request: Request) -> AsyncIterator[bytes]:
-        """All of the body, counted until the block ends. Refused: 413 when it is too large, 408 when it does not come, 429 without room."""
+        """All of the body, counted until the block ends. Refused: 413 when it is too large, 408
+        when it does not come, 429 without room.
+        """
         declared = request.headers.get("content-length", "")
         if declared.isdecimal() and int(declared) > self._body_bytes_max:
             raise too_large(self._body_bytes_max)
@@ -66,7 +70,9 @@ class Bodies:
             raise _too_slow() from error
 
     async def pieces(self, request: Request, *, until: asyncio.Event) -> AsyncIterator[bytes]:
-        """The body as it comes; ends, too, when the client goes or `until` is set. Refused after a long silence."""
+        """The body as it comes; ends, too, when the client goes or `until` is set. Refused after a
+        long silence.
+        """
         receiving = request.stream().__aiter__()
         ending = asyncio.ensure_future(until.wait())
         try:

@@ -1,7 +1,8 @@
-"""The bridge's settings, from a properties file: the names that the Kafka REST proxy has for them, and a few of our own.
+"""The bridge's settings, from a properties file: the names that the Kafka REST proxy has for them,
+and a few of our own.
 
-`producer.<name>` and `consumer.<name>` (and `client.<name>` for both) that are none of the names below go to librdkafka as they are;
-Java's spellings of the common ones are translated.
+`producer.<name>` and `consumer.<name>` (and `client.<name>` for both) that are none of the names
+below go to librdkafka as they are; Java's spellings of the common ones are translated.
 """
 
 from __future__ import annotations
@@ -190,7 +191,9 @@ class BridgeSettings(Settings):
 
 
 def load_bridge_settings(properties: Mapping[str, str]) -> BridgeSettings:
-    """Settings from properties. ConfigurationError as usual; one also for a property that librdkafka does not know."""
+    """Settings from properties. ConfigurationError as usual; one also for a property that
+    librdkafka does not know.
+    """
     check_bridge_protection(properties)
     own = {field.alias for field in BridgeSettings.model_fields.values()}
     passed = {kind: _passed_on(properties, ("client.", f"{kind}."), own) for kind in ("producer", "consumer", "admin")}
@@ -216,7 +219,9 @@ def _passed_on(properties: Mapping[str, str], prefixes: tuple[str, ...], own: se
 
 
 def _check_with_librdkafka(settings: BridgeSettings) -> None:
-    """Make a producer and a consumer that connect to nobody: only librdkafka knows all its properties."""
+    """Make a producer and a consumer that connect to nobody: only librdkafka knows all its
+    properties.
+    """
     from confluent_kafka import Consumer, KafkaException, Producer
 
     producing = ("producer", settings.producer_properties, Producer)

@@ -1,11 +1,14 @@
-"""One consumer instance of API v2: a librdkafka consumer, what it has read and not handed out, and one request at a time.
+"""One consumer instance of API v2: a librdkafka consumer, what it has read and not handed out, and
+one request at a time.
 
-Every call to the consumer runs in a thread of its own pool, so that a read that waits holds nobody up. A second request while one is
-under way is refused; deleting the instance ends a waiting read instead. What a read has gathered for a client that is gone waits
-for the next read. Only records that were handed out count as read: their offsets are stored for the next commit.
+Every call to the consumer runs in a thread of its own pool, so that a read that waits holds nobody
+up. A second request while one is under way is refused; deleting the instance ends a waiting read
+instead. What a read has gathered for a client that is gone waits for the next read. Only records
+that were handed out count as read: their offsets are stored for the next commit.
 
-librdkafka takes part in rebalances while it is polled. So that an idle instance does not hold its group up, it is tended: polled with all
-partitions paused, which brings rebalances and no records. The next read lets them go on.
+librdkafka takes part in rebalances while it is polled. So that an idle instance does not hold its
+group up, it is tended: polled with all partitions paused, which brings rebalances and no records.
+The next read lets them go on.
 """
 
 from __future__ import annotations
@@ -70,7 +73,9 @@ def _size(message: Message) -> int:
 
 
 def _behind(message: Message) -> TopicPartition:
-    """Where a group goes on after the message, with the epoch by which a truncated log is noticed (KIP-320)."""
+    """Where a group goes on after the message, with the epoch by which a truncated log is noticed
+    (KIP-320).
+    """
     topic, partition = _place(message)
     epoch = message.leader_epoch()
     offset = (message.offset() or 0) + 1
@@ -137,7 +142,9 @@ class ConsumerInstance:
         self._read_must_end.set()
 
     async def close(self) -> None:
-        """Leave the group; what was handed out is committed if the instance commits by itself. Ends a read that waits."""
+        """Leave the group; what was handed out is committed if the instance commits by itself. Ends
+        a read that waits.
+        """
         self._is_closing = True
         self.interrupt_read()
         await self._idle.wait()
@@ -154,7 +161,9 @@ class ConsumerInstance:
                 await self._call(self._tend)
 
     async def subscribe(self, *, topics: Sequence[str] | None, pattern: str | None) -> None:
-        """By names or by a pattern that the whole name matches. Refused when the instance has partitions of another kind."""
+        """By names or by a pattern that the whole name matches. Refused when the instance has
+        partitions of another kind.
+        """
         mode = "topics" if topics is not None else "pattern"
         self._enter(mode)
         names = tuple(topics) if topics is not None else (f"^({pattern})$",)
@@ -219,7 +228,9 @@ class ConsumerInstance:
         return [item for item in answered if item.offset >= 0]
 
     async def read(self, limits: ReadLimits) -> list[Message]:
-        """Records in the order of their partitions; one at least goes in, however large. Say `hand_out` or `keep` with them next."""
+        """Records in the order of their partitions; one at least goes in, however large. Say
+        `hand_out` or `keep` with them next.
+        """
         self._read_must_end.clear()
         if not self._mode:
             raise illegal_state("Consumer is not subscribed to any topics or assigned any partitions")
@@ -270,7 +281,9 @@ class ConsumerInstance:
         self._poll(0)
 
     def _resume(self) -> None:
-        """A partition stays paused when it goes and comes back, so whoever reads looks again after each poll."""
+        """A partition stays paused when it goes and comes back, so whoever reads looks again after
+        each poll.
+        """
         if self._paused:
             back = [item for item in self.consumer.assignment() if (item.topic, item.partition) in self._paused]
             self.consumer.resume(back)
@@ -313,7 +326,9 @@ class ConsumerInstance:
                 raise KafkaException(error)
 
     def _seek(self, offsets: Sequence[tuple[Place, int]]) -> None:
-        """Offsets are resolved first, so that a commit that follows goes where the reader stands."""
+        """Offsets are resolved first, so that a commit that follows goes where the reader
+        stands.
+        """
         for place, offset in offsets:
             target = offset
             if offset in (OFFSET_BEGINNING, OFFSET_END):
@@ -323,9 +338,11 @@ class ConsumerInstance:
             self.consumer.store_offsets(offsets=[TopicPartition(*place, target)])
 
     def _seek_once_possible(self, target: TopicPartition) -> None:
-        """librdkafka refuses to seek until a new partition's first offset is known; polling lets it find out.
+        """librdkafka refuses to seek until a new partition's first offset is known; polling lets it
+        find out.
 
-        Other partitions may bring records all the while: a few are kept, so that what waits here does not grow with what they bring.
+        Other partitions may bring records all the while: a few are kept, so that what waits here
+        does not grow with what they bring.
         """
         deadline_s = time.monotonic() + CALL_TIMEOUT_S
         while True:

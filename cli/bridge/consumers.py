@@ -1,4 +1,6 @@
-"""The consumer instances that there are: made under a bound, found by group and name, closed when nobody asks them any more."""
+"""The consumer instances that there are: made under a bound, found by group and name, closed when
+nobody asks them any more.
+"""
 
 from __future__ import annotations
 

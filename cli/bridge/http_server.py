@@ -1,7 +1,9 @@
-"""uvicorn in our event loop, with bounds on what a connection may do: its number, the size of a head, and the time a client may take.
+"""uvicorn in our event loop, with bounds on what a connection may do: its number, the size of a
+head, and the time a client may take.
 
-uvicorn itself bounds idle connections between requests and what it buffers of a body. Here are bounded: connections that
-send no head or half of one, bodies that nobody reads any more, and answers that the client does not take.
+uvicorn itself bounds idle connections between requests and what it buffers of a body. Here are
+bounded: connections that send no head or half of one, bodies that nobody reads any more, and
+answers that the client does not take.
 """
 
 from __future__ import annotations
@@ -80,7 +82,9 @@ class BoundedProtocol(HttpToolsProtocol):
         self._waiting_since_s = None
 
     def on_message_complete(self) -> None:
-        """A body is whole; uvicorn's own bound on idle connections counts from the end of the answer."""
+        """A body is whole; uvicorn's own bound on idle connections counts from the end of the
+        answer.
+        """
         super().on_message_complete()
         self._is_in_body = False
 

@@ -1,4 +1,6 @@
-"""The bridge as a daemon: parts started in order, stopped so that what was accepted is still answered. `cli/daemons.py` calls it."""
+"""The bridge as a daemon: parts started in order, stopped so that what was accepted is still
+answered. `cli/daemons.py` calls it.
+"""
 
 from __future__ import annotations
 
@@ -26,7 +28,9 @@ log = get_logger(__name__)
 
 
 class Bridge:
-    """One bridge. `start` returns when it serves; `stop` answers what was accepted and closes everything."""
+    """One bridge. `start` returns when it serves; `stop` answers what was accepted and closes
+    everything.
+    """
 
     def __init__(self, settings: BridgeSettings) -> None:
         self._settings = settings
@@ -65,7 +69,9 @@ class Bridge:
         self._running = AsyncExitStack()
 
     async def start(self) -> tuple[HostPort, ...]:
-        """Serve metrics and HTTP; where HTTP is. ConfigurationError when an address cannot be had."""
+        """Serve metrics and HTTP; where HTTP is. ConfigurationError when an address cannot be
+        had.
+        """
         try:
             self._serve_metrics()
             self._parts.producer.start()
@@ -82,7 +88,9 @@ class Bridge:
         return addresses
 
     async def until_failed(self, stop: asyncio.Event) -> bool:
-        """Wait until `stop` is set (False), or HTTP is served no more although nobody asked for that."""
+        """Wait until `stop` is set (False), or HTTP is served no more although nobody asked for
+        that.
+        """
         stopping = asyncio.ensure_future(stop.wait())
         try:
             await asyncio.wait([stopping, self._http.serving], return_when=asyncio.FIRST_COMPLETED)
@@ -91,7 +99,9 @@ class Bridge:
         return not stop.is_set()
 
     async def stop(self) -> None:
-        """Running requests are answered, consumers leave their groups, accepted records are acknowledged."""
+        """Running requests are answered, consumers leave their groups, accepted records are
+        acknowledged.
+        """
         await self._running.aclose()
 
     async def _stop_http(self) -> None:
@@ -118,7 +128,9 @@ class Bridge:
 
 
 async def run_bridge(properties: Mapping[str, str], stop: asyncio.Event) -> None:
-    """A bridge until `stop` is set. ConfigurationError says what is in the way, OperationalFailure that it cannot go on."""
+    """A bridge until `stop` is set. ConfigurationError says what is in the way, OperationalFailure
+    that it cannot go on.
+    """
     bridge = Bridge(load_bridge_settings(properties))
     await bridge.start()
     has_failed = await bridge.until_failed(stop)

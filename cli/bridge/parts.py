@@ -1,4 +1,6 @@
-"""What the handlers of requests are given: the parts of one bridge, and what every handler does with a request."""
+"""What the handlers of requests are given: the parts of one bridge, and what every handler does
+with a request.
+"""
 
 from __future__ import annotations
 
@@ -37,7 +39,9 @@ class Parts:
     stopping: asyncio.Event
 
     async def throttle(self, records: Iterable[OutgoingRecord]) -> None:
-        """Wait until so much may be produced; everybody who produces waits, as with a quota of Kafka."""
+        """Wait until so much may be produced; everybody who produces waits, as with a quota of
+        Kafka.
+        """
         if not (self.records_rate.per_second or self.bytes_rate.per_second):
             return
         while (wait_ms := self._wait_ms()) > 0:  # noqa: ASYNC110 (time is what is waited for)

@@ -1,7 +1,9 @@
-"""Records into Kafka: one librdkafka producer for all requests, its acknowledgements brought back to the event loop.
+"""Records into Kafka: one librdkafka producer for all requests, its acknowledgements brought back
+to the event loop.
 
-A thread serves librdkafka's callbacks and wakes the loop once for all acknowledgements that came together. Bytes that wait for
-acknowledgement are bounded: whoever finds no room waits in line. A producer with a fatal error is replaced by a new one.
+A thread serves librdkafka's callbacks and wakes the loop once for all acknowledgements that came
+together. Bytes that wait for acknowledgement are bounded: whoever finds no room waits in line. A
+producer with a fatal error is replaced by a new one.
 """
 
 from __future__ import annotations
@@ -107,7 +109,9 @@ _RETRIABLE = {
 
 
 class Room:
-    """Bytes that may wait for acknowledgement; whoever finds none waits in line. One item larger than all of it goes alone."""
+    """Bytes that may wait for acknowledgement; whoever finds none waits in line. One item larger
+    than all of it goes alone.
+    """
 
     def __init__(self, size_bytes: int) -> None:
         self.size_bytes = size_bytes
@@ -172,7 +176,9 @@ class _Sent:
 
 
 class RecordProducer:
-    """The producer of the bridge. `start` before use; `stop` waits until all records have their answer."""
+    """The producer of the bridge. `start` before use; `stop` waits until all records have their
+    answer.
+    """
 
     def __init__(
         self, properties: Mapping[str, Any], metrics: BridgeMetrics, *, buffer_bytes: int, block_ms_max: int
@@ -212,7 +218,9 @@ class RecordProducer:
         return [await future for future in waiting]
 
     async def submit(self, topic: str, records: Sequence[OutgoingRecord]) -> list[asyncio.Future[Outcome]]:
-        """Hand the records to librdkafka once there is room; what becomes of each follows. Refused when there is no room in time."""
+        """Hand the records to librdkafka once there is room; what becomes of each follows. Refused
+        when there is no room in time.
+        """
         untaken_bytes = sum(record.size_bytes for record in records)
         await self.room.take(untaken_bytes, within_ms=self._block_ms_max)
         waiting = []
@@ -292,7 +300,9 @@ class RecordProducer:
         log.warning("producer", error=error.str(), is_fatal=bool(error.fatal()))
 
     def _replace(self) -> None:
-        """A fatal error ends a producer for good: what it still holds gets its errors, new records a new producer."""
+        """A fatal error ends a producer for good: what it still holds gets its errors, new records
+        a new producer.
+        """
         self._is_broken.clear()
         retired, self._producer = self._producer, Producer(self._properties)
         retired.purge(blocking=False)

@@ -140,7 +140,9 @@ class V2Consumers:
         return Response(body, media_type=media_type)
 
     async def commit(self, request: Request) -> Response:
-        """The offsets of the body plus one, as the REST proxy has it; without a body behind everything that was handed out."""
+        """The offsets of the body plus one, as the REST proxy has it; without a body behind
+        everything that was handed out.
+        """
         instance = self._instance(request)
         wanted = await self._optional(request, PlaceOffsets)
         offsets = None
@@ -234,7 +236,9 @@ def _checked(wanted: PlaceOffsets) -> Sequence[PlaceOffset]:
 
 
 def _rendered(messages: Sequence[Message], embedded: EmbeddedFormat) -> tuple[bytes, int]:
-    """The answer's body and how many messages are in it. A record that is no JSON ends it; as the first of an answer it is an error."""
+    """The answer's body and how many messages are in it. A record that is no JSON ends it; as the
+    first of an answer it is an error.
+    """
     if embedded is EmbeddedFormat.BINARY:
         return write([_binary_record(message) for message in messages]), len(messages)
     readable: list[JsonRecordRead] = []

@@ -88,7 +88,9 @@ class V2Topics:
         return answer_v2(request, {"beginning_offset": low, "end_offset": high})
 
     async def produce(self, request: Request) -> Response:
-        """Records into the topic, or into one partition of it; the answer comes when Kafka has acknowledged all of them."""
+        """Records into the topic, or into one partition of it; the answer comes when Kafka has
+        acknowledged all of them.
+        """
         parts, topic = self._parts, request.path_params["topic"]
         negotiate(request.headers.get("accept"), GENERAL)
         embedded = embedded_format_of(request.headers.get("content-type"))

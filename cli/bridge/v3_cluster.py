@@ -1,4 +1,6 @@
-"""API v3 of the cluster: brokers, topics, partitions, replicas and configs. ACLs are answered as by a site without an authorizer."""
+"""API v3 of the cluster: brokers, topics, partitions, replicas and configs. ACLs are answered as by
+a site without an authorizer.
+"""
 
 from __future__ import annotations
 
@@ -81,7 +83,9 @@ def answer_v3(document: object, status: int = 200, headers: dict[str, str] | Non
 
 
 async def resources_of(parts: Parts, request: Request) -> tuple[Resources, Any]:
-    """What makes documents, and the metadata as it is now. Refused: 406 for another answer than JSON, 404 for another cluster."""
+    """What makes documents, and the metadata as it is now. Refused: 406 for another answer than
+    JSON, 404 for another cluster.
+    """
     negotiate(request.headers.get("accept"), (JSON,))
     metadata = await parts.admin.metadata()
     wanted = request.path_params.get("cluster", metadata.cluster_id)

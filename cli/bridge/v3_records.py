@@ -1,7 +1,9 @@
-"""API v3's way of producing: records one after another on one request, each answered by a line of its own as Kafka acknowledges it.
+"""API v3's way of producing: records one after another on one request, each answered by a line of
+its own as Kafka acknowledges it.
 
-Reading, producing and answering go on side by side, in the order of the records. How many records wait is bounded: a stream that
-is ahead of Kafka is not read further. A request of one whole record is answered with that record's status.
+Reading, producing and answering go on side by side, in the order of the records. How many records
+wait is bounded: a stream that is ahead of Kafka is not read further. A request of one whole record
+is answered with that record's status.
 """
 
 from __future__ import annotations
@@ -89,7 +91,9 @@ class _RecordStream(Response):
         self._items: asyncio.Queue[_Item | None] = asyncio.Queue(parts.settings.stream_records_max)
 
     async def __call__(self, _: Scope, __: Receive, send: Send) -> None:
-        """Answer; the request itself is at hand already. When either of reading and writing breaks, the other waits for nothing more."""
+        """Answer; the request itself is at hand already. When either of reading and writing breaks,
+        the other waits for nothing more.
+        """
         try:
             async with asyncio.TaskGroup() as both:
                 both.create_task(self._read())

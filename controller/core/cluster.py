@@ -1,8 +1,8 @@
 """The controller's view of its site: one mutable value, changed by `apply` alone.
 
-Everything durable in it mirrors ZooKeeper; the phases of partitions and replicas live in memory and are derived when a
-controller takes over. Entries are immutable and replaced whole, so `copy` is cheap and a decision can be thought through on
-a copy before anything is written.
+Everything durable in it mirrors ZooKeeper; the phases of partitions and replicas live in memory and
+are derived when a controller takes over. Entries are immutable and replaced whole, so `copy` is
+cheap and a decision can be thought through on a copy before anything is written.
 
 Invariants (`check_invariants`):
   A  every partition of a topic has a phase, and nothing else has
@@ -36,7 +36,9 @@ from wire.links import SiteRole, link_of_topic, role_of
 from wire.znodes import NO_LEADER, BrokerRegistration
 
 UNCLEAN_ELECTION: Final = "unclean.leader.election.enable"
-"""Of a topic or of brokers: whether a replica that was not in sync may lead when no other is left."""
+"""Of a topic or of brokers: whether a replica that was not in sync may lead when no other is
+left.
+"""
 
 
 class InvariantBroken(Exception):
@@ -81,7 +83,9 @@ class Broker:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Leadership:
-    """Who leads and who is in sync. `partition_epoch` is the znode's version, `written_zxid` its last change (0: by us)."""
+    """Who leads and who is in sync. `partition_epoch` is the znode's version, `written_zxid` its
+    last change (0: by us).
+    """
 
     leader: int
     leader_epoch: int
@@ -93,9 +97,11 @@ class Leadership:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Topic:
-    """One topic: identity, replicas by partition, overrides. `version` is that of its assignment znode.
+    """One topic: identity, replicas by partition, overrides. `version` is that of its assignment
+    znode.
 
-    While a partition is reassigned, `assignment` has the wanted replicas and behind them those that are to go (KIP-455).
+    While a partition is reassigned, `assignment` has the wanted replicas and behind them those that
+    are to go (KIP-455).
     """
 
     name: str
@@ -117,7 +123,9 @@ class Topic:
 
     @property
     def replication_factor(self) -> int:
-        """Replicas of its first partition, without those that are being added; 0 when it has none."""
+        """Replicas of its first partition, without those that are being added; 0 when it has
+        none.
+        """
         if not self.assignment:
             return 0
         first = min(self.assignment)
@@ -169,7 +177,9 @@ class Cluster:
     leaving: set[int] = field(default_factory=set)
     """Brokers that are about to stop: alive, and given nothing to lead."""
     offline_replicas: dict[int, frozenset[TopicPartition]] = field(default_factory=dict)
-    """Partitions whose log directory a living broker has lost, by broker: it reports them again to each new controller."""
+    """Partitions whose log directory a living broker has lost, by broker: it reports them again to
+    each new controller.
+    """
     unregistered: set[int] = field(default_factory=set)
     """Brokers that an operator gave up; none of them is registered."""
     topics: dict[str, Topic] = field(default_factory=dict)
@@ -177,13 +187,19 @@ class Cluster:
     deletions: set[str] = field(default_factory=set)
     links: dict[str, LinkRecord] = field(default_factory=dict)
     quarantine: dict[str, str] = field(default_factory=dict)
-    """Topics whose znodes cannot be understood, with the reason: not among `topics`, and brokers keep what they have of them."""
+    """Topics whose znodes cannot be understood, with the reason: not among `topics`, and brokers
+    keep what they have of them.
+    """
     link_problems: dict[str, str] = field(default_factory=dict)
-    """Links whose znodes cannot be understood, with the reason: `links` has the last record that was, or a stand-in."""
+    """Links whose znodes cannot be understood, with the reason: `links` has the last record that
+    was, or a stand-in.
+    """
     quotas: dict[QuotaEntity, QuotaValues] = field(default_factory=dict)
     group_configs: dict[str, GroupConfigs] = field(default_factory=dict)
     altered_unclean_election: bool | None = None
-    """`unclean.leader.election.enable` of the brokers as altered while they run; None when the rules stand."""
+    """`unclean.leader.election.enable` of the brokers as altered while they run; None when the
+    rules stand.
+    """
     partition_phases: dict[TopicPartition, PartitionPhase] = field(default_factory=dict)
     replica_phases: dict[Replica, ReplicaPhase] = field(default_factory=dict)
     revision: int = 0
@@ -211,7 +227,9 @@ class Cluster:
         )
 
     def may_elect_unclean(self, topic: str) -> bool:
-        """Whether a replica that was not in sync may lead: the topic says it, else what was altered, else the properties file."""
+        """Whether a replica that was not in sync may lead: the topic says it, else what was
+        altered, else the properties file.
+        """
         override = self.topics[topic].configs.get(UNCLEAN_ELECTION)
         if override is not None:
             return override.lower() == "true"
@@ -235,7 +253,9 @@ class Cluster:
         return self.brokers.keys() - self.leaving
 
     def electable_for(self, partition: TopicPartition) -> set[int]:
-        """Brokers that may be given the partition to lead: not those that have lost its log directory."""
+        """Brokers that may be given the partition to lead: not those that have lost its log
+        directory.
+        """
         if not self.offline_replicas:
             return self.electable()
         return {node for node in self.electable() if not self.is_replica_offline(partition, node)}
@@ -245,7 +265,9 @@ class Cluster:
         return partition in self.offline_replicas.get(node, ())
 
     def target_of(self, partition: TopicPartition) -> tuple[int, ...]:
-        """Replicas as they will be when the partition's reassignment, if there is one, is complete."""
+        """Replicas as they will be when the partition's reassignment, if there is one, is
+        complete.
+        """
         topic = self.topics[partition.topic]
         going = topic.removing.get(partition.partition, ())
         return tuple(node for node in topic.assignment[partition.partition] if node not in going)
@@ -281,7 +303,9 @@ class Cluster:
         return link_of_topic(self.links.values(), topic)
 
     def leader_epoch_floor(self, topic: str) -> int:
-        """Lowest leader epoch that the topic's partitions may have: above 0 only where a link makes this site active."""
+        """Lowest leader epoch that the topic's partitions may have: above 0 only where a link makes
+        this site active.
+        """
         link = self.link_of(topic)
         if link is None or role_of(link, self.rules.site) is SiteRole.PASSIVE:
             return 0
@@ -400,7 +424,9 @@ class Cluster:
             self.leaderships.pop(partition, None)
 
     def check_invariants(self) -> None:
-        """Raise InvariantBroken for the first lettered invariant that does not hold. For tests and simulation."""
+        """Raise InvariantBroken for the first lettered invariant that does not hold. For tests and
+        simulation.
+        """
         partitions = {partition for topic in self.topics.values() for partition in topic.partitions()}
         replicas = {replica for topic in self.topics.values() for replica in topic.replicas()}
         _hold("A", partitions == set(self.partition_phases), partitions ^ set(self.partition_phases))
@@ -437,10 +463,12 @@ def _hold(letter: str, is_true: bool, evidence: object) -> None:
 
 
 def derive_phases(cluster: Cluster) -> None:
-    """Give every loaded partition and replica the phase that follows from what is stored and who is alive.
+    """Give every loaded partition and replica the phase that follows from what is stored and who is
+    alive.
 
-    A leader that registered after its leadership was written is another incarnation of that broker: it may have lost the
-    unflushed end of its log, so its partitions count as offline and get a new leader epoch.
+    A leader that registered after its leadership was written is another incarnation of that broker:
+    it may have lost the unflushed end of its log, so its partitions count as offline and get a new
+    leader epoch.
     """
     for topic in cluster.topics.values():
         _derive_topic(cluster, topic)

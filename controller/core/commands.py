@@ -27,7 +27,9 @@ class LinkClaim:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TopicRequest:
-    """One topic to create; counts of -1 mean the site's defaults, an empty assignment lets the controller place."""
+    """One topic to create; counts of -1 mean the site's defaults, an empty assignment lets the
+    controller place.
+    """
 
     name: str
     topic_id: bytes
@@ -96,7 +98,9 @@ class AlterTopicConfigs:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TakeOver:
-    """This controller has just been elected and its cluster loaded; nothing listens any more at the `unreachable` of its brokers."""
+    """This controller has just been elected and its cluster loaded; nothing listens any more at the
+    `unreachable` of its brokers.
+    """
 
     unreachable: frozenset[int] = frozenset()
 
@@ -117,7 +121,9 @@ class TopicsDiscovered:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PartitionsFound:
-    """All partitions of a topic as somebody else wrote them to ZooKeeper, and the znode's version."""
+    """All partitions of a topic as somebody else wrote them to ZooKeeper, and the znode's
+    version.
+    """
 
     topic: str
     assignment: Mapping[int, tuple[int, ...]]
@@ -141,7 +147,9 @@ class DeletionsMarked:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class QuarantineLookedAt:
-    """The topics in quarantine were read again: those that can be understood now, and the reasons of those that cannot."""
+    """The topics in quarantine were read again: those that can be understood now, and the reasons
+    of those that cannot.
+    """
 
     topics: tuple[Topic, ...] = ()
     leaderships: Mapping[TopicPartition, Leadership] = field(default_factory=dict)
@@ -150,7 +158,9 @@ class QuarantineLookedAt:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LinksListed:
-    """All links as stored now; a link that cannot be understood has its stand-in, and the reason among the problems."""
+    """All links as stored now; a link that cannot be understood has its stand-in, and the reason
+    among the problems.
+    """
 
     links: Mapping[str, LinkRecord]
     problems: Mapping[str, str] = field(default_factory=dict)
@@ -158,7 +168,9 @@ class LinksListed:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DeletionsAnswered:
-    """A broker applied a batch that named deleted topics; `failed` are partitions whose logs it could not delete."""
+    """A broker applied a batch that named deleted topics; `failed` are partitions whose logs it
+    could not delete.
+    """
 
     node_id: int
     broker_epoch: int
@@ -173,7 +185,9 @@ class RetryDeletions:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class IsrProposal:
-    """In-sync replicas that a leader wants, each with the broker epoch that it knows (-1: unchecked)."""
+    """In-sync replicas that a leader wants, each with the broker epoch that it knows (-1:
+    unchecked).
+    """
 
     partition: TopicPartition
     topic_id: bytes
@@ -248,7 +262,9 @@ class BalanceLeaders:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class UncleanElectionRead:
-    """Whether losing records was allowed or ruled out for all topics while brokers run; None when the properties file stands."""
+    """Whether losing records was allowed or ruled out for all topics while brokers run; None when
+    the properties file stands.
+    """
 
     is_allowed: bool | None
 
@@ -370,7 +386,9 @@ class QuotaOutcome:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Publish:
-    """Effect: tell every living broker. A named topic goes with its configs; partitions with their leaderships."""
+    """Effect: tell every living broker. A named topic goes with its configs; partitions with their
+    leaderships.
+    """
 
     topics: frozenset[str] = frozenset()
     partitions: frozenset[TopicPartition] = frozenset()
@@ -393,8 +411,9 @@ Effect = Publish | PublishImage
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Decision:
-    """Facts to make durable and apply, effects to act on afterwards, the reply (by topic, by partition, by quota entity, or an
-    error for the whole request), and why in one sentence."""
+    """Facts to make durable and apply, effects to act on afterwards, the reply (by topic, by
+    partition, by quota entity, or an error for the whole request), and why in one sentence.
+    """
 
     facts: tuple[Fact, ...] = ()
     effects: tuple[Effect, ...] = ()

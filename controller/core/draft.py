@@ -1,7 +1,8 @@
 """A decision in the making: a copy of the cluster on which each new fact takes effect at once.
 
-The rules of `membership`, `topic_admin` and `topic_deletion` write their facts here, so that a later rule sees what an earlier
-one decided. Nothing reaches the real cluster: `finish` hands the facts over as a `Decision`.
+The rules of `membership`, `topic_admin` and `topic_deletion` write their facts here, so that a
+later rule sees what an earlier one decided. Nothing reaches the real cluster: `finish` hands the
+facts over as a `Decision`.
 """
 
 from __future__ import annotations
@@ -70,7 +71,9 @@ class Draft:
             self.record(facts.ReplicaMoved(replica=replica, phase=phase))
 
     def lead(self, partition: TopicPartition, leader: int, isr: tuple[int, ...], *, is_unclean: bool = False) -> None:
-        """Write a leadership with the next leader epoch, at or above the floor of the topic's link."""
+        """Write a leadership with the next leader epoch, at or above the floor of the topic's
+        link.
+        """
         known = self.cluster.leaderships.get(partition)
         floor = self.cluster.leader_epoch_floor(partition.topic)
         leadership = Leadership(
@@ -84,7 +87,9 @@ class Draft:
         self.changed_partitions.add(partition)
 
     def keep_leader(self, partition: TopicPartition, isr: tuple[int, ...]) -> None:
-        """Write other in-sync replicas, or the same ones anew, under the leadership that stands: the partition epoch alone grows."""
+        """Write other in-sync replicas, or the same ones anew, under the leadership that stands:
+        the partition epoch alone grows.
+        """
         known = self.cluster.leaderships[partition]
         leadership = replace(
             known,
@@ -101,9 +106,11 @@ class Draft:
         self.partition_reply.append(PartitionOutcome(partition=partition, error=error, message=message))
 
     def bring_online(self, partitions: Iterable[TopicPartition], *, may_be_unclean: bool | None = None) -> None:
-        """Elect a leader for each partition that has none and whose topic is wanted; the others stay as they are.
+        """Elect a leader for each partition that has none and whose topic is wanted; the others
+        stay as they are.
 
-        Whether a replica that was not in sync may lead is the topic's or the site's to say, unless the caller says it.
+        Whether a replica that was not in sync may lead is the topic's or the site's to say, unless
+        the caller says it.
         """
         for partition in partitions:
             if self.cluster.phase_of(partition) is PartitionPhase.ONLINE or self.cluster.is_deleting(partition.topic):
@@ -127,13 +134,16 @@ class Draft:
         if known is None:
             return elections.elect_first(replicas=replicas, live=electable or cluster.brokers)
         if may_be_unclean is None:
-            # who is only held for dead may be back with every record: its registration decides whether records are given up
+            # who is only held for dead may be back with every record: its registration decides
+            # whether records are given up
             is_certain = not any(node in cluster.presumed_dead for node in known.isr)
             may_be_unclean = is_certain and cluster.may_elect_unclean(partition.topic)
         return elections.elect_offline(replicas=replicas, isr=known.isr, live=electable, may_be_unclean=may_be_unclean)
 
     def take_replica_offline(self, replica: Replica) -> None:
-        """A replica's broker is gone: out of the in-sync replicas, unless it is the last; a led partition loses its leader."""
+        """A replica's broker is gone: out of the in-sync replicas, unless it is the last; a led
+        partition loses its leader.
+        """
         partition = replica.topic_partition
         self.move_replica(replica, ReplicaPhase.OFFLINE)
         known = self.cluster.leaderships.get(partition)

@@ -1,7 +1,9 @@
-"""Who leads: one pure function per situation, over assigned replicas, in-sync replicas and the living.
+"""Who leads: one pure function per situation, over assigned replicas, in-sync replicas and the
+living.
 
-Each answers an `Election`, or `NoLeader` with the reason. Nobody here raises epochs or writes: the caller does, so that the
-same function serves a live decision and a dry run. Order always follows the assignment, whose first replica is preferred.
+Each answers an `Election`, or `NoLeader` with the reason. Nobody here raises epochs or writes: the
+caller does, so that the same function serves a live decision and a dry run. Order always follows
+the assignment, whose first replica is preferred.
 """
 
 from __future__ import annotations
@@ -27,7 +29,9 @@ class NoLeader:
 
 
 def elect_first(*, replicas: Sequence[int], live: Collection[int]) -> Election | NoLeader:
-    """First leader of a new partition: every living replica is in sync because there is no data yet."""
+    """First leader of a new partition: every living replica is in sync because there is no data
+    yet.
+    """
     alive = tuple(node for node in replicas if node in live)
     if not alive:
         return NoLeader(f"no replica of {list(replicas)} is alive")
@@ -37,7 +41,9 @@ def elect_first(*, replicas: Sequence[int], live: Collection[int]) -> Election |
 def elect_offline(
     *, replicas: Sequence[int], isr: Collection[int], live: Collection[int], may_be_unclean: bool
 ) -> Election | NoLeader:
-    """Leader of a partition whose leader is gone: an in-sync replica, or any living one where data loss is allowed."""
+    """Leader of a partition whose leader is gone: an in-sync replica, or any living one where data
+    loss is allowed.
+    """
     in_sync = tuple(node for node in isr if node in live)
     for node in replicas:
         if node in in_sync:
@@ -76,7 +82,9 @@ def elect_at_controlled_shutdown(
 def elect_reassigned(
     *, target_replicas: Sequence[int], isr: Collection[int], live: Collection[int]
 ) -> Election | NoLeader:
-    """The first replica of the new assignment that is alive and in sync; the in-sync replicas stay as they are."""
+    """The first replica of the new assignment that is alive and in sync; the in-sync replicas stay
+    as they are.
+    """
     if not target_replicas:
         return NoLeader("the new assignment is empty")
     for node in target_replicas:

@@ -1,6 +1,8 @@
-"""Facts: what a decision makes true. `Cluster.apply` takes them one by one; `controller/store.py` makes some of them durable.
+"""Facts: what a decision makes true. `Cluster.apply` takes them one by one; `controller/store.py`
+makes some of them durable.
 
-Those that only concern memory (phases, brokers and links that others wrote to ZooKeeper) have no stored form.
+Those that only concern memory (phases, brokers and links that others wrote to ZooKeeper) have no
+stored form.
 """
 
 from __future__ import annotations
@@ -34,7 +36,9 @@ class BrokerLeft:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PresumptionDropped:
-    """A broker is no longer held for dead: it answered, registered again, or is gone for good. Memory only."""
+    """A broker is no longer held for dead: it answered, registered again, or is gone for good.
+    Memory only.
+    """
 
     node_id: int
 
@@ -48,7 +52,9 @@ class BrokerLeaving:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class OfflineReplicasKnown:
-    """These replicas of a living broker have no log directory any more, and no others of it. Memory only."""
+    """These replicas of a living broker have no log directory any more, and no others of it. Memory
+    only.
+    """
 
     node_id: int
     partitions: frozenset[TopicPartition]
@@ -56,7 +62,9 @@ class OfflineReplicasKnown:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BrokerUnregistered:
-    """An operator gave up a broker that is not registered: its replicas count as deleted where their topic is deleted."""
+    """An operator gave up a broker that is not registered: its replicas count as deleted where
+    their topic is deleted.
+    """
 
     node_id: int
 
@@ -78,7 +86,9 @@ class TopicCreated:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PartitionsAdded:
-    """A topic has more partitions; `over_version` is that of the znode when somebody else wrote it last."""
+    """A topic has more partitions; `over_version` is that of the znode when somebody else wrote it
+    last.
+    """
 
     topic: str
     assignment: Mapping[int, tuple[int, ...]]
@@ -123,7 +133,9 @@ class LeadershipChanged:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class UncleanElectionAltered:
-    """Losing records is allowed or ruled out where a topic does not say; None: as in the properties file. Memory only."""
+    """Losing records is allowed or ruled out where a topic does not say; None: as in the properties
+    file. Memory only.
+    """
 
     is_allowed: bool | None
 
@@ -161,7 +173,9 @@ class TopicDeleted:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DeletionMarkDropped:
-    """A deletion mark for a topic that does not exist, or that may not be deleted, is taken away."""
+    """A deletion mark for a topic that does not exist, or that may not be deleted, is taken
+    away.
+    """
 
     topic: str
 
@@ -176,7 +190,9 @@ class TopicReleased:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class QuarantineRead:
-    """These topics cannot be understood, each with the reason; those that are not named are in quarantine no more. Memory only."""
+    """These topics cannot be understood, each with the reason; those that are not named are in
+    quarantine no more. Memory only.
+    """
 
     problems: Mapping[str, str]
 
@@ -204,7 +220,9 @@ class LinkRemoved:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ClientQuotaReplaced:
-    """A client quota entity has these quotas, or none; `must_store` is false when another tool wrote them."""
+    """A client quota entity has these quotas, or none; `must_store` is false when another tool
+    wrote them.
+    """
 
     entity: QuotaEntity
     values: Mapping[str, float]
@@ -213,7 +231,9 @@ class ClientQuotaReplaced:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GroupConfigsReplaced:
-    """A group has these configs of its own, or none; `must_store` is false when another tool wrote them."""
+    """A group has these configs of its own, or none; `must_store` is false when another tool wrote
+    them.
+    """
 
     group: str
     configs: Mapping[str, str]

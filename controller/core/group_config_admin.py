@@ -1,6 +1,8 @@
-"""Changing configs of groups: a broker's request in, or configs that another tool has written, facts out.
+"""Changing configs of groups: a broker's request in, or configs that another tool has written,
+facts out.
 
-Which names and values there are is the business of the brokers, whose settings bound them (`broker/core/group_configs.py`).
+Which names and values there are is the business of the brokers, whose settings bound them
+(`broker/core/group_configs.py`).
 """
 
 from __future__ import annotations

@@ -20,7 +20,9 @@ from controller.core.partition_states import PartitionPhase
 
 
 def prepare_shutdown(draft: Draft, command: ControlledShutdown) -> None:
-    """Move what the broker leads to others in sync, and take it out of the in-sync replicas; what cannot be moved is answered."""
+    """Move what the broker leads to others in sync, and take it out of the in-sync replicas; what
+    cannot be moved is answered.
+    """
     broker = draft.cluster.brokers.get(command.node_id)
     if broker is None or broker.epoch != command.broker_epoch:
         draft.error = ErrorCode.stale_broker_epoch
@@ -55,7 +57,9 @@ def _leave(draft: Draft, partition: TopicPartition, node: int) -> None:
 
 
 def elect_leaders(draft: Draft, command: ElectLeaders) -> None:
-    """Elections that a client asks for; of all partitions, those that need none are not answered."""
+    """Elections that a client asks for; of all partitions, those that need none are not
+    answered.
+    """
     is_all = command.partitions is None
     for partition in sorted(draft.cluster.partition_phases) if command.partitions is None else command.partitions:
         known = draft.cluster.leaderships.get(partition)
@@ -107,9 +111,11 @@ def _elect_preferred(draft: Draft, partition: TopicPartition) -> tuple[ErrorCode
 
 
 def balance(draft: Draft, imbalance_percentage: int) -> None:
-    """Give brokers back what they are preferred for where others lead more than the percentage of it.
+    """Give brokers back what they are preferred for where others lead more than the percentage of
+    it.
 
-    While any partition is reassigned nothing moves, as in Apache Kafka: the replicas that copy have the brokers to themselves.
+    While any partition is reassigned nothing moves, as in Apache Kafka: the replicas that copy have
+    the brokers to themselves.
     """
     wanted = (topic for name, topic in draft.cluster.topics.items() if not draft.cluster.is_deleting(name))
     if any(topic.adding or topic.removing for topic in wanted):

@@ -1,8 +1,10 @@
-"""The controller's machine: `decide` reads the cluster and changes nothing, `apply` changes it and decides nothing.
+"""The controller's machine: `decide` reads the cluster and changes nothing, `apply` changes it and
+decides nothing.
 
-The shell's measure is decide, commit, apply, act: it writes `Decision.facts` to ZooKeeper in one guarded multi, applies
-them here, then carries out the effects. The facts of a decision are ordered so that any prefix of them, should the multi
-have to be split, leaves a state from which a successor finishes the job.
+The shell's measure is decide, commit, apply, act: it writes `Decision.facts` to ZooKeeper in one
+guarded multi, applies them here, then carries out the effects. The facts of a decision are ordered
+so that any prefix of them, should the multi have to be split, leaves a state from which a successor
+finishes the job.
 """
 
 from __future__ import annotations
@@ -39,7 +41,9 @@ class ControllerMachine:
         self._story: deque[str] = deque(maxlen=STORY_LENGTH_MAX)
 
     def decide(self, command: Command) -> Decision:
-        """What the command leads to. InvariantBroken, with the last decisions, when the rules contradict each other."""
+        """What the command leads to. InvariantBroken, with the last decisions, when the rules
+        contradict each other.
+        """
         draft = Draft(self.cluster)
         try:
             reason = self._consider(draft, command)

@@ -32,9 +32,11 @@ from wire.znodes import NO_LEADER
 
 
 def take_over(draft: Draft, command: TakeOver) -> None:
-    """Bring a freshly loaded cluster into order: pending deletions, lost leaders, link floors, an image for everybody.
+    """Bring a freshly loaded cluster into order: pending deletions, lost leaders, link floors, an
+    image for everybody.
 
-    Who is unreachable is lost in the same decision: often it is the broker of the former controller, whose registration still stands.
+    Who is unreachable is lost in the same decision: often it is the broker of the former
+    controller, whose registration still stands.
     """
     cluster = draft.cluster
     for node in sorted(cluster.unregistered & cluster.brokers.keys()):
@@ -60,9 +62,12 @@ def take_over(draft: Draft, command: TakeOver) -> None:
 
 
 def distrust_restarted(draft: Draft, partitions: Iterable[TopicPartition]) -> None:
-    """Treat replicas on brokers that registered after a partition's state was written as if somebody had seen them go and come back:
-    they leave the in-sync replicas wherever another one that stayed is alive, and have to catch up first. A leader among them is none
-    from that write on: should this controller die before its election is stored, no successor takes it for one that stayed."""
+    """Treat replicas on brokers that registered after a partition's state was written as if
+    somebody had seen them go and come back: they leave the in-sync replicas wherever another one
+    that stayed is alive, and have to catch up first. A leader among them is none from that write
+    on: should this controller die before its election is stored, no successor takes it for one that
+    stayed.
+    """
     brokers = draft.cluster.brokers
     for partition in partitions:
         known = draft.cluster.leaderships.get(partition)
@@ -102,7 +107,9 @@ def _stands(broker: Broker, command: BrokersListed) -> bool:
 
 
 def hold_for_dead(draft: Draft, command: BrokerUnreachable) -> None:
-    """Nothing listens where the broker was: elect others at once, without waiting for its registration to end."""
+    """Nothing listens where the broker was: elect others at once, without waiting for its
+    registration to end.
+    """
     broker = draft.cluster.brokers.get(command.node_id)
     if broker is None or broker.epoch != command.broker_epoch:
         return
@@ -123,7 +130,9 @@ def take_back(draft: Draft, command: BrokerAnswered) -> None:
 
 
 def unregister(draft: Draft, command: UnregisterBroker) -> None:
-    """Give up a broker that is gone for good; refused while it is registered, and for a node id that nothing refers to."""
+    """Give up a broker that is gone for good; refused while it is registered, and for a node id
+    that nothing refers to.
+    """
     node, cluster = command.node_id, draft.cluster
     if node in cluster.brokers or node in cluster.presumed_dead:
         draft.error = ErrorCode.invalid_request
@@ -180,7 +189,9 @@ def _welcome(draft: Draft, nodes: set[int]) -> None:
 
 
 def take_offline_replicas(draft: Draft, command: ReplicasOffline) -> None:
-    """What a living broker has lost with a log directory is led elsewhere; what it reported before and has again counts as before."""
+    """What a living broker has lost with a log directory is led elsewhere; what it reported before
+    and has again counts as before.
+    """
     node = command.node_id
     broker = draft.cluster.brokers.get(node)
     if broker is None or broker.epoch != command.broker_epoch:
@@ -219,7 +230,8 @@ def _replicas_on(draft: Draft, nodes: set[int]) -> list[Replica]:
 
 
 def list_links(draft: Draft, command: LinksListed) -> None:
-    """Take the links as stored; partitions that this site is now active for rise to the link's leader epoch floor.
+    """Take the links as stored; partitions that this site is now active for rise to the link's
+    leader epoch floor.
 
     Of a link that cannot be understood any more the record that is known stays in force.
     """
@@ -239,7 +251,9 @@ def list_links(draft: Draft, command: LinksListed) -> None:
 
 
 def raise_to_floors(draft: Draft) -> None:
-    """Give each partition below its link's floor a leader epoch at the floor, whoever leads it now."""
+    """Give each partition below its link's floor a leader epoch at the floor, whoever leads it
+    now.
+    """
     for topic in draft.cluster.topics.values():
         floor = draft.cluster.leader_epoch_floor(topic.name)
         if floor > 0 and not draft.cluster.is_deleting(topic.name):

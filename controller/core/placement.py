@@ -1,9 +1,10 @@
 """Which brokers hold the replicas of new partitions.
 
-The spread is the classic one: leaders go round the brokers from a start index, followers sit at a shift from their leader
-that grows each round, and with racks known for every broker the list alternates racks and no rack gets a second replica
-before each has one. The caller orders the brokers (`least_loaded_first`) and supplies start and shift, so the
-result is a function of its arguments.
+The spread is the classic one: leaders go round the brokers from a start index, followers sit at a
+shift from their leader that grows each round, and with racks known for every broker the list
+alternates racks and no rack gets a second replica before each has one. The caller orders the
+brokers (`least_loaded_first`) and supplies start and shift, so the result is a function of its
+arguments.
 """
 
 from __future__ import annotations
@@ -35,9 +36,11 @@ def place(
     start_index: int = 0,
     start_shift: int = 0,
 ) -> dict[int, tuple[int, ...]]:
-    """Replicas by partition index, preferred leader first. Racks count only when every node has one.
+    """Replicas by partition index, preferred leader first. Racks count only when every node has
+    one.
 
-    Needs 1 <= replication_factor <= len(nodes); the callers have checked that and answered the client.
+    Needs 1 <= replication_factor <= len(nodes); the callers have checked that and answered the
+    client.
     """
     if not 1 <= replication_factor <= len(nodes):
         raise ValueError(f"replication factor {replication_factor} does not fit {len(nodes)} brokers")

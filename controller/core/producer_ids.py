@@ -1,4 +1,6 @@
-"""Blocks of producer ids: handed out in a row, each once, within the range that belongs to the site."""
+"""Blocks of producer ids: handed out in a row, each once, within the range that belongs to the
+site.
+"""
 
 from __future__ import annotations
 
@@ -8,7 +10,9 @@ PRODUCER_ID_BLOCK_SIZE = 1000
 
 
 class ProducerIdsExhausted(Exception):
-    """The stored block is beyond the site's range: the site's number was changed, or a range of 2^40 ids is used up."""
+    """The stored block is beyond the site's range: the site's number was changed, or a range of
+    2^40 ids is used up.
+    """
 
 
 def next_block(latest: ProducerIdBlock | None, *, broker_id: int, range_start: int, range_size: int) -> ProducerIdBlock:

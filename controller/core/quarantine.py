@@ -13,7 +13,9 @@ from controller.core.partition_states import PartitionPhase
 
 
 def look_again(draft: Draft, command: QuarantineLookedAt) -> None:
-    """Take the topics that can be understood now as a takeover would; one whose znode is gone is deleted at the brokers."""
+    """Take the topics that can be understood now as a takeover would; one whose znode is gone is
+    deleted at the brokers.
+    """
     kept = draft.cluster.quarantine
     released = [topic for topic in command.topics if topic.name in kept]
     if command.problems != kept:

@@ -1,4 +1,5 @@
-"""Changing client quotas: a client's request in, facts and outcomes out. Each entity of a request stands for itself.
+"""Changing client quotas: a client's request in, facts and outcomes out. Each entity of a request
+stands for itself.
 
 `wire/client_quotas.py` has the rules that need no cluster.
 """

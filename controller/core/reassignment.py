@@ -1,14 +1,17 @@
-"""Moving partitions to other replicas while they are in use (KIP-455): begun, completed or cancelled, each for itself.
+"""Moving partitions to other replicas while they are in use (KIP-455): begun, completed or
+cancelled, each for itself.
 
     begin ─▶ replicas = wanted + going, the new ones copy ─▶ all wanted are in sync ─▶ a wanted one leads, replicas = wanted
          ╰─▶ cancel: replicas as they were
 
-What is under way is stored with the topic's assignment, so a controller that takes over goes on with it. Leaderships are written
-before the assignment: a controller that dies between the two finds the replicas as they were, and goes on or is asked again.
-Brokers drop replicas that an image no longer gives them.
+What is under way is stored with the topic's assignment, so a controller that takes over goes on
+with it. Leaderships are written before the assignment: a controller that dies between the two finds
+the replicas as they were, and goes on or is asked again. Brokers drop replicas that an image no
+longer gives them.
 
-Invariant: no replica is gone under a leader epoch that it knew; the epoch is raised even for a leader that stays. A broker that gets the
-replica back has an empty log, and fetches that it sent for the former one, however late, name an epoch that is over.
+Invariant: no replica is gone under a leader epoch that it knew; the epoch is raised even for a
+leader that stays. A broker that gets the replica back has an empty log, and fetches that it sent
+for the former one, however late, name an epoch that is over.
 """
 
 from __future__ import annotations
@@ -136,8 +139,10 @@ def _drop_replicas(draft: Draft, topic: str, index: int, nodes: Iterable[int]) -
 
 
 def _write_leadership(draft: Draft, partition: TopicPartition, replicas: tuple[int, ...]) -> None:
-    """A leader among `replicas` with in-sync replicas among them; the same ones are written anew, so that the partition epoch
-    tells images of the former replicas from those of the new ones. To be called while the assignment has the former ones."""
+    """A leader among `replicas` with in-sync replicas among them; the same ones are written anew,
+    so that the partition epoch tells images of the former replicas from those of the new ones. To
+    be called while the assignment has the former ones.
+    """
     known = draft.cluster.leaderships.get(partition)
     if known is None:
         draft.changed_partitions.add(partition)
@@ -166,7 +171,9 @@ def _elect(
 
 
 def complete_in_sync(draft: Draft, partitions: Iterable[TopicPartition]) -> None:
-    """Complete those reassignments whose wanted replicas are all in sync and of which one can lead."""
+    """Complete those reassignments whose wanted replicas are all in sync and of which one can
+    lead.
+    """
     cluster = draft.cluster
     done: dict[TopicPartition, tuple[int, ...]] = {}
     for partition in partitions:

@@ -1,8 +1,8 @@
 """The seven states of a replica and the transitions between them.
 
-A replica on a dead broker whose topic is to be deleted goes to ReplicaDeletionIneligible, from wherever it stands, and back
-to OfflineReplica when its broker returns: so a deletion pauses and resumes instead of failing. Memory only, as with
-`partition_states`.
+A replica on a dead broker whose topic is to be deleted goes to ReplicaDeletionIneligible, from
+wherever it stands, and back to OfflineReplica when its broker returns: so a deletion pauses and
+resumes instead of failing. Memory only, as with `partition_states`.
 """
 
 from __future__ import annotations

@@ -1,4 +1,5 @@
-"""What a topic may be called, how large it may be, where it may be put: the answers a client gets, in Kafka's codes and words.
+"""What a topic may be called, how large it may be, where it may be put: the answers a client gets,
+in Kafka's codes and words.
 
 Every check returns None or a `Refusal`; nothing here decides what to do with an accepted request.
 """
@@ -86,7 +87,9 @@ def _quarantined(cluster: Cluster, name: str) -> str:
 
 
 def check_link(cluster: Cluster, name: str, claim: LinkClaim) -> Refusal | None:
-    """Only the mirror of a link, at the link's epoch, changes the link's topics at the site that is passive for them."""
+    """Only the mirror of a link, at the link's epoch, changes the link's topics at the site that is
+    passive for them.
+    """
     link = cluster.link_of(name)
     role = SiteRole.ACTIVE if link is None else role_of(link, cluster.rules.site)
     if claim.link:
@@ -156,7 +159,8 @@ def check_assignment(
     first_partition: int,
     replication_factor: int,
 ) -> Refusal | None:
-    """A manual assignment: partitions in a row, equally many replicas each, no duplicates, on living brokers.
+    """A manual assignment: partitions in a row, equally many replicas each, no duplicates, on
+    living brokers.
 
     `replication_factor` 0 takes that of the first partition listed.
     """

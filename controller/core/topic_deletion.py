@@ -1,12 +1,14 @@
-"""Deleting topics: asked for once, carried out replica by replica, finished when the last one is gone.
+"""Deleting topics: asked for once, carried out replica by replica, finished when the last one is
+gone.
 
     request ─▶ mark (durable) ─▶ replicas: Offline ─▶ DeletionStarted ─▶ brokers told ─▶ each answers: DeletionSuccessful
-                                     dead broker, or an answer with an error: DeletionIneligible, tried again later
-                                     a broker that was given up: DeletionSuccessful, without being asked
+        dead broker, or an answer with an error: DeletionIneligible, tried again later
+        a broker that was unregistered: DeletionSuccessful, without being asked
     all successful ─▶ znodes of the topic and the mark go, in that order
 
-A controller that dies anywhere in between leaves the mark, and its successor starts the deletion again from the top; a broker
-that has no such log any more answers success, so repeating is harmless.
+A controller that dies anywhere in between leaves the mark, and its successor starts the deletion
+again from the top; a broker that has no such log any more answers success, so repeating is
+harmless.
 """
 
 from __future__ import annotations
@@ -25,7 +27,9 @@ from controller.core.topic_checks import Refusal, check_link, check_present
 
 
 def delete_topics(draft: Draft, command: DeleteTopics) -> None:
-    """Begin the deletion of each topic named that passes the checks; one that is under way already is joined."""
+    """Begin the deletion of each topic named that passes the checks; one that is under way already
+    is joined.
+    """
     names_by_id = {topic.topic_id: topic.name for topic in draft.cluster.topics.values()}
     for topic_id in command.topic_ids:
         if topic_id not in names_by_id:
@@ -52,7 +56,9 @@ def _refusal(draft: Draft, name: str, command: DeleteTopics) -> Refusal | None:
 
 
 def take_marks(draft: Draft, command: DeletionsMarked) -> None:
-    """Marks that somebody else wrote: begin those deletions; a mark that cannot be followed is taken away."""
+    """Marks that somebody else wrote: begin those deletions; a mark that cannot be followed is
+    taken away.
+    """
     for name in command.topics:
         if draft.cluster.is_deleting(name) or name in draft.cluster.quarantine:
             continue
@@ -65,7 +71,9 @@ def take_marks(draft: Draft, command: DeletionsMarked) -> None:
 
 
 def begin(draft: Draft, name: str) -> None:
-    """Take the topic out of service and ask the living brokers to delete; finishes at once when nobody holds it."""
+    """Take the topic out of service and ask the living brokers to delete; finishes at once when
+    nobody holds it.
+    """
     topic = draft.cluster.topics[name]
     for partition in topic.partitions():
         draft.move_partition(partition, PartitionPhase.OFFLINE)
@@ -91,7 +99,9 @@ def _ask(draft: Draft, replicas: Iterable[Replica]) -> None:
 
 
 def take_answers(draft: Draft, command: DeletionsAnswered) -> None:
-    """A broker has applied deletions; answers of an earlier registration of it count for nothing."""
+    """A broker has applied deletions; answers of an earlier registration of it count for
+    nothing.
+    """
     broker = draft.cluster.brokers.get(command.node_id)
     if broker is None or broker.epoch != command.broker_epoch:
         return
@@ -136,7 +146,9 @@ def pause_on(draft: Draft, node_id: int) -> None:
 
 
 def give_up(draft: Draft, node_id: int) -> None:
-    """A broker was given up: no deletion waits for it. Should it come back, the image that it gets has its logs deleted."""
+    """A broker was given up: no deletion waits for it. Should it come back, the image that it gets
+    has its logs deleted.
+    """
     for name in sorted(draft.cluster.deletions):
         _ask(draft, [replica for replica in draft.cluster.topics[name].replicas() if replica.node == node_id])
         _finish_if_complete(draft, name)

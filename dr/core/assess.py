@@ -1,4 +1,5 @@
-"""What a failover would do and cost, said before it is done: for `--dry-run` and for the first lines of a real run.
+"""What a failover would do and cost, said before it is done: for `--dry-run` and for the first
+lines of a real run.
 
 Uses the playbook itself, so that the plan and the deed cannot differ in their refusals.
 """
@@ -22,8 +23,8 @@ class Assessment:
     """The plan: `steps` in order (none when `refusal` says why not).
 
     `missing_offsets` counts offsets of groups. `unprotected` says of which topics nothing is kept.
-    `account` is what would be lost now. None when the source answers and the target is its copy: it would be fenced, and what the target
-    lacks brought over.
+    `account` is what would be lost now. None when the source answers and the target is its copy: it
+    would be fenced, and what the target lacks brought over.
     """
 
     steps: tuple[str, ...]
@@ -38,7 +39,9 @@ class Assessment:
 
 
 def assess(evidence: Evidence, *, to_site: str, policy: FailoverPolicy, now_ms: int) -> Assessment:
-    """Plan a failover from one piece of evidence; a source that answers is expected to be fenced and drained."""
+    """Plan a failover from one piece of evidence; a source that answers is expected to be fenced
+    and drained.
+    """
     playbook = FailoverPlaybook(to_site=to_site, policy=policy)
     playbook.observe(evidence, now_ms)
     decision = playbook.decide(evidence, now_ms)

@@ -1,7 +1,9 @@
-"""Anomalies in what clients saw, after Jepsen's checkers for Kafka: each function returns what it found, empty when all is well.
+"""Anomalies in what clients saw, after Jepsen's checkers for Kafka: each function returns what it
+found, empty when all is well.
 
-    A1  inconsistent offsets   one offset, two values (across sites too: the strongest test that offsets are kept)
-    A2  lost writes            acknowledged, a later offset of the partition was read, this one never
+    A1  inconsistent offsets one offset, two values (across sites too: the strongest test that
+        offsets are kept)
+    A2  lost writes acknowledged, a later offset of the partition was read, this one never
     A3  unseen                 acknowledged, never read by the end
     A4  duplicates             one value at two offsets
     A7  skips                  a consumer jumps over existing offsets without a new assignment
@@ -9,7 +11,8 @@
     A9  send order             acknowledged offsets of one load's sends to a partition do not grow
     A12 lag that stays         a partition's consumers do not catch up after a fault has been healed
 
-A7 needs to know which offsets hold records (`existing`): compaction and control records leave holes that are no skips.
+A7 needs to know which offsets hold records (`existing`): compaction and control records leave holes
+that are no skips.
 """
 
 from __future__ import annotations
@@ -168,7 +171,9 @@ def never_delivered(acknowledged: Iterable[Acknowledged], delivered: Iterable[De
 def longest_lags_ms(
     acknowledged: Iterable[Acknowledged], delivered: Iterable[Delivered]
 ) -> Mapping[TopicPartition, float]:
-    """By partition, the longest time that a record waited for its first delivery; records that were never delivered are A3's."""
+    """By partition, the longest time that a record waited for its first delivery; records that were
+    never delivered are A3's.
+    """
     first = _first_deliveries_ms(delivered)
     lags: dict[TopicPartition, float] = {}
     for ack in acknowledged:
@@ -186,7 +191,9 @@ def lag_that_stays(
     *,
     within_ms: float,
 ) -> list[Anomaly]:
-    """A12: of each partition and each healing, the first record from before it that is not delivered within this time after it."""
+    """A12: of each partition and each healing, the first record from before it that is not
+    delivered within this time after it.
+    """
     first = _first_deliveries_ms(delivered)
     late: dict[tuple[float, TopicPartition], Anomaly] = {}
     for ack in acknowledged:

@@ -1,4 +1,5 @@
-"""Until when everything that a link's source took has arrived at its target, by partition: a time that only grows.
+"""Until when everything that a link's source took has arrived at its target, by partition: a time
+that only grows.
 
 Pure; `dr/completeness.py` asks the sites again and again. What counts for a partition, the best of:
 
@@ -9,11 +10,11 @@ Pure; `dr/completeness.py` asks the sites again and again. What counts for a par
 | the source is silent, and it has reached what the mirror last heard of it | when the mirror heard it |
 | its newest record, when the clock that stamped it is not ahead of ours | that record's time: later ones with earlier times are late |
 
-Nothing is claimed of a copy that differs from the source's log, or of which nothing shows that it is the source's history: its end and
-its newest record may be of another history.
+Nothing is claimed of a copy that differs from the source's log, or of which nothing shows that it
+is the source's history: its end and its newest record may be of another history.
 
-So a log without new records is complete until now, one whose source does not answer stands still, and nothing is claimed of a partition
-of which the target cannot tell.
+So a log without new records is complete until now, one whose source does not answer stands still,
+and nothing is claimed of a partition of which the target cannot tell.
 """
 
 from __future__ import annotations
@@ -104,7 +105,9 @@ class Completeness:
         return max(passed_ms, _newest(target, asked_at_ms))
 
     def take_mirror(self, reply: DescribeMirrorReply, *, asked_at_ms: int) -> None:
-        """What the link's mirror said when it was asked at `asked_at_ms`: for targets whose offsets are others."""
+        """What the link's mirror said when it was asked at `asked_at_ms`: for targets whose offsets
+        are others.
+        """
         for one in reply.partitions:
             key = TopicPartition(one.topic, one.partition)
             self._behind[key] = one.lag_records
@@ -124,7 +127,9 @@ class Completeness:
 
 
 def _differing(evidence: Evidence) -> dict[TopicPartition, int]:
-    """Records that each copy with another history lacks; UNKNOWN of those that nothing proves while the source is silent."""
+    """Records that each copy with another history lacks; UNKNOWN of those that nothing proves while
+    the source is silent.
+    """
     target, source = evidence.target, evidence.source
     if target is None:
         return {}
@@ -141,7 +146,9 @@ def _newest(position: PartitionPosition, asked_at_ms: int) -> int:
 
 
 def _told(one: MirrorPartition, asked_at_ms: int) -> int:
-    """A mirror that has brought nothing yet, or does not know how far it is, has a lag since its own start only."""
+    """A mirror that has brought nothing yet, or does not know how far it is, has a lag since its
+    own start only.
+    """
     if one.HasField("complete_ms_ago"):
         return asked_at_ms - one.complete_ms_ago
     has_begun = one.lag_records == 0 or one.mirrored_records > 0

@@ -1,7 +1,8 @@
-"""Whether the copies at a link's standby are the active site's history: partition by partition, also when the active site is gone.
+"""Whether the copies at a link's standby are the active site's history: partition by partition,
+also when the active site is gone.
 
-With the source's log known the leader epochs of both logs decide (`wire/log_histories.py`). Without it, a copy counts as the source's
-history when one of these shows it, and as unproven otherwise:
+With the source's log known the leader epochs of both logs decide (`wire/log_histories.py`). Without
+it, a copy counts as the source's history when one of these shows it, and as unproven otherwise:
 
 | evidence | what it shows |
 | --- | --- |
@@ -10,8 +11,8 @@ history when one of these shows it, and as unproven otherwise:
 | its last record has a leader epoch of the source's, which begin at the floor of the source's promotion | the same |
 | it ends at or below the end of the history that the source took over, by the account of its promotion | it is a prefix |
 
-A copy that goes on beyond that end with none of the source's records holds records that the source never had. Accounts are kept at both
-sites.
+A copy that goes on beyond that end with none of the source's records holds records that the source
+never had. Accounts are kept at both sites.
 """
 
 from __future__ import annotations
@@ -27,7 +28,8 @@ NAMED_MAX = 3
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Divergence:
-    """A copy that holds records which the source's log does not have: from `parts_at` on the two differ.
+    """A copy that holds records which the source's log does not have: from `parts_at` on the two
+    differ.
 
     `source_end` UNKNOWN: the source's log is not known.
     """
@@ -57,7 +59,9 @@ class Divergence:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Differences:
-    """Copies that differ from the source's history, and copies of which nothing shows whose history they are, with their log ends."""
+    """Copies that differ from the source's history, and copies of which nothing shows whose history
+    they are, with their log ends.
+    """
 
     diverged: Mapping[TopicPartition, Divergence]
     unproven: Mapping[TopicPartition, int]
@@ -89,10 +93,12 @@ def find_differences(
     promotion: Promotion | None,
     ends: Mapping[TopicPartition, int] | None = None,
 ) -> Differences:
-    """Compare each copy, up to its end or to that in `ends`, with the source's log or with what is known of it.
+    """Compare each copy, up to its end or to that in `ends`, with the source's log or with what is
+    known of it.
 
-    `is_source_final` says of which logs in `source` the copy cannot be a later state: the source was asked after the target, or is fenced.
-    `promotion` is that of the source, None when no account of it is known.
+    `is_source_final` says of which logs in `source` the copy cannot be a later state: the source
+    was asked after the target, or is fenced. `promotion` is that of the source, None when no
+    account of it is known.
     """
     diverged: dict[TopicPartition, Divergence] = {}
     unproven: dict[TopicPartition, int] = {}

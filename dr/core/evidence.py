@@ -1,7 +1,8 @@
 """What is known of both sites of a link at one moment: the input of every decision in this package.
 
-Made by the shell from the site agents' answers, the target first and the source after it, so that a healthy target is never
-ahead of the source in one piece of evidence. Nothing here decides; `playbook.py` does.
+Made by the shell from the site agents' answers, the target first and the source after it, so that a
+healthy target is never ahead of the source in one piece of evidence. Nothing here decides;
+`playbook.py` does.
 """
 
 from __future__ import annotations
@@ -72,14 +73,18 @@ class GroupPartition(NamedTuple):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SiteGroups:
-    """The groups of a link as one site has them. `problems`: why something may be missing; `synced_at_ms`: see the proto."""
+    """The groups of a link as one site has them. `problems`: why something may be missing;
+    `synced_at_ms`: see the proto.
+    """
 
     offsets: Mapping[GroupPartition, int] = field(default_factory=dict)
     with_members: frozenset[str] = frozenset()
     problems: tuple[str, ...] = ()
     synced_at_ms: int = UNKNOWN
     committing_transactions: int = 0
-    """Decided, and not marked in every log yet: their offsets, and the ends of their partitions, are still to come."""
+    """Decided, and not marked in every log yet: their offsets, and the ends of their partitions,
+    are still to come.
+    """
     transaction_problems: tuple[str, ...] = ()
     mirror_problems: tuple[str, ...] = ()
     """Daemons of the link's mirror that cannot carry groups' offsets, in sentences."""
@@ -87,7 +92,9 @@ class SiteGroups:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ReplicaCut:
-    """What one replica has lost to its leader's history since its broker started; `at_ms` is the last time (Unix ms)."""
+    """What one replica has lost to its leader's history since its broker started; `at_ms` is the
+    last time (Unix ms).
+    """
 
     site: str
     topic: str
@@ -112,19 +119,25 @@ class ReplicaCut:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Promotion:
-    """From the account of an earlier failover: which site it made active, and where the history that the site took over ends."""
+    """From the account of an earlier failover: which site it made active, and where the history
+    that the site took over ends.
+    """
 
     epoch: int
     to_site: str
     leader_epoch_floor: int
-    """The promoted site's leaders write under epochs from here on; 0 when the account does not say."""
+    """The promoted site's leaders write under epochs from here on; 0 when the account does not
+    say.
+    """
     kept_below: Mapping[TopicPartition, int]
     """A partition of which the account does not know it is left out."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SiteEvidence:
-    """One site's answer: its copy of the link record, what its brokers enforce, and where the logs stand; groups where asked for."""
+    """One site's answer: its copy of the link record, what its brokers enforce, and where the logs
+    stand; groups where asked for.
+    """
 
     site: str
     seen_at_ms: int
@@ -142,11 +155,15 @@ class SiteEvidence:
     promotions: tuple[Promotion, ...] = ()
     """From the accounts that the site keeps, oldest first."""
     mirror_age_ms: int = UNKNOWN
-    """How long ago the link's mirror reported to the site, as its target, that it carries everything; UNKNOWN: never."""
+    """How long ago the link's mirror reported to the site, as its target, that it carries
+    everything; UNKNOWN: never.
+    """
     mirror_problems: tuple[str, ...] = ()
     """What daemons of the mirror report that they cannot carry, in sentences."""
     deposed: tuple[str, ...] = ()
-    """Why the site, active under this link, is not active for its topics: what its other links say."""
+    """Why the site, active under this link, is not active for its topics: what its other links
+    say.
+    """
 
     @property
     def accounted_epochs(self) -> frozenset[int]:
@@ -155,7 +172,9 @@ class SiteEvidence:
 
     @property
     def has_mirror(self) -> bool:
-        """True when a mirror into the site has reported a moment ago, even if only that it fails at something."""
+        """True when a mirror into the site has reported a moment ago, even if only that it fails at
+        something.
+        """
         return 0 <= self.mirror_age_ms <= MIRROR_SILENT_MS or bool(self.mirror_problems)
 
     @property
@@ -183,14 +202,18 @@ class SiteEvidence:
 
     @property
     def is_fenced(self) -> bool:
-        """True when the fence is stored here, every live broker enforces it and none takes a write."""
+        """True when the fence is stored here, every live broker enforces it and none takes a
+        write.
+        """
         is_stored = self.record.phase == LinkPhase.FENCED
         return is_stored and not self.lagging_brokers and not self.writable
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Evidence:
-    """Both sites of a link, seen for a failover to `target_site`; None for a site that did not answer."""
+    """Both sites of a link, seen for a failover to `target_site`; None for a site that did not
+    answer.
+    """
 
     link: str
     target_site: str
@@ -213,7 +236,9 @@ class Evidence:
 
     @property
     def highest_leader_epoch(self) -> int:
-        """The highest leader epoch seen in either site, in leadership or in a log; -1 when there is none."""
+        """The highest leader epoch seen in either site, in leadership or in a log; -1 when there is
+        none.
+        """
         sites = [site for site in (self.target, self.source) if site is not None]
         epochs = [
             max(position.leader_epoch, position.last_log_epoch)

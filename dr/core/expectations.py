@@ -1,4 +1,6 @@
-"""Judging a drill: each expectation that the plan states against what was measured, in words for the report."""
+"""Judging a drill: each expectation that the plan states against what was measured, in words for
+the report.
+"""
 
 from __future__ import annotations
 

@@ -1,8 +1,9 @@
 """The link records that a failover writes: fenced, raised, and given back.
 
-Two operators may work at once, at different sites. The rule that keeps them from splitting the link: a new epoch is stored
-first at the site that is passive under the old one, by compare-and-set; whoever finds another record there has lost and follows it.
-A fence stays in its epoch (only the phase moves), so that the mirror can go on draining under it.
+Two operators may work at once, at different sites. The rule that keeps them from splitting the
+link: a new epoch is stored first at the site that is passive under the old one, by compare-and-set;
+whoever finds another record there has lost and follows it. A fence stays in its epoch (only the
+phase moves), so that the mirror can go on draining under it.
 """
 
 from __future__ import annotations
@@ -43,5 +44,7 @@ def raised(
 
 
 def given_back(record: LinkRecord, *, now_ms: int) -> LinkRecord:
-    """The record that ends a fence without promotion: the active site stays, in the next epoch and the same band."""
+    """The record that ends a fence without promotion: the active site stays, in the next epoch and
+    the same band.
+    """
     return changed(record, epoch=record.epoch + 1, phase=LinkPhase.MIRRORING, updated_at_ms=now_ms)

@@ -1,7 +1,9 @@
-"""Offsets of consumer groups in a failover: what a site says of them, which of the source's the target lacks, and the account of that.
+"""Offsets of consumer groups in a failover: what a site says of them, which of the source's the
+target lacks, and the account of that.
 
-The mirror carries them beside the records, so a drain is not over when the records are there. Compared as the mirror writes them: clamped
-to what the target's log holds, and not for groups that have members at the target. Pure.
+The mirror carries them beside the records, so a drain is not over when the records are there.
+Compared as the mirror writes them: clamped to what the target's log holds, and not for groups that
+have members at the target. Pure.
 """
 
 from __future__ import annotations
@@ -31,7 +33,9 @@ class OffsetBehind(NamedTuple):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GroupLoss:
-    """The part of an account that is about groups. `last_contact_ms` counts back to when all was carried; UNKNOWN: nobody said."""
+    """The part of an account that is about groups. `last_contact_ms` counts back to when all was
+    carried; UNKNOWN: nobody said.
+    """
 
     known_lost_offsets: int
     is_exact: bool
@@ -58,7 +62,9 @@ class GroupLoss:
 def offsets_behind(
     source: SiteGroups, target: SiteGroups, ends: Mapping[TopicPartition, PartitionPosition], *, is_routed: bool
 ) -> tuple[OffsetBehind, ...]:
-    """The source's offsets that the target does not have; where a link is not routed, a target that is further has them."""
+    """The source's offsets that the target does not have; where a link is not routed, a target that
+    is further has them.
+    """
     found = []
     for place, offset in sorted(source.offsets.items()):
         if place.group in target.with_members:
@@ -87,7 +93,9 @@ def group_loss(
     is_routed: bool,
     now_ms: int,
 ) -> GroupLoss:
-    """The account of the groups; `source` is what the source said last, under a fence or not, None when it did not say."""
+    """The account of the groups; `source` is what the source said last, under a fence or not, None
+    when it did not say.
+    """
     behind = () if source is None else offsets_behind(source, target, ends, is_routed=is_routed)
     is_whole = source is not None and not (
         source.problems or source.transaction_problems or source.committing_transactions or target.problems

@@ -1,7 +1,9 @@
-"""What a drill's clients saw, as facts: records acknowledged to a producer, records delivered to a consumer, logs read at the end.
+"""What a drill's clients saw, as facts: records acknowledged to a producer, records delivered to a
+consumer, logs read at the end.
 
-The clients append these facts to files as lines of tab-separated fields (`load.py`), the checkers take them as sequences
-(`checkers.py`). A value is unique in a drill: the name of the load and the number of the record in it.
+The clients append these facts to files as lines of tab-separated fields (`load.py`), the checkers
+take them as sequences (`checkers.py`). A value is unique in a drill: the name of the load and the
+number of the record in it.
 """
 
 from __future__ import annotations
@@ -47,7 +49,9 @@ class Failed(NamedTuple):
 
 
 class Delivered(NamedTuple):
-    """A record that a member of a group was given. `assignment` counts the member's assignments: only within one is order promised."""
+    """A record that a member of a group was given. `assignment` counts the member's assignments:
+    only within one is order promised.
+    """
 
     member: str
     assignment: int

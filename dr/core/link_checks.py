@@ -1,7 +1,8 @@
 """Why a link cannot be made: the checks of one site alone, and those that need both.
 
-Each function returns sentences, empty when all is well, so that a person sees every problem at once. An exact link keeps node
-ids and the cluster id apart from nobody: clients of one site meet the brokers of both in one Metadata answer.
+Each function returns sentences, empty when all is well, so that a person sees every problem at
+once. An exact link keeps node ids and the cluster id apart from nobody: clients of one site meet
+the brokers of both in one Metadata answer.
 """
 
 from __future__ import annotations
@@ -63,7 +64,9 @@ def _pattern_problems(record: LinkRecord) -> list[str]:
 
 
 def overlap_problems(record: LinkRecord, *, site: str, links: Iterable[LinkRecord], topics: Iterable[str]) -> list[str]:
-    """Topics that two links would carry so that `site` cannot be sure of its role: it must be active under both."""
+    """Topics that two links would carry so that `site` cannot be sure of its role: it must be
+    active under both.
+    """
     names = list(topics)
     problems: list[str] = []
     for other in links:
@@ -81,7 +84,9 @@ def overlap_problems(record: LinkRecord, *, site: str, links: Iterable[LinkRecor
 
 
 def deposed_problems(record: LinkRecord, *, links: Iterable[LinkRecord], topics: Iterable[str]) -> list[str]:
-    """Other links under which the site that this one holds for active is passive, for topics of both: its standby gets nothing new."""
+    """Other links under which the site that this one holds for active is passive, for topics of
+    both: its standby gets nothing new.
+    """
     site, names = record.active_site, list(topics)
     problems: list[str] = []
     for other in links:
@@ -134,7 +139,9 @@ def _node_ranges(view: SiteView) -> set[int]:
 def topic_id_problems(
     record: LinkRecord, source: SiteView | SurveyLinkReply, target: SiteView | SurveyLinkReply
 ) -> list[str]:
-    """Carried topics that exist at both sites as two different topics. Views of a routed link show others, too."""
+    """Carried topics that exist at both sites as two different topics. Views of a routed link show
+    others, too.
+    """
     ids = {topic.name: topic.topic_id for topic in source.topics if carries_topic(record, topic.name)}
     clashing = sorted(topic.name for topic in target.topics if ids.get(topic.name, topic.topic_id) != topic.topic_id)
     return [_clash(clashing, target.site)] if clashing else []

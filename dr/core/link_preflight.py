@@ -1,7 +1,9 @@
-"""What is looked at before a link is made, one check after the other: what is well, what is in the way, what to watch.
+"""What is looked at before a link is made, one check after the other: what is well, what is in the
+way, what to watch.
 
-`link_checks.py` has the rules of records and pairs of sites; here they stand beside what the target's controller said when it was asked,
-without doing it, to make the source's topics. Pure: `dr/link_preflight.py` asks.
+`link_checks.py` has the rules of records and pairs of sites; here they stand beside what the
+target's controller said when it was asked, without doing it, to make the source's topics. Pure:
+`dr/link_preflight.py` asks.
 """
 
 from __future__ import annotations
@@ -19,7 +21,9 @@ from wire.control.mirror_pb2 import DescribeMirrorReply
 from wire.control.site_pb2 import SurveyedTopic, SurveyLinkReply
 
 PROBE: Final = "antipode-link-check"
-"""Asked for, and not made, where the source has no topics yet, to hear what replication the target gives."""
+"""Asked for, and not made, where the source has no topics yet, to hear what replication the target
+gives.
+"""
 NAMED_MAX: Final = 5
 """Topics named in one check; the rest is counted."""
 SITE_DEFAULT: Final = -1
@@ -72,7 +76,9 @@ def version_check(releases: Mapping[str, str | None]) -> LinkCheck:
 
 
 def wanted_topics(source: SurveyLinkReply, claim: LinkRecord | None = None) -> list[NewTopic]:
-    """The topics as a mirror would ask for them, or the probe where there are none. `claim` is the link when there is one already."""
+    """The topics as a mirror would ask for them, or the probe where there are none. `claim` is the
+    link when there is one already.
+    """
     if not source.topics:
         return [NewTopic(name=PROBE, partition_count=1, replication_factor=SITE_DEFAULT)]
     link, epoch = ("", 0) if claim is None else (claim.name, claim.epoch)
@@ -177,6 +183,8 @@ def mirror_check(link: str, *, address: str, answer: DescribeMirrorReply | str) 
 
 
 def heard_check(sentence: str, *, is_heard: bool, problems: Sequence[str] = ()) -> LinkCheck:
-    """Of a link that is there: when its mirror last told the standby that it carries all, and what its daemons cannot carry."""
+    """Of a link that is there: when its mirror last told the standby that it carries all, and what
+    its daemons cannot carry.
+    """
     outcome = Outcome.OK if is_heard and not problems else Outcome.WARNING
     return LinkCheck(check="mirror", outcome=outcome, detail="; ".join((f"{sentence} at the standby", *problems)))

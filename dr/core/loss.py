@@ -1,9 +1,12 @@
-"""The account of a failover: by partition, what is kept, what is known lost, and whether more may be; and the same of groups' offsets.
+"""The account of a failover: by partition, what is kept, what is known lost, and whether more may
+be; and the same of groups' offsets.
 
-Offsets below `kept_below` are at the promoted site, byte for byte. What the old site acknowledged at or above it is lost there
-(and waits in the old site's log). How much that is, is exact when the source was fenced, otherwise it is what the mirror had
-last heard, `last_contact_ms` before. Where the promoted site was a copy with another history, `kept_below` is where the histories
-part, and the records that it had alone from there on are back. Kept as JSON beside the link, at both sites, and in the report.
+Offsets below `kept_below` are at the promoted site, byte for byte. What the old site acknowledged
+at or above it is lost there (and waits in the old site's log). How much that is, is exact when the
+source was fenced, otherwise it is what the mirror had last heard, `last_contact_ms` before. Where
+the promoted site was a copy with another history, `kept_below` is where the histories part, and the
+records that it had alone from there on are back. Kept as JSON beside the link, at both sites, and
+in the report.
 """
 
 from __future__ import annotations
@@ -53,9 +56,13 @@ class PartitionLoss:
     is_protected: bool = True
     """False: the old site had the partition, and nothing of it has come to the promoted one."""
     returning_records: int = 0
-    """Offsets from `kept_below` on that the promoted site has and the old one never had: abandoned records that readers see again."""
+    """Offsets from `kept_below` on that the promoted site has and the old one never had: abandoned
+    records that readers see again.
+    """
     unproven_end: int = UNKNOWN
-    """The end of the promoted site's log when nothing shows that it is the old site's history; `kept_below` is UNKNOWN then."""
+    """The end of the promoted site's log when nothing shows that it is the old site's history;
+    `kept_below` is UNKNOWN then.
+    """
 
     @property
     def sentence(self) -> str:
@@ -107,7 +114,9 @@ class LossAccount:
     unprotected: tuple[str, ...] = ()
     """Why the topics of which nothing is kept are not at the promoted site."""
     leader_epoch_floor: int = 0
-    """From the new link record: the promoted site's records have leader epochs from here on; 0 in accounts of earlier releases."""
+    """From the new link record: the promoted site's records have leader epochs from here on; 0 in
+    accounts of earlier releases.
+    """
 
     @property
     def known_lost_records(self) -> int:
@@ -122,7 +131,9 @@ class LossAccount:
 
     @property
     def loses_nothing(self) -> bool:
-        """True when it is known that every record and every offset is kept, and that no other record is there."""
+        """True when it is known that every record and every offset is kept, and that no other
+        record is there.
+        """
         has_offsets = self.groups is None or not self.groups.known_lost_offsets
         return self.is_exact and not self.known_lost_records and not self.returning_records and has_offsets
 
@@ -147,7 +158,9 @@ class LossAccount:
 
     @property
     def last_contact_ms(self) -> int:
-        """Age of the oldest knowledge of the source among partitions that are not exact, UNKNOWN when one was never heard of."""
+        """Age of the oldest knowledge of the source among partitions that are not exact, UNKNOWN
+        when one was never heard of.
+        """
         ages = [item.last_contact_ms for item in self.partitions if not item.is_source_end_exact]
         if not ages:
             return 0
@@ -212,11 +225,13 @@ def account(
     differences: Differences = SAME,
     leader_epoch_floor: int = 0,
 ) -> LossAccount:
-    """The account from the promoted site's kept ends, what its mirror had heard, and what the source itself last said.
+    """The account from the promoted site's kept ends, what its mirror had heard, and what the
+    source itself last said.
 
-    A partition that `kept` does not name is not at the promoted site; one that it maps to UNKNOWN is, but could not be asked. Of those
-    of `unprotected` topics nothing is kept, whatever the site has under their names; their site told of them at `peer_seen_at_ms`.
-    `differences` are those of the logs up to their kept ends.
+    A partition that `kept` does not name is not at the promoted site; one that it maps to UNKNOWN
+    is, but could not be asked. Of those of `unprotected` topics nothing is kept, whatever the site
+    has under their names; their site told of them at `peer_seen_at_ms`. `differences` are those of
+    the logs up to their kept ends.
     """
     topics = sorted(unprotected, key=lambda topic: topic.topic)
     missing = {TopicPartition(topic.topic, partition) for topic in topics for partition in topic.partitions}
@@ -283,7 +298,9 @@ def _partition_loss(
 
 
 def best_source_end(target: PartitionPosition | None, source: SourceEnd | None) -> SourceEnd | None:
-    """The better of what the source said itself and what its mirror had heard; an exact end beats everything."""
+    """The better of what the source said itself and what its mirror had heard; an exact end beats
+    everything.
+    """
     if source is not None and source.is_exact:
         return source
     if target is None or target.source_high_watermark == UNKNOWN:

@@ -1,8 +1,10 @@
-"""What a drill measured, from the clients' histories: recovery point, recovery time, and the anomalies, as plain numbers.
+"""What a drill measured, from the clients' histories: recovery point, recovery time, and the
+anomalies, as plain numbers.
 
-Recovery point: acknowledged records that the active site does not have at the end, and how old the oldest of them was when the
-fault struck. Recovery time as clients see it: the longest pause between two acknowledgements (or deliveries) that ends after a
-fault. Pure; `drill.py` collects, this counts.
+Recovery point: acknowledged records that the active site does not have at the end, and how old the
+oldest of them was when the fault struck. Recovery time as clients see it: the longest pause between
+two acknowledgements (or deliveries) that ends after a fault. Pure; `drill.py` collects, this
+counts.
 """
 
 from __future__ import annotations
@@ -39,7 +41,9 @@ class Outage:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Measured:
-    """Everything counted. Anomalies keep their places; `None` outages: there was no fault, or nothing came after it."""
+    """Everything counted. Anomalies keep their places; `None` outages: there was no fault, or
+    nothing came after it.
+    """
 
     acknowledged: int = 0
     failed: int = 0
@@ -60,7 +64,9 @@ class Measured:
 
 
 def longest_pause(times_ms: Sequence[float], *, fault: str, fault_at_ms: float, until_ms: float) -> Outage | None:
-    """The longest pause between neighbours of the sorted times that ends after the fault and begins before `until_ms`."""
+    """The longest pause between neighbours of the sorted times that ends after the fault and begins
+    before `until_ms`.
+    """
     best: Outage | None = None
     for began, ended in itertools.pairwise(times_ms):
         if ended < fault_at_ms or began > until_ms:
@@ -85,9 +91,11 @@ def unaccounted_losses(
 ) -> list[Anomaly]:
     """Missing records that no failover's account says may be lost.
 
-    An account speaks of what the old site acknowledged, at or above the offset that is kept. That is what was acknowledged before the
-    account was made, and what a site that was cut off took after it: offsets that the log at the end gives to other records, or
-    does not reach. Anything else was acknowledged by a later active site, of which only a later account may say that it is lost.
+    An account speaks of what the old site acknowledged, at or above the offset that is kept. That
+    is what was acknowledged before the account was made, and what a site that was cut off took
+    after it: offsets that the log at the end gives to other records, or does not reach. Anything
+    else was acknowledged by a later active site, of which only a later account may say that it is
+    lost.
     """
     acknowledged_at_ms = {ack.value: ack.acknowledged_at_ms for ack in acknowledged}
     taken: dict[TopicPartition, set[int]] = {}
@@ -111,7 +119,9 @@ def unaccounted_losses(
 
 
 def surviving(delivered: Iterable[Delivered], missing: Collection[Anomaly]) -> list[Delivered]:
-    """Deliveries of records that are still there: a consumer that read a lost tail rightly reads those offsets again."""
+    """Deliveries of records that are still there: a consumer that read a lost tail rightly reads
+    those offsets again.
+    """
     lost = {anomaly.detail for anomaly in missing}
     return [given for given in delivered if given.value not in lost]
 

@@ -8,13 +8,17 @@ from wire.control.broker_pb2 import DescribeGroupOffsetsReply, GroupWord
 from wire.group_words import MIRROR_SLOTS, NEVER, HeardWord, link_words
 
 MIRROR_SILENT_MS = 10_000
-"""A mirror tells the passive site each second that it carries all; one that has not for so long does not run, or cannot."""
+"""A mirror tells the passive site each second that it carries all; one that has not for so long
+does not run, or cannot.
+"""
 GROUPS_NAMED = 3
 """Groups that the sentence on one daemon names; the others are counted."""
 
 
 def words_of_mirror(replies: Iterable[DescribeGroupOffsetsReply], *, now_ms: int) -> tuple[int, list[GroupWord]]:
-    """As of when (Unix ms) every part of the link is carried, 0 when that is not known of all; and the daemons that fail at it."""
+    """As of when (Unix ms) every part of the link is carried, 0 when that is not known of all; and
+    the daemons that fail at it.
+    """
     told = list(replies)
     ages_ms = [reply.synced_ms_ago or _one_age_ms(reply, now_ms) for reply in told]
     words = [

@@ -1,33 +1,45 @@
-"""A failover as a machine: evidence of both sites in, the next step out; it can be stopped anywhere and run again by anybody.
+"""A failover as a machine: evidence of both sites in, the next step out; it can be stopped anywhere
+and run again by anybody.
 
 Steps, in the order of an undisturbed run:
 
-    prepare    wait, while the source still takes writes, until a mirror lives and the target follows closely (skipped when the source
-               does not answer, or is fenced already)
-    fence      the source's record goes to FENCED and every live broker there stops taking writes (skipped when nobody answers)
-    drain      wait until the target has everything (source fenced: up to its exact ends, then every offset that groups committed, no
-               longer than writers may be stopped; else: until nothing more arrives)
-    raise      the next epoch, with a leader-epoch band of its own, is stored at the target: the point of no return. When the source
-               is lost, or not known to be fenced, the same record suspends a sync policy `block` (`sync_policies.py`)
-    account    the ends that the target kept are written beside the link, before any client can add to them
-    promote    leaders above the floor are awaited, then the target is told that its role stands: writes begin
+    prepare    wait, while the source still takes writes, until a mirror lives and the target
+               follows closely (skipped when the source does not answer, or is fenced already)
+    fence      the source's record goes to FENCED and every live broker there stops taking writes
+               (skipped when nobody answers)
+    drain      wait until the target has everything (source fenced: up to its exact ends, then every
+               offset that groups committed, no longer than writers may be stopped; else: until
+               nothing more arrives)
+    raise      the next epoch, with a leader-epoch band of its own, is stored at the target: the
+               point of no return. When the source is lost, or not known to be fenced, the same
+               record suspends a sync policy `block` (`sync_policies.py`)
+    account    the ends that the target kept are written beside the link, before any client can add
+               to them
+    promote    leaders above the floor are awaited, then the target is told that its role stands:
+               writes begin
     tell       the source learns the new record (or reads it from its peer when it comes back)
 
-What a step must do is decided from the link records and logs as observed, never from what this run remembers, so a rerun after
-a crash goes on where the first one stopped. Only four things are remembered: the source's logs as last seen (exact once seen under a
-fence: they cannot change any more), how long this run has prepared, stopped writers and drained, how quickly the target follows, and
-which steps were tried in vain.
+What a step must do is decided from the link records and logs as observed, never from what this run
+remembers, so a rerun after a crash goes on where the first one stopped. Only four things are
+remembered: the source's logs as last seen (exact once seen under a fence: they cannot change any
+more), how long this run has prepared, stopped writers and drained, how quickly the target follows,
+and which steps were tried in vain.
 
 Invariants (the tests' names carry the letters):
-    F-a  nothing is raised while a fenced source could still be drained within the time that the policy gives
-    F-b  a new epoch is stored first at the site that is passive under the old one, so of two operators one wins
+    F-a  nothing is raised while a fenced source could still be drained within the time that the
+         policy gives
+    F-b  a new epoch is stored first at the site that is passive under the old one, so of two
+         operators one wins
     F-c  writes at the target begin only after the account is kept
     F-d  a refusal leaves no fence behind
-    F-e  a source that answers but cannot be fenced, or cannot be drained, is not abandoned unless data loss was accepted
-    F-f  the same goes for groups: no offset that was committed before the fence is left behind by a failover from a source that answers
-    F-g  a source that answers is not fenced before a mirror lives and the target follows closely; one run stops writers no longer than
-         the policy allows before it raises or gives back
-    F-h  a copy that is not the source's history, or of which nothing shows that it is, is not promoted unless data loss was accepted
+    F-e  a source that answers but cannot be fenced, or cannot be drained, is not abandoned unless
+         data loss was accepted
+    F-f  the same goes for groups: no offset that was committed before the fence is left behind by a
+         failover from a source that answers
+    F-g  a source that answers is not fenced before a mirror lives and the target follows closely;
+         one run stops writers no longer than the policy allows before it raises or gives back
+    F-h  a copy that is not the source's history, or of which nothing shows that it is, is not
+         promoted unless data loss was accepted
 """
 
 from __future__ import annotations
@@ -47,7 +59,9 @@ from wire.links import other_site, supersedes
 
 NAMED_IN_A_REASON_MAX = 3
 FENCE_ATTEMPTS_MAX = 3
-"""Fences that are undone by somebody at once, before the source counts as one that cannot be fenced."""
+"""Fences that are undone by somebody at once, before the source counts as one that cannot be
+fenced.
+"""
 
 
 CHANGING_STEPS = ("prepare", "fence", "drain", "raise", "account", "promote", "tell")
@@ -71,10 +85,12 @@ class Step(enum.StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FailoverPolicy:
-    """What the operator allows. `lag_records_max` None: any lag of a source that does not answer is accepted.
+    """What the operator allows. `lag_records_max` None: any lag of a source that does not answer is
+    accepted.
 
-    `drain_timeout_ms` bounds each wait that stops no writer: the preparation, and the drain from a source that does not answer.
-    `unavailability_max_ms` bounds how long one run stops writers before it raises the epoch or gives the writes back.
+    `drain_timeout_ms` bounds each wait that stops no writer: the preparation, and the drain from a
+    source that does not answer. `unavailability_max_ms` bounds how long one run stops writers
+    before it raises the epoch or gives the writes back.
     """
 
     lag_records_max: int | None = None
@@ -95,7 +111,9 @@ class Decision:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StepEnded:
-    """A step was carried out for `reason`; `problem` says what did not work, `stored` is the record found after storing."""
+    """A step was carried out for `reason`; `problem` says what did not work, `stored` is the record
+    found after storing.
+    """
 
     step: Step
     reason: str = ""
@@ -105,10 +123,11 @@ class StepEnded:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DrainState:
-    """How far the drain is. `remaining` counts offsets that the target lacks of what is known of the source.
+    """How far the drain is. `remaining` counts offsets that the target lacks of what is known of
+    the source.
 
-    `problem`: what else is not there, or cannot be said to be there: partitions without a record, groups' offsets. Empty when all is, or
-    when nobody can say.
+    `problem`: what else is not there, or cannot be said to be there: partitions without a record,
+    groups' offsets. Empty when all is, or when nobody can say.
     """
 
     remaining: Mapping[TopicPartition, int]
@@ -123,7 +142,9 @@ class DrainState:
 
 
 class FailoverPlaybook:
-    """One operator's run. Call `observe` with fresh evidence, `decide`, carry the step out, `apply` how it ended; repeat."""
+    """One operator's run. Call `observe` with fresh evidence, `decide`, carry the step out, `apply`
+    how it ended; repeat.
+    """
 
     def __init__(self, *, to_site: str, policy: FailoverPolicy) -> None:
         self._to_site = to_site
@@ -146,7 +167,9 @@ class FailoverPlaybook:
 
     @property
     def wants_groups(self) -> bool:
-        """True when the next evidence must say what groups have committed: under a proven fence, before anything is raised."""
+        """True when the next evidence must say what groups have committed: under a proven fence,
+        before anything is raised.
+        """
         return self._is_fence_proven and not self._is_raised
 
     @property
@@ -161,7 +184,9 @@ class FailoverPlaybook:
 
     @property
     def drained_ends(self) -> dict[TopicPartition, int]:
-        """Ends that the target is known to keep before anything is raised: those of a fenced source, when it has them all."""
+        """Ends that the target is known to keep before anything is raised: those of a fenced
+        source, when it has them all.
+        """
         exact = {key: end.end_offset for key, end in self._source_ends.items() if end.is_exact}
         return {key: end for key, end in exact.items() if self._last_ends.get(key, 0) == end}
 
@@ -251,7 +276,9 @@ class FailoverPlaybook:
         return self._before_the_raise(evidence, now_ms)
 
     def _raise_failure(self, target: SiteEvidence, governing: LinkRecord) -> str:
-        """The raise was tried and the target does not hold it: somebody else stored another outcome, or nothing is known."""
+        """The raise was tried and the target does not hold it: somebody else stored another
+        outcome, or nothing is known.
+        """
         ended = self._ended.get(Step.RAISE)
         if ended is None or (governing.active_site == self._to_site and not supersedes(governing, target.record)):
             return ""
@@ -326,7 +353,9 @@ class FailoverPlaybook:
         return Decision(step=Step.PREPARE, reason=f"{lacking}; writes go on meanwhile")
 
     def drain_state(self, evidence: Evidence, now_ms: int) -> DrainState:
-        """How far the target is behind what is known of the source, and whether waiting longer makes sense."""
+        """How far the target is behind what is known of the source, and whether waiting longer
+        makes sense.
+        """
         target = evidence.target
         assert target is not None
         copies = target.copies
@@ -347,7 +376,9 @@ class FailoverPlaybook:
         return DrainState(remaining=remaining, is_exact=is_exact, is_over=is_over, problem=problem)
 
     def _absent(self, evidence: Evidence) -> str:
-        """Partitions of the source that the target does not have at all: without a record they lack no offset."""
+        """Partitions of the source that the target does not have at all: without a record they lack
+        no offset.
+        """
         target = evidence.target
         if evidence.source is None or target is None:
             return ""
@@ -356,7 +387,9 @@ class FailoverPlaybook:
         return f"{len(absent)} partitions are not here yet ({names})" if absent else ""
 
     def _groups_problem(self, evidence: Evidence) -> str:
-        """Why offsets that groups committed before the fence may not be at the target; nobody can say when the source does not."""
+        """Why offsets that groups committed before the fence may not be at the target; nobody can
+        say when the source does not.
+        """
         source, target = evidence.source, evidence.target
         if not self._is_fence_proven or source is None or target is None:
             return ""
@@ -386,7 +419,9 @@ class FailoverPlaybook:
         return has_settled and not may_arrive
 
     def _deposed_refusal(self, source: SiteEvidence | None) -> str:
-        """A topic is written to at one site of all that links join. That one cannot be fenced from here, so this is no loss to accept."""
+        """A topic is written to at one site of all that links join. That one cannot be fenced from
+        here, so this is no loss to accept.
+        """
         if source is None or not source.deposed:
             return ""
         return f"{source.deposed[0]}; promoting {self._to_site} would make two sites active"
@@ -417,7 +452,9 @@ class FailoverPlaybook:
         return self._leaderless(evidence) or self._absent(evidence) or self._groups_problem(evidence)
 
     def _leaderless(self, evidence: Evidence) -> str:
-        """Partitions of a fenced source without a leader there: their logs cannot be brought over."""
+        """Partitions of a fenced source without a leader there: their logs cannot be brought
+        over.
+        """
         source = evidence.source
         return leaderless_sentence(source) if source is not None and self._is_fence_proven else ""
 
@@ -429,9 +466,11 @@ class FailoverPlaybook:
         is_source_fresh: bool = False,
         ends: Mapping[TopicPartition, int] | None = None,
     ) -> Differences:
-        """Where the target's copies, up to `ends` where given, are not the source's history as far as it is known.
+        """Where the target's copies, up to `ends` where given, are not the source's history as far
+        as it is known.
 
-        `is_source_fresh`: what is known of the source was asked after the target, so that the target cannot be a later state.
+        `is_source_fresh`: what is known of the source was asked after the target, so that the
+        target cannot be a later state.
         """
         return find_differences(
             target.copies,
@@ -506,7 +545,9 @@ class FailoverPlaybook:
 
 
 def is_promoted(target: SiteEvidence) -> bool:
-    """True when every partition has a leader above the floor that takes writes, and the role is confirmed."""
+    """True when every partition has a leader above the floor that takes writes, and the role is
+    confirmed.
+    """
     floor = target.record.leader_epoch_floor
     return (
         target.is_confirmed
@@ -516,7 +557,9 @@ def is_promoted(target: SiteEvidence) -> bool:
 
 
 def has_leaders_above_floor(target: SiteEvidence) -> bool:
-    """True when the new band's elections are through, so that a write cannot land in an old leader epoch."""
+    """True when the new band's elections are through, so that a write cannot land in an old leader
+    epoch.
+    """
     floor = target.record.leader_epoch_floor
     return not target.leaderless and all(item.leader_epoch >= floor for item in target.partitions.values())
 
@@ -524,7 +567,8 @@ def has_leaders_above_floor(target: SiteEvidence) -> bool:
 def kept_ends(
     target: SiteEvidence, *, before: Mapping[TopicPartition, int]
 ) -> tuple[dict[TopicPartition, int], list[TopicPartition]]:
-    """Where the mirrored history ends by partition, and those that only an epoch lookup can tell (writes began already).
+    """Where the mirrored history ends by partition, and those that only an epoch lookup can tell
+    (writes began already).
 
     `before` holds ends seen in this run before the raise under a proven and finished drain.
     """

@@ -1,4 +1,6 @@
-"""Curves over time as inline SVG: no scripts, no fonts, readable in both colour schemes. Pure text in, text out."""
+"""Curves over time as inline SVG: no scripts, no fonts, readable in both colour schemes. Pure text
+in, text out.
+"""
 
 from __future__ import annotations
 
@@ -106,7 +108,9 @@ def _legend(curves: Sequence[Curve]) -> list[str]:
 def rate_points(
     times_ms: Sequence[float], *, from_ms: float, until_ms: float, bucket_ms: float
 ) -> list[tuple[float, float]]:
-    """Events per second in buckets, as points of (seconds since the start, rate); empty buckets are zeros."""
+    """Events per second in buckets, as points of (seconds since the start, rate); empty buckets are
+    zeros.
+    """
     count = max(1, int((until_ms - from_ms) / bucket_ms) + 1)
     buckets = [0] * count
     for at in times_ms:

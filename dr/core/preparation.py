@@ -1,7 +1,9 @@
-"""What must hold before writers are stopped for a planned failover, so that they are stopped for a moment only. Pure; `playbook.py` asks.
+"""What must hold before writers are stopped for a planned failover, so that they are stopped for a
+moment only. Pure; `playbook.py` asks.
 
-A mirror into the target lives, every partition of the source has a leader, no copy has another history, and the copies follow closely:
-the mirror brings what the source takes within a part of the time for which writers may be stopped.
+A mirror into the target lives, every partition of the source has a leader, no copy has another
+history, and the copies follow closely: the mirror brings what the source takes within a part of the
+time for which writers may be stopped.
 """
 
 from __future__ import annotations
@@ -13,9 +15,13 @@ from dr.core.evidence import UNKNOWN, SiteEvidence, TopicPartition
 from dr.core.mirror_words import MIRROR_SILENT_MS
 
 OBSTACLE_AWAITED_MS = MIRROR_SILENT_MS
-"""How long a missing mirror or leader is awaited: a mirror reports each second, an election takes moments."""
+"""How long a missing mirror or leader is awaited: a mirror reports each second, an election takes
+moments.
+"""
 CLOSE_SHARE = 0.5
-"""Of the time for which writers may be stopped: a copy that follows within that share is close enough."""
+"""Of the time for which writers may be stopped: a copy that follows within that share is close
+enough.
+"""
 NAMED_MAX = 3
 
 
@@ -44,7 +50,9 @@ class CatchUp:
             self._mark = _Mark(ends=dict(source), at_ms=now_ms)
 
     def is_close(self, *, within_ms: float, now_ms: int) -> bool:
-        """True when the copies reached the source's ends in that time when last measured, and are not late again."""
+        """True when the copies reached the source's ends in that time when last measured, and are
+        not late again.
+        """
         is_late = self._mark is not None and now_ms - self._mark.at_ms > within_ms
         return self._delay_ms is not None and self._delay_ms <= within_ms and not is_late
 

@@ -1,6 +1,8 @@
-"""What would be missing if the active site were gone this moment, by topic and by group: the answer of `antipode links check`.
+"""What would be missing if the active site were gone this moment, by topic and by group: the answer
+of `antipode links check`.
 
-Unlike the plan of a failover (`assess.py`) it does not count on fencing and draining a site that still answers.
+Unlike the plan of a failover (`assess.py`) it does not count on fencing and draining a site that
+still answers.
 """
 
 from __future__ import annotations
@@ -34,9 +36,11 @@ class GroupLack:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Readiness:
-    """`problems` say why it is not known, or what else is in the way; empty with no topic and no group missing: nothing is lost.
+    """`problems` say why it is not known, or what else is in the way; empty with no topic and no
+    group missing: nothing is lost.
 
-    `groups_age_ms`: how long ago the mirror had carried every offset, UNKNOWN (-1) when nobody said.
+    `groups_age_ms`: how long ago the mirror had carried every offset, UNKNOWN (-1) when nobody
+    said.
     """
 
     link: str
@@ -46,7 +50,8 @@ class Readiness:
     groups: tuple[GroupLack, ...] = ()
     groups_age_ms: int = UNKNOWN
     problems: tuple[str, ...] = ()
-    # Daemons of the mirror that cannot carry groups' offsets; what is missing by that is in `groups`.
+    # Daemons of the mirror that cannot carry groups' offsets; what is missing by that is in
+    # `groups`.
     mirror_problems: tuple[str, ...] = ()
     # What was looked at beside the data, for people to know: it decides nothing here.
     checks: tuple[LinkCheck, ...] = ()
@@ -57,7 +62,9 @@ class Readiness:
         return sum(topic.missing_records for topic in self.topics)
 
     def is_ready(self, *, lag_records_max: int, groups_age_ms_max: int) -> bool:
-        """Whether a failover now would lose no more than that; groups that are behind count unless all were carried so lately."""
+        """Whether a failover now would lose no more than that; groups that are behind count unless
+        all were carried so lately.
+        """
         is_young = self.groups_age_ms != UNKNOWN and self.groups_age_ms <= groups_age_ms_max
         return not self.problems and self.missing_records <= lag_records_max and (not self.groups or is_young)
 

@@ -1,7 +1,8 @@
 """A site as its peer must see it, from the decoded contents of the site's ZooKeeper.
 
-The version is a digest of the rest, so that every agent of a site gives the same version for the same state and a peer may ask
-any of them. Pure: `site_cache.py` keeps the facts fresh, `agent.py` sends the view.
+The version is a digest of the rest, so that every agent of a site gives the same version for the
+same state and a peer may ask any of them. Pure: `site_cache.py` keeps the facts fresh, `agent.py`
+sends the view.
 """
 
 from __future__ import annotations
@@ -30,7 +31,9 @@ class Place(NamedTuple):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SiteFacts:
-    """What a site's ZooKeeper says. Brokers come with their epoch, partition states with their znode version."""
+    """What a site's ZooKeeper says. Brokers come with their epoch, partition states with their
+    znode version.
+    """
 
     site: str
     cluster_id: str = ""
@@ -53,8 +56,9 @@ def links_between(links: Iterable[LinkRecord], one: str, other: str) -> list[Lin
 def unknown_link(facts: SiteFacts, *, asking_site: str) -> str:
     """Why no view can be given to a peer; empty when one can.
 
-    A link that cannot be understood may be the one that joins the two sites. A view without the topics of that link would have clients of
-    the peer take them for deleted; without an answer the peer keeps the view that it has.
+    A link that cannot be understood may be the one that joins the two sites. A view without the
+    topics of that link would have clients of the peer take them for deleted; without an answer the
+    peer keeps the view that it has.
     """
     if not asking_site or links_between(facts.links.values(), facts.site, asking_site):
         return ""
@@ -65,7 +69,9 @@ def unknown_link(facts: SiteFacts, *, asking_site: str) -> str:
 
 
 def site_view(facts: SiteFacts, *, asking_site: str) -> SiteView:
-    """The view for one peer: all brokers, the topics that links between the two carry, and those that clients of both may ask for."""
+    """The view for one peer: all brokers, the topics that links between the two carry, and those
+    that clients of both may ask for.
+    """
     links = links_between(facts.links.values(), facts.site, asking_site)
     shown = sorted(topic for topic in facts.topics if _is_shown(facts, links, topic))
     view = SiteView(
@@ -83,7 +89,9 @@ def site_view(facts: SiteFacts, *, asking_site: str) -> SiteView:
 
 
 def matters_to_peers(links: Collection[LinkRecord], topic: str) -> bool:
-    """Whether some peer may be shown the topic. Clients of a routed link see the brokers of both sites and ask either for any topic."""
+    """Whether some peer may be shown the topic. Clients of a routed link see the brokers of both
+    sites and ask either for any topic.
+    """
     if any(carries_topic(link, topic) for link in links):
         return True
     return not is_internal_topic(topic) and any(link.is_routed for link in links)

@@ -1,6 +1,8 @@
-"""What a backup every so often would have lost instead: the old way, to compare a drill with (DR-04, DR-05).
+"""What a backup every so often would have lost instead: the old way, to compare a drill with
+(DR-04, DR-05).
 
-A backup loses what was written since the last one; struck just before the next, that is an interval's worth, and always the newest.
+A backup loses what was written since the last one; struck just before the next, that is an
+interval's worth, and always the newest.
 """
 
 from __future__ import annotations
@@ -16,7 +18,9 @@ INTERVALS_MS: Final = (10_000, 60_000, 3_600_000, 86_400_000)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SnapshotLoss:
-    """The worst case of one interval, which is its recovery point; `is_counted` False: the load was not that long, its rate is taken."""
+    """The worst case of one interval, which is its recovery point; `is_counted` False: the load was
+    not that long, its rate is taken.
+    """
 
     interval_ms: int
     lost_records: int

@@ -1,10 +1,12 @@
-"""What becomes of a sync link's policy: changed by an operator, suspended by a failover from a lost site, restored by itself.
+"""What becomes of a sync link's policy: changed by an operator, suspended by a failover from a lost
+site, restored by itself.
 
-Under `block` a site waits for the other one without end. That is what was asked for while both live, and an outage of its own after one
-of them was lost: the promoted site would wait for the one that it was promoted over. So the record that such a failover writes says
-`degrade` and keeps the word `block` beside it, in one write; there is no step between the two at which a run could die. The promoted
-site puts `block` in force again as soon as the other one has everything. A change needs no new epoch: the record's revision grows, and
-of two changes of one record the first one stored wins.
+Under `block` a site waits for the other one without end. That is what was asked for while both
+live, and an outage of its own after one of them was lost: the promoted site would wait for the one
+that it was promoted over. So the record that such a failover writes says `degrade` and keeps the
+word `block` beside it, in one write; there is no step between the two at which a run could die. The
+promoted site puts `block` in force again as soon as the other one has everything. A change needs no
+new epoch: the record's revision grows, and of two changes of one record the first one stored wins.
 """
 
 from __future__ import annotations
@@ -18,7 +20,8 @@ from wire.links import SYNC_TIMEOUT_MS, SyncPolicy, sync_policy
 
 
 def altered(record: LinkRecord, *, policy: SyncPolicy, timeout_ms: int, now_ms: int) -> LinkRecord:
-    """The record with an operator's policy, which also ends a suspension; `timeout_ms` 0 keeps the one that is known.
+    """The record with an operator's policy, which also ends a suspension; `timeout_ms` 0 keeps the
+    one that is known.
 
     The record itself when it says all that already.
     """
@@ -38,7 +41,9 @@ def altered(record: LinkRecord, *, policy: SyncPolicy, timeout_ms: int, now_ms: 
 
 
 def suspended(record: LinkRecord) -> LinkRecord:
-    """The record of a site that is promoted over a lost one: it does not wait for it. Any other policy than `block` stays."""
+    """The record of a site that is promoted over a lost one: it does not wait for it. Any other
+    policy than `block` stays.
+    """
     if sync_policy(record) is not SyncPolicy.BLOCK:
         return record
     return changed(
@@ -50,7 +55,9 @@ def suspended(record: LinkRecord) -> LinkRecord:
 
 
 def is_suspended(record: LinkRecord) -> bool:
-    """True from a failover over a lost site until the other one has everything, when the link's policy was `block`."""
+    """True from a failover over a lost site until the other one has everything, when the link's
+    policy was `block`.
+    """
     return bool(record.sync_policy_to_restore)
 
 
@@ -66,7 +73,9 @@ def restored(record: LinkRecord, *, now_ms: int) -> LinkRecord:
 
 
 def may_restore(record: LinkRecord, *, site: str, replies: Iterable[DescribePartitionsReply | None]) -> bool:
-    """True when `site` is the one that waits, and each of its brokers (None: silent) says that the other site has everything shown."""
+    """True when `site` is the one that waits, and each of its brokers (None: silent) says that the
+    other site has everything shown.
+    """
     if not is_suspended(record) or record.active_site != site:
         return False
     known = list(replies)

@@ -1,7 +1,8 @@
 """Which ACLs the copies of a source's topics shall have: those of the source, made readers'.
 
-Nobody may write to a copy because he may write to the original, so an ALLOW comes as far as it lets read: READ and both kinds of
-DESCRIBE as they are, ALL as READ, the rest not at all. A DENY comes as it is. Pure.
+Nobody may write to a copy because he may write to the original, so an ALLOW comes as far as it lets
+read: READ and both kinds of DESCRIBE as they are, ALL as READ, the rest not at all. A DENY comes as
+it is. Pure.
 """
 
 from __future__ import annotations
@@ -32,7 +33,9 @@ def wanted_acls(
     carries: Callable[[str], bool],
     excluded_principals: Sequence[str] = (),
 ) -> frozenset[TopicAcl]:
-    """What the target's topics shall have of the source's ACLs; principals are left out by whole-name expressions."""
+    """What the target's topics shall have of the source's ACLs; principals are left out by
+    whole-name expressions.
+    """
     found: set[TopicAcl] = set()
     for acl in source:
         if any(re.fullmatch(pattern, acl.principal) for pattern in excluded_principals):
@@ -52,8 +55,9 @@ def _operation(acl: TopicAcl) -> int | None:
 
 
 def _at_target(acl: TopicAcl, naming: Naming, carries: Callable[[str], bool]) -> tuple[str, int] | None:
-    """The copies that an ACL is for. With the source's alias before every name a pattern stays one; without, it could concern
-    topics of the target's own."""
+    """The copies that an ACL is for. With the source's alias before every name a pattern stays one;
+    without, it could concern topics of the target's own.
+    """
     if acl.pattern_type == LITERAL and acl.resource_name != WILDCARD:
         return (naming.target_name(acl.resource_name), LITERAL) if carries(acl.resource_name) else None
     if naming.policy is not NamingPolicy.PREFIX:
@@ -66,5 +70,7 @@ def _at_target(acl: TopicAcl, naming: Naming, carries: Callable[[str], bool]) ->
 def changes(
     wanted: Collection[TopicAcl], *, actual: Collection[TopicAcl], wanted_before: Collection[TopicAcl]
 ) -> tuple[frozenset[TopicAcl], frozenset[TopicAcl]]:
-    """What to add, and what to take away: only what the source had when we looked before, never what somebody made at the target."""
+    """What to add, and what to take away: only what the source had when we looked before, never
+    what somebody made at the target.
+    """
     return frozenset(wanted) - frozenset(actual), (frozenset(wanted_before) - frozenset(wanted)) & frozenset(actual)

@@ -1,4 +1,6 @@
-"""What the target's answer to an append means for the flow. The table of codes is in `wire/private.py`."""
+"""What the target's answer to an append means for the flow. The table of codes is in
+`wire/private.py`.
+"""
 
 from __future__ import annotations
 

@@ -1,6 +1,8 @@
-"""Who works for which partition: fetchers by the source's leader, producers by a hash that never changes.
+"""Who works for which partition: fetchers by the source's leader, producers by a hash that never
+changes.
 
-Order within a partition holds because exactly one fetcher reads it and exactly one producer sends it.
+Order within a partition holds because exactly one fetcher reads it and exactly one producer sends
+it.
 """
 
 from __future__ import annotations
@@ -16,7 +18,9 @@ NORMAL_RANK = rank_of(TopicClass.NORMAL, is_backfill=False)
 
 
 class FetcherKey(NamedTuple):
-    """One fetcher: the source broker that it reads, its number among that broker's fetchers, and the rank of what it reads."""
+    """One fetcher: the source broker that it reads, its number among that broker's fetchers, and
+    the rank of what it reads.
+    """
 
     node_id: int
     stream: int
@@ -29,7 +33,9 @@ def assign_fetchers(
     streams_per_broker: int,
     ranks: Mapping[PartitionKey, int] | None = None,
 ) -> dict[FetcherKey, frozenset[PartitionKey]]:
-    """Partitions to fetchers; a partition without a leader (-1) has no fetcher. Each rank has fetchers of its own."""
+    """Partitions to fetchers; a partition without a leader (-1) has no fetcher. Each rank has
+    fetchers of its own.
+    """
     assignment: dict[FetcherKey, set[PartitionKey]] = {}
     for key, leader in leaders.items():
         if leader >= 0:

@@ -1,9 +1,11 @@
-"""Where a topic's copy begins: what the source had deleted before the copy was made was never promised, all that came later is.
+"""Where a topic's copy begins: what the source had deleted before the copy was made was never
+promised, all that came later is.
 
-It is kept as a config of the copy (`antipode.copy.begins`), because that is made in one step with the topic and outlives daemons, leaders
-and logs of the target: an empty log there does not tell whether a mirror ever looked at the source. Partitions that are not named begin
-at offset 0, so that most topics have nothing written; one whose beginning the source did not tell when the copy was made is UNKNOWN,
-and begins where it is first found.
+It is kept as a config of the copy (`antipode.copy.begins`), because that is made in one step with
+the topic and outlives daemons, leaders and logs of the target: an empty log there does not tell
+whether a mirror ever looked at the source. Partitions that are not named begin at offset 0, so that
+most topics have nothing written; one whose beginning the source did not tell when the copy was made
+is UNKNOWN, and begins where it is first found.
 """
 
 from __future__ import annotations
@@ -15,7 +17,9 @@ UNKNOWN: Final = -1
 
 
 def written(starts: Mapping[int, int]) -> str:
-    """The config's value for the source's log starts by partition; empty when every partition begins at 0."""
+    """The config's value for the source's log starts by partition; empty when every partition
+    begins at 0.
+    """
     return ",".join(f"{partition}:{start}" for partition, start in sorted(starts.items()) if start)
 
 

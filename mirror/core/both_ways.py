@@ -1,12 +1,16 @@
-"""Offsets between two sites that are mirrored both ways under the same names, where neither link alone has the answer.
+"""Offsets between two sites that are mirrored both ways under the same names, where neither link
+alone has the answer.
 
-A log then holds records that came into being there, which the one link carries over, and records that the opposite link has brought,
-which the one leaves out. A consumer may stand between both kinds. It goes on at the other site before the first record, of either kind,
-that it has not read: the one link's map knows where the former are, the opposite one's where the latter are.
+A log then holds records that came into being there, which the one link carries over, and records
+that the opposite link has brought, which the one leaves out. A consumer may stand between both
+kinds. It goes on at the other site before the first record, of either kind, that it has not read:
+the one link's map knows where the former are, the opposite one's where the latter are.
 
-  a. Never ahead: whatever lies before the answer, the consumer has read. What lies behind it may be in part what it has read, where
+  a. Never ahead: whatever lies before the answer, the consumer has read. What lies behind it may be
+  in part what it has read, where
      the two sites have records in another order.
-  b. An opposite map that is old makes the answer smaller, never larger. The link's own map may be old too, where it is said to be.
+  b. An opposite map that is old makes the answer smaller, never larger. The link's own map may be
+  old too, where it is said to be.
 """
 
 from __future__ import annotations
@@ -19,7 +23,8 @@ def downstream(
 ) -> int:
     """The target offset at which a consumer of the source at `source_offset` goes on.
 
-    The link's map is complete when it has all that was carried of what the source had after the opposite map was taken.
+    The link's map is complete when it has all that was carried of what the source had after the
+    opposite map was taken.
     """
     if opposite is None:
         return link.downstream(source_offset)

@@ -1,4 +1,6 @@
-"""Whether a copy is a prefix of the source's history, and from where on it was promised. Called by `flow.py` before it fetches."""
+"""Whether a copy is a prefix of the source's history, and from where on it was promised. Called by
+`flow.py` before it fetches.
+"""
 
 from __future__ import annotations
 
@@ -10,7 +12,9 @@ from wire.log_histories import EpochEnd, shared_end
 
 
 def promised_from(facts: FlowFacts, source: SourceChecked) -> int:
-    """The first offset that the copy is to have and has not yet: the chain's end, or where an empty copy was begun."""
+    """The first offset that the copy is to have and has not yet: the chain's end, or where an empty
+    copy was begun.
+    """
     if facts.chain_offset > 0:
         return facts.chain_offset
     if facts.begins_offset != UNKNOWN:
@@ -19,11 +23,13 @@ def promised_from(facts: FlowFacts, source: SourceChecked) -> int:
 
 
 def find_divergence(facts: FlowFacts, source: SourceChecked) -> str:
-    """Where the source's history leaves the chain's, in a sentence; empty when the chain is a prefix of the source.
+    """Where the source's history leaves the chain's, in a sentence; empty when the chain is a
+    prefix of the source.
 
-    `source.epoch` is the largest epoch at the source that is not above that of the chain's last record (KIP-101): the same epoch
-    must reach at least to the end of the chain, and a lower one means that the source never had the chain's last batches.
-    An epoch that began at the end of the chain and holds no record is not asked about: the target does not name it.
+    `source.epoch` is the largest epoch at the source that is not above that of the chain's last
+    record (KIP-101): the same epoch must reach at least to the end of the chain, and a lower one
+    means that the source never had the chain's last batches. An epoch that began at the end of the
+    chain and holds no record is not asked about: the target does not name it.
     """
     end, epoch = facts.chain_offset, facts.chain_epoch
     if end <= source.log_start_offset:
@@ -43,6 +49,8 @@ def find_divergence(facts: FlowFacts, source: SourceChecked) -> str:
 
 
 def begins_within(facts: FlowFacts, run: BatchRun) -> bool:
-    """The copy begins where the source's log does, and that is inside a batch (DeleteRecords): it comes whole, as it lies there."""
+    """The copy begins where the source's log does, and that is inside a batch (DeleteRecords): it
+    comes whole, as it lies there.
+    """
     is_beginning = facts.chain_epoch == -1 and facts.chain_offset == facts.restart_offset
     return is_beginning and run.first_offset < facts.chain_offset < run.next_offset

@@ -1,14 +1,18 @@
-"""One partition's flow from source to target: decides what to ask, fetch and hand over, and when to start again.
+"""One partition's flow from source to target: decides what to ask, fetch and hand over, and when to
+start again.
 
-`decide(command, now_ms)` changes nothing; `apply(facts)` is the only change of state. Memory is all the commit there is:
-after any crash the target's log end is the position (invariant M1: the target is always a prefix of the source).
+`decide(command, now_ms)` changes nothing; `apply(facts)` is the only change of state. Memory is all
+the commit there is: after any crash the target's log end is the position (invariant M1: the target
+is always a prefix of the source).
 
-  a. A generation starts with settling: nothing older is queued or in flight when the target is asked for its end.
-  b. Before a batch is fetched, the source's leader confirms that it has the target's last epoch up to the target's end.
-  c. Batches are handed over in one chain: each starts where the target's log must end before it.
-  d. Losing the source, or finding that its log begins later by now, keeps what was fetched on its way; losing the target keeps it
+  a. A generation starts with settling: nothing older is queued or in flight when the target is
+  asked for its end. b. Before a batch is fetched, the source's leader confirms that it has the
+  target's last epoch up to the target's end. c. Batches are handed over in one chain: each starts
+  where the target's log must end before it. d. Losing the source, or finding that its log begins
+  later by now, keeps what was fetched on its way; losing the target keeps it
      queued; only a refusal, a dead worker or a changed role starts a new generation.
-  e. A missing, recreated, refused or diverged history is a state with a reason (GAP, RESET, REFUSED, FAULTED), never skipped in
+  e. A missing, recreated, refused or diverged history is a state with a reason (GAP, RESET,
+  REFUSED, FAULTED), never skipped in
      silence (M9).
 """
 
@@ -72,7 +76,9 @@ from mirror.core.tombstones import tombstone_doubt
 STORY_LENGTH = 16
 SKIPPING = ", or with antipode.gap.policy=skip-and-record mirroring continues after them"
 CORRUPT_ATTEMPTS_MAX = 3
-"""How often batches that fail their checksum at the target are fetched again before the flow is FAULTED."""
+"""How often batches that fail their checksum at the target are fetched again before the flow is
+FAULTED.
+"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,7 +96,9 @@ class Flow:
     def __init__(
         self, name: str, *, gap_policy: GapPolicy = GapPolicy.HALT, started_at_ms: int = 0, way_out: str = ""
     ) -> None:
-        """`way_out` says how a person has the copy made anew; reasons that need that end with it."""
+        """`way_out` says how a person has the copy made anew; reasons that need that end with
+        it.
+        """
         self._name = name
         self._way_out = f"; {way_out}" if way_out else ""
         self._gap_policy = gap_policy
@@ -136,7 +144,9 @@ class Flow:
         return self._deciders[type(command)](command, now_ms)
 
     def apply(self, facts: FlowFacts) -> None:
-        """Take over the facts of a decision. InvariantBroken when they cannot follow the present ones."""
+        """Take over the facts of a decision. InvariantBroken when they cannot follow the present
+        ones.
+        """
         before = self.facts
         if facts is before:
             return
@@ -169,7 +179,9 @@ class Flow:
     # Starting, stopping, waiting.
 
     def _restart(self, reason: str, *extra: Effect, state: FlowState | None = None, attempts: int = 0) -> Decision:
-        """A new generation; it waits before it asks the target when `attempts` have failed already."""
+        """A new generation; it waits before it asks the target when `attempts` have failed
+        already.
+        """
         facts = self.facts
         generation = facts.generation + 1
         new = facts._replace(
@@ -183,7 +195,9 @@ class Flow:
         return Decision(new, (StopFetching(), Discard(generation=generation), *extra), reason)
 
     def _halt(self, state: FlowState, reason: str) -> Decision:
-        """Stop in a state that needs a person, and look again now and then whether its cause is gone."""
+        """Stop in a state that needs a person, and look again now and then whether its cause is
+        gone.
+        """
         return self._restart(reason, state=state, attempts=self.facts.attempts + 1)
 
     def _hold(self, state: FlowState, reason: str, *extra: Effect, role: LinkRole | None = None) -> Decision:
@@ -242,7 +256,8 @@ class Flow:
         if facts.step is not Step.WAITING:
             return self._ignore()
         if facts.is_chained:
-            # What was fetched is still on its way to the target: go on from the end of the chain, not from the target.
+            # What was fetched is still on its way to the target: go on from the end of the chain,
+            # not from the target.
             check = CheckSource(generation=facts.generation, epoch=facts.chain_epoch)
             return Decision(facts._replace(step=Step.CHECKING_SOURCE), (check,))
         return Decision(facts._replace(step=Step.FINDING_TARGET), (FindTarget(generation=facts.generation),))
@@ -332,7 +347,8 @@ class Flow:
             return Decision(facts._replace(is_chained=False))
         if facts.step is not Step.STREAMING:
             return self._ignore()
-        # After an unclean election it may have other records where the chain ends, and more of them.
+        # After an unclean election it may have other records where the chain ends, and more of
+        # them.
         new = facts._replace(state=FlowState.PREPARING, reason=command.reason, step=Step.CHECKING_SOURCE)
         check = CheckSource(generation=facts.generation, epoch=facts.chain_epoch)
         return Decision(new, (StopFetching(), check), command.reason)
@@ -499,7 +515,8 @@ class Flow:
             restarted = self._restart(command.reason, state=label)
             progress = facts.progress
             if label is FlowState.REVERSING:
-                # What this site has got since, it got from its own clients and not through this flow.
+                # What this site has got since, it got from its own clients and not through this
+                # flow.
                 progress = progress._replace(caught_up_at_ms=UNKNOWN, marker_offset=UNKNOWN, marker_at_ms=UNKNOWN)
             return replace(restarted, facts=restarted.facts._replace(role=command.role, progress=progress))
         if facts.role is command.role:

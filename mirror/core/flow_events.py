@@ -1,7 +1,9 @@
-"""What a partition's flow is told and what it asks for: commands in, effects out. `flow.py` decides between them.
+"""What a partition's flow is told and what it asks for: commands in, effects out. `flow.py` decides
+between them.
 
-Commands that answer an effect carry the generation of the question; the flow ignores answers to questions that it no
-longer asks. A generation ends whenever the flow gives up its position and starts again from the target's log end.
+Commands that answer an effect carry the generation of the question; the flow ignores answers to
+questions that it no longer asks. A generation ends whenever the flow gives up its position and
+starts again from the target's log end.
 """
 
 from __future__ import annotations
@@ -51,7 +53,9 @@ class Start:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CopyBegins:
-    """What lies before `offset` had been deleted at the source when the copy was made; -1: nobody knows."""
+    """What lies before `offset` had been deleted at the source when the copy was made; -1: nobody
+    knows.
+    """
 
     offset: int
 
@@ -75,7 +79,9 @@ class TargetFound:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TargetNotFound:
-    """The target's position cannot be had now, because of the target or of the source that it is compared with."""
+    """The target's position cannot be had now, because of the target or of the source that it is
+    compared with.
+    """
 
     generation: int
     reason: str
@@ -92,7 +98,9 @@ class TargetDiffers:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SourceChecked:
-    """The source's log and, for the epoch asked, the largest epoch up to it with its end (-1, -1: none known)."""
+    """The source's log and, for the epoch asked, the largest epoch up to it with its end (-1, -1:
+    none known).
+    """
 
     generation: int
     log_start_offset: int
@@ -146,7 +154,8 @@ class FetchFailed:
 class NotEnqueued:
     """The queue stayed full for the enqueue timeout: the batches are to be fetched again.
 
-    With them the chain goes back to where it was: what was asked for, which a first batch may begin before.
+    With them the chain goes back to where it was: what was asked for, which a first batch may begin
+    before.
     """
 
     generation: int
@@ -157,7 +166,9 @@ class NotEnqueued:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Acknowledged:
-    """The target has everything below `log_end_offset`; bytes and records are those of the batches just taken, and of those left out."""
+    """The target has everything below `log_end_offset`; bytes and records are those of the batches
+    just taken, and of those left out.
+    """
 
     generation: int
     log_end_offset: int
@@ -228,14 +239,18 @@ class TombstonesKept:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ClockWentBack:
-    """The machine's clock was put back by so much: times that were noted are that much too late by it."""
+    """The machine's clock was put back by so much: times that were noted are that much too late by
+    it.
+    """
 
     by_ms: int
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TopicReplaced:
-    """The topic was deleted at the source, or has another id at one site: deleted and created again."""
+    """The topic was deleted at the source, or has another id at one site: deleted and created
+    again.
+    """
 
     reason: str
 
@@ -263,7 +278,9 @@ class TopicRefused:
 
 @dataclass(frozen=True, slots=True)
 class CopyRenewed:
-    """The target's copy was put away and has been made anew: it begins where the source's log does."""
+    """The target's copy was put away and has been made anew: it begins where the source's log
+    does.
+    """
 
 
 @dataclass(frozen=True, slots=True)
@@ -312,7 +329,9 @@ class Side(enum.Enum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Discard:
-    """Drop what is queued of older generations, let what is in flight end, then answer `Settled`."""
+    """Drop what is queued of older generations, let what is in flight end, then answer
+    `Settled`.
+    """
 
     generation: int
 
@@ -326,7 +345,9 @@ class FindTarget:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CheckSource:
-    """Ask the source for its log's start and high watermark and where `epoch` ends (-1: nothing to compare)."""
+    """Ask the source for its log's start and high watermark and where `epoch` ends (-1: nothing to
+    compare).
+    """
 
     generation: int
     epoch: int
@@ -347,7 +368,9 @@ class StopFetching:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class HandOver:
-    """Queue the batches just fetched; the target's log must end at `expected_log_end_offset` before them."""
+    """Queue the batches just fetched; the target's log must end at `expected_log_end_offset` before
+    them.
+    """
 
     generation: int
     expected_log_end_offset: int
@@ -355,7 +378,9 @@ class HandOver:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RetryLater:
-    """Answer `RetryDue` after a jittered wait that grows with `attempt`; slow waits are for states that need a person."""
+    """Answer `RetryDue` after a jittered wait that grows with `attempt`; slow waits are for states
+    that need a person.
+    """
 
     generation: int
     attempt: int

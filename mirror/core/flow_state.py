@@ -1,4 +1,5 @@
-"""What a partition's flow knows: its state, the legal transitions, its positions. Facts only; `flow.py` has the decisions.
+"""What a partition's flow knows: its state, the legal transitions, its positions. Facts only;
+`flow.py` has the decisions.
 
 States (what an operator sees)          Steps (what the flow waits for)
   PREPARING           finding positions   IDLE             nothing: paused, promoted, reset
@@ -13,9 +14,8 @@ States (what an operator sees)          Steps (what the flow waits for)
   FAULTED             histories differ, or bytes are corrupt: needs a person
   SOURCE_UNAVAILABLE  source cannot be reached, or
                       hides the topic
-  PROMOTING           source is fenced, the rest is drained
-  PROMOTED            this site is active, the mirror writes nothing
-  REVERSING           this site was active and becomes the target again: histories are compared first
+  PROMOTING source is fenced, the rest is drained PROMOTED this site is active, the mirror writes
+  nothing REVERSING this site was active and becomes the target again: histories are compared first
 """
 
 from __future__ import annotations
@@ -83,23 +83,28 @@ TRANSITIONS: dict[FlowState, frozenset[FlowState]] = {
 
 
 class FlowFacts(NamedTuple):
-    """Everything a flow knows; replaced as a whole by `Flow.apply`. A tuple as `Progress` is, for the same reason."""
+    """Everything a flow knows; replaced as a whole by `Flow.apply`. A tuple as `Progress` is, for
+    the same reason.
+    """
 
     state: FlowState = FlowState.PREPARING
     reason: str = "not started"
     step: Step = Step.IDLE
     role: LinkRole = LinkRole.MIRRORING
     generation: int = 0
-    # Next offset to fetch: the end of what was handed over, where the target's log must end before it.
+    # Next offset to fetch: the end of what was handed over, where the target's log must end before
+    # it.
     chain_offset: int = 0
     # Leader epoch of the last batch handed over (or found at the target), -1 none.
     chain_epoch: int = -1
-    # True while the chain of this generation stands: the source may go and come back without asking the target again.
+    # True while the chain of this generation stands: the source may go and come back without asking
+    # the target again.
     is_chained: bool = False
     source_log_start_offset: int = 0
     target_log_start_offset: int = 0
     has_streamed: bool = False
-    # How often the target was found to end below what it had acknowledged: it is not the copy that it was.
+    # How often the target was found to end below what it had acknowledged: it is not the copy that
+    # it was.
     target_losses: int = 0
     # Where the copy was begun at the source, -1 when nobody wrote it down.
     begins_offset: int = -1
@@ -111,9 +116,11 @@ class FlowFacts(NamedTuple):
     is_resuming: bool = False
     # When this mirror began the copy from nothing, -1 when it found one.
     copy_began_ms: int = -1
-    # Tombstones may be missing at the target: keys deleted while the mirror was away may live on there.
+    # Tombstones may be missing at the target: keys deleted while the mirror was away may live on
+    # there.
     may_lack_tombstones: bool = False
-    # The target's log may begin anew here because the source has nothing older; 0 when there is no such place.
+    # The target's log may begin anew here because the source has nothing older; 0 when there is no
+    # such place.
     restart_offset: int = 0
     progress: Progress = Progress()
 

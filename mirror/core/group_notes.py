@@ -1,8 +1,10 @@
-"""Where a translate link's mirror has seen a group stand alike at both ends, in the records of a compacted topic at its target.
+"""Where a translate link's mirror has seen a group stand alike at both ends, in the records of a
+compacted topic at its target.
 
-Either it wrote the offset at the target itself, or found it to be the same place. While the target's offset is the noted one, nobody has
-moved the group there since: if the source's is lower now, the group was reset at the source. Keys and values are JSON; null takes a
-key away. A link in the other direction reads them too: what came from its own target is no news to carry there.
+Either it wrote the offset at the target itself, or found it to be the same place. While the
+target's offset is the noted one, nobody has moved the group there since: if the source's is lower
+now, the group was reset at the source. Keys and values are JSON; null takes a key away. A link in
+the other direction reads them too: what came from its own target is no news to carry there.
 
 | key | value |
 | --- | --- |

@@ -1,4 +1,6 @@
-"""How a mirror is as a whole, from its partitions: one definition for gRPC health, `/health`, the metrics and `antipode status`. Pure."""
+"""How a mirror is as a whole, from its partitions: one definition for gRPC health, `/health`, the
+metrics and `antipode status`. Pure.
+"""
 
 from __future__ import annotations
 
@@ -9,12 +11,16 @@ from mirror.core.flow_events import LinkRole
 from mirror.core.flow_state import FlowState
 
 IDLE: Final = "IDLE"
-"""No partition is this daemon's to mirror, and nothing is wrong: the source has no topic yet, or other daemons have all of them."""
+"""No partition is this daemon's to mirror, and nothing is wrong: the source has no topic yet, or
+other daemons have all of them.
+"""
 CARRIES_NOTHING: Final = "CARRIES_NOTHING"
 """The source has topics, and the link's filters leave out all of them."""
 
 WAITING: Final = "WAITING"
-"""Another daemon carries the link, which its daemons do not share; this one takes it over when that one is gone."""
+"""Another daemon carries the link, which its daemons do not share; this one takes it over when that
+one is gone.
+"""
 
 HEALTHY_STATES: Final = ("PREPARING", "MIRRORING", "PROMOTING", "PROMOTED", IDLE, WAITING)
 """States of a whole mirror that need no person; PREPARING not for long."""
@@ -61,8 +67,10 @@ def assess(
     is_shared: bool,
     waiting_for: str = "",
 ) -> Health:
-    """The gravest state with the first reason for it. `outage`: a site does not answer. `nothing_carried`: the filters
-    leave out all topics. `waiting_for`: another daemon carries the link."""
+    """The gravest state with the first reason for it. `outage`: a site does not answer.
+    `nothing_carried`: the filters leave out all topics. `waiting_for`: another daemon carries the
+    link.
+    """
     if waiting_for:
         return Health(WAITING, waiting_for, is_serving=False)
     found = list(flows)

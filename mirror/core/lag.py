@@ -1,7 +1,8 @@
 """How far a partition's mirror is behind, in records, bytes and milliseconds.
 
-A number is never zero because something failed: when the source has not been heard of lately, the time lag grows from the
-last moment at which the mirror was known to have everything, and a record lag of zero becomes unknown (-1).
+A number is never zero because something failed: when the source has not been heard of lately, the
+time lag grows from the last moment at which the mirror was known to have everything, and a record
+lag of zero becomes unknown (-1).
 """
 
 from __future__ import annotations
@@ -13,12 +14,15 @@ UNKNOWN = -1
 
 
 class Progress(NamedTuple):
-    """What the mirror knows about one partition's two ends. Times are Unix ms. A tuple, because each fetch and each append replaces it:
-    that takes a microsecond, where replacing a frozen dataclass of as many fields takes ten."""
+    """What the mirror knows about one partition's two ends. Times are Unix ms. A tuple, because
+    each fetch and each append replaces it: that takes a microsecond, where replacing a frozen
+    dataclass of as many fields takes ten.
+    """
 
     source_high_watermark: int = UNKNOWN
     source_heard_at_ms: int = UNKNOWN
-    # When it was asked for the high watermark: what it got after that need not be in it, however late the answer came.
+    # When it was asked for the high watermark: what it got after that need not be in it, however
+    # late the answer came.
     source_asked_at_ms: int = UNKNOWN
     target_log_end_offset: int = UNKNOWN
     # When everything that the source had at that moment was known to be at the target.
@@ -47,8 +51,9 @@ class Lag:
 def next_marker(progress: Progress) -> tuple[int, int, int]:
     """(caught_up_at_ms, marker_offset, marker_at_ms) after an end moved.
 
-    One marker at a time is enough: when the target passes it, everything up to its moment is known to be mirrored, and
-    the newest sighting becomes the next marker. So the time lag is late by at most one such round.
+    One marker at a time is enough: when the target passes it, everything up to its moment is known
+    to be mirrored, and the newest sighting becomes the next marker. So the time lag is late by at
+    most one such round.
     """
     caught_up_at_ms, marker_offset, marker_at_ms = (
         progress.caught_up_at_ms,
@@ -74,7 +79,9 @@ def moved(progress: Progress, **changes: int) -> Progress:
 
 
 def heard(progress: Progress, high_watermark: int, asked_at_ms: int, now_ms: int) -> Progress:
-    """The source has told where its log ends; it was asked at `asked_at_ms`, or where that is not known just now."""
+    """The source has told where its log ends; it was asked at `asked_at_ms`, or where that is not
+    known just now.
+    """
     return moved(
         progress,
         source_high_watermark=high_watermark,
@@ -84,7 +91,9 @@ def heard(progress: Progress, high_watermark: int, asked_at_ms: int, now_ms: int
 
 
 def without_ends(progress: Progress) -> Progress:
-    """Both ends unknown, as long as there is no copy; what was mirrored stays counted, and the time lag goes on."""
+    """Both ends unknown, as long as there is no copy; what was mirrored stays counted, and the time
+    lag goes on.
+    """
     unknown = {"source_high_watermark": UNKNOWN, "source_heard_at_ms": UNKNOWN, "source_asked_at_ms": UNKNOWN}
     return progress._replace(**unknown, target_log_end_offset=UNKNOWN, marker_offset=UNKNOWN, marker_at_ms=UNKNOWN)
 
@@ -102,7 +111,9 @@ def put_back(progress: Progress, by_ms: int) -> Progress:
 
 
 def measure(progress: Progress, *, now_ms: int, stale_after_ms: int) -> Lag:
-    """The lag at `now_ms`; `stale_after_ms` is the longest silence of a healthy source (a long poll and some)."""
+    """The lag at `now_ms`; `stale_after_ms` is the longest silence of a healthy source (a long poll
+    and some).
+    """
     is_known = progress.source_high_watermark != UNKNOWN and progress.target_log_end_offset != UNKNOWN
     is_stale = not is_known or now_ms - progress.source_heard_at_ms > stale_after_ms
     records = max(0, progress.source_high_watermark - progress.target_log_end_offset) if is_known else UNKNOWN
@@ -122,7 +133,8 @@ def _lag_bytes(records: int, progress: Progress) -> int:
 def _lag_ms(progress: Progress, now_ms: int) -> int:
     if progress.caught_up_at_ms != UNKNOWN:
         return max(0, now_ms - progress.caught_up_at_ms)
-    # Never caught up since the start: the newest mirrored record's own time says more than the start does.
+    # Never caught up since the start: the newest mirrored record's own time says more than the
+    # start does.
     since = progress.started_at_ms
     if 0 < progress.mirrored_timestamp_ms < since:
         since = progress.mirrored_timestamp_ms

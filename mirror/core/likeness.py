@@ -1,9 +1,11 @@
-"""Finds by content how far a target is a copy of a source, when no note of earlier mirroring is left.
+"""Finds by content how far a target is a copy of a source, when no note of earlier mirroring is
+left.
 
-A batch that passed a translate link keeps its compressed records byte for byte: count, times and a CRC-32C over the records
-alone make a fingerprint. Both logs are walked once from their beginnings. The target's batches that are copies lie in the
-source's order; the walk ends with the first batch of the source that follows a copy and has none itself. Batches that came
-before the first copy have expired at the target.
+A batch that passed a translate link keeps its compressed records byte for byte: count, times and a
+CRC-32C over the records alone make a fingerprint. Both logs are walked once from their beginnings.
+The target's batches that are copies lie in the source's order; the walk ends with the first batch
+of the source that follows a copy and has none itself. Batches that came before the first copy have
+expired at the target.
 """
 
 from __future__ import annotations

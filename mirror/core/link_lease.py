@@ -1,13 +1,18 @@
-"""Which daemon carries a link that its daemons do not share, and when another one may take it over. Pure.
+"""Which daemon carries a link that its daemons do not share, and when another one may take it over.
+Pure.
 
-The daemon that carries the link writes notices in the link's topic at the target (`core/stored_map.py` names their key). The order of the
-topic decides between daemons; no daemon compares its clock with another one's:
+The daemon that carries the link writes notices in the link's topic at the target
+(`core/stored_map.py` names their key). The order of the topic decides between daemons; no daemon
+compares its clock with another one's:
 
-  a. A daemon may take the link when each process that could carry it has released it, is known to be gone, or has written
+  a. A daemon may take the link when each process that could carry it has released it, is known to
+  be gone, or has written
      no notice for a session's time.
-  b. A notice that takes the link names the notice before it. It counts only when it follows that one at once, so that of two daemons
+  b. A notice that takes the link names the notice before it. It counts only when it follows that
+  one at once, so that of two daemons
      that take the link together one has it.
-  c. The daemon that carries the link renews its notice, and stops by its own clock when no renewal was confirmed for a session's time.
+  c. The daemon that carries the link renews its notice, and stops by its own clock when no renewal
+  was confirmed for a session's time.
 
 `link_holder.py` reads and writes the notices.
 """
@@ -31,7 +36,9 @@ class Step(enum.Enum):
 
 
 class Notice(NamedTuple):
-    """One record of the topic: `number` counts the notices of a process, `after` is the id of the notice before one that takes the link."""
+    """One record of the topic: `number` counts the notices of a process, `after` is the id of the
+    notice before one that takes the link.
+    """
 
     process: str
     """A token of the daemon's process."""
@@ -77,7 +84,8 @@ class LinkLease:
         self._process = process
         self._session_timeout_ms = session_timeout_ms
         self._last_id: str | None = None
-        # Other processes that may carry the link, with the time at which their last notice was read.
+        # Other processes that may carry the link, with the time at which their last notice was
+        # read.
         self._heard: dict[str, tuple[Notice, float]] = {}
         self.holder: Notice | None = None
 
@@ -88,7 +96,9 @@ class LinkLease:
 
     @property
     def is_ours(self) -> bool:
-        """Whether the link is this process's by the order of the topic. Whether it still is by the clock, the process has to know."""
+        """Whether the link is this process's by the order of the topic. Whether it still is by the
+        clock, the process has to know.
+        """
         return self.holder is not None and self.holder.process == self._process
 
     def read(self, notice: Notice, *, now_ms: float) -> None:
@@ -107,7 +117,9 @@ class LinkLease:
         self._last_id = notice.id
 
     def may_take(self, *, now_ms: float, is_gone: Callable[[str], bool]) -> bool:
-        """Whether no other process carries the link any more; `is_gone` says it of a process by its place."""
+        """Whether no other process carries the link any more; `is_gone` says it of a process by its
+        place.
+        """
         return all(
             is_gone(notice.place) or now_ms - heard_at_ms >= self._session_timeout_ms
             for notice, heard_at_ms in self._heard.values()

@@ -1,11 +1,14 @@
-"""Does each partition move? Decided from its ends alone, whatever its state and its workers say of themselves. Pure.
+"""Does each partition move? Decided from its ends alone, whatever its state and its workers say of
+themselves. Pure.
 
-A partition is stalled when for `stall_ms` nothing has arrived at the target although the source has more, or when nobody has heard the
-source for so long although it answers. States that say themselves that a person is needed, or wanted it so, are left to themselves.
+A partition is stalled when for `stall_ms` nothing has arrived at the target although the source has
+more, or when nobody has heard the source for so long although it answers. States that say
+themselves that a person is needed, or wanted it so, are left to themselves.
 
-Against a stall in which nothing is tried any more, first the flow is started anew, later its workers are replaced; the time between two
-remedies doubles, so that a transfer that is merely slow ends at last. A flow that goes on trying (its target does not take batches, its
-leader moves) has its reason and needs none.
+Against a stall in which nothing is tried any more, first the flow is started anew, later its
+workers are replaced; the time between two remedies doubles, so that a transfer that is merely slow
+ends at last. A flow that goes on trying (its target does not take batches, its leader moves) has
+its reason and needs none.
 """
 
 from __future__ import annotations
@@ -58,7 +61,9 @@ class Liveness:
         return self._stalled_since_ms
 
     def see(self, key: PartitionKey, facts: FlowFacts, *, heard_ms_ago: float, now_ms: float) -> bool:
-        """Whether the partition is under suspicion: then the source is to be asked how far it is."""
+        """Whether the partition is under suspicion: then the source is to be asked how far it
+        is.
+        """
         if facts.state not in _MUST_MOVE or facts.waits_for_topic:
             self.forget(key)
             return False
@@ -79,7 +84,9 @@ class Liveness:
         return now_ms - seen.end_since_ms >= self._stall_ms
 
     def judge(self, key: PartitionKey, facts: FlowFacts, *, is_congested: bool, now_ms: float) -> Remedy:
-        """The source answers, and has more or was not heard: the partition is stalled. While all wait for their turn nothing is done."""
+        """The source answers, and has more or was not heard: the partition is stalled. While all
+        wait for their turn nothing is done.
+        """
         seen = self._seen[key]
         self._stalled_since_ms.setdefault(key, seen.end_since_ms)
         is_hanging = now_ms - seen.trying_since_ms >= self._stall_ms and (

@@ -1,10 +1,12 @@
-"""Reads a MirrorMaker 2 file (`connect-mirror-maker.properties`) as it is and says for each key what became of it.
+"""Reads a MirrorMaker 2 file (`connect-mirror-maker.properties`) as it is and says for each key
+what became of it.
 
-MirrorMaker's rules hold: `source->target.key` counts before `key`, clients' settings may be given for a cluster
-(`source.consumer.key`) or a flow (`source->target.consumer.key`), and for a cluster nothing else counts. Each enabled flow becomes
-the settings of one translate link. Whatever cannot be honoured is said, never passed over: a verdict for every key of the file
-(`mirror_maker_keys.py`). A file that needs what is not there (Kerberos, a policy class of somebody's own) is
-refused, because going on without would be worse.
+MirrorMaker's rules hold: `source->target.key` counts before `key`, clients' settings may be given
+for a cluster (`source.consumer.key`) or a flow (`source->target.consumer.key`), and for a cluster
+nothing else counts. Each enabled flow becomes the settings of one translate link. Whatever cannot
+be honoured is said, never passed over: a verdict for every key of the file
+(`mirror_maker_keys.py`). A file that needs what is not there (Kerberos, a policy class of
+somebody's own) is refused, because going on without would be worse.
 """
 
 from __future__ import annotations
@@ -68,7 +70,9 @@ class Verdict:
 
 @dataclass(frozen=True, slots=True)
 class Flow:
-    """One `source->target`, the settings of the translate link that it becomes, and which key of the file said each of them."""
+    """One `source->target`, the settings of the translate link that it becomes, and which key of
+    the file said each of them.
+    """
 
     source: str
     target: str
@@ -115,7 +119,9 @@ class _Reading:
         self.verdicts.append(Verdict(key, fate, explanation))
 
     def cluster_of(self, text: str) -> tuple[str, str] | None:
-        """The cluster that `text` begins with and what follows its full stop; names may have full stops themselves."""
+        """The cluster that `text` begins with and what follows its full stop; names may have full
+        stops themselves.
+        """
         found = [name for name in self.clusters if text.startswith(f"{name}.")]
         cluster = max(found, key=len, default=None)
         return None if cluster is None else (cluster, text[len(cluster) + 1 :])
@@ -132,7 +138,9 @@ def is_mirror_maker_file(properties: Mapping[str, str]) -> bool:
 
 
 def read_mirror_maker_file(properties: Mapping[str, str]) -> MirrorMakerFile:
-    """The flows that the file enables. UnusableFile names the key, the value and what is accepted."""
+    """The flows that the file enables. UnusableFile names the key, the value and what is
+    accepted.
+    """
     names = (name.strip() for name in properties.get("clusters", "").split(","))
     clusters = tuple(dict.fromkeys(name for name in names if name))
     if len(clusters) < 2:
@@ -170,7 +178,9 @@ def _read(reading: _Reading, key: str, value: str) -> None:
 
 
 def _translate_of_cluster(reading: _Reading, key: str, name: str, value: str, settings: _Settings) -> None:
-    """For a cluster there are its place, its clients' settings, and what MirrorMaker's worker there reads."""
+    """For a cluster there are its place, its clients' settings, and what MirrorMaker's worker there
+    reads.
+    """
     if name == "bootstrap.servers":
         settings[_BOTH, name] = _Given(value, key)
         reading.note(key, Fate.USED, "where the cluster is")
@@ -220,7 +230,9 @@ def _translate(reading: _Reading, key: str, name: str, value: str, settings: _Se
 
 
 def _present_spelling(key: str) -> str:
-    """The name that came after this one of MirrorMaker's first years; empty when it is no such name."""
+    """The name that came after this one of MirrorMaker's first years; empty when it is no such
+    name.
+    """
     return f"{key.removesuffix('blacklist')}exclude" if key.endswith(".blacklist") else ""
 
 
@@ -240,7 +252,9 @@ def _translate_interval(reading: _Reading, key: str, name: str, value: str, sett
 def _translate_client(
     reading: _Reading, key: str, name: str, value: str, settings: _Settings, *, end: str, side: str
 ) -> None:
-    """A setting of the connections to one end. A consumer's counts at the source and a producer's at the target, and nowhere else."""
+    """A setting of the connections to one end. A consumer's counts at the source and a producer's
+    at the target, and nowhere else.
+    """
     known = {("consumer", _SOURCE): CONSUMER, ("producer", _TARGET): PRODUCER}.get((side, end), {})
     if name in SECURITY:
         settings[end, name] = _Given(value, key)
@@ -259,7 +273,9 @@ def _translate_client(
 
 
 def _exactly_once(key: str, value: str) -> str:
-    """What `exactly.once.source.support` says of transactions; `required` is Connect's value of `exactly.once.support`."""
+    """What `exactly.once.source.support` says of transactions; `required` is Connect's value of
+    `exactly.once.support`.
+    """
     given = value.strip().lower()
     if given not in EXACTLY_ONCE:
         raise UnusableFile(key, value, f"{', '.join(EXACTLY_ONCE)}, in upper or lower case")
@@ -314,7 +330,9 @@ def _count(settings: dict[str, _Given], given: _Settings) -> None:
 
 
 def _count_of_cluster(settings: dict[str, _Given], given: _Settings, end: str) -> None:
-    """What stands for a cluster that is at this end of the flow. Security of its clients for the other end is better than none."""
+    """What stands for a cluster that is at this end of the flow. Security of its clients for the
+    other end is better than none.
+    """
     other = _TARGET if end == _SOURCE else _SOURCE
     for rank in (other, _BOTH, end):
         for (its_end, name), one in given.items():

@@ -1,7 +1,9 @@
-"""The keys of a MirrorMaker 2 file: which are ours by another name, and of all others whether they are needed, honoured or refused.
+"""The keys of a MirrorMaker 2 file: which are ours by another name, and of all others whether they
+are needed, honoured or refused.
 
-Complete for Kafka 4.3: a test asks Kafka's own classes for every key of MirrorMaker, of Connect and of the clients, and none is unknown
-here. `mirror_maker_file.py` finds out for which flow and which end a key stands; this says what there is to do with it.
+Complete for Kafka 4.3: a test asks Kafka's own classes for every key of MirrorMaker, of Connect and
+of the clients, and none is unknown here. `mirror_maker_file.py` finds out for which flow and which
+end a key stands; this says what there is to do with it.
 """
 
 from __future__ import annotations
@@ -14,7 +16,9 @@ from typing import Final, NamedTuple
 
 
 class NamesFormat(enum.Enum):
-    """Values of `metric.names.formats` (KIP-1280): by which names MirrorMaker's figures are shown."""
+    """Values of `metric.names.formats` (KIP-1280): by which names MirrorMaker's figures are
+    shown.
+    """
 
     LEGACY = "legacy"
     NEW = "new"
@@ -51,7 +55,9 @@ class Bounds(NamedTuple):
     maximum: int = (1 << 31) - 1
 
     def fitted(self, value: str) -> tuple[str, str]:
-        """The value within the bounds, and what to say of it; what is no number is left to whoever reads the settings."""
+        """The value within the bounds, and what to say of it; what is no number is left to whoever
+        reads the settings.
+        """
         if not re.fullmatch(r"[+-]?\d+", value.strip()):
             return value, f"as {self.name}"
         fitted = str(min(max(int(value), self.minimum), self.maximum))
@@ -127,7 +133,9 @@ OWN: Final = frozenset(
         "topic.naming.table",
     }
 )
-"""Our keys that a MirrorMaker file may carry beside its own, and all that begin with `antipode.`."""
+"""Our keys that a MirrorMaker file may carry beside its own, and all that begin with
+`antipode.`.
+"""
 
 SECURITY: Final = frozenset(
     {
@@ -247,7 +255,9 @@ _AS_IT_IS_ANYWAY: Final[Mapping[str, tuple[str, str]]] = {
     "add.source.alias.to.metrics": ("true", "MirrorMaker's figures have the label source"),
     "transforms": ("", "records pass as they are"),
 }
-"""Keys of which one value says what is done in any case: that value, in lower case, and what is done where another one is given."""
+"""Keys of which one value says what is done in any case: that value, in lower case, and what is
+done where another one is given.
+"""
 _REFUSED: Final = (
     (
         r"sasl\.(kerberos\.service\.name|oauthbearer\..*|(login|login\.callback\.handler|client\.callback\.handler)\.class)",
@@ -257,7 +267,9 @@ _REFUSED: Final = (
 
 
 def judge(key: str, name: str, value: str) -> tuple[Fate, str]:
-    """What becomes of a setting that is none of ours; `key` is as in the file. UnusableFile where going on without would be worse."""
+    """What becomes of a setting that is none of ours; `key` is as in the file. UnusableFile where
+    going on without would be worse.
+    """
     if name in _AS_IT_IS_ANYWAY:
         accepted, otherwise = _AS_IT_IS_ANYWAY[name]
         is_so = value.strip().lower() == accepted

@@ -1,8 +1,9 @@
 """Records of MirrorMaker 2's internal topics, byte for byte: heartbeats, checkpoints, offset syncs.
 
-Layouts are those of Kafka's connect/mirror-client and connect/mirror (Heartbeat, Checkpoint, OffsetSync): Kafka protocol
-types, big-endian, strings with an int16 length; the values of the first two begin with an int16 version, which is 0. So
-RemoteClusterUtils, MirrorClient and the console formatters read what this mirror writes.
+Layouts are those of Kafka's connect/mirror-client and connect/mirror (Heartbeat, Checkpoint,
+OffsetSync): Kafka protocol types, big-endian, strings with an int16 length; the values of the first
+two begin with an int16 version, which is 0. So RemoteClusterUtils, MirrorClient and the console
+formatters read what this mirror writes.
 """
 
 from __future__ import annotations
@@ -38,7 +39,9 @@ class Heartbeat:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Checkpoint:
-    """Where a group of the source stands, and where that is at the target. The topic is the target's."""
+    """Where a group of the source stands, and where that is at the target. The topic is the
+    target's.
+    """
 
     group: str
     topic: str
@@ -61,7 +64,9 @@ class Checkpoint:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class OffsetSync:
-    """One offset of the source's partition and the same record's at the target. The topic is the source's."""
+    """One offset of the source's partition and the same record's at the target. The topic is the
+    source's.
+    """
 
     topic: str
     partition: int

@@ -1,8 +1,10 @@
-"""What a topic of the source is called at the target of a translate link: prefix as MirrorMaker 2's, identity, or a table.
+"""What a topic of the source is called at the target of a translate link: prefix as MirrorMaker
+2's, identity, or a table.
 
-The prefix policy names as MirrorMaker 2's DefaultReplicationPolicy does (KIP-382), the identity policy as its
-IdentityReplicationPolicy (which renames heartbeats all the same). Names alone protect the prefix policy against loops; the
-others are protected by the producer ids of mirrors (`core/provenance.py`).
+The prefix policy names as MirrorMaker 2's DefaultReplicationPolicy does (KIP-382), the identity
+policy as its IdentityReplicationPolicy (which renames heartbeats all the same). Names alone protect
+the prefix policy against loops; the others are protected by the producer ids of mirrors
+(`core/provenance.py`).
 """
 
 from __future__ import annotations
@@ -17,8 +19,10 @@ HEARTBEATS = "heartbeats"
 LEGAL_NAME = r"[A-Za-z0-9._-]{1,249}"
 
 INTERNAL_PATTERNS = (r"__.*", r"\..*", r"antipode-(offset-map|group-offsets)\..*")
-"""Topics that a translate link never mirrors, whatever its blacklist: those that MirrorMaker 2 takes for internal by their names (two
-underscores, or a full stop), and what our mirrors keep for themselves."""
+"""Topics that a translate link never mirrors, whatever its blacklist: those that MirrorMaker 2
+takes for internal by their names (two underscores, or a full stop), and what our mirrors keep for
+themselves.
+"""
 
 
 class NamingPolicy(enum.Enum):
@@ -37,7 +41,8 @@ class Naming:
     source_alias: str
     target_alias: str
     separator: str = "."
-    # Whether MirrorMaker 2's own topics are named with it too, or with a full stop as before there was a choice (KIP-690).
+    # Whether MirrorMaker 2's own topics are named with it too, or with a full stop as before there
+    # was a choice (KIP-690).
     separates_internal_topics: bool = True
     table: Mapping[str, str] = field(default_factory=dict)
 
@@ -49,8 +54,11 @@ class Naming:
 
     @property
     def left_out(self) -> tuple[str, ...]:
-        """Patterns of topics that must not be mirrored: internal ones, and what came from the target by its name."""
-        # Those of MirrorMaker 2 by its rule; with a full stop also where another one of the site has that.
+        """Patterns of topics that must not be mirrored: internal ones, and what came from the
+        target by its name.
+        """
+        # Those of MirrorMaker 2 by its rule; with a full stop also where another one of the site
+        # has that.
         own = [
             pattern
             for separator in sorted({".", self._internal_separator})
@@ -67,7 +75,9 @@ class Naming:
 
     @property
     def heartbeats(self) -> str | None:
-        """A pattern of the topics that MirrorMaker 2 mirrors whatever its filters say, from further upstream too; None with a table."""
+        """A pattern of the topics that MirrorMaker 2 mirrors whatever its filters say, from further
+        upstream too; None with a table.
+        """
         if self.policy is NamingPolicy.TABLE:
             return None
         return f"(.+{re.escape(self.separator)})?{HEARTBEATS}" if self.policy is NamingPolicy.PREFIX else HEARTBEATS
@@ -83,13 +93,17 @@ class Naming:
         return f"{self.source_alias}{separator}checkpoints{separator}internal"
 
     def offset_syncs_topic(self, *, is_at_target: bool) -> str:
-        """MirrorMaker 2's offset syncs: named after the other cluster than the one that holds them."""
+        """MirrorMaker 2's offset syncs: named after the other cluster than the one that holds
+        them.
+        """
         other, separator = self.source_alias if is_at_target else self.target_alias, self._internal_separator
         return f"mm2-offset-syncs{separator}{other}{separator}internal"
 
 
 def parse_table(text: str) -> dict[str, str]:
-    """`source=target,...` as a table. ValueError for an item without `=`, and for two topics that would become one."""
+    """`source=target,...` as a table. ValueError for an item without `=`, and for two topics that
+    would become one.
+    """
     table: dict[str, str] = {}
     for item in (part.strip() for part in text.split(",") if part.strip()):
         source, separator, target = item.partition("=")

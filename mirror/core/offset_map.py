@@ -1,17 +1,19 @@
-"""Which offset of the source is which offset of the target, for everything that a translate link has mirrored.
+"""Which offset of the source is which offset of the target, for everything that a translate link
+has mirrored.
 
-A partition's map is a row of runs: `record_count` records that lie one after the other at both sites, from `source_offset` there and
-`target_offset` here. A topic without transactions has one run however long it is; each hole (a marker that was left out, an
-aborted batch, a record compacted away, somebody else's record at the target) begins another one. Translation is exact at any
-age, unlike MirrorMaker 2's samples, because nothing is forgotten until both logs have.
+A partition's map is a row of runs: `record_count` records that lie one after the other at both
+sites, from `source_offset` there and `target_offset` here. A topic without transactions has one run
+however long it is; each hole (a marker that was left out, an aborted batch, a record compacted
+away, somebody else's record at the target) begins another one. Translation is exact at any age,
+unlike MirrorMaker 2's samples, because nothing is forgotten until both logs have.
 
-  a. Runs grow in both offsets and never overlap.
-  b. `downstream` and `upstream` never go back when their argument grows.
-  c. `downstream(o)` is the offset of the first mirrored record at or after `o`: a consumer that starts there misses nothing
+  a. Runs grow in both offsets and never overlap. b. `downstream` and `upstream` never go back when
+  their argument grows. c. `downstream(o)` is the offset of the first mirrored record at or after
+  `o`: a consumer that starts there misses nothing
      and reads nothing again.
 
-Runs are kept in three columns of machine integers: 24 bytes each. Stored in chunks of `CHUNK_RUNS`, so that a change rewrites
-one small record of the compacted topic.
+Runs are kept in three columns of machine integers: 24 bytes each. Stored in chunks of `CHUNK_RUNS`,
+so that a change rewrites one small record of the compacted topic.
 """
 
 from __future__ import annotations
@@ -56,7 +58,8 @@ class OffsetMap:
         self._sources = array("q")
         self._targets = array("q")
         self._counts = array("q")
-        # Runs dropped at the front since the first one ever: keeps the numbers of chunks as they are.
+        # Runs dropped at the front since the first one ever: keeps the numbers of chunks as they
+        # are.
         self._dropped = 0
 
     def __len__(self) -> int:
@@ -76,7 +79,9 @@ class OffsetMap:
         return (self._dropped + len(self) - 1) // CHUNK_RUNS if self._sources else -1
 
     def append(self, source_offset: int, target_offset: int, count: int) -> None:
-        """Records were mirrored: extends the newest run, or begins one. RunsOverlap when they are not after it."""
+        """Records were mirrored: extends the newest run, or begins one. RunsOverlap when they are
+        not after it.
+        """
         if count < 1:
             raise ValueError(f"a run has at least one record, not {count}")
         last = self.last
@@ -91,7 +96,9 @@ class OffsetMap:
         self._counts.append(count)
 
     def downstream(self, source_offset: int, *, end: int) -> int:
-        """The target offset of the first mirrored record at or after `source_offset`; `end` when there is none yet."""
+        """The target offset of the first mirrored record at or after `source_offset`; `end` when
+        there is none yet.
+        """
         index = bisect_right(self._sources, source_offset) - 1
         if index >= 0 and source_offset < self._at(index).source_end:
             run = self._at(index)
@@ -99,7 +106,9 @@ class OffsetMap:
         return self._targets[index + 1] if index + 1 < len(self) else end
 
     def upstream(self, target_offset: int, *, end: int) -> int:
-        """The source offset of the first mirrored record at or after `target_offset`; `end` when there is none yet."""
+        """The source offset of the first mirrored record at or after `target_offset`; `end` when
+        there is none yet.
+        """
         index = bisect_right(self._targets, target_offset) - 1
         if index >= 0 and target_offset < self._at(index).target_end:
             run = self._at(index)
@@ -107,11 +116,15 @@ class OffsetMap:
         return self._sources[index + 1] if index + 1 < len(self) else end
 
     def past_target(self, target_offset: int, *, below_source: int) -> int:
-        """The target offset after all that lies from `target_offset` on without a break and was brought from below `below_source`."""
+        """The target offset after all that lies from `target_offset` on without a break and was
+        brought from below `below_source`.
+        """
         return _past(self._targets, self._sources, self._counts, start=target_offset, below=below_source)
 
     def past_source(self, source_offset: int, *, below_target: int) -> int:
-        """The source offset after all that lies from `source_offset` on without a break and is at the target below `below_target`."""
+        """The source offset after all that lies from `source_offset` on without a break and is at
+        the target below `below_target`.
+        """
         return _past(self._sources, self._targets, self._counts, start=source_offset, below=below_target)
 
     def cut_target_at(self, target_offset: int) -> None:
@@ -125,7 +138,9 @@ class OffsetMap:
                 column.pop()
 
     def trim(self, *, source_start: int, target_start: int) -> range:
-        """Drop whole chunks that both logs have forgotten; the numbers of the chunks that are thereby gone."""
+        """Drop whole chunks that both logs have forgotten; the numbers of the chunks that are
+        thereby gone.
+        """
         first_chunk = self._dropped // CHUNK_RUNS
         gone = 0
         while len(self) - gone > CHUNK_RUNS:
@@ -152,7 +167,9 @@ class OffsetMap:
 
     @classmethod
     def from_chunks(cls, chunks: Sequence[tuple[int, Sequence[Run]]]) -> OffsetMap:
-        """The map of stored chunks. Those before a missing one are left out: what is missing had been dropped."""
+        """The map of stored chunks. Those before a missing one are left out: what is missing had
+        been dropped.
+        """
         ordered = sorted(chunks)
         first = len(ordered)
         while first > 0 and (first == len(ordered) or ordered[first - 1][0] == ordered[first][0] - 1):
@@ -172,7 +189,9 @@ class OffsetMap:
 
 
 def _past(here: Sequence[int], there: Sequence[int], counts: Sequence[int], *, start: int, below: int) -> int:
-    """Walks the runs by their offsets `here` from `start` on, as long as they follow each other and lie below `below` there."""
+    """Walks the runs by their offsets `here` from `start` on, as long as they follow each other and
+    lie below `below` there.
+    """
     at = start
     index = bisect_right(here, at) - 1
     while 0 <= index < len(here) and here[index] <= at < here[index] + counts[index]:

@@ -1,8 +1,9 @@
 """Which offset of a consumer group the mirror writes at the target (invariants M3 and M4).
 
-Never ahead of what is mirrored and never behind the target's log start; never backwards, unless the group itself is known
-to have gone back at the source (a reset) and not to have moved at the target since; never while the group has members at the
-target. Called by the group sync for each group and partition, round by round.
+Never ahead of what is mirrored and never behind the target's log start; never backwards, unless the
+group itself is known to have gone back at the source (a reset) and not to have moved at the target
+since; never while the group has members at the target. Called by the group sync for each group and
+partition, round by round.
 """
 
 from __future__ import annotations
@@ -33,7 +34,9 @@ class TargetRange:
 
 
 def clamp(committed: GroupOffset, target: TargetRange) -> GroupOffset:
-    """`max(target log start, min(source committed, target log end))`; a moved offset loses its leader epoch."""
+    """`max(target log start, min(source committed, target log end))`; a moved offset loses its
+    leader epoch.
+    """
     offset = max(target.log_start_offset, min(committed.offset, target.log_end_offset))
     return committed if offset == committed.offset else GroupOffset(offset, -1, committed.metadata)
 
@@ -62,10 +65,12 @@ def offset_to_commit(
 ) -> GroupOffset | Stay:
     """The offset to write at the target, or why it stays as it is.
 
-    `source_before` is what the source had when both were last seen to stand alike, None when nobody knows: then a lower offset cannot
-    be told from a late answer and is not carried. `has_moved_at_target`: since then, by itself. `is_from_target`: the source's offset
-    was brought there by a link in the other direction, so that it is no news. `is_final`: the source is fenced and its groups are
-    the target's next, or it has said the same for long, so that what it says is the last word, also a lower one.
+    `source_before` is what the source had when both were last seen to stand alike, None when nobody
+    knows: then a lower offset cannot be told from a late answer and is not carried.
+    `has_moved_at_target`: since then, by itself. `is_from_target`: the source's offset was brought
+    there by a link in the other direction, so that it is no news. `is_final`: the source is fenced
+    and its groups are the target's next, or it has said the same for long, so that what it says is
+    the last word, also a lower one.
     """
     if is_active_at_target:
         return Stay.ACTIVE

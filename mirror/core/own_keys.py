@@ -1,6 +1,8 @@
-"""The keys of a mirror's file of our own: which of them count for nothing, and why. Of all others nothing is said.
+"""The keys of a mirror's file of our own: which of them count for nothing, and why. Of all others
+nothing is said.
 
-`config.py` reads those that count. A misspelt key would otherwise leave a default in force without a word.
+`config.py` reads those that count. A misspelt key would otherwise leave a default in force without
+a word.
 """
 
 from __future__ import annotations
@@ -50,7 +52,9 @@ FORMER_KEYS: Final[Mapping[str, str]] = {
     "message.handler": "records pass as they are; topic.naming.policy=table with topic.naming.table names topics otherwise at the target",
     "message.handler.args": "records pass as they are; topic.naming.policy=table with topic.naming.table names topics otherwise",
 }
-"""Options of the first MirrorMaker that have no key of the same name here, and what serves instead."""
+"""Options of the first MirrorMaker that have no key of the same name here, and what serves
+instead.
+"""
 
 READ_BEFORE: Final = re.compile(r"config\.providers(\..+)?")
 """Keys that are used up when values that stand elsewhere are looked up."""
@@ -64,7 +68,9 @@ def idle_keys(
     is_translate: bool,
     switched_off: Sequence[Switch],
 ) -> tuple[Verdict, ...]:
-    """The keys that count for nothing, in the order given. `old_spellings` are present names by the earlier ones."""
+    """The keys that count for nothing, in the order given. `old_spellings` are present names by the
+    earlier ones.
+    """
     verdicts: list[Verdict] = []
     others, mode = (OF_EXACT_LINKS, "exact") if is_translate else (OF_TRANSLATE_LINKS, "translate")
     for key in given:

@@ -1,7 +1,8 @@
 """What a partition is called in the mirror, and what one survey of fetched bytes says about it.
 
-`survey` walks batch headers only: it finds where the last whole batch ends, which offsets and epochs the bytes cover and
-how many records they hold. It never opens a batch and never computes a checksum (the target does, on every append).
+`survey` walks batch headers only: it finds where the last whole batch ends, which offsets and
+epochs the bytes cover and how many records they hold. It never opens a batch and never computes a
+checksum (the target does, on every append).
 """
 
 from __future__ import annotations
@@ -15,8 +16,9 @@ HEADER_SIZE = 61
 _LOG_OVERHEAD = 12
 _MAGIC_OFFSET = 16
 _MAGIC = 2
-# base offset, batch length, leader epoch, magic, crc, attributes, last offset delta, base timestamp, max timestamp,
-# producer id, producer epoch, base sequence, record count: the fixed head of a version 2 batch.
+# base offset, batch length, leader epoch, magic, crc, attributes, last offset delta, base
+# timestamp, max timestamp, producer id, producer epoch, base sequence, record count: the fixed head
+# of a version 2 batch.
 _HEADER = struct.Struct(">qiibIhiqqqhii")
 assert _HEADER.size == HEADER_SIZE
 
@@ -37,7 +39,9 @@ class MalformedBatches(ValueError):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BatchRun:
-    """The whole batches at the front of some fetched bytes; `record_count` is of those that are carried, `size_bytes` of all."""
+    """The whole batches at the front of some fetched bytes; `record_count` is of those that are
+    carried, `size_bytes` of all.
+    """
 
     first_offset: int
     next_offset: int
@@ -56,7 +60,8 @@ class BatchRun:
 
 
 def survey(records: bytes | memoryview, *, left_out: Collection[int] = ()) -> BatchRun | None:
-    """The run of whole batches in `records`, None when there is not one; an incomplete last batch is left out.
+    """The run of whole batches in `records`, None when there is not one; an incomplete last batch
+    is left out.
 
     Batches whose base offset is in `left_out` are not carried: they are counted apart.
     MalformedBatches when a length, magic, offset or epoch cannot be part of a log.

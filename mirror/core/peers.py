@@ -1,8 +1,10 @@
-"""What the daemons that share a link register of themselves, and what follows where they do not agree.
+"""What the daemons that share a link register of themselves, and what follows where they do not
+agree.
 
-Each mirrors the partitions of its slots by its own settings. Where those differ, a partition may lie in the slots of a daemon that does
-not carry its topic: nobody mirrors it then. What is registered travels with a daemon's slots, in the metadata of a group or in ZooKeeper;
-releases that register slots alone are not judged.
+Each mirrors the partitions of its slots by its own settings. Where those differ, a partition may
+lie in the slots of a daemon that does not carry its topic: nobody mirrors it then. What is
+registered travels with a daemon's slots, in the metadata of a group or in ZooKeeper; releases that
+register slots alone are not judged.
 """
 
 from __future__ import annotations
@@ -26,8 +28,9 @@ ACCEPTED: Final = "the same in the files of all daemons of the link"
 
 
 class Daemon(NamedTuple):
-    """One daemon as it describes itself. `settings` are those that must agree, empty of an earlier release; `problem` is what it cannot
-    carry of groups' offsets."""
+    """One daemon as it describes itself. `settings` are those that must agree, empty of an earlier
+    release; `problem` is what it cannot carry of groups' offsets.
+    """
 
     name: str = ""
     settings: Mapping[str, str] = {}
@@ -36,7 +39,9 @@ class Daemon(NamedTuple):
     problem: str = ""
 
     def carries(self, topic: str) -> bool:
-        """Whether its filters carry the topic. Those of an exact link are the link's own; of an earlier release nothing is known."""
+        """Whether its filters carry the topic. Those of an exact link are the link's own; of an
+        earlier release nothing is known.
+        """
         if self.settings.get("link.mode") != TRANSLATE:
             return True
         record = LinkRecord(mode=TRANSLATE, topic_whitelist=self.topic_whitelist, topic_blacklist=self.topic_blacklist)
@@ -90,7 +95,9 @@ def encode_daemon(daemon: Daemon) -> dict[str, Any]:
 
 
 def decode_daemon(document: Any, *, otherwise_named: str) -> Daemon:
-    """What a daemon has registered; a nameless one of nothing more than its slots, and of what is not ours to read."""
+    """What a daemon has registered; a nameless one of nothing more than its slots, and of what is
+    not ours to read.
+    """
     try:
         return Daemon(
             name=str(document["name"]) or otherwise_named,
@@ -113,7 +120,9 @@ def parse_daemon(data: bytes, *, otherwise_named: str) -> Daemon:
 
 
 def disagreements(own: Daemon, others: Iterable[DaemonShare]) -> tuple[Disagreement, ...]:
-    """What others have otherwise than this daemon; a setting that one of the two releases does not register is not compared."""
+    """What others have otherwise than this daemon; a setting that one of the two releases does not
+    register is not compared.
+    """
     return tuple(
         Disagreement(key, ours, other.daemon.name, other.daemon.settings[key])
         for other in sorted(others, key=lambda share: share.daemon.name)
@@ -123,7 +132,9 @@ def disagreements(own: Daemon, others: Iterable[DaemonShare]) -> tuple[Disagreem
 
 
 def untaken(elsewhere: Collection[PartitionKey], others: Iterable[DaemonShare]) -> tuple[Untaken, ...]:
-    """Of partitions that this daemon leaves to others, those that lie with one that does not carry them."""
+    """Of partitions that this daemon leaves to others, those that lie with one that does not carry
+    them.
+    """
     by_slot = {slot: share.daemon for share in others for slot in share.slots}
     found = ((key, by_slot.get(slot_of(key))) for key in sorted(elsewhere))
     return tuple(

@@ -1,8 +1,9 @@
 """Wanted minus actual: what has to change at the target so that its topics are the source's.
 
-The source says what is wanted: topics that the link carries, with their ids, partition counts and configs. What can be made so is
-an action; what cannot is a finding by topic, which its partitions' flows show as their state. Nothing is ever deleted by plan: a
-topic that is gone from the source stays at the target until a person decides (a mirror must survive a mistaken deletion).
+The source says what is wanted: topics that the link carries, with their ids, partition counts and
+configs. What can be made so is an action; what cannot is a finding by topic, which its partitions'
+flows show as their state. Nothing is ever deleted by plan: a topic that is gone from the source
+stays at the target until a person decides (a mirror must survive a mistaken deletion).
 """
 
 from __future__ import annotations
@@ -30,12 +31,16 @@ MIRRORS_OWN: Final = re.compile(
 """Topics at the source of a translate link that are there because mirrors are."""
 
 NameAtTarget = Callable[[str], str]
-"""What a topic's copy is called at a target whose topics are deleted there, and never by the mirror (translate links)."""
+"""What a topic's copy is called at a target whose topics are deleted there, and never by the mirror
+(translate links).
+"""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TopicView:
-    """A topic at one site; configs are the ones set on the topic, None when they are not known (yet)."""
+    """A topic at one site; configs are the ones set on the topic, None when they are not known
+    (yet).
+    """
 
     topic_id: UUID
     partition_count: int
@@ -71,7 +76,9 @@ class AlterConfigs:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DeleteCopy:
-    """A person has the target's copy put away; by id, so that no other topic of the name is meant. Never planned."""
+    """A person has the target's copy put away; by id, so that no other topic of the name is meant.
+    Never planned.
+    """
 
     name: str
     topic_id: UUID
@@ -81,7 +88,9 @@ Action = CreateTopic | GrowTopic | AlterConfigs | DeleteCopy
 
 
 def requests_of(actions: Sequence[Action]) -> Iterator[tuple[Action, ...]]:
-    """The actions in as few requests as their bounds allow, each of one kind, each kind in the order given."""
+    """The actions in as few requests as their bounds allow, each of one kind, each kind in the
+    order given.
+    """
     by_kind: dict[type[Action], list[Action]] = {}
     for action in actions:
         by_kind.setdefault(type(action), []).append(action)
@@ -137,8 +146,10 @@ def plan(
     name_at_target: NameAtTarget | None = None,
     absences: Mapping[str, Absence] | None = None,
 ) -> Plan:
-    """The plan for topics of the link alone: leave out what it does not carry before calling. `excluded_configs` are patterns of names.
-    `absences` say of topics that the source does not list why; without a word they are gone."""
+    """The plan for topics of the link alone: leave out what it does not carry before calling.
+    `excluded_configs` are patterns of names. `absences` say of topics that the source does not list
+    why; without a word they are gone.
+    """
     actions: list[Action] = []
     troubles: dict[str, Trouble] = {}
     agreed: set[str] = set()
@@ -164,7 +175,9 @@ def plan(
 
 
 def nothing_carried(record: LinkRecord, topics: Iterable[str]) -> str:
-    """A sentence where the source has topics and the link's filters carry none of them; heartbeats of mirrors are not counted."""
+    """A sentence where the source has topics and the link's filters carry none of them; heartbeats
+    of mirrors are not counted.
+    """
     is_translate = record.mode == "translate"
     theirs = [
         name
@@ -200,7 +213,9 @@ def gone_trouble(name: str, actual: TopicView, name_at_target: NameAtTarget | No
 def absence_trouble(
     name: str, actual: TopicView, absence: Absence, name_at_target: NameAtTarget | None = None
 ) -> Trouble | None:
-    """What it means for a copy that the source does not list its topic; None while that is not sure."""
+    """What it means for a copy that the source does not list its topic; None while that is not
+    sure.
+    """
     match absence:
         case Absence.GONE:
             return gone_trouble(name, actual, name_at_target)

@@ -1,13 +1,16 @@
-"""Who goes first when there is not room for all: the rank of a partition, and how ranks share what is scarce.
+"""Who goes first when there is not room for all: the rank of a partition, and how ranks share what
+is scarce.
 
-A rank follows from the topic's class (its recovery point: how much of it may be lost) and from whether the partition is far
-behind. The live tail of every class goes before the backfill of any, since a backlog that waits a little longer loses nothing that was
-not behind already. Within both, classes go in their order.
+A rank follows from the topic's class (its recovery point: how much of it may be lost) and from
+whether the partition is far behind. The live tail of every class goes before the backfill of any,
+since a backlog that waits a little longer loses nothing that was not behind already. Within both,
+classes go in their order.
 
     rank   0 high   1 normal   2 low        the live tail
            3 high   4 normal   5 low        backfill
 
-Nobody starves: now and then a grant goes to the rank at the end of the line (`wire/clients/core/line.py`).
+Nobody starves: now and then a grant goes to the rank at the end of the line
+(`wire/clients/core/line.py`).
 """
 
 from __future__ import annotations
@@ -24,7 +27,8 @@ RANKS = 6
 RECORD_BYTES_ASSUMED = 100
 """Size of a record where none has been mirrored yet."""
 
-# How much of a bounded buffer each rank may fill: what goes first always finds room that those behind it have left.
+# How much of a bounded buffer each rank may fill: what goes first always finds room that those
+# behind it have left.
 _SHARES = (1.0, 0.9, 0.8, 0.5, 0.5, 0.5)
 
 
@@ -53,7 +57,9 @@ class Classes:
 
 
 def is_backfilling(lag: Lag, *, was_backfilling: bool, threshold_bytes: int) -> bool:
-    """Whether a partition is far behind; it stays so until it has caught up to a quarter of the threshold."""
+    """Whether a partition is far behind; it stays so until it has caught up to a quarter of the
+    threshold.
+    """
     if lag.records == UNKNOWN:
         return was_backfilling
     behind_bytes = lag.bytes if lag.bytes != UNKNOWN else lag.records * RECORD_BYTES_ASSUMED
@@ -76,7 +82,9 @@ def share_bytes(rank: int, capacity_bytes: int) -> int:
 
 
 class TokenBucket:
-    """Bytes that may pass by now; may be overdrawn by one answer, whose size is not known before. No rate: always open."""
+    """Bytes that may pass by now; may be overdrawn by one answer, whose size is not known before.
+    No rate: always open.
+    """
 
     def __init__(self, *, bytes_per_second: int, now_ms: float) -> None:
         self._rate = bytes_per_second

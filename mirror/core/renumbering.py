@@ -1,9 +1,11 @@
-"""A source's batch made ready for a target that numbers its own log: new producer, new sequence, new checksum, same records.
+"""A source's batch made ready for a target that numbers its own log: new producer, new sequence,
+new checksum, same records.
 
-The compressed records are not opened. What changes is in the 61 bytes before them, and the CRC-32C is computed over the new
-header and the old records (18 GB/s, against 0.1 to 0.4 GB/s for opening and closing a batch). Only two kinds of batches have to be
-written anew, since no broker takes them from a producer as they are: those with holes, which compaction leaves behind, and those
-stamped by their broker (LogAppendTime), whose records would get other times.
+The compressed records are not opened. What changes is in the 61 bytes before them, and the CRC-32C
+is computed over the new header and the old records (18 GB/s, against 0.1 to 0.4 GB/s for opening
+and closing a batch). Only two kinds of batches have to be written anew, since no broker takes them
+from a producer as they are: those with holes, which compaction leaves behind, and those stamped by
+their broker (LogAppendTime), whose records would get other times.
 
 Who fetches decides what is left out (`sieve.py`), who appends stamps (`renumber`).
 """
@@ -33,7 +35,9 @@ _CODEC_BITS = 0x07
 
 
 class Piece(NamedTuple):
-    """`record_count` records of a batch that lie at consecutive source offsets, from its record number `first_record` on."""
+    """`record_count` records of a batch that lie at consecutive source offsets, from its record
+    number `first_record` on.
+    """
 
     source_offset: int
     first_record: int
@@ -59,7 +63,9 @@ class Renumbered:
 def renumber(
     buffer: Buffer, position: int, header: BatchHeader, stamp: Stamp, *, is_transactional: bool = False
 ) -> Renumbered:
-    """The batch at `position` under another producer. InvalidBatch when its checksum is wrong: it must not get a right one."""
+    """The batch at `position` under another producer. InvalidBatch when its checksum is wrong: it
+    must not get a right one.
+    """
     added_bits = TRANSACTIONAL_BIT if is_transactional else 0
     if not verify_crc(buffer, position, header):
         raise InvalidBatch(f"the batch at offset {header.base_offset} fails its checksum", position)

@@ -1,12 +1,15 @@
-"""Where a translate link goes on after a crash: the stored position may lag behind the target's log, and the log decides.
+"""Where a translate link goes on after a crash: the stored position may lag behind the target's
+log, and the log decides.
 
-The batches that the mirror wrote after the stored position are in the target's log under its producer ids. They are the
-source's next batches, in order, under the sequences that follow (`core/translation.py`): so the two logs are laid side by
-side, from the stored position on, until every batch of ours in the target's tail has found its source. What compaction took
-from the target's tail is passed; what does not fit is a `HistoryMismatch`, never a guess.
+The batches that the mirror wrote after the stored position are in the target's log under its
+producer ids. They are the source's next batches, in order, under the sequences that follow
+(`core/translation.py`): so the two logs are laid side by side, from the stored position on, until
+every batch of ours in the target's tail has found its source. What compaction took from the
+target's tail is passed; what does not fit is a `HistoryMismatch`, never a guess.
 
-That is certain only while each offset of the source from the stored position on has its record, or is in a batch that is left out:
-where records are gone, a batch may be counted as the one before it. That is `SourceIsThinned`, and for `core/thinned_source.py`.
+That is certain only while each offset of the source from the stored position on has its record, or
+is in a batch that is left out: where records are gone, a batch may be counted as the one before it.
+That is `SourceIsThinned`, and for `core/thinned_source.py`.
 """
 
 from __future__ import annotations
@@ -22,7 +25,9 @@ _HALF = 1 << 30
 
 
 class HistoryMismatch(Exception):
-    """The target's tail is not what the source's log and the stored position would have made of it."""
+    """The target's tail is not what the source's log and the stored position would have made of
+    it.
+    """
 
 
 class SourceIsThinned(Exception):
@@ -37,8 +42,10 @@ def is_before(position: Position, header: BatchHeader) -> bool:
 
 
 def end_of_copy(position: Position, ours: Iterable[BatchHeader]) -> int | None:
-    """Where the target's log is no longer the one that was noted: at the first batch of ours that is below the position by its offset and
-    not by its sequence. A log that begins anew takes a batch from the middle, since its broker knows no producer. None: there is none."""
+    """Where the target's log is no longer the one that was noted: at the first batch of ours that
+    is below the position by its offset and not by its sequence. A log that begins anew takes a
+    batch from the middle, since its broker knows no producer. None: there is none.
+    """
     return min(
         (one.base_offset for one in ours if one.base_offset < position.target_next and not is_before(position, one)),
         default=None,
@@ -58,7 +65,8 @@ class TailMatch:
         translation.rest()
         self._translation = translation
         before = translation.position
-        # Nothing of the translation changes before `finish`: a match that is broken off leaves it as it was.
+        # Nothing of the translation changes before `finish`: a match that is broken off leaves it
+        # as it was.
         self._position = Position(before.source_next, before.source_epoch, before.target_next, dict(before.sequences))
         self._runs: list[tuple[int, int, int]] = []
         self._producer_ids = producer_ids
@@ -84,13 +92,16 @@ class TailMatch:
                 if is_before(position, header):
                     continue  # it was passed already, in a part of the log that is read again
                 key = (header.producer_id, header.producer_epoch, header.base_sequence)
-                # One that came twice, because the target had forgotten us, counts where it came first: as a reader finds it.
+                # One that came twice, because the target had forgotten us, counts where it came
+                # first: as a reader finds it.
                 self._tail.setdefault(key, _Found(header.base_offset, header.last_offset_delta + 1))
 
     def see_source(
         self, records: Buffer, *, left_out: Collection[int], producer_of: Callable[[BatchHeader], int]
     ) -> None:
-        """The source's next batches. HistoryMismatch when one cannot be the one in the tail; SourceIsThinned when that is not certain."""
+        """The source's next batches. HistoryMismatch when one cannot be the one in the tail;
+        SourceIsThinned when that is not certain.
+        """
         for _, header in iterate_headers(records, may_end_in_partial=True):
             if self.is_complete:
                 return
@@ -105,7 +116,8 @@ class TailMatch:
             self._pass(header)
 
     def finish(self) -> None:
-        """All has been seen: the target's log is known up to its end. HistoryMismatch when something found no source.
+        """All has been seen: the target's log is known up to its end. HistoryMismatch when
+        something found no source.
 
         SourceIsThinned when the source had nothing at all to show.
         """
@@ -159,7 +171,9 @@ class TailMatch:
 def take_over(
     translation: Translation, position: Position, runs: Iterable[tuple[int, int, int]], *, copied_records: int
 ) -> None:
-    """The tail is known: the translation goes on at `position`, and what lies between `copied_records` of ours there is counted."""
+    """The tail is known: the translation goes on at `position`, and what lies between
+    `copied_records` of ours there is counted.
+    """
     before = translation.position
     if position == before:
         return

@@ -1,7 +1,9 @@
-"""Whether what is not mirrored yet may expire at the source before it is: a warning while there is time. Pure.
+"""Whether what is not mirrored yet may expire at the source before it is: a warning while there is
+time. Pure.
 
-Goes by the topic's own `retention.ms`; a source's default for topics that do not set it is not told to mirrors. Size-based retention
-(`retention.bytes`) has no such measure, since how fast a log grows is not known.
+Goes by the topic's own `retention.ms`; a source's default for topics that do not set it is not told
+to mirrors. Size-based retention (`retention.bytes`) has no such measure, since how fast a log grows
+is not known.
 """
 
 from __future__ import annotations
@@ -18,7 +20,9 @@ FORGOTTEN_BELOW: Final = 0.4
 
 
 def retention_ms(configs: Mapping[str, str]) -> int:
-    """How long the source keeps records of a topic with these configs; -1 when nothing says so, or for ever."""
+    """How long the source keeps records of a topic with these configs; -1 when nothing says so, or
+    for ever.
+    """
     if "delete" not in configs.get("cleanup.policy", "delete"):
         return UNKNOWN
     try:

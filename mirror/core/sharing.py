@@ -1,8 +1,9 @@
-"""How several daemons share a link: partitions lie in slots, and each daemon has as many slots as the others.
+"""How several daemons share a link: partitions lie in slots, and each daemon has as many slots as
+the others.
 
-A partition's slot follows from its name, so that new topics and partitions belong to somebody at once, without anybody being asked;
-partitions of one topic follow each other round the slots. When daemons come or go, only so many slots move as must: everyone
-keeps what it has up to its share.
+A partition's slot follows from its name, so that new topics and partitions belong to somebody at
+once, without anybody being asked; partitions of one topic follow each other round the slots. When
+daemons come or go, only so many slots move as must: everyone keeps what it has up to its share.
 """
 
 from __future__ import annotations
@@ -20,7 +21,9 @@ SLOTS = MIRROR_SLOTS
 
 
 class Strategy(enum.Enum):
-    """How slots are given out: so that few move, or in the classic consumer's ways, which look at nothing but who is there."""
+    """How slots are given out: so that few move, or in the classic consumer's ways, which look at
+    nothing but who is there.
+    """
 
     STICKY = "sticky"
     RANGE = "range"
@@ -35,7 +38,9 @@ def slot_of(key: PartitionKey) -> int:
 def share_slots(
     members: Collection[str], held: Mapping[str, Collection[int]], strategy: Strategy = Strategy.STICKY
 ) -> dict[str, frozenset[int]]:
-    """All slots over the members, evenly. `held` is what each says it has; claims may overlap, and only STICKY looks at them."""
+    """All slots over the members, evenly. `held` is what each says it has; claims may overlap, and
+    only STICKY looks at them.
+    """
     if not members:
         return {}
     if strategy is Strategy.RANGE:
@@ -64,7 +69,8 @@ def _sticky(members: Collection[str], held: Mapping[str, Collection[int]]) -> di
         kept = _spread(sorted(free.intersection(held.get(member, ()))), quotas[member])
         shares[member].update(kept)
         free.difference_update(kept)
-    # In turns, so that neighbouring slots, which hold one topic's partitions, come to different members.
+    # In turns, so that neighbouring slots, which hold one topic's partitions, come to different
+    # members.
     turns = cycle(by_size)
     for slot in sorted(free):
         member = next(member for member in turns if len(shares[member]) < quotas[member])

@@ -1,8 +1,9 @@
-"""Records of the topic that a translate link keeps at its target: whose producer ids, which topics, positions, offset maps.
+"""Records of the topic that a translate link keeps at its target: whose producer ids, which topics,
+positions, offset maps.
 
-Keys and values are JSON, so that a console consumer shows an operator what the link knows. The topic is compacted: the last
-value of a key counts, null takes it away. A position and the runs up to it are written in one batch, so that a reader never
-sees the one without the other.
+Keys and values are JSON, so that a console consumer shows an operator what the link knows. The
+topic is compacted: the last value of a key counts, null takes it away. A position and the runs up
+to it are written in one batch, so that a reader never sees the one without the other.
 
 | key | value |
 | --- | --- |
@@ -35,7 +36,9 @@ _CLAIM = b'{"kind":"claim",'
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Binding:
-    """Which topic of the target carries which topic of the source; both by id, so that a recreated one is noticed."""
+    """Which topic of the target carries which topic of the source; both by id, so that a recreated
+    one is noticed.
+    """
 
     topic: str
     source_id: UUID
@@ -63,7 +66,8 @@ class StoredLink:
         content = None if value is None else json.loads(value)
         match name["kind"]:
             case "producer":
-                # The first one stands: a second mirror that started at the same moment takes it over.
+                # The first one stands: a second mirror that started at the same moment takes it
+                # over.
                 if content is not None:
                     self.producers.setdefault(name["origin"], content["id"])
                     self.origins.add(name["origin"])
@@ -98,7 +102,9 @@ def producer_record(origin: str, producer_id: int) -> StoredRecord:
 
 
 def writer_record(origin: str, producer_id: int) -> StoredRecord:
-    """A transactional producer of the link has this id, and writes what came into being at `origin`."""
+    """A transactional producer of the link has this id, and writes what came into being at
+    `origin`.
+    """
     return _key(kind="writer", origin=origin, id=producer_id), _value()
 
 

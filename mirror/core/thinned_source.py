@@ -1,21 +1,26 @@
-"""Where a translate link goes on after a crash when the source has less than it had when its records were mirrored.
+"""Where a translate link goes on after a crash when the source has less than it had when its
+records were mirrored.
 
-Compaction and expiry take records out of the source's log and leave the others where they are. Batches can then not be counted as
-`core/resume.py` counts them: the sequences in the target's tail say how many records were mirrored since the stored position, and
-nothing says which. So what is left at the source is laid beside the tail record by record:
+Compaction and expiry take records out of the source's log and leave the others where they are.
+Batches can then not be counted as `core/resume.py` counts them: the sequences in the target's tail
+say how many records were mirrored since the stored position, and nothing says which. So what is
+left at the source is laid beside the tail record by record:
 
-  a. A batch with fewer offsets before it, since the stored position, than records were mirrored is mirrored itself.
-  b. One with more offsets before it is mirrored when its records are in the tail (the same producer of ours, time, key, value and
+  a. A batch with fewer offsets before it, since the stored position, than records were mirrored is
+  mirrored itself. b. One with more offsets before it is mirrored when its records are in the tail
+  (the same producer of ours, time, key, value and
      headers), and is not when none of them is.
-  c. Whatever removes a record of a key has removed the earlier ones of that key. So what the source has left of a key's mirrored
+  c. Whatever removes a record of a key has removed the earlier ones of that key. So what the source
+  has left of a key's mirrored
      records is the last of those in the tail: each record has one place where its copy can be.
   d. These places grow with the offsets, and so does what the source lost before them.
 
-So what is taken for mirrored beyond a ends with a record whose like is there only once, at either end, and is the last one of its key
-at the target. Everything else is a `HistoryMismatch`: nothing is skipped, and nothing mirrored twice, on the strength of a likeness.
+So what is taken for mirrored beyond a ends with a record whose like is there only once, at either
+end, and is the last one of its key at the target. Everything else is a `HistoryMismatch`: nothing
+is skipped, and nothing mirrored twice, on the strength of a likeness.
 
-Where the target was compacted too, the tail lacks records. What the source has and the tail lacks is then mirrored by a alone, and
-nothing may be missing at the tail's end.
+Where the target was compacted too, the tail lacks records. What the source has and the tail lacks
+is then mirrored by a alone, and nothing may be missing at the tail's end.
 """
 
 from __future__ import annotations
@@ -169,7 +174,9 @@ class ThinnedMatch:
         return any(self._copied[left.content] == 1 == self._left[left.content] for left in batch.records)
 
     def finish(self, *, source_end: int) -> None:
-        """All has been seen: the target's log up to its end, and the source's, which ends there. HistoryMismatch when it is not certain."""
+        """All has been seen: the target's log up to its end, and the source's, which ends there.
+        HistoryMismatch when it is not certain.
+        """
         if self._missing_count and len(self._mirrored) > 1:
             raise HistoryMismatch("the target was compacted where it has records of several sites")
         mirrored = [self._is_counted(batch) or self._has_copies(batch) for batch in self._batches]
@@ -204,7 +211,9 @@ class ThinnedMatch:
         return sequences
 
     def _pairs(self, passed: Sequence[_Batch]) -> list[tuple[_Left, _Copy | None]]:
-        """Each record with its copy, of a key the last ones of both; None where the tail has lost it."""
+        """Each record with its copy, of a key the last ones of both; None where the tail has lost
+        it.
+        """
         copies_of = {key: list(copies) for key, copies in self._copies_of.items()}
         pairs: list[tuple[_Left, _Copy | None]] = []
         for batch in reversed(passed):
@@ -222,7 +231,9 @@ class ThinnedMatch:
         return pairs
 
     def _check_order(self, pairs: Sequence[tuple[_Left, _Copy | None]], *, is_all: bool) -> None:
-        """That the copies lie as the records do, and what has none where the tail lacks something."""
+        """That the copies lie as the records do, and what has none where the tail lacks
+        something.
+        """
         before, found_before, gone, without = -1, -1, 0, 0
         for left, copy in pairs:
             if copy is None:

@@ -1,8 +1,11 @@
-"""May the source have dropped tombstones that the target never got? Then keys that were deleted live on at the target. Pure.
+"""May the source have dropped tombstones that the target never got? Then keys that were deleted
+live on at the target. Pure.
 
-A compacted topic keeps a tombstone for `delete.retention.ms` at least, counted from when it was cleaned first. A mirror that is never
-behind for longer sees all of them. How long it was behind is known since the last moment at which it had everything, or since it began a
-copy; a mirror that has just started knows neither, and goes by what comes first: records older than that, or a hole before them.
+A compacted topic keeps a tombstone for `delete.retention.ms` at least, counted from when it was
+cleaned first. A mirror that is never behind for longer sees all of them. How long it was behind is
+known since the last moment at which it had everything, or since it began a copy; a mirror that has
+just started knows neither, and goes by what comes first: records older than that, or a hole before
+them.
 """
 
 from __future__ import annotations
@@ -20,7 +23,9 @@ DELETE_RETENTION_MS = 86_400_000
 
 
 def tombstones_kept_ms(configs: Mapping[str, str]) -> int:
-    """How long the topic keeps tombstones, from the configs set on it; NOT_COMPACTED when it has none to keep."""
+    """How long the topic keeps tombstones, from the configs set on it; NOT_COMPACTED when it has
+    none to keep.
+    """
     if "compact" not in configs.get("cleanup.policy", ""):
         return NOT_COMPACTED
     try:
@@ -30,7 +35,9 @@ def tombstones_kept_ms(configs: Mapping[str, str]) -> int:
 
 
 def tombstone_doubt(facts: FlowFacts, run: BatchRun, *, now_ms: int) -> str:
-    """Why keys deleted at the source may live on at the target, seen with these batches for the first time; empty when all is well."""
+    """Why keys deleted at the source may live on at the target, seen with these batches for the
+    first time; empty when all is well.
+    """
     kept_ms = facts.tombstones_kept_ms
     if kept_ms == NOT_COMPACTED or facts.may_lack_tombstones:
         return ""

@@ -1,4 +1,5 @@
-"""The transactions of a translate link, one after the other: what may be done when, and when one is to be ended.
+"""The transactions of a translate link, one after the other: what may be done when, and when one is
+to be ended.
 
 | phase | meaning | leaves it |
 | --- | --- | --- |
@@ -7,13 +8,16 @@
 | FILLING | a transaction is open; writers enter, write and leave | `end`, `break_off` |
 | ENDING | everything is written, the end was asked for and is not answered | `committed`, `break_off` |
 
-  a. A transaction is ended only when nobody is writing in it, so that everything it holds was acknowledged.
-  b. Whatever goes wrong in a transaction breaks it off as a whole. There is no way on but a new epoch of the producer, whose
+  a. A transaction is ended only when nobody is writing in it, so that everything it holds was
+  acknowledged. b. Whatever goes wrong in a transaction breaks it off as a whole. There is no way on
+  but a new epoch of the producer, whose
      beginning has the target abort what was open: nobody has to know how far the broken one came.
-  c. Only of a transaction whose end was asked for is the outcome unknown; then (and at the beginning) what the target has noted must
+  c. Only of a transaction whose end was asked for is the outcome unknown; then (and at the
+  beginning) what the target has noted must
      be read before anything else is written (`must_read`).
-  d. While a carried partition stands inside a transaction of the source, the end is put off, up to `hold_max_ms` and `bytes_max`;
-     and as long for writers that wait already, so that on a long line a transaction holds more than its first writer brought.
+  d. While a carried partition stands inside a transaction of the source, the end is put off, up to
+     `hold_max_ms` and `bytes_max`; and as long for writers that wait already, so that on a long line a transaction holds more than
+     its first writer brought.
 
 Pure: times are monotonic milliseconds. Called by `mirror/transactions.py`.
 """
@@ -42,7 +46,9 @@ class Phase(enum.Enum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CycleLimits:
-    """When a transaction is ended: after `interval_ms`, with more to come after `hold_max_ms` at the latest, with `bytes_max` at once."""
+    """When a transaction is ended: after `interval_ms`, with more to come after `hold_max_ms` at
+    the latest, with `bytes_max` at once.
+    """
 
     interval_ms: int
     hold_max_ms: int
@@ -66,7 +72,8 @@ class TransactionCycle:
         self._size_bytes = 0
         self._is_hastened = False
         self._takes_nobody = False
-        # Transactions of the source that have begun in what was carried and not ended, by partition.
+        # Transactions of the source that have begun in what was carried and not ended, by
+        # partition.
         self._inside: dict[PartitionKey, set[int]] = {}
 
     @property
@@ -80,7 +87,9 @@ class TransactionCycle:
         return self.phase is Phase.FILLING and self._takes_nobody and not self.writers
 
     def open(self) -> None:
-        """The target gave our producer an epoch: nothing of before is open, and what was noted has been read."""
+        """The target gave our producer an epoch: nothing of before is open, and what was noted has
+        been read.
+        """
         self._expect(Phase.CLOSED)
         self.phase = Phase.IDLE
         self.must_read = False
@@ -110,7 +119,9 @@ class TransactionCycle:
     def carry(
         self, key: PartitionKey, headers: Iterable[BatchHeader], *, left_out: Collection[int], size_bytes: int
     ) -> None:
-        """A writer is about to write these batches of a partition, without those that are left out."""
+        """A writer is about to write these batches of a partition, without those that are left
+        out.
+        """
         self._expect(Phase.FILLING)
         self.keys[key] = None
         self._size_bytes += size_bytes
@@ -144,7 +155,9 @@ class TransactionCycle:
         return now_ms - self._began_at_ms if self.phase in (Phase.FILLING, Phase.ENDING) else 0.0
 
     def due_in_ms(self, now_ms: float, *, is_writer_coming: bool = False) -> float:
-        """How long the open transaction may go on; 0 when it is to be ended. `is_writer_coming`: one that has not entered yet."""
+        """How long the open transaction may go on; 0 when it is to be ended. `is_writer_coming`:
+        one that has not entered yet.
+        """
         if self._size_bytes >= self._limits.bytes_max:
             return 0
         # What this transaction does not carry cannot be torn apart by its end.

@@ -1,15 +1,18 @@
-"""One partition of a translate link: how far it is mirrored, under which sequences, and which batches are on their way.
+"""One partition of a translate link: how far it is mirrored, under which sequences, and which
+batches are on their way.
 
-The sequence of every batch follows from the source's log alone: the records mirrored before it. So two mirrors of one
-partition, or one that was killed and its successor, would write the same batches under the same numbers, and the target
-takes each once and in order. No request that was late, repeated or sent by the wrong mirror can do harm (M11).
+The sequence of every batch follows from the source's log alone: the records mirrored before it. So
+two mirrors of one partition, or one that was killed and its successor, would write the same batches
+under the same numbers, and the target takes each once and in order. No request that was late,
+repeated or sent by the wrong mirror can do harm (M11).
 
   a. Batches are confirmed in the order of the source, whatever the order of the answers.
   b. What was not confirmed and is planned again gets the same stamp.
   c. The position never passes a batch that is neither confirmed nor left out on purpose.
 
-Called by the appending shell (`plan`, `confirm`), by the resuming one (`rest`, `lose_target`, `core/resume.py`) and, for
-translation, by groups and checkpoints. No commit but the target's log itself.
+Called by the appending shell (`plan`, `confirm`), by the resuming one (`rest`, `lose_target`,
+`core/resume.py`) and, for translation, by groups and checkpoints. No commit but the target's log
+itself.
 """
 
 from __future__ import annotations
@@ -30,16 +33,22 @@ class NotTheNextBatch(Exception):
 
 
 class BrokenOff(Exception):
-    """Batches before these were not acknowledged; these must wait until those have been sent again."""
+    """Batches before these were not acknowledged; these must wait until those have been sent
+    again.
+    """
 
 
 class TargetWentBack(Exception):
-    """The target gave a batch an offset below its earlier end: its log is not the one that it was."""
+    """The target gave a batch an offset below its earlier end: its log is not the one that it
+    was.
+    """
 
 
 @dataclass(slots=True)
 class Planned:
-    """A batch on its way: where it was, under which stamp it goes; None for one that is left out."""
+    """A batch on its way: where it was, under which stamp it goes; None for one that is left
+    out.
+    """
 
     base_offset: int
     next_offset: int
@@ -58,9 +67,12 @@ class Planned:
 
 @dataclass(slots=True)
 class Surplus:
-    """What the target's log has of a partition beyond one copy of each record, since this process began."""
+    """What the target's log has of a partition beyond one copy of each record, since this process
+    began.
+    """
 
-    # Offsets between our batches, or between ours in a tail that was read: repetitions, or written by others.
+    # Offsets between our batches, or between ours in a tail that was read: repetitions, or written
+    # by others.
     between: int = 0
     # Records that may lie in transactions of ours that were broken off.
     broken_off: int = 0
@@ -68,7 +80,9 @@ class Surplus:
 
 @dataclass(slots=True)
 class Position:
-    """How far a partition is mirrored: the next source offset, the target's end at that moment, each producer's next sequence."""
+    """How far a partition is mirrored: the next source offset, the target's end at that moment,
+    each producer's next sequence.
+    """
 
     source_next: int = START
     source_epoch: int = -1
@@ -90,9 +104,11 @@ class Translation:
         # Changed since it was last stored.
         self.is_dirty = False
         self.surplus = Surplus()
-        # Where the target's log began when it was last looked at: what it has forgotten lies between nothing.
+        # Where the target's log began when it was last looked at: what it has forgotten lies
+        # between nothing.
         self.target_start = START
-        # It gave a batch an offset below its earlier end: some of what it had acknowledged is not there any more.
+        # It gave a batch an offset below its earlier end: some of what it had acknowledged is not
+        # there any more.
         self.has_target_gone_back = False
         # A planned batch failed: nothing behind it may be sent before it is sent again.
         self._is_broken = False
@@ -115,8 +131,9 @@ class Translation:
     ) -> list[Planned | None]:
         """A plan for each batch from `expected` on; None for those that are confirmed already.
 
-        NotTheNextBatch unless `expected` continues the plan, or goes back over what has to be sent again; BrokenOff while that
-        has not happened. What lies before `log_start_offset` is gone from the source: the flow decided to go on there.
+        NotTheNextBatch unless `expected` continues the plan, or goes back over what has to be sent
+        again; BrokenOff while that has not happened. What lies before `log_start_offset` is gone
+        from the source: the flow decided to go on there.
         """
         if not self._planned and self.position.source_next < expected <= log_start_offset:
             self.position.source_next, self.position.source_epoch = expected, -1
@@ -136,15 +153,21 @@ class Translation:
         return self._planned[0].base_offset if self._planned else self.position.source_next
 
     def is_next(self, planned: Planned) -> bool:
-        """Whether everything before a planned batch is confirmed: then a refusal of it is about itself."""
+        """Whether everything before a planned batch is confirmed: then a refusal of it is about
+        itself.
+        """
         return bool(self._planned) and self._planned[0] is planned
 
     def break_off(self) -> None:
-        """A planned batch was not acknowledged: plan nothing behind it until it has been planned again."""
+        """A planned batch was not acknowledged: plan nothing behind it until it has been planned
+        again.
+        """
         self._is_broken = True
 
     def give_up(self) -> None:
-        """As `break_off`, of batches that may be in the target's log and that nobody is to see there."""
+        """As `break_off`, of batches that may be in the target's log and that nobody is to see
+        there.
+        """
         if not self._is_broken:
             self.surplus.broken_off += sum(planned.count for planned in self._planned if planned.stamp is not None)
         self.break_off()
@@ -167,7 +190,8 @@ class Translation:
         return planned
 
     def confirm(self, planned: Planned | None = None, target_offset: int | None = None) -> None:
-        """The target has a batch at this offset (None: look only whether left-out batches can be passed).
+        """The target has a batch at this offset (None: look only whether left-out batches can be
+        passed).
 
         TargetWentBack when the log must have begun anew.
         """
@@ -200,13 +224,16 @@ class Translation:
             )
 
     def rest(self) -> None:
-        """Forget what is planned and not confirmed; it will be planned again, under the same stamps."""
+        """Forget what is planned and not confirmed; it will be planned again, under the same
+        stamps.
+        """
         self._is_broken = False
         self._planned.clear()
         self._plan_sequences = dict(self.position.sequences)
 
     def write_under(self, producer_id: int, producer_epoch: int, *, instead_of: Collection[int] = ()) -> None:
-        """From now on under this producer and epoch; sequences begin at zero if it is a new one, and what was planned is broken off.
+        """From now on under this producer and epoch; sequences begin at zero if it is a new one,
+        and what was planned is broken off.
 
         `instead_of` are producers that write no more: their sequences are forgotten.
         """
@@ -218,7 +245,8 @@ class Translation:
             self._plan_sequences = dict(sequences)
 
     def ahead(self, *, first_chunk: int) -> Translation:
-        """What this will be when everything planned is confirmed, with the map from a chunk on; all that is planned is done.
+        """What this will be when everything planned is confirmed, with the map from a chunk on; all
+        that is planned is done.
 
         Lets a position be written before it counts: in the transaction that makes it true.
         """
@@ -232,7 +260,9 @@ class Translation:
         return found
 
     def renew_epochs(self) -> None:
-        """Begin each producer's sequences in this partition anew under its next epoch: the target does not know the old ones."""
+        """Begin each producer's sequences in this partition anew under its next epoch: the target
+        does not know the old ones.
+        """
         self.position.sequences = {
             producer_id: (epoch + 1, 0) for producer_id, (epoch, _) in self.position.sequences.items()
         }
@@ -240,8 +270,9 @@ class Translation:
         self.rest()
 
     def lose_target(self, target_end: int) -> int:
-        """The target's log is a copy only up to `target_end`, below what it had acknowledged: go back there. Returns how many offsets
-        it lost."""
+        """The target's log is a copy only up to `target_end`, below what it had acknowledged: go
+        back there. Returns how many offsets it lost.
+        """
         self.has_target_gone_back = False
         lost = self.position.target_next - target_end
         self.map.cut_target_at(target_end)

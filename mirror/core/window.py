@@ -1,12 +1,14 @@
 """One partition's batches between the queue and the target's acknowledgement, in order.
 
-A window keeps what was sent until it is acknowledged, so that a lost connection or a moved leader means sending again, not
-fetching again. The target makes that safe: a batch that is already there is acknowledged, one that does not continue the
-log is refused. Called by the producer that owns the partition.
+A window keeps what was sent until it is acknowledged, so that a lost connection or a moved leader
+means sending again, not fetching again. The target makes that safe: a batch that is already there
+is acknowledged, one that does not continue the log is refused. Called by the producer that owns the
+partition.
 
-  a. Entries of one generation form a chain: each expects the end that the one before leaves.
-  b. After a failure nothing is sent until everything in flight has been answered; then all unacknowledged entries, in order.
-  c. A discarded generation is settled once nothing of it is in flight.
+  a. Entries of one generation form a chain: each expects the end that the one before leaves. b.
+  After a failure nothing is sent until everything in flight has been answered; then all
+  unacknowledged entries, in order. c. A discarded generation is settled once nothing of it is in
+  flight.
 """
 
 from __future__ import annotations
@@ -18,7 +20,9 @@ from mirror.core.partitions import BatchRun, PartitionKey
 
 
 class ChainBroken(Exception):
-    """An entry does not continue the one before it: something was lost or reordered between fetcher and producer."""
+    """An entry does not continue the one before it: something was lost or reordered between fetcher
+    and producer.
+    """
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -60,7 +64,9 @@ class SendWindow:
 
     @property
     def unacknowledged(self) -> tuple[QueuedBatches, ...]:
-        """Everything that the target is to have, oldest first; a copy, since metrics are read in a thread of their own."""
+        """Everything that the target is to have, oldest first; a copy, since metrics are read in a
+        thread of their own.
+        """
         return tuple(self._entries)
 
     @property
@@ -73,7 +79,9 @@ class SendWindow:
         return self._is_failed and bool(self._entries) and self._entries[0] is not entry
 
     def push(self, entry: QueuedBatches) -> bool:
-        """Take an entry over; False when its generation is over. ChainBroken when it does not continue the last one."""
+        """Take an entry over; False when its generation is over. ChainBroken when it does not
+        continue the last one.
+        """
         if entry.generation != self.generation:
             return False
         if self._entries and self._entries[-1].run.next_offset != entry.expected_log_end_offset:
@@ -113,7 +121,9 @@ class SendWindow:
                 self._sent = 0
 
     def discard(self, generation: int) -> int:
-        """Forget everything older than `generation`; returns the bytes freed now. Those in flight follow in `settle`."""
+        """Forget everything older than `generation`; returns the bytes freed now. Those in flight
+        follow in `settle`.
+        """
         self.generation = generation
         in_flight = min(self._sent, len(self._entries))
         freed = 0
@@ -128,7 +138,9 @@ class SendWindow:
         return freed
 
     def settle(self) -> int | None:
-        """None while something of an older generation is in flight, else the bytes that were kept for it."""
+        """None while something of an older generation is in flight, else the bytes that were kept
+        for it.
+        """
         if self._in_flight:
             return None
         freed, self._dropped_in_flight_bytes = self._dropped_in_flight_bytes, 0

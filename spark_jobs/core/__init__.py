@@ -1,1 +1,3 @@
-"""DataFrame in, DataFrame out, and plain interval arithmetic; nothing here reads a broker or writes a file."""
+"""DataFrame in, DataFrame out, and plain interval arithmetic; nothing here reads a broker or writes
+a file.
+"""

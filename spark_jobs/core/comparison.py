@@ -1,8 +1,10 @@
-"""Comparing two sites' batches: digests by partition and offset range, the runs that differ, and what is wrong within one log.
+"""Comparing two sites' batches: digests by partition and offset range, the runs that differ, and
+what is wrong within one log.
 
-DataFrames of `BATCH_SCHEMA` (or, deep, `RECORD_SCHEMA`) in, small DataFrames out. On an exact link a batch is the same on both sites
-when offsets, epoch, count, size and CRC are. A digest is the sum of the batches' hashes, so it does not depend on the order in which
-executors deliver them, and a batch that appears twice changes it.
+DataFrames of `BATCH_SCHEMA` (or, deep, `RECORD_SCHEMA`) in, small DataFrames out. On an exact link
+a batch is the same on both sites when offsets, epoch, count, size and CRC are. A digest is the sum
+of the batches' hashes, so it does not depend on the order in which executors deliver them, and a
+batch that appears twice changes it.
 """
 
 from __future__ import annotations
@@ -22,7 +24,9 @@ CONTROL_BIT = 32
 
 
 def range_digests(batches: DataFrame, *, range_offsets: int) -> DataFrame:
-    """By site, topic, partition and range of `range_offsets` offsets: records, bytes, batches and digest."""
+    """By site, topic, partition and range of `range_offsets` offsets: records, bytes, batches and
+    digest.
+    """
     range_start = F.floor(F.col("base_offset") / F.lit(range_offsets)) * F.lit(range_offsets)
     hashed = F.xxhash64(F.col("base_offset"), *(F.col(name) for name in IDENTITY))
     digest = F.sha2(F.sum(hashed.cast("decimal(38,0)")).cast("string"), 256).substr(1, 16)
@@ -44,7 +48,9 @@ def differing_batches(batches: DataFrame, *, source: str, target: str) -> DataFr
 
 
 def differing_records(records: DataFrame, *, source: str, target: str) -> DataFrame:
-    """The same from single records, so that the runs are exact whatever batches the records came in."""
+    """The same from single records, so that the runs are exact whatever batches the records came
+    in.
+    """
     content = F.xxhash64("timestamp_ms", "is_control", "key", "value", "headers").alias("content")
     hashed = records.select(*LOG, "offset", F.col("offset").alias("last_offset"), "leader_epoch", content)
     return _differing(
@@ -53,9 +59,11 @@ def differing_records(records: DataFrame, *, source: str, target: str) -> DataFr
 
 
 def _differing(rows: DataFrame, *, key: str, identity: Sequence[str], source: str, target: str) -> DataFrame:
-    """Rows that both sites have alike appear once for each; an identity that only one of them has is a difference.
+    """Rows that both sites have alike appear once for each; an identity that only one of them has
+    is a difference.
 
-    Counting copies instead of joining keeps a row that one site has twice from hiding behind its twin.
+    Counting copies instead of joining keeps a row that one site has twice from hiding behind its
+    twin.
     """
     held = rows.groupBy("topic", "partition", key, *identity).agg(
         F.sum(F.when(F.col("site") == source, 1).otherwise(0)).alias("at_source"),
@@ -72,7 +80,9 @@ def _differing(rows: DataFrame, *, key: str, identity: Sequence[str], source: st
 
 
 def _runs(ranges: DataFrame) -> DataFrame:
-    """Ranges of one kind that touch or overlap become one, so a million differing batches in a row are one line."""
+    """Ranges of one kind that touch or overlap become one, so a million differing batches in a row
+    are one line.
+    """
     by_kind = Window.partitionBy("topic", "partition", "kind").orderBy("first_offset", "last_offset")
     previous_last = F.max("last_offset").over(by_kind.rowsBetween(Window.unboundedPreceding, -1))
     begins = F.when(previous_last.isNull() | (F.col("first_offset") > previous_last + 1), 1).otherwise(0)
@@ -85,10 +95,12 @@ def _runs(ranges: DataFrame) -> DataFrame:
 
 
 def defects(batches: DataFrame) -> DataFrame:
-    """What is wrong within one log, whatever the other one holds: site, topic, partition, kind, first and last offset.
+    """What is wrong within one log, whatever the other one holds: site, topic, partition, kind,
+    first and last offset.
 
-    `corrupt`: the checksum does not fit the bytes. `overlapping`: an offset that an earlier batch of the log has already.
-    `repeated`: a batch of an idempotent producer with the sequence and content of an earlier one.
+    `corrupt`: the checksum does not fit the bytes. `overlapping`: an offset that an earlier batch
+    of the log has already. `repeated`: a batch of an idempotent producer with the sequence and
+    content of an earlier one.
     """
     return _corrupt(batches).unionByName(_overlapping(batches)).unionByName(_repeated(batches))
 
@@ -118,7 +130,8 @@ def _overlapping(batches: DataFrame) -> DataFrame:
 
 
 def _repeated(batches: DataFrame) -> DataFrame:
-    # A sequence comes back after 2^31 records legitimately; only with the same content is it the same batch.
+    # A sequence comes back after 2^31 records legitimately; only with the same content is it the
+    # same batch.
     same = ("producer_id", "producer_epoch", "base_sequence", "record_count", "base_timestamp_ms", "max_timestamp_ms")
     is_control = F.col("attributes").bitwiseAND(CONTROL_BIT) != 0
     numbered = batches.where((F.col("producer_id") >= 0) & (F.col("base_sequence") >= 0) & ~is_control)
@@ -131,11 +144,13 @@ def _repeated(batches: DataFrame) -> DataFrame:
 
 
 def compacted_differences(records: DataFrame, *, source: str, target: str) -> tuple[DataFrame, DataFrame]:
-    """Of compacted topics: runs that differ without a reason, and what is explained, a line for each partition and kind.
+    """Of compacted topics: runs that differ without a reason, and what is explained, a line for
+    each partition and kind.
 
-    A site that lacks a record and holds a newer one of the same key has compacted it away. One that holds nothing of the key at all has
-    let its tombstone expire, and everything before that: the other site, which cleans later or as a standby never, has that tombstone
-    still. All records of the partitions must be given. The second frame has the columns of the first and `records`.
+    A site that lacks a record and holds a newer one of the same key has compacted it away. One that
+    holds nothing of the key at all has let its tombstone expire, and everything before that: the
+    other site, which cleans later or as a standby never, has that tombstone still. All records of
+    the partitions must be given. The second frame has the columns of the first and `records`.
     """
     content = F.xxhash64("timestamp_ms", "is_control", "value", "headers").alias("content")
     held = (

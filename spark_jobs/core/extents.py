@@ -1,7 +1,9 @@
-"""Which offsets of a partition are compared, and how they are cut into pieces that executors read side by side. Pure.
+"""Which offsets of a partition are compared, and how they are cut into pieces that executors read
+side by side. Pure.
 
-Offsets here are those of logs: a start is included, an end is not. The ends of the source are taken first; then the target is given
-time to reach them; then the target's ends and the source's again. What the target holds beyond the source's latest end is extra.
+Offsets here are those of logs: a start is included, an end is not. The ends of the source are taken
+first; then the target is given time to reach them; then the target's ends and the source's again.
+What the target holds beyond the source's latest end is extra.
 """
 
 from __future__ import annotations
@@ -29,7 +31,9 @@ class LogEnds:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Extent:
-    """One partition's part in a comparison: both sites are read from `first_offset`, each up to its own end."""
+    """One partition's part in a comparison: both sites are read from `first_offset`, each up to its
+    own end.
+    """
 
     topic: str
     partition: int
@@ -47,8 +51,9 @@ class Extent:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Split:
-    """Batches that begin at `first_offset` or later and before `until_offset`; the first split of a log also has the batch
-    that reaches over its start."""
+    """Batches that begin at `first_offset` or later and before `until_offset`; the first split of a
+    log also has the batch that reaches over its start.
+    """
 
     site: str
     topic: str
@@ -85,10 +90,12 @@ def extents(
         theirs = target.get(key, LogEnds())
         newest = latest.get(key, snapshot.get(key, LogEnds()))
         wanted = snapshot.get(key, newest)
-        # A target that ends beyond the source's newest end has something of its own: then all of both is read.
+        # A target that ends beyond the source's newest end has something of its own: then all of
+        # both is read.
         is_ahead = theirs.end_offset > newest.end_offset
         source_until = newest.end_offset if is_ahead else wanted.end_offset
-        # A log without records has no start to speak of; the other one's start must not look expired because of it.
+        # A log without records has no start to speak of; the other one's start must not look
+        # expired because of it.
         starts = [ends.start_offset for ends in (newest, theirs) if ends.end_offset > 0]
         found.append(
             Extent(
@@ -128,7 +135,9 @@ def expired(found: Iterable[Extent], *, source_site: str, target_site: str) -> l
 
 
 def range_size(found: Iterable[Extent], wanted: int) -> int:
-    """Offsets in one range: as wanted, or (0) such that no partition has more ranges than a person can look at."""
+    """Offsets in one range: as wanted, or (0) such that no partition has more ranges than a person
+    can look at.
+    """
     if wanted:
         return wanted
     longest = max((extent.offsets for extent in found), default=0)

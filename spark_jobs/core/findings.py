@@ -1,7 +1,9 @@
-"""What a comparison can find, and the interval arithmetic that turns differing batches into exact offset ranges.
+"""What a comparison can find, and the interval arithmetic that turns differing batches into exact
+offset ranges.
 
-Spark hands over runs of batches that only one site has or that disagree; batch boundaries need not be the same on both
-sites, so runs that overlap are resolved here into disjoint ranges. Offsets are inclusive at both ends. Pure.
+Spark hands over runs of batches that only one site has or that disagree; batch boundaries need not
+be the same on both sites, so runs that overlap are resolved here into disjoint ranges. Offsets are
+inclusive at both ends. Pure.
 """
 
 from __future__ import annotations
@@ -142,7 +144,9 @@ def classify(
 
 
 def without_expired(found: Finding, *, start_offset: int, site: str) -> tuple[list[Finding], list[Explanation]]:
-    """The finding without what `site`, which lacks it, no longer has to have because its log now starts at `start_offset`."""
+    """The finding without what `site`, which lacks it, no longer has to have because its log now
+    starts at `start_offset`.
+    """
     if found.first_offset >= start_offset:
         return [found], []
     reason = Explanation(

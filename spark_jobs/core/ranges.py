@@ -1,4 +1,6 @@
-"""From Spark's digests by site and range to a report of partitions: both sites side by side. Pure."""
+"""From Spark's digests by site and range to a report of partitions: both sites side by side.
+Pure.
+"""
 
 from __future__ import annotations
 
@@ -102,7 +104,9 @@ def _side(ends: LogEnds, held: Sequence[RangeSum]) -> Side:
 
 
 def digest_of_digests(held: Collection[RangeSum]) -> str:
-    """One digest for a whole partition: of its ranges' starts and digests in order; empty when nothing is held."""
+    """One digest for a whole partition: of its ranges' starts and digests in order; empty when
+    nothing is held.
+    """
     if not held:
         return ""
     text = ",".join(f"{one.range_start}:{one.digest}" for one in sorted(held, key=lambda one: one.range_start))

@@ -1,4 +1,6 @@
-"""Columns of the DataFrames that jobs exchange, as Spark DDL; the data source fills them, the comparisons read them."""
+"""Columns of the DataFrames that jobs exchange, as Spark DDL; the data source fills them, the
+comparisons read them.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,6 @@
-"""The result of a reconciliation as plain values: what was compared, what was found, what it means for the exit code."""
+"""The result of a reconciliation as plain values: what was compared, what was found, what it means
+for the exit code.
+"""
 
 from __future__ import annotations
 
@@ -25,7 +27,9 @@ class Verdict(enum.StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Side:
-    """One site's hold on a partition; offsets are those of the log: start included, end excluded."""
+    """One site's hold on a partition; offsets are those of the log: start included, end
+    excluded.
+    """
 
     start_offset: int
     end_offset: int
@@ -37,7 +41,9 @@ class Side:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RangeReport:
-    """One offset range of a partition on both sites; a digest is empty where a site holds nothing of it."""
+    """One offset range of a partition on both sites; a digest is empty where a site holds nothing
+    of it.
+    """
 
     start_offset: int
     source_records: int
@@ -78,11 +84,15 @@ class ReconciliationReport:
     explanations: tuple[Explanation, ...]
     problems: tuple[str, ...] = field(default=())
     until_ms: int = -1
-    """Only what lies before the first record stamped so (Unix ms) or later was compared; -1 for everything."""
+    """Only what lies before the first record stamped so (Unix ms) or later was compared; -1 for
+    everything.
+    """
 
     @property
     def verdict(self) -> Verdict:
-        """Different when anything was found, not compared when that could not be established or there was nothing to compare."""
+        """Different when anything was found, not compared when that could not be established or
+        there was nothing to compare.
+        """
         if self.findings:
             return Verdict.DIFFERENT
         if self.problems or not self.partitions:

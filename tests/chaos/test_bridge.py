@@ -1,7 +1,8 @@
 """The HTTP bridge when its site dies or stalls.
 
-Promised: what was acknowledged over HTTP and had reached the standby is there after an unplanned failover, and requests that were
-waiting go through at the new site; while Kafka stalls, the bridge's memory stays bounded and every request has an honest answer.
+Promised: what was acknowledged over HTTP and had reached the standby is there after an unplanned
+failover, and requests that were waiting go through at the new site; while Kafka stalls, the
+bridge's memory stays bounded and every request has an honest answer.
 """
 
 from __future__ import annotations

@@ -1,4 +1,6 @@
-"""The rows of the compatibility matrix that take a minute or need Go and npm: Streams, Connect, franz-go, Sarama, KafkaJS, Spark."""
+"""The rows of the compatibility matrix that take a minute or need Go and npm: Streams, Connect,
+franz-go, Sarama, KafkaJS, Spark.
+"""
 
 from __future__ import annotations
 

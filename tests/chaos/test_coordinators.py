@@ -1,7 +1,9 @@
-"""Coordinators killed again and again on a site of three brokers whose internal topics have three replicas.
+"""Coordinators killed again and again on a site of three brokers whose internal topics have three
+replicas.
 
-Promised: a commit that was acknowledged is never lost, no partition is owned by two members of a generation, a transaction is read whole or
-not at all, and everything goes on once the brokers are back.
+Promised: a commit that was acknowledged is never lost, no partition is owned by two members of a
+generation, a transaction is read whole or not at all, and everything goes on once the brokers are
+back.
 """
 
 from __future__ import annotations
@@ -96,7 +98,9 @@ def classic_settings(protocol: str) -> dict[str, int]:
 
 
 class Copier:
-    """Writes each number into every partition in one transaction; knows which were committed and which aborted."""
+    """Writes each number into every partition in one transaction; knows which were committed and
+    which aborted.
+    """
 
     def __init__(self, site: ReplicatedSite) -> None:
         self._bootstrap = site.bootstrap

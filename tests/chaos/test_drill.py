@@ -1,4 +1,6 @@
-"""Drills on two real sites behind toxiproxy. Promised: what is measured is what happened, and what was broken is whole again afterwards."""
+"""Drills on two real sites behind toxiproxy. Promised: what is measured is what happened, and what
+was broken is whole again afterwards.
+"""
 
 from __future__ import annotations
 

@@ -1,8 +1,10 @@
-"""The coordinator of a group struck in the middle of each phase, of the classic protocol and of that of KIP-848.
+"""The coordinator of a group struck in the middle of each phase, of the classic protocol and of
+that of KIP-848.
 
-Promised: an acknowledged commit is never lost and committed offsets never go back, no partition is held by two members at one time or given
-to two of one generation, and the group gets on with the next coordinator by itself (S1 to S7 of `tests/support/group_history.py`).
-Each phase is reached exactly, request by request; `-k kill` and `-k pause` pick what is done to the broker.
+Promised: an acknowledged commit is never lost and committed offsets never go back, no partition is
+held by two members at one time or given to two of one generation, and the group gets on with the
+next coordinator by itself (S1 to S7 of `tests/support/group_history.py`). Each phase is reached
+exactly, request by request; `-k kill` and `-k pause` pick what is done to the broker.
 """
 
 from __future__ import annotations
@@ -102,7 +104,8 @@ def join_waits(scene: Scene) -> None:
     first, second = scene.classic("a"), scene.classic("b")
     scene.get_on([first])
     reach([second], Stage.JOINING)
-    # the id is given first; then the join waits, and that is what has the other one told to rebalance
+    # the id is given first; then the join waits, and that is what has the other one told to
+    # rebalance
     eventually_sync(lambda: (second.advance(), first.advance(), first.is_told_to_rebalance)[-1], WITHIN_MS)
     assert second.stage is Stage.JOINING
     scene.strike_down()
@@ -147,7 +150,8 @@ def send_commits(scene: Scene, members: Sequence[Member]) -> None:
 
 
 def member_has_left(scene: Scene) -> None:
-    # a coordinator writes down who is left with the next generation: its successor waits for the session of the one that went
+    # a coordinator writes down who is left with the next generation: its successor waits for the
+    # session of the one that went
     first, second = scene.classic("a"), scene.classic("b", session=SHORT_SESSION)
     scene.get_on([first, second])
     second.leave()
@@ -258,7 +262,9 @@ def test_a_group_outlives_its_coordinator(site: ReplicatedSite, phase: Callable[
 
 
 def check(scene: Scene) -> None:
-    """A last member takes everything over and finds every commit; then the history is looked through."""
+    """A last member takes everything over and finds every commit; then the history is looked
+    through.
+    """
     for member in scene.members:
         member.leave()
     is_classic = isinstance(scene.members[0], ClassicMember)

@@ -1,9 +1,12 @@
-"""Links over lines that have every fault of the table, at either end of the mirror and at both, while records keep coming.
+"""Links over lines that have every fault of the table, at either end of the mirror and at both,
+while records keep coming.
 
-Promised on exact links: at every moment the target is a byte-exact prefix of the source (M1), nothing is shown that the source does not
-have (M2), and all of it arrives once the lines are well, without anybody's help. On translate links, with Apache Kafka at the source, at
-the target and at both ends: each record once, in order, its bytes unchanged; to read-committed readers where the mirror writes in
-transactions, and what others see beyond that is counted. The order of the faults is by chance; the seed is printed.
+Promised on exact links: at every moment the target is a byte-exact prefix of the source (M1),
+nothing is shown that the source does not have (M2), and all of it arrives once the lines are well,
+without anybody's help. On translate links, with Apache Kafka at the source, at the target and at
+both ends: each record once, in order, its bytes unchanged; to read-committed readers where the
+mirror writes in transactions, and what others see beyond that is counted. The order of the faults
+is by chance; the seed is printed.
 """
 
 from __future__ import annotations
@@ -109,7 +112,9 @@ async def test_an_exact_link_outlasts_long_faults(
 async def test_an_exact_link_whose_frames_are_large_outlasts_faults_that_strike_within_them(
     end: str, processes: Processes, tmp_path: Path, toxiproxy: Toxiproxy
 ) -> None:
-    """Receivers of large frames are woken for a good part of them; a line that brings little at a time stalls nobody."""
+    """Receivers of large frames are woken for a good part of them; a line that brings little at a
+    time stalls nobody.
+    """
     await exact_link_under(OUTLASTING_REQUESTS_S, end, processes, tmp_path, toxiproxy, LARGE_FRAMES)
 
 
@@ -178,7 +183,9 @@ async def test_exact_links_outlast_faults_longer_than_every_time_limit(
 async def test_exact_links_of_large_batches_outlast_faults_longer_than_a_request(
     end: str, compression: str, processes: Processes, tmp_path: Path, toxiproxy: Toxiproxy
 ) -> None:
-    """With what a mirror fetches and holds by default; over little bandwidth an answer takes longer than a request may be silent."""
+    """With what a mirror fetches and holds by default; over little bandwidth an answer takes longer
+    than a request may be silent.
+    """
     settings = {**LARGE_FRAMES_OF_LINE, f"antipode.{end}.compression.type": compression}
     await exact_links_under(LONG_S, end, processes, tmp_path, toxiproxy, settings, large_load_of)
 

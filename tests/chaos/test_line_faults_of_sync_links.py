@@ -1,8 +1,10 @@
-"""Sync links over lines that have every fault of the table, at either end of the mirror, under a steady flow of small records.
+"""Sync links over lines that have every fault of the table, at either end of the mirror, under a
+steady flow of small records.
 
-Promised at every moment: what a producer was told with acks=all, and what consumers were shown, is at the target, unless the partition
-says that it is degraded; on a link that blocks none ever does. Once the line is well, and without anybody's help, producers go on, nothing
-is degraded any more, and every record is at both sites, once, in order, where it was acknowledged.
+Promised at every moment: what a producer was told with acks=all, and what consumers were shown, is
+at the target, unless the partition says that it is degraded; on a link that blocks none ever does.
+Once the line is well, and without anybody's help, producers go on, nothing is degraded any more,
+and every record is at both sites, once, in order, where it was acknowledged.
 """
 
 from __future__ import annotations
@@ -59,7 +61,9 @@ async def degraded(pair: Pair, link: str) -> dict[int, bool]:
 async def demand_promise_is_kept(
     pair: Pair, load: AcknowledgedLoad, policy: str, topic: str = TOPIC, link: str = LINK
 ) -> None:
-    """In the order of the questions: what was told before a partition says that it is not degraded is at the target after it."""
+    """In the order of the questions: what was told before a partition says that it is not degraded
+    is at the target after it.
+    """
     told = [max(load.acknowledged_values(index), default=-1) + 1 for index in range(PARTITIONS)]
     seen = await shown(pair, topic)
     is_degraded = await degraded(pair, link)
@@ -146,7 +150,9 @@ async def test_a_sync_link_gets_on_over_a_line_that_is_up_every_other_ten_second
 async def test_sync_links_outlast_long_faults(
     end: str, policy: str, processes: Processes, tmp_path: Path, toxiproxy: Toxiproxy
 ) -> None:
-    """A link, a mirror and a line for each fault, all at once; the time limits of producers and mirrors are the defaults."""
+    """A link, a mirror and a line for each fault, all at once; the time limits of producers and
+    mirrors are the defaults.
+    """
     pair = await start_struck_pair(end, processes, tmp_path, toxiproxy, whitelist=["nothing"], lines=len(LINE_FAULTS))
     await pair.make_sync(policy, DEGRADES_AFTER_MS)
     links = links_at_once(pair.source.lines, pair.target.lines)

@@ -1,8 +1,11 @@
-"""Translate links over lines that have every fault of the table, with Apache Kafka at the source, at the target and at both ends.
+"""Translate links over lines that have every fault of the table, with Apache Kafka at the source,
+at the target and at both ends.
 
-Promised, while records keep coming: each record once, in order, its bytes unchanged, and all by itself. To every reader where the mirror
-writes under sequences; to read-committed ones where it writes in transactions (then others see some records more, which are counted). The
-lines to either end are struck, or both at the same time. The batches are dated 1970, as those of a topic that is moved in with its history.
+Promised, while records keep coming: each record once, in order, its bytes unchanged, and all by
+itself. To every reader where the mirror writes under sequences; to read-committed ones where it
+writes in transactions (then others see some records more, which are counted). The lines to either
+end are struck, or both at the same time. The batches are dated 1970, as those of a topic that is
+moved in with its history.
 """
 
 from __future__ import annotations
@@ -148,7 +151,9 @@ async def test_a_translate_link_with_apache_kafka_delivers_once_and_in_order(
     tmp_path: Path,
     toxiproxy: Toxiproxy,
 ) -> None:
-    """The proxied end is Apache Kafka, the other one either; so each stands at either end, and both at once."""
+    """The proxied end is Apache Kafka, the other one either; so each stands at either end, and both
+    at once.
+    """
     proxied, proxy = start_proxied_kafka(processes, tmp_path / "far", toxiproxy)
     near = apache_kafka.bootstrap_servers
     if far == ANTIPODE:
@@ -232,7 +237,9 @@ async def test_a_secured_link_delivers_large_batches_once_and_in_order_over_a_ba
 
 
 FORGETTING = {"producer.id.expiration.check.interval.ms": "20"}
-"""A broker forgets a producer whose last records are older than a day, here at every look; then repetitions are news to it."""
+"""A broker forgets a producer whose last records are older than a day, here at every look; then
+repetitions are news to it.
+"""
 
 
 async def test_records_of_long_ago_arrive_once_though_apache_kafka_forgets_who_writes_them(
@@ -250,7 +257,9 @@ async def test_records_of_long_ago_arrive_once_though_apache_kafka_forgets_who_w
 async def test_nothing_is_lost_and_repetitions_are_counted_where_requests_arrive_late_at_a_broker_that_forgot_who_wrote(
     apache_kafka: ApacheKafka, processes: Processes, tmp_path: Path, toxiproxy: Toxiproxy
 ) -> None:
-    """A line that delivers what it held back for longer than a request lasts: exactly-once ends there, and says so."""
+    """A line that delivers what it held back for longer than a request lasts: exactly-once ends
+    there, and says so.
+    """
     proxied, proxy = start_proxied_kafka(processes, tmp_path / "far", toxiproxy, FORGETTING)
     source, target = apache_kafka.bootstrap_servers, proxied.bootstrap_servers
     topic = f"lines-{name_of(tmp_path)}"
@@ -358,7 +367,9 @@ async def translate_links_under(
 
 
 async def demand_surplus_is_known(mirror: RunningProcess, target: str, topic: str, settings: Mapping[str, str]) -> None:
-    """Nobody sees a record twice, or only who does not ask for read_committed; then no more often than the mirror says."""
+    """Nobody sees a record twice, or only who does not ask for read_committed; then no more often
+    than the mirror says.
+    """
     if settings is SEQUENCES:
         assert not any((await surplus_records(mirror, topic)).values())
     else:
@@ -366,7 +377,9 @@ async def demand_surplus_is_known(mirror: RunningProcess, target: str, topic: st
 
 
 async def seen_since(bootstrap: str, topic: str, first: Sequence[int]) -> int:
-    """How many records a read-committed reader finds from these offsets on; markers and what was aborted are none."""
+    """How many records a read-committed reader finds from these offsets on; markers and what was
+    aborted are none.
+    """
     count = 0
     for index, end in enumerate(await stable_ends(bootstrap, topic, PARTITIONS)):
         if end > first[index]:
@@ -376,7 +389,9 @@ async def seen_since(bootstrap: str, topic: str, first: Sequence[int]) -> int:
 
 
 async def has_as_many(source: str, target: str, topic: str, *, within_ms: float) -> None:
-    """Until the target's logs are as long as the source's are now: it can have as many records, and has them if nothing else is there."""
+    """Until the target's logs are as long as the source's are now: it can have as many records, and
+    has them if nothing else is there.
+    """
     goal = await total_end(source, topic, PARTITIONS)
 
     async def has_them() -> bool:

@@ -1,5 +1,7 @@
-"""A mirror and its sites killed with -9, and its line cut. Promised: the target is a byte-exact prefix of the source at every moment
-(M1), everything arrives once the fault is gone, and a mirror that cannot go on says why. Lines with other faults: test_line_faults.py."""
+"""A mirror and its sites killed with -9, and its line cut. Promised: the target is a byte-exact
+prefix of the source at every moment (M1), everything arrives once the fault is gone, and a mirror
+that cannot go on says why. Lines with other faults: test_line_faults.py.
+"""
 
 from __future__ import annotations
 
@@ -66,7 +68,9 @@ async def test_a_mirror_killed_at_random_moments_leaves_a_prefix_and_catches_up(
 async def test_hundreds_of_kills_of_any_process_lose_repeat_and_reorder_nothing(
     processes: Processes, tmp_path: Path, batches: dict[str, int], batches_max: int, settings: Mapping[str, str]
 ) -> None:
-    """M1, M10: mirror, source and target are killed with -9 at random moments under load, sometimes two of them."""
+    """M1, M10: mirror, source and target are killed with -9 at random moments under load, sometimes
+    two of them.
+    """
     seed = int(os.environ.get("ANTIPODE_SEED") or random.randrange(2**32))
     kills = int(os.environ.get("ANTIPODE_FAULTS") or KILLS_LONG)
     print(f"ANTIPODE_SEED={seed}")
@@ -209,7 +213,9 @@ async def test_a_mirror_stops_in_time_while_the_target_is_dead(processes: Proces
 
 
 async def test_memory_stays_bounded_while_the_target_takes_nothing(processes: Processes, tmp_path: Path) -> None:
-    """MM-06: a full queue stops fetching; nothing is dropped, not even when the target is gone after all."""
+    """MM-06: a full queue stops fetching; nothing is dropped, not even when the target is gone
+    after all.
+    """
     pair = await started_pair(processes, tmp_path)
     mirror = pair.start_mirror({"queue.byte.size": "1048576"})
     await pair.caught_up(TOPIC, PARTITIONS)

@@ -1,7 +1,9 @@
-"""A group of a hundred members in a storm, by each protocol, at three brokers; and one whose brokers are killed meanwhile.
+"""A group of a hundred members in a storm, by each protocol, at three brokers; and one whose
+brokers are killed meanwhile.
 
-Promised: no lost commit, no double ownership, committed offsets that never go back, every record read (S1 to S6). Eager members are judged
-by the positions that the coordinator tells them, see `tests/support/rebalance_storm.py`.
+Promised: no lost commit, no double ownership, committed offsets that never go back, every record
+read (S1 to S6). Eager members are judged by the positions that the coordinator tells them, see
+`tests/support/rebalance_storm.py`.
 """
 
 from __future__ import annotations
@@ -79,7 +81,9 @@ def test_a_hundred_members_come_and_go_and_nothing_is_lost(sites: EmbeddedSites,
 
 
 class Killer:
-    """Kills the group's coordinator and, in turns with it, leaders of what the group reads; each starts again before the next one goes."""
+    """Kills the group's coordinator and, in turns with it, leaders of what the group reads; each
+    starts again before the next one goes.
+    """
 
     def __init__(self, site: ReplicatedSite, group: str, kill_count: int) -> None:
         self._site, self._group, self._left = site, group, kill_count

@@ -1,12 +1,14 @@
-"""Two sites of three brokers each, from `antipode up`, while any process of either is killed with -9 at random moments under load.
+"""Two sites of three brokers each, from `antipode up`, while any process of either is killed with
+-9 at random moments under load.
 
-Victims are the mirror, brokers of the source and of the target (one by chance, or the one that hosts the controller) and both ZooKeepers,
-one or two at once, and again while they come back. Promised: the target is a byte-exact prefix of the source at every moment (M1) and
-catches up; every record acknowledged with acks=all by two of three replicas is there once, in order, where it was acknowledged, at both
-sites (A1 to A4, A9).
+Victims are the mirror, brokers of the source and of the target (one by chance, or the one that
+hosts the controller) and both ZooKeepers, one or two at once, and again while they come back.
+Promised: the target is a byte-exact prefix of the source at every moment (M1) and catches up; every
+record acknowledged with acks=all by two of three replicas is there once, in order, where it was
+acknowledged, at both sites (A1 to A4, A9).
 
-On a sync link that blocks, the target has every acknowledged record at every moment. Where logs begin follows the source through all of
-it (M7).
+On a sync link that blocks, the target has every acknowledged record at every moment. Where logs
+begin follows the source through all of it (M7).
 
 `ANTIPODE_FAULTS` says how many kills the run makes, `ANTIPODE_SEED` repeats its choices.
 """
@@ -43,7 +45,9 @@ KILLS = int(os.environ.get("ANTIPODE_FAULTS") or 200)
 SECONDS_PER_KILL_MAX = 30
 RECORDS_PER_SECOND = 50
 BACK_AFTER_S_MAX = 2.5
-"""Longer than the embedded brokers' ZooKeeper sessions last (2 s), so that a victim is missed or is not."""
+"""Longer than the embedded brokers' ZooKeeper sessions last (2 s), so that a victim is missed or is
+not.
+"""
 PROGRESS_WITHIN_MS = 120_000
 CHECKED_EACH = 10
 BROKERS = 3
@@ -69,7 +73,9 @@ def sites(tmp_path: Path, sync: str) -> Iterator[EmbeddedSites]:
 
 
 async def victim(sites: EmbeddedSites, chance: random.Random, role: str) -> RunningProcess:
-    """The process of a role; a broker by chance where nobody says which one hosts the controller."""
+    """The process of a role; a broker by chance where nobody says which one hosts the
+    controller.
+    """
     if role == "mirror":
         return sites.mirror
     kind, site = role.split()
@@ -85,7 +91,9 @@ async def victim(sites: EmbeddedSites, chance: random.Random, role: str) -> Runn
 
 
 async def kill_and_start(sites: EmbeddedSites, chance: random.Random, number: int) -> None:
-    """One or two victims, each down for a random time; whether they are ready again is waited for or not."""
+    """One or two victims, each down for a random time; whether they are ready again is waited for
+    or not.
+    """
     roles = chance.sample(VICTIMS, k=chance.choice((1, 1, 2)))
     is_awaited = chance.choice((True, False))
     found = {process.name: process for process in [await victim(sites, chance, role) for role in roles]}
@@ -140,7 +148,9 @@ async def test_hundreds_of_kills_of_any_process_of_replicated_sites_lose_repeat_
 
 
 async def all_agree(sites: EmbeddedSites) -> Ends:
-    """M1, as soon as enough brokers of both sites are back to read all of it; where the target ended."""
+    """M1, as soon as enough brokers of both sites are back to read all of it; where the target
+    ended.
+    """
 
     async def prefix() -> Ends:
         try:
@@ -161,7 +171,9 @@ async def all_agree(sites: EmbeddedSites) -> Ends:
 async def test_where_logs_begin_follows_the_source_while_leaders_die_at_any_moment_of_a_deletion(
     sites: EmbeddedSites,
 ) -> None:
-    """M7: records are deleted at the source again and again, a leader of either site dies before, with or after each time."""
+    """M7: records are deleted at the source again and again, a leader of either site dies before,
+    with or after each time.
+    """
     seed = int(os.environ.get("ANTIPODE_SEED") or random.randrange(2**32))
     print(f"ANTIPODE_SEED={seed}")
     chance = random.Random(seed)

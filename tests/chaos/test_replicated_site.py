@@ -1,11 +1,14 @@
-"""A site of three brokers and three ZooKeepers under random faults, while librdkafka and Java produce to it with acks=all.
+"""A site of three brokers and three ZooKeepers under random faults, while librdkafka and Java
+produce to it with acks=all.
 
-Promised, whatever of it is killed, paused or cut off: every acknowledged record is there where it was acknowledged; idempotent producers'
-records are there once and in order; offsets have no gaps; no leader epoch has two leaders; and when the faults are over, producers go on by
-themselves, all replicas are in sync and their files are the same bytes.
+Promised, whatever of it is killed, paused or cut off: every acknowledged record is there where it
+was acknowledged; idempotent producers' records are there once and in order; offsets have no gaps;
+no leader epoch has two leaders; and when the faults are over, producers go on by themselves, all
+replicas are in sync and their files are the same bytes.
 
-`ANTIPODE_FAULTS` says how many faults the long run makes, `ANTIPODE_SEED` repeats a run's choices. Cuts of the whole network need root and
-`ip`; without them toxiproxy parts brokers from ZooKeeper, and nothing else is cut.
+`ANTIPODE_FAULTS` says how many faults the long run makes, `ANTIPODE_SEED` repeats a run's choices.
+Cuts of the whole network need root and `ip`; without them toxiproxy parts brokers from ZooKeeper,
+and nothing else is cut.
 """
 
 from __future__ import annotations
@@ -41,7 +44,9 @@ TOPICS = ("idempotent", "plain", "java")
 PROGRESS_RECORDS = 20
 PROGRESS_WITHIN_MS = 120_000
 CLIENT = {"socket.timeout.ms": 3000, "socket.connection.setup.timeout.ms": 2000}
-"""A client that waits a minute for a broker which has vanished shows its own timeout, not the site's."""
+"""A client that waits a minute for a broker which has vanished shows its own timeout, not the
+site's.
+"""
 PLAIN = {"enable.idempotence": False, "max.in.flight.requests.per.connection": 1, "retries": 2147483647}
 
 
@@ -140,7 +145,9 @@ class Loads:
 
 
 async def survive(site: ReplicatedSite, loads: Loads, faults: SiteFaults, count: int) -> None:
-    """So many faults, progress after each, and all promises at the end; the history goes with whatever fails."""
+    """So many faults, progress after each, and all promises at the end; the history goes with
+    whatever fails.
+    """
     history = faults.history
     try:
         loads.go_on()

@@ -1,9 +1,11 @@
-"""A mirror that shares its link stands still for a minute (SIGSTOP) while it has much on hand; another one takes its partitions over.
+"""A mirror that shares its link stands still for a minute (SIGSTOP) while it has much on hand;
+another one takes its partitions over.
 
-It wakes up with what it had fetched, its requests that a line held back arrive at the same moment, and it can ask nobody whose partitions
-they are now. Promised (M11): what it writes then is refused or already there, so the target shows each record once and in order at every
-moment; it mirrors nothing until others have told it again what is its share. So for exact links, and for translate links by sequences and
-in transactions.
+It wakes up with what it had fetched, its requests that a line held back arrive at the same moment,
+and it can ask nobody whose partitions they are now. Promised (M11): what it writes then is refused
+or already there, so the target shows each record once and in order at every moment; it mirrors
+nothing until others have told it again what is its share. So for exact links, and for translate
+links by sequences and in transactions.
 """
 
 from __future__ import annotations
@@ -89,7 +91,9 @@ class ExactLink:
 
 
 async def demand_that_it_writes_nothing(link: Link, line: Proxy, zookeeper: Proxy, zookeeper_connect: str) -> None:
-    """`line` lies between the mirror that is stopped and its target, `zookeeper` between it and those who share the link."""
+    """`line` lies between the mirror that is stopped and its target, `zookeeper` between it and
+    those who share the link.
+    """
     connect = "antipode.sharing.zookeeper.connect"
     behind = zookeeper.address + zookeeper_connect[zookeeper_connect.index("/") :]
     stopped = link.start_mirror("stopped", {**SHARING, connect: behind, "target.bootstrap.servers": line.address})

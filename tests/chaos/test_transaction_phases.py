@@ -1,8 +1,10 @@
-"""The coordinator of a transaction, or of the group whose offsets it commits, struck in the middle of each phase.
+"""The coordinator of a transaction, or of the group whose offsets it commits, struck in the middle
+of each phase.
 
-Promised: a transaction is read whole or not at all, one that was committed is never lost and one that was aborted never read, offsets count
-with their transaction, and a coordinator that comes to itself too late ends nobody's transaction (T1 to T5 of
-`tests/support/transaction_history.py`). Each phase is reached exactly, request by request.
+Promised: a transaction is read whole or not at all, one that was committed is never lost and one
+that was aborted never read, offsets count with their transaction, and a coordinator that comes to
+itself too late ends nobody's transaction (T1 to T5 of `tests/support/transaction_history.py`). Each
+phase is reached exactly, request by request.
 """
 
 from __future__ import annotations
@@ -126,7 +128,8 @@ def offsets_in_flight(scene: Scene) -> None:
     scene.producer.add(scene.partitions)
     scene.producer.write(2, scene.partitions)
     scene.producer.add_group()
-    # with the first ones the group's coordinator asks that of the transaction, which could not answer then
+    # with the first ones the group's coordinator asks that of the transaction, which could not
+    # answer then
     scene.producer.commit_offsets(scene.name, 1)
     scene.strike_in_flight(lambda: scene.producer.send_offsets(scene.name, 2), OFFSETS_TOPIC)
     scene.producer.commit_offsets(scene.name, 2)
@@ -170,7 +173,9 @@ def abort_markers_half_written(scene: Scene) -> None:
 
 
 def decide_without(scene: Scene, *, reached: int, is_commit: bool) -> None:
-    """The transaction is decided while the leader of some of its partitions is down; its coordinator is struck before that one is back."""
+    """The transaction is decided while the leader of some of its partitions is down; its
+    coordinator is struck before that one is back.
+    """
     away = the_other_brokers(scene)[0]
     scene.producer.add(scene.partitions)
     scene.producer.write(2, scene.partitions)
@@ -192,7 +197,9 @@ def the_other_brokers(scene: Scene) -> list[int]:
 
 
 def create_lone_replicas(scene: Scene, *, reached: int) -> None:
-    """Neither partition is at the coordinator; the first `reached` ones are at a broker that stays, the others at one that goes."""
+    """Neither partition is at the coordinator; the first `reached` ones are at a broker that stays,
+    the others at one that goes.
+    """
     away, stays = the_other_brokers(scene)
     assignment = [[stays] if partition < reached else [away] for partition in range(PARTITIONS)]
     wanted = NewTopic(scene.name, PARTITIONS, replica_assignment=assignment)

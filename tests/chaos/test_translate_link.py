@@ -1,6 +1,8 @@
-"""A translate link between two Apache Kafka brokers on a bad network: nothing lost, nothing twice, nothing out of order.
+"""A translate link between two Apache Kafka brokers on a bad network: nothing lost, nothing twice,
+nothing out of order.
 
-Promised for every fault of the table, at either end, while records keep coming; the mirror heals by itself once the network does.
+Promised for every fault of the table, at either end, while records keep coming; the mirror heals by
+itself once the network does.
 """
 
 from __future__ import annotations
@@ -94,7 +96,9 @@ async def test_records_arrive_once_and_in_order_over_a_bad_network(
 async def test_hundreds_of_kills_of_source_and_mirror_deliver_large_batches_once_and_in_order(
     apache_kafka: ApacheKafka, processes: Processes, tmp_path: Path, compression: str
 ) -> None:
-    """Killed with -9 at random moments under load, sometimes both; every answer is received into a buffer that others had before."""
+    """Killed with -9 at random moments under load, sometimes both; every answer is received into a
+    buffer that others had before.
+    """
     seed = int(os.environ.get("ANTIPODE_SEED") or random.randrange(2**32))
     kills = int(os.environ.get("ANTIPODE_FAULTS") or KILLS_LONG)
     print(f"ANTIPODE_SEED={seed}")

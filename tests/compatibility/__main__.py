@@ -1,4 +1,6 @@
-"""`make compatibility`: the whole matrix at sites of its own, and the page in the docs. Exit code 1 unless every cell passed."""
+"""`make compatibility`: the whole matrix at sites of its own, and the page in the docs. Exit code 1
+unless every cell passed.
+"""
 
 from __future__ import annotations
 

@@ -1,6 +1,8 @@
-"""What the matrix is made of: columns, rows that say how each cell is found out, and the outcome of a cell.
+"""What the matrix is made of: columns, rows that say how each cell is found out, and the outcome of
+a cell.
 
-A row never states an outcome. It either has a check for a cell, which is run, or declares why the client does not offer that feature.
+A row never states an outcome. It either has a check for a cell, which is run, or declares why the
+client does not offer that feature.
 """
 
 from __future__ import annotations
@@ -30,7 +32,9 @@ class Column(StrEnum):
 
 
 BASICS = (Column.PRODUCE, Column.CONSUME, Column.GROUPS, Column.TRANSACTIONS, Column.ADMIN)
-"""What every client is asked for; the other columns are single features, of those clients alone that have a check for them."""
+"""What every client is asked for; the other columns are single features, of those clients alone
+that have a check for them.
+"""
 
 
 class Outcome(StrEnum):
@@ -55,7 +59,9 @@ Check = Callable[[Site], str]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Row:
-    """A client: its name, how its version is asked, why it cannot run here (empty when it can), its cells, and where they are tried."""
+    """A client: its name, how its version is asked, why it cannot run here (empty when it can), its
+    cells, and where they are tried.
+    """
 
     name: str
     version: Callable[[], str]
@@ -83,7 +89,9 @@ class Cell:
 
 
 def run_row(row: Row, site: Site) -> list[Cell]:
-    """Every cell of a row. A check that raises is a failed cell with the first line of its complaint."""
+    """Every cell of a row. A check that raises is a failed cell with the first line of its
+    complaint.
+    """
     missing = row.missing()
     return [_run_cell(row, column, row.cells[column], site, missing) for column in Column if column in row.cells]
 

@@ -1,6 +1,8 @@
-"""The same stories for every client that can be told to produce, read, join, transact and administer.
+"""The same stories for every client that can be told to produce, read, join, transact and
+administer.
 
-Content, order and offsets are compared, not exit codes: what was produced is read from the leader's log, what was read was written there.
+Content, order and offsets are compared, not exit codes: what was produced is read from the leader's
+log, what was read was written there.
 """
 
 from __future__ import annotations
@@ -34,7 +36,9 @@ class TopicShape(NamedTuple):
 
 
 class Client(Protocol):
-    """A client in a test's hands. Calls block until done and raise when it cannot; what it does not offer is never called."""
+    """A client in a test's hands. Calls block until done and raise when it cannot; what it does not
+    offer is never called.
+    """
 
     name: str
 
@@ -45,13 +49,17 @@ class Client(Protocol):
         """Why it cannot run here; empty when it can."""
 
     def produce(self, servers: str, topic: str, values: Sequence[bytes]) -> None:
-        """Send these to partition 0 in order and wait until all are acknowledged by all replicas."""
+        """Send these to partition 0 in order and wait until all are acknowledged by all
+        replicas.
+        """
 
     def consume(self, servers: str, topic: str, count: int, isolation: str) -> list[Read]:
         """The first records of partition 0."""
 
     def join(self, servers: str, topic: str, group: str, count: int, protocol: str) -> list[Read]:
-        """Read so many as a member of a group, from the start where it has no offset; commit exactly those and leave."""
+        """Read so many as a member of a group, from the start where it has no offset; commit
+        exactly those and leave.
+        """
 
     def transact(
         self, servers: str, topic: str, identity: str, batches: Sequence[tuple[Sequence[bytes], bool]]
@@ -59,10 +67,14 @@ class Client(Protocol):
         """A transaction for each batch, committed or aborted as it says, to partition 0."""
 
     def copy(self, servers: str, source: str, target: str, group: str, identity: str, count: int) -> None:
-        """Copy so many records as a member of a group, whose offsets are committed in the same transactions."""
+        """Copy so many records as a member of a group, whose offsets are committed in the same
+        transactions.
+        """
 
     def create_topic(self, servers: str, topic: str, partitions: int, replicas: int, retention_ms: str) -> None:
-        """Create a topic, with these replicas or, what is the same, as many as the site gives it."""
+        """Create a topic, with these replicas or, what is the same, as many as the site gives
+        it.
+        """
 
     def describe_topic(self, servers: str, topic: str) -> TopicShape:
         """What it is like."""
@@ -158,7 +170,9 @@ def check_consume(client: Client, site: Site) -> str:
 
 
 def check_groups(client: Client, site: Site, protocols: Sequence[str]) -> str:
-    """A member reads part of a topic and commits, the next one goes on there: each record once, and the offsets add up."""
+    """A member reads part of a topic and commits, the next one goes on there: each record once, and
+    the offsets add up.
+    """
     for protocol in protocols:
         topic, group = site.create_topic("shared", partitions=3), site.fresh(f"group-{protocol}")
         for partition in range(3):
@@ -173,7 +187,9 @@ def check_groups(client: Client, site: Site, protocols: Sequence[str]) -> str:
 
 
 def check_transactions(client: Client, site: Site, *, may_abort: bool, may_copy: bool) -> str:
-    """Readers of committed records see committed transactions whole and aborted ones never; offsets go with the records."""
+    """Readers of committed records see committed transactions whole and aborted ones never; offsets
+    go with the records.
+    """
     topic, identity = site.create_topic("transacted"), site.fresh("transactional")
     batches = [(values(0, 20), True), (values(20, 40), not may_abort), (values(40, 60), True)]
     client.transact(site.bootstrap_servers, topic, identity, batches)
@@ -206,7 +222,9 @@ def check_alternations(client: Client, site: Site) -> str:
 
 
 def check_admin(client: Client, site: Site) -> str:
-    """A topic's life through its admin calls, each compared at once with what the site says: what was answered is so."""
+    """A topic's life through its admin calls, each compared at once with what the site says: what
+    was answered is so.
+    """
     servers, topic, replicas = site.bootstrap_servers, site.fresh("administered"), site.replication_factor
     client.create_topic(servers, topic, 2, replicas, RETENTION_MS)
     _expect(client.describe_topic(servers, topic), TopicShape(2, replicas, RETENTION_MS))

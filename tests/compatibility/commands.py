@@ -1,4 +1,6 @@
-"""Runs a client that is a program: its input, its output, and its complaint as the error when it fails."""
+"""Runs a client that is a program: its input, its output, and its complaint as the error when it
+fails.
+"""
 
 from __future__ import annotations
 

@@ -1,6 +1,8 @@
-"""Kafka Connect's file source and sink: a standalone worker, and distributed ones with exactly-once sources.
+"""Kafka Connect's file source and sink: a standalone worker, and distributed ones with exactly-once
+sources.
 
-A worker is a process with its REST port on loopback; connectors are made over REST or, standalone, from files.
+A worker is a process with its REST port on loopback; connectors are made over REST or, standalone,
+from files.
 """
 
 from __future__ import annotations
@@ -66,7 +68,9 @@ class Worker:
             process.wait()
 
     def call(self, process: subprocess.Popen[bytes], path: str, config: Settings) -> None:
-        """Configure a connector as soon as the worker accepts it; while workers find each other it says conflict."""
+        """Configure a connector as soon as the worker accepts it; while workers find each other it
+        says conflict.
+        """
 
         def is_accepted() -> bool:
             assert process.poll() is None, f"the worker ended with {process.returncode}"
@@ -167,14 +171,18 @@ def check_consume(site: Site) -> str:
 
 
 def check_groups(site: Site) -> str:
-    """A distributed worker joins its workers' group, runs a sink in another one and commits; its successor goes on there."""
+    """A distributed worker joins its workers' group, runs a sink in another one and commits; its
+    successor goes on there.
+    """
     pipe = _run_distributed(site, {}, is_killed=False)
     site.wait_committed(pipe.group, pipe.topic, len(pipe.wanted))
     return "distributed worker group; the sink's offsets are committed and taken up by the next worker"
 
 
 def check_transactions(site: Site) -> str:
-    """Exactly-once source: killed and started again, every line is committed once, in transactions."""
+    """Exactly-once source: killed and started again, every line is committed once, in
+    transactions.
+    """
     pipe = _run_distributed(site, {"exactly.once.source.support": "enabled"}, is_killed=True)
     assert site.is_transactional(pipe.topic), "the source's records are in no transaction"
     return "exactly-once source: killed and started again, every line committed once"
@@ -207,7 +215,9 @@ def _distributed_worker(site: Site, settings: Settings) -> Worker:
 
 
 def _run_distributed(site: Site, settings: Settings, *, is_killed: bool) -> Pipe:
-    """A source and a sink whose worker ends and starts again. Killed, it promises exactly once of the topic alone, not of the file."""
+    """A source and a sink whose worker ends and starts again. Killed, it promises exactly once of
+    the topic alone, not of the file.
+    """
     worker = _distributed_worker(site, settings)
     pipe = Pipe(site, worker.directory)
     pipe.add_lines()

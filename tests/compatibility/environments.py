@@ -1,6 +1,8 @@
-"""What the matrix is run at: a lone broker, a site of three, and a routed pair whose clients know both sites or the standby alone.
+"""What the matrix is run at: a lone broker, a site of three, and a routed pair whose clients know
+both sites or the standby alone.
 
-Each starts by the front door (`antipode up`). Apache Kafka itself is there for those who write checks: a check that fails there is wrong.
+Each starts by the front door (`antipode up`). Apache Kafka itself is there for those who write
+checks: a check that fails there is wrong.
 """
 
 from __future__ import annotations
@@ -34,7 +36,9 @@ class Environment(StrEnum):
 PUBLISHED = (Environment.LONE, Environment.THREE, Environment.PAIR, Environment.STANDBY)
 """Those that the page shows."""
 SLOW = (Environment.THREE, Environment.STANDBY)
-"""For rows that take a minute and more: the site with replicas, and the standby alone, where most could go wrong."""
+"""For rows that take a minute and more: the site with replicas, and the standby alone, where most
+could go wrong.
+"""
 _TOGETHER: tuple[tuple[Environment, ...], ...] = (
     (Environment.LONE,),
     (Environment.THREE,),
@@ -45,7 +49,9 @@ _TOGETHER: tuple[tuple[Environment, ...], ...] = (
 
 
 def each(wanted: Collection[Environment], directory: Path) -> Iterator[tuple[Environment, Site]]:
-    """One environment after the other, each ready; what was started for it ends when the next one is asked for."""
+    """One environment after the other, each ready; what was started for it ends when the next one
+    is asked for.
+    """
     for number, group in enumerate(_TOGETHER):
         needed = [environment for environment in group if environment in wanted]
         if not needed:
@@ -66,14 +72,18 @@ def each(wanted: Collection[Environment], directory: Path) -> Iterator[tuple[Env
 
 @contextmanager
 def lone_site(directory: Path, *, brokers: int) -> Iterator[Site]:
-    """A site of so many brokers without a link, everything of it under `directory`, ended with the block."""
+    """A site of so many brokers without a link, everything of it under `directory`, ended with the
+    block.
+    """
     with _running(directory, "--sites", "a", "--brokers", str(brokers), "--no-link", "--no-proxy") as sites:
         yield Site(sites.bootstrap("a"), _scratch(directory), replication_factor=brokers)
 
 
 @contextmanager
 def pair(directory: Path) -> Iterator[dict[Environment, Site]]:
-    """A routed pair of a broker each; clients know both sites (PAIR) or the passive one alone (STANDBY)."""
+    """A routed pair of a broker each; clients know both sites (PAIR) or the passive one alone
+    (STANDBY).
+    """
     with _running(directory, "--sites", "a,b", "--brokers", "1", "--no-proxy") as sites:
         active, passive = sites.bootstrap("a"), sites.bootstrap("b")
         eventually_sync(lambda: all(_broker_count(servers) == 2 for servers in (active, passive)), READY_WITHIN_MS)

@@ -1,4 +1,5 @@
-"""The stories of single features that some clients are asked for, each compared with what the site says or with what Apache Kafka answers.
+"""The stories of single features that some clients are asked for, each compared with what the site
+says or with what Apache Kafka answers.
 
 A client that is told one of them has the call for it; the tables of `rows` say which ones are.
 """
@@ -21,7 +22,9 @@ JAVA_CLIENT: Final = client_programs.SOURCES / "java" / "Client.java"
 COMMITTED_OFFSET: Final = 7
 JAVA_ALTERNATIONS: Final = 120
 NOT_BY_ID: Final = {"Elr", "LastKnownElr", "Configs"}
-"""The tool asks another API when it has an id, which does not have these, or asks for configs in another order."""
+"""The tool asks another API when it has an id, which does not have these, or asks for configs in
+another order.
+"""
 OPERATIONS: Final[Mapping[str, frozenset[str]]] = {
     "cluster": frozenset(
         {"CREATE", "ALTER", "DESCRIBE", "CLUSTER_ACTION", "DESCRIBE_CONFIGS", "ALTER_CONFIGS", "IDEMPOTENT_WRITE"}
@@ -140,7 +143,9 @@ def check_librdkafka_ids(client: Librdkafka, site: Site) -> str:
 
 
 def check_librdkafka_patterns(_: Librdkafka, site: Site) -> str:
-    """The broker matches, also after a subscription that was given up and taken up again at once."""
+    """The broker matches, also after a subscription that was given up and taken up again at
+    once.
+    """
     from confluent_kafka import Consumer
 
     wanted, pattern = _matched_topics(site)
@@ -225,7 +230,9 @@ def check_kafka_python_operations(_: KafkaPython, site: Site) -> str:
 
 
 def _matched_topics(site: Site) -> tuple[list[str], str]:
-    """Topics with ten records each, and a pattern that matches just them among those of the site."""
+    """Topics with ten records each, and a pattern that matches just them among those of the
+    site.
+    """
     prefix = site.fresh("matched")
     topics = [site.create_topic(f"{prefix}-{name}") for name in ("rr3-first", "r3-second")]
     others = [site.create_topic(f"{prefix}-{name}") for name in ("s3-other", "r4-other")]

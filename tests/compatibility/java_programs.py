@@ -1,4 +1,6 @@
-"""Apache Kafka's own Java programs: the console clients with the admin tools, and the programs of its system tests."""
+"""Apache Kafka's own Java programs: the console clients with the admin tools, and the programs of
+its system tests.
+"""
 
 from __future__ import annotations
 
@@ -53,7 +55,9 @@ def events(printed: bytes) -> list[dict[str, Any]]:
 
 
 class Console(OffersNothing):
-    """kafka-console-producer, kafka-console-consumer, kafka-topics, kafka-configs, kafka-consumer-groups."""
+    """kafka-console-producer, kafka-console-consumer, kafka-topics, kafka-configs,
+    kafka-consumer-groups.
+    """
 
     name = "Java console clients and tools"
 
@@ -165,7 +169,9 @@ def _verifiably_consumed(site: Site, protocol: str) -> list[dict[str, Any]]:
 
 
 def check_copier(site: Site) -> str:
-    """Kafka's transactional copier with random aborts, read_committed: everything copied once, offsets committed."""
+    """Kafka's transactional copier with random aborts, read_committed: everything copied once,
+    offsets committed.
+    """
     source, target, group = site.create_topic("source"), site.create_topic("target"), site.fresh("copiers")
     site.write(source, values(0, RECORDS))
     arguments = ["--input-topic", source, "--input-partition", "0", "--output-topic", target, "--group-mode"]

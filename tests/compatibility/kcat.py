@@ -14,7 +14,9 @@ FORMAT = "%p %o %s\n"
 
 
 class Kcat(OffersNothing):
-    """Its producer, consumer, group and transactional modes; administration is declared as not offered."""
+    """Its producer, consumer, group and transactional modes; administration is declared as not
+    offered.
+    """
 
     name = "kcat"
 

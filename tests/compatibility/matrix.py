@@ -1,4 +1,6 @@
-"""All rows of the matrix, run in every environment, several beside each other, in the order of the page."""
+"""All rows of the matrix, run in every environment, several beside each other, in the order of the
+page.
+"""
 
 from __future__ import annotations
 
@@ -46,7 +48,9 @@ def run_matrix(
 
 
 def updated(former: dict[str, Any], run: dict[str, Any]) -> dict[str, Any]:
-    """The document of all rows in all published environments: cells of this run, else of the former document, else not run."""
+    """The document of all rows in all published environments: cells of this run, else of the former
+    document, else not run.
+    """
     rows = []
     for row in ROWS:
         named = [_row_of(document, row.name) for document in (run, former)]

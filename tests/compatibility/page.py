@@ -1,4 +1,6 @@
-"""The matrix as a page. Pure: from the JSON document to Markdown, the same text for the same outcomes."""
+"""The matrix as a page. Pure: from the JSON document to Markdown, the same text for the same
+outcomes.
+"""
 
 from __future__ import annotations
 

@@ -1,6 +1,8 @@
-"""A site that clients are tried at, and what its logs and group offsets hold, read by nobody's client but our batch reader.
+"""A site that clients are tried at, and what its logs and group offsets hold, read by nobody's
+client but our batch reader.
 
-Values are read as they lie in the leader's log, so a client's own reading proves nothing about its writing, nor the other way round.
+Values are read as they lie in the leader's log, so a client's own reading proves nothing about its
+writing, nor the other way round.
 """
 
 from __future__ import annotations
@@ -30,7 +32,9 @@ Placed = tuple[int, bytes]
 
 
 class Site:
-    """Where clients connect, a folder for what they keep, and where our own tools ask what is true, which may be somewhere else."""
+    """Where clients connect, a folder for what they keep, and where our own tools ask what is true,
+    which may be somewhere else.
+    """
 
     def __init__(
         self, bootstrap_servers: str, scratch: Path, *, home_servers: str | None = None, replication_factor: int = 1
@@ -78,7 +82,9 @@ class Site:
         call_client(self.home_servers, append)
 
     def read(self, topic: str, partition: int = 0) -> list[Placed]:
-        """Offset and value of everything in a partition, aborted records included, markers left out."""
+        """Offset and value of everything in a partition, aborted records included, markers left
+        out.
+        """
 
         async def read(client: KafkaClient) -> list[Placed]:
             end = await _log_end(client, topic, partition)
@@ -154,7 +160,9 @@ class Site:
         return call_client(self.home_servers, ask)
 
     def wait_committed(self, group: str, topic: str, total: int) -> None:
-        """Wait until the group's offsets in a topic add up to this: those of a transaction count some time after it was committed."""
+        """Wait until the group's offsets in a topic add up to this: those of a transaction count
+        some time after it was committed.
+        """
         eventually_sync(lambda: sum(self.committed(group, topic).values()) == total, SETTLE_WITHIN_MS)
 
 

@@ -1,4 +1,6 @@
-"""Spark's Kafka connector. Offsets are the query's own, kept in its checkpoint, so it joins no group and administers nothing."""
+"""Spark's Kafka connector. Offsets are the query's own, kept in its checkpoint, so it joins no
+group and administers nothing.
+"""
 
 from __future__ import annotations
 
@@ -58,7 +60,9 @@ class Spark(OffersNothing):
 
 
 def check_transactions(client: Spark, site: Site) -> str:
-    """A query that asks for committed records alone gets them whole; the sink has no transactions."""
+    """A query that asks for committed records alone gets them whole; the sink has no
+    transactions.
+    """
     topic = site.create_topic("transacted")
     batches = [(values(0, 20), True), (values(20, 40), False), (values(40, 60), True)]
     Librdkafka().transact(site.bootstrap_servers, topic, site.fresh("transactional"), batches)

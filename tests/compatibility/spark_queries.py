@@ -1,4 +1,5 @@
-"""Spark's Kafka connector as the compatibility matrix drives it, in a process of its own: `python -m tests.compatibility.spark_queries`.
+"""Spark's Kafka connector as the compatibility matrix drives it, in a process of its own:
+`python -m tests.compatibility.spark_queries`.
 
 write SERVERS TOPIC                 values on standard input, one a line
 read SERVERS TOPIC ISOLATION        prints "partition offset value"

@@ -1,4 +1,6 @@
-"""A Kafka Streams word count (`programs/java/WordCount.java`): repartition topic, changelog, restored state, exactly_once_v2."""
+"""A Kafka Streams word count (`programs/java/WordCount.java`): repartition topic, changelog,
+restored state, exactly_once_v2.
+"""
 
 from __future__ import annotations
 
@@ -46,7 +48,9 @@ class WordCount:
             self._site.write(self.source, values, partition=partition)
 
     def start(self) -> subprocess.Popen[bytes]:
-        """The program, with a state folder of its own each time: what it knew comes from the changelog."""
+        """The program, with a state folder of its own each time: what it knew comes from the
+        changelog.
+        """
         self._starts += 1
         state = self._site.scratch / f"{self.application}-{self._starts}"
         servers = self._site.bootstrap_servers
@@ -115,7 +119,9 @@ def check_consume(site: Site) -> str:
 
 
 def check_groups(site: Site) -> str:
-    """Two instances share the source; one leaves, the other goes on; the group's offsets are at the end."""
+    """Two instances share the source; one leaves, the other goes on; the group's offsets are at the
+    end.
+    """
     counting = WordCount(site, "at_least_once")
     counting.write()
     programs = [counting.start(), counting.start()]
@@ -133,7 +139,9 @@ def check_groups(site: Site) -> str:
 
 
 def check_transactions(site: Site) -> str:
-    """exactly_once_v2: killed in the middle and started again, no line is counted twice or not at all."""
+    """exactly_once_v2: killed in the middle and started again, no line is counted twice or not at
+    all.
+    """
     counting = WordCount(site, "exactly_once_v2")
     counting.write()
     killed = counting.start()

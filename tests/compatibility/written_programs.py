@@ -1,4 +1,5 @@
-"""Clients of other languages, driven by small programs in `programs/`: franz-go and Sarama (Go), KafkaJS (Node).
+"""Clients of other languages, driven by small programs in `programs/`: franz-go and Sarama (Go),
+KafkaJS (Node).
 
 Every program understands the same commands, each with the servers first:
 
@@ -9,7 +10,8 @@ Every program understands the same commands, each with the servers first:
     copy SOURCE TARGET GROUP ID COUNT
     create-topic TOPIC PARTITIONS RETENTION-MS      as many replicas as the site gives
     describe-topic TOPIC                            prints "partitions replicas retention-ms"
-    set-retention TOPIC RETENTION-MS, add-partitions TOPIC TOTAL, list-groups TOPIC, delete-topic TOPIC
+    set-retention TOPIC RETENTION-MS, add-partitions TOPIC TOTAL
+    list-groups TOPIC, delete-topic TOPIC
 """
 
 from __future__ import annotations

@@ -1,4 +1,5 @@
-"""`python -m tests.fuzz --seconds 60 [--target requests]`: coverage-guided fuzzing of each target in a process of its own.
+"""`python -m tests.fuzz --seconds 60 [--target requests]`: coverage-guided fuzzing of each target
+in a process of its own.
 
 A defect ends its target's run; atheris leaves the input below `out/fuzz/<target>/`.
 """

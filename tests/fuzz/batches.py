@@ -1,4 +1,6 @@
-"""A client's batches through the leader's checks: stored records are readable, and everything else is refused by name."""
+"""A client's batches through the leader's checks: stored records are readable, and everything else
+is refused by name.
+"""
 
 from __future__ import annotations
 
@@ -22,7 +24,9 @@ LIMITS = BatchLimits(
 
 
 def run(data: bytes) -> None:
-    """The records field of one partition; checksums are left out, so that mutations get past them."""
+    """The records field of one partition; checksums are left out, so that mutations get past
+    them.
+    """
     try:
         for position, header in iterate_headers(data):
             check_produced(header, LIMITS)

@@ -1,4 +1,6 @@
-"""The bytes of a connection, received in pieces: frames are exactly those that the sizes name, and a refusal ends the connection once."""
+"""The bytes of a connection, received in pieces: frames are exactly those that the sizes name, and
+a refusal ends the connection once.
+"""
 
 from __future__ import annotations
 

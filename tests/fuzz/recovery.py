@@ -1,4 +1,6 @@
-"""A log directory with mutated files is opened: the log says what it lost, and what it kept can be read and continued."""
+"""A log directory with mutated files is opened: the log says what it lost, and what it kept can be
+read and continued.
+"""
 
 from __future__ import annotations
 
@@ -16,7 +18,9 @@ SEGMENT_BYTES = 400
 
 @cache
 def _files() -> dict[str, bytes]:
-    """The files of a sound log of several segments, with producers and two leader epochs, by name."""
+    """The files of a sound log of several segments, with producers and two leader epochs, by
+    name.
+    """
     folder = Path(tempfile.mkdtemp(prefix="fuzz-log-"))
     try:
         log = open_log(folder, segment_bytes=SEGMENT_BYTES)
@@ -31,7 +35,9 @@ def _files() -> dict[str, bytes]:
 
 
 def run(data: bytes) -> None:
-    """The first byte chooses a file, the second what of it is kept, and the others take the place of what follows."""
+    """The first byte chooses a file, the second what of it is kept, and the others take the place
+    of what follows.
+    """
     if len(data) < 2:
         return
     files = _files()

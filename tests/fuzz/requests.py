@@ -1,4 +1,6 @@
-"""Requests of every advertised API and version, read as the broker reads them: anything else than a refusal is a defect."""
+"""Requests of every advertised API and version, read as the broker reads them: anything else than a
+refusal is a defect.
+"""
 
 from __future__ import annotations
 
@@ -58,7 +60,9 @@ def run(data: bytes) -> None:
 
 
 def seeds() -> Sequence[bytes]:
-    """A request of the first and the last version of each API, with null, empty, and filled fields."""
+    """A request of the first and the last version of each API, with null, empty, and filled
+    fields.
+    """
     return [
         request_prefix(key, version, 7, "fuzz", body_size=len(filler))[4:] + filler
         for key, versions in _supported().items()

@@ -1,4 +1,6 @@
-"""Payloads of every kind of znode that a process decodes: what cannot be understood is a MalformedZnode."""
+"""Payloads of every kind of znode that a process decodes: what cannot be understood is a
+MalformedZnode.
+"""
 
 from __future__ import annotations
 

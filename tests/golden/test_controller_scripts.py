@@ -1,4 +1,6 @@
-"""The controller machine told as conversations: `tests/golden/controller/*.txt`; `tests/support/controller_scene.py` has the commands."""
+"""The controller machine told as conversations: `tests/golden/controller/*.txt`;
+`tests/support/controller_scene.py` has the commands.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,6 @@
-"""The group machine told as conversations: `tests/golden/groups/*.txt`; the commands are in `tests/support/group_scene.py`."""
+"""The group machine told as conversations: `tests/golden/groups/*.txt`; the commands are in
+`tests/support/group_scene.py`.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,6 @@
-"""`docs/metrics.md` lists exactly what the daemons show; `make golden-rewrite` writes the tables anew."""
+"""`docs/metrics.md` lists exactly what the daemons show; `make golden-rewrite` writes the tables
+anew.
+"""
 
 from __future__ import annotations
 

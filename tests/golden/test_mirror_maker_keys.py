@@ -1,6 +1,8 @@
-"""Every key that Apache Kafka knows for MirrorMaker 2, for Connect below it and for its clients gets a verdict.
+"""Every key that Apache Kafka knows for MirrorMaker 2, for Connect below it and for its clients
+gets a verdict.
 
-The list is Kafka's own (`tests/integration/test_mirror_maker_names.py` asks its classes); it says of which release it is.
+The list is Kafka's own (`tests/integration/test_mirror_maker_names.py` asks its classes); it says
+of which release it is.
 """
 
 from __future__ import annotations

@@ -1,4 +1,6 @@
-"""Failovers told as conversations: `tests/golden/playbook/*.txt`; `tests/support/failover_scene.py` has the commands."""
+"""Failovers told as conversations: `tests/golden/playbook/*.txt`; `tests/support/failover_scene.py`
+has the commands.
+"""
 
 from __future__ import annotations
 

@@ -1,7 +1,8 @@
-"""The log's verdict on batches with a right checksum and wrong insides, held against Apache Kafka's on the same bytes.
+"""The log's verdict on batches with a right checksum and wrong insides, held against Apache Kafka's
+on the same bytes.
 
-Kafka's verdicts are golden data; `python -m tests.golden.records` asks Kafka again. Differences that are meant are named there, and every
-other one fails.
+Kafka's verdicts are golden data; `python -m tests.golden.records` asks Kafka again. Differences
+that are meant are named there, and every other one fails.
 """
 
 from __future__ import annotations
@@ -60,7 +61,8 @@ def _check_stored(log: PartitionLog, case: Case, judged: Mapping[str, Any]) -> N
     if header.attributes & LOG_APPEND_TIME_BIT:
         expected["max_timestamp"] = NOW_MS
     if not is_same:
-        # records that are compressed anew keep their base timestamp here; Kafka takes the first record's
+        # records that are compressed anew keep their base timestamp here; Kafka takes the first
+        # record's
         expected["base_timestamp"] = fields["base_timestamp"]
         assert list(decode_records(stored)) == list(decode_records(case.records))
     else:

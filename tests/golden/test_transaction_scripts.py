@@ -1,4 +1,6 @@
-"""The transaction machine told as conversations: `tests/golden/transactions/*.txt`; commands in `tests/support/transaction_scene.py`."""
+"""The transaction machine told as conversations: `tests/golden/transactions/*.txt`; commands in
+`tests/support/transaction_scene.py`.
+"""
 
 from __future__ import annotations
 

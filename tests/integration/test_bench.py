@@ -1,4 +1,6 @@
-"""The benchmark itself, small: every section of our side, and an interruption that leaves nothing behind."""
+"""The benchmark itself, small: every section of our side, and an interruption that leaves nothing
+behind.
+"""
 
 from __future__ import annotations
 

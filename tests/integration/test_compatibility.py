@@ -1,7 +1,9 @@
-"""The rows of the compatibility matrix that need nothing but what `make setup-java` fetches; the others are in `tests/chaos`.
+"""The rows of the compatibility matrix that need nothing but what `make setup-java` fetches; the
+others are in `tests/chaos`.
 
-All at three brokers. Through the standby of a routed pair two Python clients and those cells in which the answer depends on what the other
-site has just done; `make compatibility` tries the others there.
+All at three brokers. Through the standby of a routed pair two Python clients and those cells in
+which the answer depends on what the other site has just done; `make compatibility` tries the others
+there.
 """
 
 from __future__ import annotations

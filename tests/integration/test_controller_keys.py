@@ -1,4 +1,6 @@
-"""Keys of a controller, each set under its own name and seen to act: real ZooKeeper, brokers that remember what they are told."""
+"""Keys of a controller, each set under its own name and seen to act: real ZooKeeper, brokers that
+remember what they are told.
+"""
 
 from __future__ import annotations
 
@@ -32,7 +34,9 @@ async def stack() -> AsyncIterator[AsyncExitStack]:
 
 
 class Site:
-    """Two brokers, a topic that broker 1 is preferred for and broker 2 leads, and a topic whose deletion is tried again and again."""
+    """Two brokers, a topic that broker 1 is preferred for and broker 2 leads, and a topic whose
+    deletion is tried again and again.
+    """
 
     def __init__(self, stack: AsyncExitStack, connect: str, candidate: CandidateProcess) -> None:
         self._stack = stack
@@ -99,7 +103,9 @@ class Site:
         return self.candidate.registry.get_sample_value(name, {"command": command}) or 0
 
     async def many_retries(self) -> None:
-        """Until deletions, which are tried again every 100 ms, have been tried twenty times more."""
+        """Until deletions, which are tried again every 100 ms, have been tried twenty times
+        more.
+        """
         before = self.rounds("RetryDeletions")
         await eventually(lambda: self.rounds("RetryDeletions") >= before + 20)
 
@@ -182,7 +188,9 @@ async def test_controller_socket_timeout_ms(stack: AsyncExitStack, zookeeper_con
 async def made(
     stack: AsyncExitStack, connect: str, *, factor: int = -1, **properties: str
 ) -> tuple[ControllerClient, pb.TopicResult]:
-    """A topic with the site's own counts (or another factor), at a site of two brokers whose controller has these keys."""
+    """A topic with the site's own counts (or another factor), at a site of two brokers whose
+    controller has these keys.
+    """
     brokers = [await stack.enter_async_context(ScriptedBroker(connect, node)) for node in (1, 2)]
     candidate = await stack.enter_async_context(CandidateProcess(connect, 3, **properties))
     await eventually(lambda: brokers[0].live == [1, 2])

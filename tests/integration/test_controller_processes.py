@@ -1,4 +1,6 @@
-"""Broker processes that each host a controller candidate: unmodified clients, kill -9, SIGSTOP, a ZooKeeper that goes away."""
+"""Broker processes that each host a controller candidate: unmodified clients, kill -9, SIGSTOP, a
+ZooKeeper that goes away.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,6 @@
-"""What must not stop a controller: a broker that never comes back, and znodes that nobody can understand."""
+"""What must not stop a controller: a broker that never comes back, and znodes that nobody can
+understand.
+"""
 
 from __future__ import annotations
 

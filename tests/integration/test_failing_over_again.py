@@ -1,4 +1,6 @@
-"""Failovers after failovers between two real sites: idle moves there and back, standbys with a history of their own, paused sites."""
+"""Failovers after failovers between two real sites: idle moves there and back, standbys with a
+history of their own, paused sites.
+"""
 
 from __future__ import annotations
 
@@ -143,7 +145,9 @@ async def test_f6_two_failovers_and_the_way_back_with_writes_in_between_lose_not
 
 
 class Parted(NamedTuple):
-    """Site b was promoted at its ends `kept`; a is back with records of its own, up to its ends `abandoned`."""
+    """Site b was promoted at its ends `kept`; a is back with records of its own, up to its ends
+    `abandoned`.
+    """
 
     report: FailoverReport
     kept: dict[tuple[str, int], int]
@@ -259,7 +263,9 @@ async def test_without_a_living_mirror_a_planned_failover_is_refused_and_no_writ
 async def test_f3_an_active_site_that_stood_still_during_a_promotion_takes_no_write_after_it_has_heard_of_it(
     sites: LinkedSites,
 ) -> None:
-    """What holds without leases: a paused site answers nobody; resumed, it learns of the new epoch from its peer within a second or two."""
+    """What holds without leases: a paused site answers nobody; resumed, it learns of the new epoch
+    from its peer within a second or two.
+    """
     await linked(sites)
     await produce(sites.a.bootstrap, 40)
     await eventually(lambda: have_both(sites, 40), PATIENT_MS)
@@ -283,7 +289,9 @@ async def test_f3_an_active_site_that_stood_still_during_a_promotion_takes_no_wr
 async def test_f3_a_write_that_waited_at_a_paused_site_is_refused_or_named_and_the_next_one_is_refused(
     sites: LinkedSites,
 ) -> None:
-    """Without leases a resumed site may acknowledge what it was sent before it asks its peer. Nothing hides such a record."""
+    """Without leases a resumed site may acknowledge what it was sent before it asks its peer.
+    Nothing hides such a record.
+    """
     await linked(sites)
     await produce(sites.a.bootstrap, 40)
     await eventually(lambda: have_both(sites, 40), PATIENT_MS)

@@ -1,4 +1,6 @@
-"""Links and failovers between two real sites: brokers, controllers, agents, a mirror, and clients that know only site a."""
+"""Links and failovers between two real sites: brokers, controllers, agents, a mirror, and clients
+that know only site a.
+"""
 
 from __future__ import annotations
 

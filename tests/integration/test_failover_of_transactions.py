@@ -1,4 +1,6 @@
-"""Transactions, and groups of the newer protocol, at the two sites of a link: who coordinates them, and what a promotion does to them."""
+"""Transactions, and groups of the newer protocol, at the two sites of a link: who coordinates them,
+and what a promotion does to them.
+"""
 
 from __future__ import annotations
 
@@ -62,7 +64,9 @@ async def stable_end(bootstrap: str) -> int:
 
 
 async def shows(bootstrap: str, wanted: list[bytes]) -> bool:
-    """Whether a read-committed reader finds these: a commit is answered before its marker is written."""
+    """Whether a read-committed reader finds these: a commit is answered before its marker is
+    written.
+    """
     values = await asyncio.to_thread(read_values, bootstrap, "flights", 1)
     assert values[0] == wanted
     return True
@@ -127,7 +131,9 @@ async def test_a_promoted_site_shows_what_was_committed_and_aborts_what_was_open
 async def test_either_site_names_the_coordinator_of_a_group_that_nobody_has_asked_for_before(
     sites: LinkedSites,
 ) -> None:
-    """A view of the other site is a moment old, and librdkafka's `send_offsets_to_transaction` hangs after three answers without one."""
+    """A view of the other site is a moment old, and librdkafka's `send_offsets_to_transaction`
+    hangs after three answers without one.
+    """
 
     def coordinators() -> list[tuple[ErrorCode, int]]:
         found = []
@@ -184,7 +190,9 @@ def in_one_transaction(producer: Any, value: bytes) -> None:
 async def test_a_transactional_producer_goes_on_after_the_promotion_and_one_that_was_fenced_stays_so(
     sites: LinkedSites,
 ) -> None:
-    """Both instances live through it and know both sites; the open transaction of neither is ever committed."""
+    """Both instances live through it and know both sites; the open transaction of neither is ever
+    committed.
+    """
     both = f"{sites.a.bootstrap},{sites.b.bootstrap}"
     fenced = await asyncio.to_thread(transactional_producer, both, "booking")
     await asyncio.to_thread(in_one_transaction, fenced, b"one")
@@ -220,7 +228,9 @@ async def test_a_transactional_producer_goes_on_after_the_promotion_and_one_that
 
 
 class Pipeline:
-    """Consume-transform-produce: each transaction writes a record and the group's next offset, until one fails or it is told to stop."""
+    """Consume-transform-produce: each transaction writes a record and the group's next offset,
+    until one fails or it is told to stop.
+    """
 
     def __init__(self, bootstrap: str) -> None:
         self._bootstrap = bootstrap
@@ -253,7 +263,8 @@ async def test_a_planned_failover_keeps_every_transaction_that_was_acknowledged_
 ) -> None:
     """F1, OF-11."""
     pipeline = Pipeline(sites.a.bootstrap)
-    # a thread of its own: the loop would wait without end at its own end for one that hangs in the client
+    # a thread of its own: the loop would wait without end at its own end for one that hangs in the
+    # client
     running = threading.Thread(target=pipeline.run, name="pipeline", daemon=True)
     running.start()
     try:
@@ -321,7 +332,8 @@ async def test_a_group_of_the_newer_protocol_goes_on_at_the_promoted_site(sites:
         return len(set(read)) >= len(wanted)
 
     await eventually(has_read_all, 60_000)
-    # once each and in order, but for records that were read just before the group found its new coordinator, and not committed
+    # once each and in order, but for records that were read just before the group found its new
+    # coordinator, and not committed
     assert list(dict.fromkeys(read)) == wanted
 
     async def is_committed() -> bool:

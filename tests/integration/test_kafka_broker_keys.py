@@ -1,4 +1,6 @@
-"""Each key that Apache Kafka's broker has is read here, or named with the reason why it counts for nothing, or refused."""
+"""Each key that Apache Kafka's broker has is read here, or named with the reason why it counts for
+nothing, or refused.
+"""
 
 from __future__ import annotations
 

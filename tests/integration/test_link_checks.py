@@ -53,7 +53,9 @@ async def checks_of(sites: LinkedSites, *, topics: tuple[str, ...] = (".*",), mi
 async def checks_when(
     sites: LinkedSites, check: str, outcome: Outcome, *, topics: tuple[str, ...] = (".*",)
 ) -> dict[str, LinkCheck]:
-    """The checks once one of them ends so: agents hear of new topics a moment after whoever makes them."""
+    """The checks once one of them ends so: agents hear of new topics a moment after whoever makes
+    them.
+    """
     found = await checks_of(sites, topics=topics)
     assert found[check].outcome is outcome, found
     return found

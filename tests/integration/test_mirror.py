@@ -1,4 +1,6 @@
-"""A mirror between two real brokers: what arrives is byte for byte what was there, and every refusal has a name."""
+"""A mirror between two real brokers: what arrives is byte for byte what was there, and every
+refusal has a name.
+"""
 
 from __future__ import annotations
 
@@ -65,7 +67,9 @@ async def wait_for_state(mirror: RunningProcess, state: str, reason: str = "") -
 
 
 async def test_the_target_becomes_a_byte_exact_copy(processes: Processes, tmp_path: Path) -> None:
-    """M1, M8: codecs, empty partitions, transactions, null values, the largest record, no time; and the page of metrics."""
+    """M1, M8: codecs, empty partitions, transactions, null values, the largest record, no time; and
+    the page of metrics.
+    """
     pair = await start_pair(processes, tmp_path)
     await pair.create("orders", 4)
     async with KafkaClient(pair.source.bootstrap) as client:
@@ -81,7 +85,9 @@ async def test_the_target_becomes_a_byte_exact_copy(processes: Processes, tmp_pa
     place = 'partition="0",source="a",target="b",topic="orders"'
 
     def is_told() -> bool:
-        """What the target has is counted with its answer, and the marker follows its transaction."""
+        """What the target has is counted with its answer, and the marker follows its
+        transaction.
+        """
         page = scrape(mirror)
         for name in ("antipode_mirror_lag_records", "antipode_mirror_lag_seconds", "antipode_mirror_queue_bytes"):
             assert name in page
@@ -276,7 +282,9 @@ def quarantine(bootstrap: str, command: str, *arguments: str, code: int = 0) -> 
 
 
 def find_in_quarantine(bootstrap: str, file: Path, log: bytes) -> None:
-    """What b alone had of orders-0 is listed, shown and exported as it was, and goes when it is given up."""
+    """What b alone had of orders-0 is listed, shown and exported as it was, and goes when it is
+    given up.
+    """
     (entry,) = json.loads(quarantine(bootstrap, "list", "--topic", "orders", "--output", "json"))
     assert (entry["kind"], entry["topic"], entry["partition"]) == ("reset", "orders", 0)
     assert (entry["first_offset"], entry["end_offset"], entry["link"], entry["origin_site"]) == (30, 31, "a-b", "b")
@@ -348,7 +356,9 @@ async def test_group_offsets_come_along_clamped_and_go_back_only_after_a_reset(
 async def test_offsets_outlive_the_standbys_retention_as_long_as_they_live_at_the_source(
     processes: Processes, tmp_path: Path
 ) -> None:
-    """M3: a member keeps the group alive at the source; the group's partition is quiet, and at the standby it has no members."""
+    """M3: a member keeps the group alive at the source; the group's partition is quiet, and at the
+    standby it has no members.
+    """
     settings = {
         "offsets.retention.minutes": "1",
         "offsets.retention.check.interval.ms": "200",
@@ -382,7 +392,8 @@ async def test_offsets_outlive_the_standbys_retention_as_long_as_they_live_at_th
 
             await eventually(lambda: is_so(target, "billing", 20))
             await eventually(lambda: is_so(target, "simple", 10))
-            # The source forgets the simple group's, and a minute later the standby does; the other one stays at both.
+            # The source forgets the simple group's, and a minute later the standby does; the other
+            # one stays at both.
             await eventually(lambda: is_so(source, "simple", -1), 90_000)
             await eventually(lambda: is_so(target, "simple", -1), 90_000)
             assert time.monotonic() - began_s > 60
@@ -427,7 +438,9 @@ async def test_a_taken_port_is_one_clear_message(processes: Processes, tmp_path:
 
 
 async def test_idle_partitions_tell_the_target_how_the_source_is(processes: Processes, tmp_path: Path) -> None:
-    """What a failover counts from: the source's high watermark with its time, known at the target without traffic."""
+    """What a failover counts from: the source's high watermark with its time, known at the target
+    without traffic.
+    """
     pair = await start_pair(processes, tmp_path)
     await pair.create("orders")
     await pair.produce("orders", 0, 2)

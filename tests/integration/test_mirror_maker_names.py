@@ -1,7 +1,8 @@
-"""Names that people have in their files and on their dashboards, as Apache Kafka's own classes of MirrorMaker 2 tell them.
+"""Names that people have in their files and on their dashboards, as Apache Kafka's own classes of
+MirrorMaker 2 tell them.
 
-Of keys the list that `tests/golden/test_mirror_maker_keys.py` goes by; of figures those in `docs/metrics.md`, which is made from what we
-show.
+Of keys the list that `tests/golden/test_mirror_maker_keys.py` goes by; of figures those in
+`docs/metrics.md`, which is made from what we show.
 """
 
 from __future__ import annotations
@@ -69,7 +70,9 @@ public class MirrorMakerKeys {
     }
 }
 """
-"""Prints `scope key`: of the file and the workers below it, of connectors and their filters and policies, of each kind of client."""
+"""Prints `scope key`: of the file and the workers below it, of connectors and their filters and
+policies, of each kind of client.
+"""
 
 
 FIGURES = """
@@ -133,7 +136,9 @@ public class NewFigures {
     }
 }
 """
-"""Prints `group name {tag=value,...}` of every figure that MirrorMaker has by metric.names.formats=new."""
+"""Prints `group name {tag=value,...}` of every figure that MirrorMaker has by
+metric.names.formats=new.
+"""
 
 
 def test_so_is_every_figure_by_its_new_name(kafka_programs: KafkaPrograms, tmp_path: Path) -> None:

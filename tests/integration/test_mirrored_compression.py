@@ -1,4 +1,6 @@
-"""Topics of every `compression.type` on their way from Apache Kafka: the copy has the config, the codec and the bytes."""
+"""Topics of every `compression.type` on their way from Apache Kafka: the copy has the config, the
+codec and the bytes.
+"""
 
 from __future__ import annotations
 

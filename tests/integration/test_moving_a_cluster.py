@@ -1,4 +1,6 @@
-"""The guide "Moving a live cluster to Antipode, and back" of docs/translate-links.md, step by step with clients that read and write."""
+"""The guide "Moving a live cluster to Antipode, and back" of docs/translate-links.md, step by step
+with clients that read and write.
+"""
 
 from __future__ import annotations
 
@@ -96,7 +98,9 @@ async def consume(bootstrap: str, group: str, count: int) -> list[Received]:
 
 
 async def is_each_heartbeat_there_once(bootstrap: str, like: Heartbeat) -> None:
-    """As MirrorMaker 2 has it: those of the direction that ends there, one an interval, whichever mirrors write them."""
+    """As MirrorMaker 2 has it: those of the direction that ends there, one an interval, whichever
+    mirrors write them.
+    """
 
     async def times_of_some_ms() -> list[int]:
         beats = (await read_partition(bootstrap, "heartbeats", 0)).records

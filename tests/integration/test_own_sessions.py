@@ -1,4 +1,6 @@
-"""After kill -9 the next process ends the sessions that were left behind, instead of waiting until they expire."""
+"""After kill -9 the next process ends the sessions that were left behind, instead of waiting until
+they expire.
+"""
 
 from __future__ import annotations
 
@@ -53,7 +55,8 @@ async def test_who_has_the_directory_ends_the_sessions_that_are_noted_there(
         with line.cut_off():
             await sessions.succeed([str(tmp_path)])
         assert await client.exists("/held") is None
-        # one that lives after all learns of it, and the session that it begins then is not that of its successor
+        # one that lives after all learns of it, and the session that it begins then is not that of
+        # its successor
         await eventually(lambda: seen[-2:] == [SessionState.LOST, SessionState.CONNECTED], 30_000)
         noted = json.loads((tmp_path / FILE_NAME).read_bytes())["sessions"]
         assert former.session_id != client.session_id

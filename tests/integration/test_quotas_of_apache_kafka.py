@@ -1,4 +1,6 @@
-"""Our reading parts against an Apache Kafka broker whose quota they exceed: it answers with no partition at all (KIP-124, KIP-219)."""
+"""Our reading parts against an Apache Kafka broker whose quota they exceed: it answers with no
+partition at all (KIP-124, KIP-219).
+"""
 
 from __future__ import annotations
 
@@ -60,7 +62,9 @@ async def slow_client(kafka: ApacheKafka, topic: str) -> ConnectionOptions:
 
 
 async def quota_applies(kafka: ApacheKafka, topic: str, options: ConnectionOptions) -> None:
-    """Reads the topic's beginning again and again until an answer is empty: the broker applies a quota after its answer."""
+    """Reads the topic's beginning again and again until an answer is empty: the broker applies a
+    quota after its answer.
+    """
     async with asyncio.timeout(60), KafkaClient(kafka.bootstrap_servers, options) as client:
         leader = await client.leader(topic, 0)
         wanted = TopicToFetch(topic, client.cluster.topics[topic].topic_id, [PartitionToFetch(0, 0, READ_BYTES)])

@@ -1,4 +1,6 @@
-"""Daemons that share a translate link and write in transactions: one is killed, one wakes up as a zombie, and readers see nothing of it."""
+"""Daemons that share a translate link and write in transactions: one is killed, one wakes up as a
+zombie, and readers see nothing of it.
+"""
 
 from __future__ import annotations
 
@@ -86,7 +88,9 @@ async def test_daemons_that_die_or_wake_up_as_zombies_leave_each_record_seen_onc
 async def test_daemons_killed_and_stopped_at_random_moments_leave_prefixes_each_time(
     transactional_link: MakeLink, zookeeper_connect: str, is_antipode_the_target: bool
 ) -> None:
-    """Some stop for less than a session, some for longer; each round moves slots from or to somebody in the middle of a transaction."""
+    """Some stop for less than a session, some for longer; each round moves slots from or to
+    somebody in the middle of a transaction.
+    """
     chance = random.Random(FAULTS)
     topic, settings = f"shared-at-random-{is_antipode_the_target}", through_zookeeper(zookeeper_connect)
     link = await transactional_link(topic, is_antipode=is_antipode_the_target, partitions=PARTITIONS, settings=settings)

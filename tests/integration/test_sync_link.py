@@ -1,4 +1,6 @@
-"""Sync links between real brokers: what a producer was told, the standby has; and what happens when the standby is silent."""
+"""Sync links between real brokers: what a producer was told, the standby has; and what happens when
+the standby is silent.
+"""
 
 from __future__ import annotations
 
@@ -145,7 +147,9 @@ async def test_a_link_that_degrades_comes_back_over_a_long_line_while_records_ke
 async def test_a_lost_source_takes_nothing_acknowledged_with_it(
     processes: Processes, tmp_path: Path, toxiproxy: Toxiproxy
 ) -> None:
-    """Recovery point zero: the site is killed under load over a slow line, and the standby alone has every acknowledged record."""
+    """Recovery point zero: the site is killed under load over a slow line, and the standby alone
+    has every acknowledged record.
+    """
     pair = await sync_pair(processes, tmp_path, "block", toxiproxy, partitions=2)
     assert pair.proxy is not None
     pair.proxy.add("latency", latency=15, jitter=10)

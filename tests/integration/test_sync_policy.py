@@ -1,4 +1,6 @@
-"""The policy of a running sync link between two real sites: changed by an operator, suspended by a failover, restored by itself."""
+"""The policy of a running sync link between two real sites: changed by an operator, suspended by a
+failover, restored by itself.
+"""
 
 from __future__ import annotations
 
@@ -131,7 +133,9 @@ def break_off_at(stop_at: str) -> Progress:
 async def test_a_site_promoted_over_a_lost_one_takes_writes_at_once_and_waits_again_when_that_is_back(
     sites: LinkedSites,
 ) -> None:
-    """With runs broken off before each step. `block` says for ever, and so does its timeout: nobody waits for either."""
+    """With runs broken off before each step. `block` says for ever, and so does its timeout: nobody
+    waits for either.
+    """
     mirror = sites.start_mirror()
     assert await produce(sites.a.bootstrap) is ErrorCode.none
     await eventually(lambda: has_caught_up(sites), 60_000)

@@ -204,7 +204,9 @@ async def test_two_links_between_topics_of_one_name_do_not_make_a_loop(
 
 
 async def is_told_both_ways(a: str, b: str) -> bool:
-    """Each offset of topic `both` at one site is, at the other, where its first record lies that was not read; also by the command."""
+    """Each offset of topic `both` at one site is, at the other, where its first record lies that
+    was not read; also by the command.
+    """
     ours, theirs = await read_partition(a, "both", 0), await read_partition(b, "both", 0)
     async with KafkaClient(a) as source, KafkaClient(b) as target:
         translator = await OffsetTranslator.read(target, "a-b", source=source)
@@ -268,7 +270,9 @@ async def test_batches_with_holes_and_brokers_times_arrive_whole(
     tmp_path: Path,
     is_antipode_the_target: bool,
 ) -> None:
-    """Compaction's holes and LogAppendTime: the two kinds of batches that are written anew, killed in between."""
+    """Compaction's holes and LogAppendTime: the two kinds of batches that are written anew, killed
+    in between.
+    """
     source, target = apache_kafka.bootstrap_servers, kafka_b.bootstrap_servers
     if is_antipode_the_target:
         target = (await start_lone_site(processes, tmp_path, "site")).bootstrap
@@ -309,7 +313,9 @@ async def test_batches_with_holes_and_brokers_times_arrive_whole(
 async def test_a_mirror_goes_on_where_the_source_was_compacted_behind_it(
     apache_kafka: ApacheKafka, kafka_b: ApacheKafka, processes: Processes, tmp_path: Path
 ) -> None:
-    """Killed before it noted how far it was; what it mirrored since is no longer all there when it starts again."""
+    """Killed before it noted how far it was; what it mirrored since is no longer all there when it
+    starts again.
+    """
     source, target, topic = apache_kafka.bootstrap_servers, kafka_b.bootstrap_servers, "thinned"
     configs = {"cleanup.policy": "compact", "min.cleanable.dirty.ratio": "0.001", "segment.bytes": "1048576"}
     await create_topic(source, topic, 1, configs)
@@ -381,7 +387,9 @@ def log_of(directory: Path, partition: str) -> Path:
 async def test_a_target_that_lost_a_log_and_took_what_came_next_gets_everything_again(
     apache_kafka: ApacheKafka, processes: Processes, tmp_path: Path
 ) -> None:
-    """A broker takes any sequence from a producer that it does not know: of a log that begins anew the first batch is one of the middle."""
+    """A broker takes any sequence from a producer that it does not know: of a log that begins anew
+    the first batch is one of the middle.
+    """
     source, kafka = apache_kafka.bootstrap_servers, start_apache_kafka(processes, tmp_path / "kafka")
     target = kafka.bootstrap_servers
     await create_topic(source, "lost", 1)
@@ -407,7 +415,9 @@ async def test_a_target_that_lost_a_log_and_took_what_came_next_gets_everything_
 async def test_a_copy_that_somebody_deleted_and_made_again_gets_everything_whatever_came_to_it_first(
     apache_kafka: ApacheKafka, kafka_b: ApacheKafka, processes: Processes, tmp_path: Path
 ) -> None:
-    """Consumers make topics that are not there: what comes next is written before the mirror has heard that this is another topic."""
+    """Consumers make topics that are not there: what comes next is written before the mirror has
+    heard that this is another topic.
+    """
     source, target = apache_kafka.bootstrap_servers, kafka_b.bootstrap_servers
     await create_topic(source, "replaced", 1)
     await produce_batches(source, "replaced", 0, 0, 40, records=1)

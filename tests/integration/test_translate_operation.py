@@ -1,4 +1,6 @@
-"""Translate links as operators and other programs meet them: commands, MirrorMaker 2's file and reader, several daemons."""
+"""Translate links as operators and other programs meet them: commands, MirrorMaker 2's file and
+reader, several daemons.
+"""
 
 from __future__ import annotations
 
@@ -93,7 +95,9 @@ async def test_groups_stand_at_the_same_records_and_java_s_checkpoint_reader_agr
 
 
 async def _is_translated(target: str, offsets: Sequence[int]) -> bool:
-    """The records of the source are numbered from 0 at the target: asked both ways, by Python and by the command."""
+    """The records of the source are numbered from 0 at the target: asked both ways, by Python and
+    by the command.
+    """
     async with KafkaClient(target) as client:
         translator = await OffsetTranslator.read(client, "a-b")
     there = [translator.downstream("grouped", 0, offset).offset for offset in offsets]
@@ -182,7 +186,9 @@ async def do_stand(bootstrap: str, topic: str, offsets: Mapping[str, int]) -> bo
 
 
 async def is_noted(bootstrap: str, link: str, group: str, source_offset: int) -> bool:
-    """Whether the link's next daemon will know that the group stood alike at both ends when it had this offset at the source."""
+    """Whether the link's next daemon will know that the group stood alike at both ends when it had
+    this offset at the source.
+    """
     stored = StoredGroups()
     async with KafkaClient(bootstrap) as client:
         await read_topic(client, GROUPS_TOPIC_PREFIX + link, stored.apply)
@@ -243,7 +249,9 @@ async def test_the_sample_file_of_kafka_s_distribution_mirrors_both_ways_and_jav
     tmp_path: Path,
     kafka_programs: KafkaPrograms,
 ) -> None:
-    """With what it offers as comments, a separator, and names of internal topics from before separators counted for them (KIP-690)."""
+    """With what it offers as comments, a separator, and names of internal topics from before
+    separators counted for them (KIP-690).
+    """
     there, back = apache_kafka.bootstrap_servers, kafka_b.bootstrap_servers
     for bootstrap, topic in ((there, "sample-of-a"), (back, "sample-of-b")):
         await create_topic(bootstrap, topic, 1)
@@ -326,7 +334,9 @@ refresh.topics.interval.seconds = 1
 metric.names.formats = legacy, new
 antipode.metrics.listener = {metrics}
 """
-"""Kafka's config/connect-mirror-maker.properties, with five lines more; topics are those of the test."""
+"""Kafka's config/connect-mirror-maker.properties, with five lines more; topics are those of the
+test.
+"""
 
 TOPICS_OF_MIRROR_MAKER = """
 import java.time.Duration;
@@ -389,7 +399,9 @@ async def test_an_operator_pauses_resumes_and_verifies(
 
 
 async def have_left_out(mirror: RunningProcess, wanted: Mapping[int, int]) -> bool:
-    """Whether the mirror has come past so many records, aborted ones and markers, in each partition: they may come last."""
+    """Whether the mirror has come past so many records, aborted ones and markers, in each
+    partition: they may come last.
+    """
     reply = await describe_mirror(mirror)
     found = {one.partition: one.left_out_records for one in reply.partitions if one.topic == "operated"}
     assert found == wanted
@@ -410,7 +422,9 @@ async def antipode(*arguments: str, is_well: bool = True) -> Any:
 async def test_daemons_of_a_link_with_different_filters_tell_so_and_what_nobody_mirrors(
     apache_kafka: ApacheKafka, kafka_b: ApacheKafka, processes: Processes, tmp_path: Path
 ) -> None:
-    """Each knows the topics of its own filters only, and half of their partitions are in the other one's share."""
+    """Each knows the topics of its own filters only, and half of their partitions are in the other
+    one's share.
+    """
     source, target = apache_kafka.bootstrap_servers, kafka_b.bootstrap_servers
     for topic in ("differing-one", "differing-two"):
         await create_topic(source, topic, 4)

@@ -1,4 +1,6 @@
-"""Translate links that write in transactions: what a read-committed reader of the target sees, whatever happens to the mirror."""
+"""Translate links that write in transactions: what a read-committed reader of the target sees,
+whatever happens to the mirror.
+"""
 
 from __future__ import annotations
 
@@ -56,7 +58,9 @@ async def test_a_mirror_killed_at_random_moments_leaves_nothing_half(
 async def test_many_producers_begin_their_partitions_one_after_the_other(
     transactional_link: MakeLink, is_antipode_the_target: bool
 ) -> None:
-    """Apache Kafka asks the coordinator about each new partition of a transaction, and drops the question for the next one."""
+    """Apache Kafka asks the coordinator about each new partition of a transaction, and drops the
+    question for the next one.
+    """
     settings = {"num.producers": "16", "max.partition.fetch.bytes": "2000"}
     link = await transactional_link(
         "many-producers", is_antipode=is_antipode_the_target, partitions=32, settings=settings
@@ -71,7 +75,9 @@ async def test_many_producers_begin_their_partitions_one_after_the_other(
 async def test_a_transaction_on_a_long_line_takes_in_what_is_on_hand(
     transactional_link: MakeLink, processes: Processes, tmp_path: Path, toxiproxy: Toxiproxy
 ) -> None:
-    """Its commit comes after several ways there and back; it is not to be that of a single request each time."""
+    """Its commit comes after several ways there and back; it is not to be that of a single request
+    each time.
+    """
     site = await start_lone_site(processes, tmp_path, "far", toxiproxy=toxiproxy, lines=1)
     (line,) = site.lines
     for stream in BOTH_WAYS:
@@ -142,7 +148,9 @@ async def test_records_of_a_third_site_are_refused_where_nothing_would_keep_them
 
 
 async def committed_in(bootstrap: str, topic: str) -> list[list[bytes]]:
-    """The values of partition 0 by the transaction that made them visible; nothing of it is outside one."""
+    """The values of partition 0 by the transaction that made them visible; nothing of it is outside
+    one.
+    """
     transactions: list[list[bytes]] = []
     filling: list[bytes] = []
     async with KafkaClient(bootstrap) as client:

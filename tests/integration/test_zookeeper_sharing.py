@@ -1,4 +1,6 @@
-"""Daemons of one link that share it through a real ZooKeeper: each slot has one owner at most, all have one, and few move."""
+"""Daemons of one link that share it through a real ZooKeeper: each slot has one owner at most, all
+have one, and few move.
+"""
 
 from __future__ import annotations
 

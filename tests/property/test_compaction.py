@@ -1,4 +1,6 @@
-"""Whatever was written, compaction leaves what a plain model says, pass after pass, and a log that recovers."""
+"""Whatever was written, compaction leaves what a plain model says, pass after pass, and a log that
+recovers.
+"""
 
 from __future__ import annotations
 
@@ -126,7 +128,9 @@ class Run:
         self.log.append_as_leader(content, leader_epoch=0, now_ms=self.now_ms, is_from_client=False)
 
     def compact(self, step: Pass) -> None:
-        """A pass over everything: transactions end before it, as nothing above the last stable offset is cleaned."""
+        """A pass over everything: transactions end before it, as nothing above the last stable
+        offset is cleaned.
+        """
         for producer_id in list(self.model.open):
             self.end(End(producer_id, is_commit=True))
         self.now_ms += step.after_ms

@@ -1,4 +1,6 @@
-"""Compressed chunks: whatever is packed comes out again, however it is cut; whatever else arrives is refused within bounds."""
+"""Compressed chunks: whatever is packed comes out again, however it is cut; whatever else arrives
+is refused within bounds.
+"""
 
 from __future__ import annotations
 

@@ -1,7 +1,8 @@
-"""KIP-848 groups under random members, lost answers, crashes and growing topics: no partition is owned twice, and in the end all are owned.
+"""KIP-848 groups under random members, lost answers, crashes and growing topics: no partition is
+owned twice, and in the end all are owned.
 
-Members are modelled as real clients: they give up what they are told to before they say so, and go on with what they own when an answer is
-lost. The assignors are also tried alone.
+Members are modelled as real clients: they give up what they are told to before they say so, and go
+on with what they own when an answer is lost. The assignors are also tried alone.
 """
 
 from __future__ import annotations
@@ -94,7 +95,9 @@ class ConsumerHistory(RuleBasedStateMachine):
 
     @rule(name=NAMES)
     def beat_and_lose_the_answer_to_one_that_says_it_all_again(self, name: str) -> None:
-        """As librdkafka does when the answer is late: it sends the same bytes again, and those need not say what it owns."""
+        """As librdkafka does when the answer is late: it sends the same bytes again, and those need
+        not say what it owns.
+        """
         if name in self.clients:
             self.scene.beat("g", self.heartbeat_of(name))
 
@@ -164,7 +167,9 @@ class ConsumerHistory(RuleBasedStateMachine):
         assert self.scene.replayed().consumers("g") == self.scene.groups.consumers("g")
 
     def teardown(self) -> None:
-        """Once nobody comes or goes, whoever lives owns all that somebody wants, and the group is stable, whatever answers are lost."""
+        """Once nobody comes or goes, whoever lives owns all that somebody wants, and the group is
+        stable, whatever answers are lost.
+        """
         for is_lossy in (True, True, False, False, False):
             self.scene.advance(20_000)
             if is_lossy:

@@ -1,4 +1,6 @@
-"""Whatever was asked, a failed handler's answer can be encoded, is of the request's type, and names an error."""
+"""Whatever was asked, a failed handler's answer can be encoded, is of the request's type, and names
+an error.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,6 @@
-"""The fuzz targets under random mutations of real messages, and every input that once showed a defect."""
+"""The fuzz targets under random mutations of real messages, and every input that once showed a
+defect.
+"""
 
 from __future__ import annotations
 

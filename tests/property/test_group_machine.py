@@ -1,4 +1,6 @@
-"""The group machine under random clients, crashes and passing time: sound after each record, and equal to what its log replays."""
+"""The group machine under random clients, crashes and passing time: sound after each record, and
+equal to what its log replays.
+"""
 
 from __future__ import annotations
 
@@ -36,7 +38,9 @@ PARTITIONS = st.sampled_from([TopicPartition("t", 0), TopicPartition("t", 1), To
 
 
 def durable(groups: Groups, only: frozenset[str]) -> tuple[Mapping[str, Group], Mapping[str, Offsets]]:
-    """What must survive: groups between rebalances that have a generation or offsets, and all offsets."""
+    """What must survive: groups between rebalances that have a generation or offsets, and all
+    offsets.
+    """
     found, offsets = groups.durable_state()
     kept = {name: group for name, group in found.items() if name in only and (group.generation or name in offsets)}
     return {name: group for name, group in kept.items() if not group.is_simple}, offsets

@@ -1,8 +1,10 @@
-"""Groups that change their protocol while clients of both come, go, are rolled from one to the other, and coordinators crash.
+"""Groups that change their protocol while clients of both come, go, are rolled from one to the
+other, and coordinators crash.
 
-Clients are modelled as real ones: eager ones give everything up before they join again, cooperative ones say what they own, leaders assign
-by what they are told, and members of the newer protocol give up before they say so. At no time do two valid members own one partition;
-in the end all partitions are owned by those who live.
+Clients are modelled as real ones: eager ones give everything up before they join again, cooperative
+ones say what they own, leaders assign by what they are told, and members of the newer protocol give
+up before they say so. At no time do two valid members own one partition; in the end all partitions
+are owned by those who live.
 """
 
 from __future__ import annotations

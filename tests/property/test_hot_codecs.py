@@ -1,4 +1,6 @@
-"""The hand-written codecs of Produce, Fetch, OffsetCommit and AddPartitionsToTxn give and take the very bytes of kio, in every version."""
+"""The hand-written codecs of Produce, Fetch, OffsetCommit and AddPartitionsToTxn give and take the
+very bytes of kio, in every version.
+"""
 
 from __future__ import annotations
 
@@ -47,7 +49,9 @@ def joined(parts: tuple[list[Any], int]) -> bytes:
 
 
 def comparable(value: Any) -> Any:
-    """Both sides' messages as plain dictionaries with our names, so that only content is compared."""
+    """Both sides' messages as plain dictionaries with our names, so that only content is
+    compared.
+    """
     if is_dataclass(value):
         found = {OUR_NAMES.get(f.name, f.name): comparable(getattr(value, f.name)) for f in fields(value)}
         return found | found.pop("replica_state", {})

@@ -1,4 +1,6 @@
-"""A key store that was changed or cut anywhere is read as it was or refused, and nothing else happens."""
+"""A key store that was changed or cut anywhere is read as it was or refused, and nothing else
+happens.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,6 @@
-"""Whatever bytes a crash or a bad disk leaves, recovery yields the longest sound prefix, says what it cut, and never crashes."""
+"""Whatever bytes a crash or a bad disk leaves, recovery yields the longest sound prefix, says what
+it cut, and never crashes.
+"""
 
 import asyncio
 import os
@@ -63,7 +65,9 @@ def log_files(folder: Path) -> list[Path]:
 
 
 def sound_prefix(folder: Path) -> list[tuple[int, int]]:
-    """The naive twin of recovery: batches (offset, size) up to the first that is not sound, by a walk over whole files."""
+    """The naive twin of recovery: batches (offset, size) up to the first that is not sound, by a
+    walk over whole files.
+    """
     found: list[tuple[int, int]] = []
     expected, epoch = 0, -1
     for index, path in enumerate(log_files(folder)):
@@ -98,7 +102,9 @@ def _sound_header(content: bytes, at: int, expected: int, epoch: int) -> BatchHe
 
 
 def zeros_behind(folder: Path, sound_bytes: int) -> int:
-    """Bytes of zeros behind the sound prefix where its segment holds nothing else there, as one that had its length in advance."""
+    """Bytes of zeros behind the sound prefix where its segment holds nothing else there, as one
+    that had its length in advance.
+    """
     for path in log_files(folder):
         content = path.read_bytes()
         if sound_bytes < len(content):
@@ -200,7 +206,9 @@ def test_noise_and_zeros_behind_the_last_batch_are_cut(template, noise, zeros):
     recovery_point=st.integers(0, 60),
 )
 def test_damaged_small_files_cost_nothing(template, suffix, which, content, is_clean, recovery_point):
-    """Indexes, snapshots, epochs: missing or full of noise, also below the recovery point and after a clean stop."""
+    """Indexes, snapshots, epochs: missing or full of noise, also below the recovery point and after
+    a clean stop.
+    """
     with scratch() as folder:
         log = copied(template, folder)
         whole = sound_prefix(log)
@@ -256,7 +264,9 @@ def test_hostile_lengths_are_not_followed(lengths, seed):
 @given(seed=st.integers(0, 2**32))
 @example(seed=6853064)  # a tail that recovery had cut came back below the recovery point
 def test_after_a_power_cut_everything_flushed_is_there_and_the_rest_is_a_prefix(seed):
-    """Random appends, rolls, flushes, truncations and retention on a disk that forgets, then a cut, three times over."""
+    """Random appends, rolls, flushes, truncations and retention on a disk that forgets, then a cut,
+    three times over.
+    """
     chance = random.Random(seed)
     with scratch() as folder:
         disk = FaultyDisk(str(folder))

@@ -1,4 +1,6 @@
-"""Groups' offsets between two sites that are mirrored both ways under the same names, against logs in which every record has a name."""
+"""Groups' offsets between two sites that are mirrored both ways under the same names, against logs
+in which every record has a name.
+"""
 
 from __future__ import annotations
 
@@ -10,7 +12,8 @@ from hypothesis import strategies as st
 from mirror.core import both_ways
 from mirror.core.translation import Translation
 
-# Who does something: a record comes into being at a site, or a link carries so many records further. Notes of links may be old.
+# Who does something: a record comes into being at a site, or a link carries so many records
+# further. Notes of links may be old.
 STEPS = st.lists(
     st.one_of(
         st.tuples(st.sampled_from(["a", "b"]), st.integers(1, 3)),
@@ -80,7 +83,9 @@ def test_a_group_is_never_ahead_however_old_the_notes_of_the_opposite_link_are(s
 @given(STEPS, st.integers(0, 12), st.integers(0, 12), st.integers(0, 12))
 @example(steps=[("a", 1), ("a-b", 1), ("a", 1), ("a-b", 1), ("b", 1), ("b-a", 3)], noted=4, ended=0, opposite=0)
 def test_whoever_reads_notes_of_both_links_is_never_ahead(steps: Steps, noted: int, ended: int, opposite: int) -> None:
-    """Each was true so many steps ago: the link's own notes, where the source ended, and before that the opposite link's notes."""
+    """Each was true so many steps ago: the link's own notes, where the source ended, and before
+    that the opposite link's notes.
+    """
     moments = [copy.deepcopy(sites := Sites())]
     for who, count in steps:
         sites.do(who, count)

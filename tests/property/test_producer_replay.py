@@ -1,4 +1,6 @@
-"""Producers whose older batches are left out by a replay end in the state that every batch of theirs would have led to."""
+"""Producers whose older batches are left out by a replay end in the state that every batch of
+theirs would have led to.
+"""
 
 from hypothesis import given, settings
 from hypothesis import strategies as st

@@ -1,4 +1,6 @@
-"""The walk over records, compiled and interpreted: both agree on every body, sound or damaged, and with the reader that makes records."""
+"""The walk over records, compiled and interpreted: both agree on every body, sound or damaged, and
+with the reader that makes records.
+"""
 
 from __future__ import annotations
 
@@ -19,7 +21,9 @@ from wire.records import RecordSummary, decode_body, read_keys, record_spans, su
 
 
 def _interpreted() -> ModuleType:
-    """`wire/records.py` as Python runs it without its compiled file, beside the module that the process uses."""
+    """`wire/records.py` as Python runs it without its compiled file, beside the module that the
+    process uses.
+    """
     spec = importlib.util.spec_from_file_location("interpreted_records", compiled.source("wire.records"))
     assert spec is not None
     assert spec.loader is not None

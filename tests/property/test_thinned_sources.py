@@ -1,6 +1,8 @@
-"""A source that is compacted and expires while its mirror is down: the mirror goes on where it was, or says that nobody can know.
+"""A source that is compacted and expires while its mirror is down: the mirror goes on where it was,
+or says that nobody can know.
 
-Logs are lists of batches from which passes of a compactor take records as brokers do: whatever goes, the earlier ones of its key are gone.
+Logs are lists of batches from which passes of a compactor take records as brokers do: whatever
+goes, the earlier ones of its key are gone.
 """
 
 from __future__ import annotations
@@ -44,7 +46,9 @@ class Log:
         return list(decode_records(b"".join(self.batches)))
 
     def compact(self) -> None:
-        """One pass over all but the end of the log: the last record of each key stays, if it is not a tombstone that is old enough."""
+        """One pass over all but the end of the log: the last record of each key stays, if it is not
+        a tombstone that is old enough.
+        """
         bound = self.chance.randint(0, max(0, len(self.batches) - 1))
         passed, rest = self.batches[:bound], self.batches[bound:]
         last = {record.key: record.offset for record in decode_records(b"".join(passed))}
@@ -81,7 +85,9 @@ def thinned(batch: bytes, keeps: object) -> bytes:
 
 
 class Scene:
-    """A source, its target, and a mirror that dies now and then; records are unlike each other, or some are alike."""
+    """A source, its target, and a mirror that dies now and then; records are unlike each other, or
+    some are alike.
+    """
 
     def __init__(self, seed: int, *, are_alike: bool = False, sites: int = 1) -> None:
         self.chance = random.Random(seed)
@@ -145,7 +151,9 @@ class Scene:
         assert self.translation.position.sequences == before.position.sequences
 
     def check_position(self) -> None:
-        """What was mirrored is passed and nothing else, and the map has all of it that both ends have."""
+        """What was mirrored is passed and nothing else, and the map has all of it that both ends
+        have.
+        """
         copies = {record.value: record.offset for record in self.target.records() if record.value is not None}
         for batch in self.source.batches:
             header = read_header(batch)
@@ -180,7 +188,8 @@ def _play(scene: Scene, steps: int) -> None:
                 scene.source.compact()
             case "expire":
                 if scene.chance.random() < 0.2:
-                    # What was not mirrored does not expire: that is a gap, and for the flow to tell.
+                    # What was not mirrored does not expire: that is a gap, and for the flow to
+                    # tell.
                     count = sum(read_header(one).base_offset in scene.mirrored for one in scene.source.batches[:-1])
                     scene.source.batches = scene.source.batches[scene.chance.randint(0, count // 2) :]
             case "restart":
@@ -218,7 +227,9 @@ def test_where_the_target_was_compacted_too_a_mirror_goes_on_rightly_or_not_at_a
 @settings(max_examples=examples(300))
 @given(st.integers(0, 2**32), st.integers(20, 80))
 def test_records_that_are_alike_are_not_confused_to_any_reader_s_knowledge(seed: int, steps: int) -> None:
-    """The target has, in the source's order, a record for each that the source has left, and the same last one of each key."""
+    """The target has, in the source's order, a record for each that the source has left, and the
+    same last one of each key.
+    """
     scene = Scene(seed, are_alike=True)
     try:
         for _ in range(steps):
@@ -314,7 +325,9 @@ def test_a_record_that_is_written_again_after_another_of_its_key_is_not_guessed_
 
 
 def test_records_that_are_all_alike_are_not_counted_as_mirrored_by_their_likeness() -> None:
-    """The first ones expired: are the last two of the four that were mirrored, or came they after those?"""
+    """The first ones expired: are the last two of the four that were mirrored, or came they after
+    those?
+    """
     alike = [encode_batch([Record(None, b"same", 7)], base_offset=at) for at in range(8)]
     with pytest.raises(HistoryMismatch, match="batch at offset 5 is like several records"):
         resumed(alike[2:6], killed_after(alike[:4]), source_end=6)
@@ -328,7 +341,9 @@ def test_records_that_lie_in_another_order_are_others() -> None:
 
 
 def test_a_batch_whose_copy_may_be_what_the_target_lost_is_not_guessed_at() -> None:
-    """Was the second one mirrored and lost its copy, or is it to be mirrored? There were holes before it, so its offset does not tell."""
+    """Was the second one mirrored and lost its copy, or is it to be mirrored? There were holes
+    before it, so its offset does not tell.
+    """
     first, second = batches_of("a")[0], batches_of("b", first=10)[0]
     whole, last = killed_after([first, second])
     emptied = thinned(last, lambda _: False)

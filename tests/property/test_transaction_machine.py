@@ -1,10 +1,13 @@
-"""Transactions under random producers, zombies, crashes and late writes: nothing torn, aborted or fenced is ever read as committed.
+"""Transactions under random producers, zombies, crashes and late writes: nothing torn, aborted or
+fenced is ever read as committed.
 
-Two transactional ids, each with one producer that follows the answers and zombies that keep older ids and epochs, of both protocols. The
-coordinator may lose an answer or everything that is not in its log, between any two steps; markers arrive one by one, or twice.
+Two transactional ids, each with one producer that follows the answers and zombies that keep older
+ids and epochs, of both protocols. The coordinator may lose an answer or everything that is not in
+its log, between any two steps; markers arrive one by one, or twice.
 
-Two more ids have one faithful producer each, one of each protocol, which nobody fences. They end their transactions with alternating
-outcomes and begin the next one while the markers are under way: they are asked to wait, and refused nothing.
+Two more ids have one faithful producer each, one of each protocol, which nobody fences. They end
+their transactions with alternating outcomes and begin the next one while the markers are under way:
+they are asked to wait, and refused nothing.
 """
 
 from __future__ import annotations
@@ -28,7 +31,9 @@ FAITHFUL = {"older": False, "newer": True}
 
 
 class Recorded(TransactionScene):
-    """A scene that notes what was decided about each accepted write, the moment that the decision is in the log."""
+    """A scene that notes what was decided about each accepted write, the moment that the decision
+    is in the log.
+    """
 
     def __init__(self) -> None:
         super().__init__()
@@ -49,8 +54,8 @@ class Recorded(TransactionScene):
     def take_note(self, name: str, partition: TopicPartition, value: str, outcome: ErrorCode) -> None:
         """A write was answered.
 
-        In the older protocol one that comes between decision and marker shares the fate of its transaction: its producer broke
-        its promise to write nothing after the end.
+        In the older protocol one that comes between decision and marker shares the fate of its
+        transaction: its producer broke its promise to write nothing after the end.
         """
         transaction = self.transactions.get(name)
         if outcome is not ErrorCode.none:
@@ -127,7 +132,9 @@ class TransactionHistory(RuleBasedStateMachine):
         self.learn(name, (reply.producer_id, reply.producer_epoch))
 
     def complete_and_say_wait(self, name: str, error: ErrorCode) -> bool:
-        """Whether the producer has to ask again; all markers are written then. Any other refusal is a defect."""
+        """Whether the producer has to ask again; all markers are written then. Any other refusal is
+        a defect.
+        """
         assert error in (ErrorCode.none, ErrorCode.concurrent_transactions), error.name
         if error is ErrorCode.none:
             return False
@@ -139,7 +146,9 @@ class TransactionHistory(RuleBasedStateMachine):
     def a_faithful_producer_ends_its_next_transaction(
         self, name: str, partition: TopicPartition, is_early: bool
     ) -> None:
-        """With the outcome that the one before did not have; an abort may come before anything was written."""
+        """With the outcome that the one before did not have; an abort may come before anything was
+        written.
+        """
         is_bumped = FAITHFUL[name]
         if name not in self.faithful:
             reply = self.scene.init(name)
@@ -207,7 +216,9 @@ class TransactionHistory(RuleBasedStateMachine):
         assert self.scene.replayed().durable_state() == self.scene.transactions.durable_state()
 
     def teardown(self) -> None:
-        """Once everything is carried out, everything that was committed is there, and nobody waits for anything."""
+        """Once everything is carried out, everything that was committed is there, and nobody waits
+        for anything.
+        """
         for name in tuple(self.scene.unmarked):
             self.scene.complete(name)
         self.scene.advance(100_000)

@@ -1,8 +1,10 @@
-"""Mirrors of one partition that die, repeat, overtake each other and forget: the target has each record once, in order.
+"""Mirrors of one partition that die, repeat, overtake each other and forget: the target has each
+record once, in order.
 
-The target is a broker's log with Kafka's rule for sequences (known producers must continue, unknown ones may begin anywhere, the
-last five batches are known again). Mirrors are the machines of `mirror/core`, with a queue of requests between that a killed mirror leaves
-behind: they may still arrive, at any time, in their order.
+The target is a broker's log with Kafka's rule for sequences (known producers must continue, unknown
+ones may begin anywhere, the last five batches are known again). Mirrors are the machines of
+`mirror/core`, with a queue of requests between that a killed mirror leaves behind: they may still
+arrive, at any time, in their order.
 """
 
 from __future__ import annotations
@@ -161,7 +163,9 @@ class MirrorOfOne:
 
 
 class Scene:
-    """One partition's history: each step is one of the methods that do not begin with an underscore."""
+    """One partition's history: each step is one of the methods that do not begin with an
+    underscore.
+    """
 
     def __init__(self, seed: int) -> None:
         self.chance = random.Random(seed)
@@ -202,17 +206,23 @@ class Scene:
         self.broker.produce(encode_batch([Record(None, value)]))
 
     def forget(self) -> None:
-        """Sequences expire, long after the last request arrived: a mirror looks at the log again by then."""
+        """Sequences expire, long after the last request arrived: a mirror looks at the log again by
+        then.
+        """
         if not self.late and not self.mirror.requests:
             self.broker.producers.clear()
             self.mirror.was_silent_for_long = True
 
     def forget_early(self) -> None:
-        """Sequences expire while requests are still under way, as those of producers that write what is old."""
+        """Sequences expire while requests are still under way, as those of producers that write
+        what is old.
+        """
         self.broker.producers.clear()
 
     def finish(self) -> list[bytes | None]:
-        """Let everything arrive, and the mirror be done; the values that are the target's in the end."""
+        """Let everything arrive, and the mirror be done; the values that are the target's in the
+        end.
+        """
         while self.late:
             self.arrive_late()
         mirror = self.mirror
@@ -264,7 +274,9 @@ def _copy(position: Position) -> Position:
 
 
 def _check_map(source: Source, broker: Broker, translation: Translation) -> None:
-    """What the map has says the truth; a mirror that started at a stored position does not know what came before it."""
+    """What the map has says the truth; a mirror that started at a stored position does not know
+    what came before it.
+    """
     theirs = {record.offset: record.value for batch in source.batches for record in decode_records(batch)}
     ours = {record.offset: record.value for batch in broker.batches for record in decode_records(batch)}
     for run in translation.map:

@@ -1,4 +1,6 @@
-"""Every message of every version survives framing, and no bytes whatever get anything but MalformedRequest out of it."""
+"""Every message of every version survives framing, and no bytes whatever get anything but
+MalformedRequest out of it.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,6 @@
-"""`python -m tests.sim --seed N` replays one seed with its history; `--count N` plays many on all cores and tells the first that fails."""
+"""`python -m tests.sim --seed N` replays one seed with its history; `--count N` plays many on all
+cores and tells the first that fails.
+"""
 
 from __future__ import annotations
 

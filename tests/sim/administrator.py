@@ -1,4 +1,6 @@
-"""Topics made, grown, moved and deleted while everything shakes: requests to the real controller service by the real client."""
+"""Topics made, grown, moved and deleted while everything shakes: requests to the real controller
+service by the real client.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,6 @@
-"""Many seeds: on several cores, summed up; and the story of one that failed, as short as it can be told."""
+"""Many seeds: on several cores, summed up; and the story of one that failed, as short as it can be
+told.
+"""
 
 from __future__ import annotations
 
@@ -69,7 +71,9 @@ def play_many(seeds: Iterable[int], *, jobs: int) -> Summary:
 
 
 def story_of(seed: int) -> str:
-    """The end of a failing seed's history under as few of its first faults as still break something, and how to replay it."""
+    """The end of a failing seed's history under as few of its first faults as still break
+    something, and how to replay it.
+    """
     outcome = play(seed)
     faults = outcome.faults
     for fewer in range(faults):

@@ -1,7 +1,9 @@
-"""Producers, consumers and an administrator: our own wire client over simulated connections, with endless patience.
+"""Producers, consumers and an administrator: our own wire client over simulated connections, with
+endless patience.
 
-A producer repeats a batch until it is acknowledged and sends the next one only then; so an idempotent one can be told that its sequence is
-out of order only when something acknowledged is gone. Consumers read up to the high watermark and never give up a position.
+A producer repeats a batch until it is acknowledged and sends the next one only then; so an
+idempotent one can be told that its sequence is out of order only when something acknowledged is
+gone. Consumers read up to the high watermark and never give up a position.
 """
 
 from __future__ import annotations
@@ -105,7 +107,9 @@ class Producer:
                 await self._deliver()
 
     def _how_many(self) -> int:
-        """One alone at first: a partition takes any sequence from a producer that it does not know."""
+        """One alone at first: a partition takes any sequence from a producer that it does not
+        know.
+        """
         return self.world.chance.randint(1, self.window) if self.sequence else 1
 
     def _batch(self) -> bytes:

@@ -1,7 +1,9 @@
-"""Logs in memory with what a crash leaves of them: everything after the death of a process, the flushed part after a loss of power.
+"""Logs in memory with what a crash leaves of them: everything after the death of a process, the
+flushed part after a loss of power.
 
-`MemoryLog` is the real `PartitionLog` over a list of batches instead of segments: checks, producers, leader epochs and offsets are the
-real ones. `Disk` outlives the processes that write to it.
+`MemoryLog` is the real `PartitionLog` over a list of batches instead of segments: checks,
+producers, leader epochs and offsets are the real ones. `Disk` outlives the processes that write to
+it.
 """
 
 from __future__ import annotations
@@ -303,7 +305,9 @@ class Disk:
         self.logs: dict[TopicPartition, StoredLog] = {}
 
     def recover(self, chance: Random, *, has_lost_power: bool) -> None:
-        """What a new process finds. The objects are new: a dead process's are not the disk any more."""
+        """What a new process finds. The objects are new: a dead process's are not the disk any
+        more.
+        """
         for key, stored in tuple(self.logs.items()):
             kept = list(stored.batches)
             if has_lost_power:

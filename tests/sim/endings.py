@@ -1,4 +1,6 @@
-"""What a site must look like once it was healed and left alone: whole, and with nothing lost, doubled or left behind."""
+"""What a site must look like once it was healed and left alone: whole, and with nothing lost,
+doubled or left behind.
+"""
 
 from __future__ import annotations
 

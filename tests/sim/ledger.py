@@ -1,7 +1,8 @@
 """What must hold, held against what happens: the named invariants of the simulation.
 
-The ledger hears of every append, every high watermark, every image and every commit in ZooKeeper at once, and of what clients were told;
-so a violation is found in the step that makes it. README.md has the list of invariants.
+The ledger hears of every append, every high watermark, every image and every commit in ZooKeeper at
+once, and of what clients were told; so a violation is found in the step that makes it. README.md
+has the list of invariants.
 """
 
 from __future__ import annotations
@@ -47,9 +48,13 @@ class Ledger:
         self.read: dict[Key, dict[int, bytes]] = defaultdict(dict)
         self.leaders: dict[tuple[bytes, int, int], int] = {}
         self.excused: dict[int, set[tuple[str, int]]] = defaultdict(set)
-        """Node to partitions whose unflushed end it may have lost and whose in-sync replicas still name it."""
+        """Node to partitions whose unflushed end it may have lost and whose in-sync replicas still
+        name it.
+        """
         self.waived: set[Key] = set()
-        """Partitions led by a replica that has lost power, for want of another in sync: what it had not flushed is not promised."""
+        """Partitions led by a replica that has lost power, for want of another in sync: what it had
+        not flushed is not promised.
+        """
         self.must_flush = False
         self.insync_replicas_min = 1
         world.ensemble.on_commit = self._commit
@@ -112,7 +117,9 @@ class Ledger:
             )
 
     def lost_power(self, node: int) -> None:
-        """Unless everything is flushed before it is acknowledged, this node may lack records until it has left the in-sync replicas."""
+        """Unless everything is flushed before it is acknowledged, this node may lack records until
+        it has left the in-sync replicas.
+        """
         if not self.must_flush:
             self.excused[node] |= {(log.topic, log.partition) for log in self.disks[node].logs.values()}
 
@@ -175,7 +182,9 @@ class Ledger:
         self._check_in_sync(topic, index, (topic_id, index), state.isr)
 
     def _waive(self, tree: Tree, topic: str, index: int, key: Key, former: Node) -> None:
-        """A replica that has lost power may lead when no other one in sync has been there all the time."""
+        """A replica that has lost power may lead when no other one in sync has been there all the
+        time.
+        """
         for node in znodes.decode_partition_state(topic, index, former.value).isr:
             broker = tree.nodes.get(znodes.broker_path(node))
             if (topic, index) not in self.excused[node] and broker is not None and broker.czxid <= former.mzxid:

@@ -1,7 +1,9 @@
-"""Deliberate defects, one decision of the product undone each: the simulation has to notice every one of them.
+"""Deliberate defects, one decision of the product undone each: the simulation has to notice every
+one of them.
 
-A mutant replaces something at run time and puts it back. Beside its name stand a seed that notices it, and how many seeds it may
-take from the first one on; the figure is a multiple of what it takes now.
+A mutant replaces something at run time and puts it back. Beside its name stand a seed that notices
+it, and how many seeds it may take from the first one on; the figure is a multiple of what it takes
+now.
 """
 
 from __future__ import annotations
@@ -151,7 +153,9 @@ def _never_withdraws(_: Original) -> Original:
 
 
 def _trusts_answers_of_yesterday(position: Original) -> Original:
-    """An answer counts although leadership or log changed while it was on its way: any position is as good as the one asked for."""
+    """An answer counts although leadership or log changed while it was on its way: any position is
+    as good as the one asked for.
+    """
 
     class Always(tuple):  # type: ignore[type-arg]
         __slots__ = ()

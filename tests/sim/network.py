@@ -1,8 +1,10 @@
-"""Connections between processes: delay, cuts in one or both directions, resets, refusals and silence.
+"""Connections between processes: delay, cuts in one or both directions, resets, refusals and
+silence.
 
-Bytes of one connection arrive in their order, those of two connections in any. What is sent into a cut waits there, as TCP repeats it,
-until the cut heals or the connection is reset; a reset loses what is under way. A killed process refuses and resets, a host without
-power says nothing at all. Serves asyncio's `create_connection` and, through `rpc.py`, gRPC's stubs.
+Bytes of one connection arrive in their order, those of two connections in any. What is sent into a
+cut waits there, as TCP repeats it, until the cut heals or the connection is reset; a reset loses
+what is under way. A killed process refuses and resets, a host without power says nothing at all.
+Serves asyncio's `create_connection` and, through `rpc.py`, gRPC's stubs.
 """
 
 from __future__ import annotations
@@ -66,7 +68,9 @@ class End:
             self.arrive()
 
     def close(self, *, is_abrupt: bool = False) -> None:
-        """Give the connection up; the other end hears of it behind what was sent before, which an abrupt end loses."""
+        """Give the connection up; the other end hears of it behind what was sent before, which an
+        abrupt end loses.
+        """
         if not self.is_open:
             return
         self.is_open = False
@@ -132,7 +136,9 @@ class Network:
         self.listeners[address] = Listener(process, accept)
 
     def process_ended(self, process: Process) -> None:
-        """A process was killed: its connections are reset. Without power nobody hears of it before the host is back."""
+        """A process was killed: its connections are reset. Without power nobody hears of it before
+        the host is back.
+        """
         for end in self._ends:
             if end.process is process and end.is_open:
                 end.close()
@@ -158,7 +164,9 @@ class Network:
         self.loop.call_at(arrival_s, other.process.call, other.lose, context=self.context)
 
     async def connect(self, address: str, kind: str) -> End:
-        """The near end of a new connection from the process that runs. ConnectionRefusedError; nothing at all from the silent."""
+        """The near end of a new connection from the process that runs. ConnectionRefusedError;
+        nothing at all from the silent.
+        """
         process = CURRENT.get()
         assert process is not None
         target = address.partition(":")[0]

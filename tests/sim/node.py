@@ -1,7 +1,9 @@
-"""One node of the site: the real broker's replication and the real controller candidate in one simulated process.
+"""One node of the site: the real broker's replication and the real controller candidate in one
+simulated process.
 
-Put together as `broker/main.py` and `cli/hosting.py` do it, without groups, transactions, links and housekeeping. `Node` outlives its
-processes and owns their disk; `kill`, `lose_power`, `pause` and `stop` are what can happen to one.
+Put together as `broker/main.py` and `cli/hosting.py` do it, without groups, transactions, links and
+housekeeping. `Node` outlives its processes and owns their disk; `kill`, `lose_power`, `pause` and
+`stop` are what can happen to one.
 """
 
 from __future__ import annotations
@@ -107,7 +109,9 @@ class Services:
 
 
 class ServedConnection:
-    """A client's connection as the dispatcher sees it: one request at a time, or those for which a place is taken; answers in order."""
+    """A client's connection as the dispatcher sees it: one request at a time, or those for which a
+    place is taken; answers in order.
+    """
 
     listener = "CLIENT"
     address = "simulated"

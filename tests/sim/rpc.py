@@ -1,6 +1,8 @@
-"""gRPC without gRPC: the generated stubs and the real servicers, with bytes between them carried by the simulated network.
+"""gRPC without gRPC: the generated stubs and the real servicers, with bytes between them carried by
+the simulated network.
 
-A call that cannot be made, or whose connection breaks before the answer, fails with UNAVAILABLE and has perhaps been carried out.
+A call that cannot be made, or whose connection breaks before the answer, fails with UNAVAILABLE and
+has perhaps been carried out.
 """
 
 from __future__ import annotations

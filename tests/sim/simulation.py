@@ -1,4 +1,6 @@
-"""One seed from beginning to end: a site comes up, works under faults, is healed, and must become whole."""
+"""One seed from beginning to end: a site comes up, works under faults, is healed, and must become
+whole.
+"""
 
 from __future__ import annotations
 
@@ -24,7 +26,9 @@ from tests.sim.zookeeper_door import SimZooKeeper
 SETTLE_S = 6.0
 """Time to come up and to create the topics before anything fails."""
 HEAL_S_MAX = 40.0 + SETTLING_MS / 1000
-"""Virtual time in which a healed site must be whole: sessions, backoffs and catching up, and producers that a power cut made unknown."""
+"""Virtual time in which a healed site must be whole: sessions, backoffs and catching up, and
+producers that a power cut made unknown.
+"""
 STEPS_MAX = 3_000_000
 
 

@@ -1,4 +1,6 @@
-"""The simulation has teeth: every deliberate defect breaks an invariant within a bounded number of seeds."""
+"""The simulation has teeth: every deliberate defect breaks an invariant within a bounded number of
+seeds.
+"""
 
 from __future__ import annotations
 

@@ -1,7 +1,9 @@
-"""An asyncio event loop whose clock jumps to the next timer, and the processes whose tasks run on it.
+"""An asyncio event loop whose clock jumps to the next timer, and the processes whose tasks run on
+it.
 
-Every callback belongs to the process in whose context it was scheduled. A paused process keeps what is due and runs it all when it is
-resumed, as after SIGSTOP; a dead one never runs again. Nothing here waits for the real world, so a history depends on its seed alone.
+Every callback belongs to the process in whose context it was scheduled. A paused process keeps what
+is due and runs it all when it is resumed, as after SIGSTOP; a dead one never runs again. Nothing
+here waits for the real world, so a history depends on its seed alone.
 """
 
 from __future__ import annotations

@@ -1,7 +1,9 @@
-"""Everything that one seed determines: clock, chance, network, ZooKeeper, disks, and the history of what happened.
+"""Everything that one seed determines: clock, chance, network, ZooKeeper, disks, and the history of
+what happened.
 
-`World.doors` replaces what would reach the real world (clock, chance, connections, gRPC channels) for as long as a run lasts; everything
-behind these doors is the product's own code. The history is what its state-change log and the faults say, bounded.
+`World.doors` replaces what would reach the real world (clock, chance, connections, gRPC channels)
+for as long as a run lasts; everything behind these doors is the product's own code. The history is
+what its state-change log and the faults say, bounded.
 """
 
 from __future__ import annotations

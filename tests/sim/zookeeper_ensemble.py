@@ -1,8 +1,11 @@
-"""ZooKeeper's servers as their clients see them: one order of writes, servers that lag behind it, sessions, ephemerals, watches.
+"""ZooKeeper's servers as their clients see them: one order of writes, servers that lag behind it,
+sessions, ephemerals, watches.
 
-Every write is one transaction with a zxid, ordered by the leader and applied by each server in that order, later at some than at others;
-so reads may be stale, and never go back for one client. A session ends when nobody has heard of it for its timeout; its ephemerals go
-with a transaction of their own. While the ensemble is out nothing is ordered and no session ages, and every connection breaks.
+Every write is one transaction with a zxid, ordered by the leader and applied by each server in that
+order, later at some than at others; so reads may be stale, and never go back for one client. A
+session ends when nobody has heard of it for its timeout; its ephemerals go with a transaction of
+their own. While the ensemble is out nothing is ordered and no session ages, and every connection
+breaks.
 """
 
 from __future__ import annotations
@@ -132,7 +135,9 @@ class ServerConnection:
 
 
 class Server:
-    """One member of the ensemble: a tree that is behind the leader's, and the clients connected to it."""
+    """One member of the ensemble: a tree that is behind the leader's, and the clients connected to
+    it.
+    """
 
     def __init__(self, ensemble: Ensemble, name: str) -> None:
         self.ensemble = ensemble

@@ -1,4 +1,6 @@
-"""One Spark session and two lone brokers for all reconciliation tests: starting them takes longer than using them."""
+"""One Spark session and two lone brokers for all reconciliation tests: starting them takes longer
+than using them.
+"""
 
 from __future__ import annotations
 
@@ -53,7 +55,9 @@ class TwoLogs:
 
 @pytest.fixture(scope="session")
 def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
-    """A local session on two cores, with the Kafka connector where it has been fetched: jars cannot be added to it later."""
+    """A local session on two cores, with the Kafka connector where it has been fetched: jars cannot
+    be added to it later.
+    """
     os.environ.update(spark_environment())
     if jar_sets.SPARK_KAFKA.is_there:
         jars = ",".join(str(jar) for jar in jar_sets.SPARK_KAFKA.jars())

@@ -1,4 +1,6 @@
-"""The comparisons on hand-made rows: what two healthy brokers would never store is found all the same."""
+"""The comparisons on hand-made rows: what two healthy brokers would never store is found all the
+same.
+"""
 
 from __future__ import annotations
 
@@ -106,7 +108,9 @@ def test_what_a_site_has_compacted_away_is_explained_and_what_it_lost_is_not(spa
 
 
 def test_a_key_that_one_site_deleted_for_good_is_explained_at_the_other_which_keeps_it_all(spark: SparkSession) -> None:
-    """R2: the source has compacted the key away, and its tombstone after that; a standby does neither."""
+    """R2: the source has compacted the key away, and its tombstone after that; a standby does
+    neither.
+    """
     runs, explained = comparison.compacted_differences(
         records(spark, ("b", 0, b"k", b"old"), ("b", 1, b"k", None), ("b", 2, b"x", b"1"), ("a", 2, b"x", b"1")),
         source="a",
@@ -128,7 +132,9 @@ def test_a_tombstone_that_a_site_lost_while_the_key_lives_there_is_a_finding(spa
 
 
 def test_a_deleted_key_that_lives_again_is_a_finding(spark: SparkSession) -> None:
-    """Its tombstone expired before the mirror came for it: the old value at the target, nothing at the source."""
+    """Its tombstone expired before the mirror came for it: the old value at the target, nothing at
+    the source.
+    """
     runs, _ = comparison.compacted_differences(
         records(spark, ("b", 0, b"k", b"old"), ("b", 5, b"k", b"older tombstone is below this"), ("b", 1, b"k", None)),
         source="a",

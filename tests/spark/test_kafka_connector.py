@@ -1,7 +1,9 @@
-"""Spark's own Kafka connector on our broker: what people have Spark jobs for works without a change to them.
+"""Spark's own Kafka connector on our broker: what people have Spark jobs for works without a change
+to them.
 
-Promised: a batch query reads a topic whole, with keys, offsets and timestamps, and between offsets that it names; a batch query
-writes one; and a structured stream goes on from its checkpoint, so that each record is carried over once.
+Promised: a batch query reads a topic whole, with keys, offsets and timestamps, and between offsets
+that it names; a batch query writes one; and a structured stream goes on from its checkpoint, so
+that each record is carried over once.
 """
 
 from __future__ import annotations

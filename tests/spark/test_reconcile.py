@@ -1,4 +1,6 @@
-"""Reconciliation of two real logs. Promised: equal is said of equal logs alone, and every difference is named by its offsets."""
+"""Reconciliation of two real logs. Promised: equal is said of equal logs alone, and every
+difference is named by its offsets.
+"""
 
 from __future__ import annotations
 

@@ -1,7 +1,8 @@
 """A bounded, steady load through librdkafka with acks=all, and the checker of what became of it.
 
-Each record says which partition it is for and its number there, so one look at a log tells whether an acknowledged record is missing,
-twice, at another offset than acknowledged, or out of order (A1 to A4 and A9 of the anomaly checkers).
+Each record says which partition it is for and its number there, so one look at a log tells whether
+an acknowledged record is missing, twice, at another offset than acknowledged, or out of order (A1
+to A4 and A9 of the anomaly checkers).
 """
 
 from __future__ import annotations
@@ -27,7 +28,9 @@ Settings = dict[str, Any]
 
 
 class AcknowledgedLoad:
-    """Produces to the partitions in turn from `start` (or entering the block) until `finish`, at most `RECORDS_MAX` records."""
+    """Produces to the partitions in turn from `start` (or entering the block) until `finish`, at
+    most `RECORDS_MAX` records.
+    """
 
     def __init__(
         self,
@@ -43,8 +46,10 @@ class AcknowledgedLoad:
         self._per_tick = max(1, int(records_per_second * TICK_S))
         self._sent = [0] * partitions
         self._places: list[dict[int, int | None]] = [{} for _ in range(partitions)]
-        """Number of the record to its acknowledged offset, by partition. None when librdkafka lost the answer and a later one of the same
-        sequence implies it: acknowledged, at an offset that the client was not told."""
+        """Number of the record to its acknowledged offset, by partition. None when librdkafka lost
+        the answer and a later one of the same sequence implies it: acknowledged, at an offset that
+        the client was not told.
+        """
         self._times: list[list[float]] = [[] for _ in range(partitions)]
         """When each acknowledgement came, by partition."""
         self._failures: list[str] = []
@@ -74,7 +79,8 @@ class AcknowledgedLoad:
         self._thread.join()
         self._producer.purge()
         self._producer.flush()
-        # A client that lives on would ask whoever gets the sites' ports next for its topic, which makes it there.
+        # A client that lives on would ask whoever gets the sites' ports next for its topic, which
+        # makes it there.
         del self._producer
 
     def start(self) -> None:
@@ -107,7 +113,9 @@ class AcknowledgedLoad:
         eventually_sync(lambda: self._unfailed(self.acknowledged) >= goal, within_ms)
 
     def silences_ms(self, since: float) -> list[float]:
-        """By partition, the longest time between two acknowledgements of which the later came after `since` (monotonic seconds)."""
+        """By partition, the longest time between two acknowledgements of which the later came after
+        `since` (monotonic seconds).
+        """
         longest = []
         for times in self._times:
             gaps = [after - before for before, after in pairwise(times) if after >= since]
@@ -125,10 +133,12 @@ class AcknowledgedLoad:
         return self.acknowledged
 
     async def check_log(self, bootstrap_servers: str, *, may_repeat: bool = False) -> None:
-        """After `finish`, and by the log of one site: each record is there once, in order, where it was acknowledged.
+        """After `finish`, and by the log of one site: each record is there once, in order, where it
+        was acknowledged.
 
-        A producer that is not idempotent may repeat records, and put them behind later ones when the leader changes under a request;
-        then each is where it was acknowledged, and there are no others.
+        A producer that is not idempotent may repeat records, and put them behind later ones when
+        the leader changes under a request; then each is where it was acknowledged, and there are no
+        others.
         """
         async with site_client(bootstrap_servers) as client:
             ends = await log_ends(client)

@@ -1,6 +1,8 @@
-"""A real Apache Kafka broker (KRaft, one node) for tests that compare, or that check the test clients themselves.
+"""A real Apache Kafka broker (KRaft, one node) for tests that compare, or that check the test
+clients themselves.
 
-Takes a few seconds to start and 0.4 GB; comes by `make setup-java`, so take the fixture `apache_kafka`, which skips where it is not.
+Takes a few seconds to start and 0.4 GB; comes by `make setup-java`, so take the fixture
+`apache_kafka`, which skips where it is not.
 """
 
 from __future__ import annotations

@@ -1,4 +1,6 @@
-"""Classic high-level consumers for tests: a broker with a ZooKeeper chroot of its own, members, who owns what, background readers."""
+"""Classic high-level consumers for tests: a broker with a ZooKeeper chroot of its own, members, who
+owns what, background readers.
+"""
 
 from __future__ import annotations
 

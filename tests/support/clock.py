@@ -6,7 +6,9 @@ START_MS = 1_700_000_000_000
 
 
 class ManualClock:
-    """Stands still until `advance`; wall and monotonic time move together, `set_now_ms` moves the wall clock alone."""
+    """Stands still until `advance`; wall and monotonic time move together, `set_now_ms` moves the
+    wall clock alone.
+    """
 
     def __init__(self, now_ms: int = START_MS) -> None:
         self._now_ms = float(now_ms)

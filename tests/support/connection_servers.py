@@ -1,4 +1,6 @@
-"""Connection servers on loopback with no broker behind them, and a handler that answers when the test says so."""
+"""Connection servers on loopback with no broker behind them, and a handler that answers when the
+test says so.
+"""
 
 from __future__ import annotations
 
@@ -52,7 +54,9 @@ class Held:
 
 @asynccontextmanager
 async def connection_servers() -> AsyncIterator[Starter]:
-    """Starts servers for a handler, with other limits where given, or another clock, rates or memory; the server and its port."""
+    """Starts servers for a handler, with other limits where given, or another clock, rates or
+    memory; the server and its port.
+    """
     servers = []
 
     def begin(handler: Any, **limits: Any) -> tuple[ConnectionServer, int]:

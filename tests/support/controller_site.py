@@ -1,4 +1,6 @@
-"""A controller candidate on its own gRPC server, for tests that start several of them in one site."""
+"""A controller candidate on its own gRPC server, for tests that start several of them in one
+site.
+"""
 
 from __future__ import annotations
 

@@ -1,8 +1,10 @@
-"""Requests to the coordinator of one group or transactional id, step by step: sent without waiting, or asked again until they are answered.
+"""Requests to the coordinator of one group or transactional id, step by step: sent without waiting,
+or asked again until they are answered.
 
-For tests that break a coordinator in the middle of something: `send` returns as soon as the request is on its way, and what became of it
-(answered, or the connection lost) can be looked at later. `ask` does what clients do: find the coordinator, ask, and begin anew when it has
-gone. Nodes that the test has struck are not asked for the way.
+For tests that break a coordinator in the middle of something: `send` returns as soon as the request
+is on its way, and what became of it (answered, or the connection lost) can be looked at later.
+`ask` does what clients do: find the coordinator, ask, and begin anew when it has gone. Nodes that
+the test has struck are not asked for the way.
 """
 
 from __future__ import annotations
@@ -52,7 +54,9 @@ class Sent:
 
     @property
     def is_settled(self) -> bool:
-        """Whether an answer has begun to arrive, or the connection has ended: then `answer` does not wait long."""
+        """Whether an answer has begun to arrive, or the connection has ended: then `answer` does
+        not wait long.
+        """
         return bool(select.select([self._client.socket], [], [], 0)[0])
 
     def answer(self) -> Any:
@@ -78,7 +82,9 @@ class CoordinatorCalls:
         self._site, self._struck, self._key, self._key_type = site, struck, key, key_type
 
     def send(self, api_key: int, version: int, values: Mapping[str, Any], *, timeout_s: float = ANSWER_S) -> Sent:
-        """Send to the coordinator of now. ConnectionLost when nobody says who that is, or it cannot be reached."""
+        """Send to the coordinator of now. ConnectionLost when nobody says who that is, or it cannot
+        be reached.
+        """
         client = self._connected(self._coordinator(), timeout_s)
         try:
             return Sent(client, api_key, version, values)
@@ -87,7 +93,9 @@ class CoordinatorCalls:
             raise ConnectionLost(str(error)) from error
 
     def ask(self, api_key: int, version: int, values: Mapping[str, Any], error_of: Callable[[Any], ErrorCode]) -> Any:
-        """The first answer that does not say "try again"; asked anew when the coordinator changes."""
+        """The first answer that does not say "try again"; asked anew when the coordinator
+        changes.
+        """
 
         def once() -> Any:
             try:

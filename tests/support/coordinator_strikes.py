@@ -1,7 +1,9 @@
-"""A coordinator's broker struck down at an exact moment: kill -9, or SIGSTOP until another one leads and then SIGCONT.
+"""A coordinator's broker struck down at an exact moment: kill -9, or SIGSTOP until another one
+leads and then SIGCONT.
 
-What a coordinator answers only when it is replicated can be held in flight: `replication_held` pauses every other broker, `wait_written`
-waits until the coordinator's own log has the record. So a test knows that the request was taken and cannot have been answered.
+What a coordinator answers only when it is replicated can be held in flight: `replication_held`
+pauses every other broker, `wait_written` waits until the coordinator's own log has the record. So a
+test knows that the request was taken and cannot have been answered.
 """
 
 from __future__ import annotations
@@ -41,7 +43,9 @@ class Blow(enum.Enum):
 
 
 class Strike:
-    """The broker that coordinates a group or a transactional id (`key` in the internal `topic`), struck once and healed once."""
+    """The broker that coordinates a group or a transactional id (`key` in the internal `topic`),
+    struck once and healed once.
+    """
 
     def __init__(self, site: ReplicatedSite, struck: set[int], blow: Blow, *, topic: str, key: str) -> None:
         self._site, self._struck, self._blow = site, struck, blow
@@ -51,7 +55,9 @@ class Strike:
 
     @contextmanager
     def replication_held(self) -> Iterator[None]:
-        """Nothing is replicated from the coordinator meanwhile; short, for sessions in ZooKeeper go on."""
+        """Nothing is replicated from the coordinator meanwhile; short, for sessions in ZooKeeper go
+        on.
+        """
         held = self._site.nodes.keys() - self._struck - {self.node_id}
         for node_id in held:
             self._site.nodes[node_id].process.pause()
@@ -108,7 +114,9 @@ class Strike:
         return int(found.get(self._partition, -1))
 
     def heal(self) -> None:
-        """Let it go on or start it again, and wait until it knows that it coordinates no more and all replicas are in sync."""
+        """Let it go on or start it again, and wait until it knows that it coordinates no more and
+        all replicas are in sync.
+        """
         node = self._site.nodes[self.node_id]
         if self._blow is Blow.KILL:
             node.restart()

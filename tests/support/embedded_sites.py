@@ -1,7 +1,9 @@
-"""Whole sites through the front door: `antipode up` as a process of its own, its one line of JSON, and faults to all it started.
+"""Whole sites through the front door: `antipode up` as a process of its own, its one line of JSON,
+and faults to all it started.
 
-Unlike `tests/support/full_sites.py` nothing is wrapped: what a person runs is what is tested. Processes are found by the JSON and their pid
-files, proxies by toxiproxy's own Python client. A test takes the fixture `start_sites` of its folder, which ends whatever is left.
+Unlike `tests/support/full_sites.py` nothing is wrapped: what a person runs is what is tested.
+Processes are found by the JSON and their pid files, proxies by toxiproxy's own Python client. A
+test takes the fixture `start_sites` of its folder, which ends whatever is left.
 """
 
 from __future__ import annotations
@@ -42,7 +44,9 @@ LINK = "a-b"
 
 
 class EmbeddedSites:
-    """One `antipode up` and everything that it runs under one directory. Its first two sites are the link's source and target."""
+    """One `antipode up` and everything that it runs under one directory. Its first two sites are
+    the link's source and target.
+    """
 
     def __init__(
         self, directory: Path, *arguments: str, has_dir: bool = True, environment: Mapping[str, str] | None = None
@@ -105,7 +109,9 @@ class EmbeddedSites:
         return self._started.wait(STOP_WITHIN_MS / 1000)
 
     def stop(self, number: signal.Signals = signal.SIGTERM) -> None:
-        """Ask it to stop: it does, with code 0, having killed nothing at a deadline and leaving nobody behind."""
+        """Ask it to stop: it does, with code 0, having killed nothing at a deadline and leaving
+        nobody behind.
+        """
         self.send(number)
         assert self.wait_ended() == 0, self.errors
         assert "killed at the deadline" not in self.errors, self.errors
@@ -140,7 +146,9 @@ class EmbeddedSites:
         return self.process(self._broker_entries(site)[index].name)
 
     def unanswered_questions(self, site: str) -> int:
-        """How often the first broker says that it went on without an answer of the other site, for which it waits a second or two."""
+        """How often the first broker says that it went on without an answer of the other site, for
+        which it waits a second or two.
+        """
         return len(re.findall("could not be forwarded.*no answer within", self.broker(site).log_text()))
 
     def zookeeper(self, site: str) -> RunningProcess:
@@ -165,7 +173,9 @@ class EmbeddedSites:
         return RunningProcess(replace(entry.child(), name=name))
 
     def restart(self, process: RunningProcess) -> None:
-        """Start a process that has ended and wait until it does its work; toxiproxy gets its proxies back."""
+        """Start a process that has ended and wait until it does its work; toxiproxy gets its
+        proxies back.
+        """
         process.start()
         process.wait_ready(self._is_ready(process), READY_WITHIN_MS)
         if process.name == "toxiproxy":
@@ -192,9 +202,11 @@ class EmbeddedSites:
             server.create(name=proxy.name, listen=proxy.listen, upstream=proxy.upstream)
 
     def put_clients_behind_proxies(self) -> dict[str, str]:
-        """Give every broker a proxy before its CLIENT listener and restart it with that as its advertised address.
+        """Give every broker a proxy before its CLIENT listener and restart it with that as its
+        advertised address.
 
-        Then no address that any client of any site learns is a broker's own. Returns the new bootstrap servers by site.
+        Then no address that any client of any site learns is a broker's own. Returns the new
+        bootstrap servers by site.
         """
         server = self.toxiproxy_server()
         bootstraps: dict[str, list[str]] = {name: [] for name in self.environment.sites}

@@ -1,7 +1,9 @@
-"""Waiting for a condition instead of sleeping: `await eventually(...)` in a loop, `eventually_sync(...)` outside one.
+"""Waiting for a condition instead of sleeping: `await eventually(...)` in a loop,
+`eventually_sync(...)` outside one.
 
-The condition is called again and again until it returns something true, which is then returned. An AssertionError that it
-raises means "not yet", so a condition may be written with asserts; the last one is shown when time is up. Any other error ends the wait.
+The condition is called again and again until it returns something true, which is then returned. An
+AssertionError that it raises means "not yet", so a condition may be written with asserts; the last
+one is shown when time is up. Any other error ends the wait.
 """
 
 from __future__ import annotations
@@ -23,7 +25,9 @@ async def eventually(condition: Callable[[], Coroutine[Any, Any, Result | None]]
 @overload
 async def eventually(condition: Callable[[], Result | None], within_ms: float = ...) -> Result: ...
 async def eventually(condition: Callable[[], Any], within_ms: float = 30_000) -> Any:
-    """The first true result of `condition` (a function or a coroutine function). ConditionNeverHeld when there is none in time."""
+    """The first true result of `condition` (a function or a coroutine function). ConditionNeverHeld
+    when there is none in time.
+    """
     attempts = _Attempts(condition, within_ms)
     while True:
         outcome: Any
@@ -62,7 +66,9 @@ class _Attempts:
         self._pause_s = PAUSE_S_MIN
 
     def is_met(self, outcome: object) -> bool:
-        """Whether a try's outcome ends the wait; ConditionNeverHeld when it does not and time is up."""
+        """Whether a try's outcome ends the wait; ConditionNeverHeld when it does not and time is
+        up.
+        """
         if outcome and not isinstance(outcome, AssertionError):
             return True
         if time.monotonic() < self._deadline:

@@ -1,4 +1,6 @@
-"""How many random histories a property test tries: what it asks for, or as many as `make properties COUNT=` says if that is more."""
+"""How many random histories a property test tries: what it asks for, or as many as
+`make properties COUNT=` says if that is more.
+"""
 
 from __future__ import annotations
 

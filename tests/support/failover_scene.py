@@ -1,4 +1,5 @@
-"""The commands of golden failover scripts: a link between two sites in memory, broken and failed over line by line.
+"""The commands of golden failover scripts: a link between two sites in memory, broken and failed
+over line by line.
 
 write N [to SITE]        clients write N records; the answer says how many were acknowledged
 mirror [N]               the mirror copies (at most N) records

@@ -1,9 +1,10 @@
 """A disk for tests: real files, failures on demand, and crashes that lose what was not fsynced.
 
-`fail_next` makes the next matching operation raise; `space_left_bytes` plays a full disk, with short writes as real ones do.
-`crash(chance)` puts the directory into a state that a power cut could have left: names and contents that were made durable
-stay, of everything later an arbitrary part does, in pieces of 512 bytes. Contents are compared by file identity (inode), so
-renames carry them along. For small files: content is kept in memory.
+`fail_next` makes the next matching operation raise; `space_left_bytes` plays a full disk, with
+short writes as real ones do. `crash(chance)` puts the directory into a state that a power cut could
+have left: names and contents that were made durable stay, of everything later an arbitrary part
+does, in pieces of 512 bytes. Contents are compared by file identity (inode), so renames carry them
+along. For small files: content is kept in memory.
 """
 
 from __future__ import annotations
@@ -45,10 +46,12 @@ class FaultyDisk:
         self._durable_names: dict[str, int] = {}
         self._pinned: dict[int, int] = {}
 
-    # -- faults -----------------------------------------------------------------------------------------------------
+    # -- faults ------------------------------------------------------------------------------------
 
     def fail_next(self, operation: str, suffix: str = "", *, code: int = errno.EIO, written_bytes: int = 0) -> None:
-        """The next `operation` on a path that ends in `suffix` fails, after writing `written_bytes` if it is a write."""
+        """The next `operation` on a path that ends in `suffix` fails, after writing `written_bytes`
+        if it is a write.
+        """
         self._failures.append(_Failure(operation, lambda path: path.endswith(suffix), code, written_bytes))
 
     def _note(self, operation: str, path: str) -> _Failure | None:
@@ -66,7 +69,7 @@ class FaultyDisk:
         if failure is not None:
             raise OSError(failure.errno, os.strerror(failure.errno), path)
 
-    # -- Disk -------------------------------------------------------------------------------------------------------
+    # -- Disk --------------------------------------------------------------------------------------
 
     def open(self, path: str, flags: int, mode: int = 0o644) -> int:
         self._raise_if_told("open", path)
@@ -158,10 +161,12 @@ class FaultyDisk:
     def capacity_bytes(self, path: str) -> int:
         return 1 << 40
 
-    # -- crash ------------------------------------------------------------------------------------------------------
+    # -- crash -------------------------------------------------------------------------------------
 
     def crash(self, chance: random.Random) -> None:
-        """Cut the power: afterwards `root` holds what a disk could hold. Every descriptor of before is useless."""
+        """Cut the power: afterwards `root` holds what a disk could hold. Every descriptor of before
+        is useless.
+        """
         current = {
             os.path.join(folder, name): os.stat(os.path.join(folder, name)).st_ino
             for folder, _, names in os.walk(self.root)
@@ -204,7 +209,8 @@ class FaultyDisk:
         result = bytearray(size)
         for start in range(0, size, SECTOR_BYTES):
             old, new = durable[start : start + SECTOR_BYTES], written[start : start + SECTOR_BYTES]
-            # appended bytes leave the durable part of their sector as it was, whichever version survives
+            # appended bytes leave the durable part of their sector as it was, whichever version
+            # survives
             piece = old if chance.random() < 0.3 else new
             piece = piece[: size - start]
             result[start : start + len(piece)] = piece

@@ -1,7 +1,9 @@
-"""Other people's clients behind one interface, so that the same story can be told of each: kcat, librdkafka, aiokafka, kafka-python, Java.
+"""Other people's clients behind one interface, so that the same story can be told of each: kcat,
+librdkafka, aiokafka, kafka-python, Java.
 
-Each produces values in order to partition 0 with acks=all and reads in a group, committing what it read. A client whose program is not
-on the machine says so (`missing`), and its tests are skipped with that reason.
+Each produces values in order to partition 0 with acks=all and reads in a group, committing what it
+read. A client whose program is not on the machine says so (`missing`), and its tests are skipped
+with that reason.
 """
 
 from __future__ import annotations
@@ -31,7 +33,9 @@ Read = tuple[int, bytes]
 
 
 class ForeignClient(Protocol):
-    """One kind of client. Calls block until done; AssertionError or the client's own error when it cannot."""
+    """One kind of client. Calls block until done; AssertionError or the client's own error when it
+    cannot.
+    """
 
     name: str
 
@@ -43,7 +47,9 @@ class ForeignClient(Protocol):
         """Send these and wait until all are acknowledged."""
 
     def consume(self, bootstrap_servers: str, topic: str, group: str, count: int) -> list[Read]:
-        """Read so many as a member of the group, from the start where it has no offset, and commit."""
+        """Read so many as a member of the group, from the start where it has no offset, and
+        commit.
+        """
 
 
 class Kcat:

@@ -1,7 +1,9 @@
-"""Whole sites for failover tests: ZooKeeper (a chroot each), one process a site with broker, controller and site agent, a mirror.
+"""Whole sites for failover tests: ZooKeeper (a chroot each), one process a site with broker,
+controller and site agent, a mirror.
 
-`python -m tests.support.full_sites key=value...` runs a site's process until SIGTERM; `LinkedSites` starts two of them, the link and
-the mirror, and talks to them. Everything is real; only `antipode up`'s wrapping is missing.
+`python -m tests.support.full_sites key=value...` runs a site's process until SIGTERM; `LinkedSites`
+starts two of them, the link and the mirror, and talks to them. Everything is real; only
+`antipode up`'s wrapping is missing.
 """
 
 from __future__ import annotations
@@ -255,7 +257,9 @@ class LinkedSites:
             await client.create_topics([NewTopic(name=name, partition_count=partitions, replication_factor=1)])
 
     async def describe(self, site: str) -> DescribeLinkReply:
-        """The link at a site. Its agent is asked again where it does not answer in the few seconds that it is given: it may stand still."""
+        """The link at a site. Its agent is asked again where it does not answer in the few seconds
+        that it is given: it may stand still.
+        """
         retrying = jittered_backoff(retry_on=(SiteUnreachable, SiteRefused), budget_ms=ANSWERED_WITHIN_MS)
         reply: DescribeLinkReply = await retrying(self.client(site).describe_link, LINK)
         return reply

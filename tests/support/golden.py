@@ -1,7 +1,9 @@
-"""Golden scripts: text files of commands and what each must answer, so that a failure reads as the diff of a conversation.
+"""Golden scripts: text files of commands and what each must answer, so that a failure reads as the
+diff of a conversation.
 
-A script is a list of blocks with a blank line between them: the command's lines, a line of four dashes, the expected answer. Lines that
-begin with `#` before a command belong to the reader. `make golden-rewrite` writes the answers of today into the scripts.
+A script is a list of blocks with a blank line between them: the command's lines, a line of four
+dashes, the expected answer. Lines that begin with `#` before a command belong to the reader.
+`make golden-rewrite` writes the answers of today into the scripts.
 """
 
 from __future__ import annotations
@@ -42,7 +44,9 @@ def read_script(path: Path) -> list[Block]:
 
 
 def run_script(path: Path, answer: Callable[[str], str], *, is_rewrite: bool) -> None:
-    """Give each command to `answer` in order and compare. An answer may not hold a blank line (write `.` there)."""
+    """Give each command to `answer` in order and compare. An answer may not hold a blank line
+    (write `.` there).
+    """
     answered = [
         Block(heading=block.heading, command=block.command, expected=answer(block.command).strip("\n"))
         if block.command

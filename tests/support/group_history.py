@@ -1,16 +1,21 @@
 """What the members of a group saw, and what that proves: the checks of a rebalance storm. Pure.
 
-Times are of one monotonic clock, taken where order matters: a partition is given up before its owner tells the coordinator, so of two
-ownerships in order the end of the first lies before the start of the second. Invariants, after the checkers for Kafka histories:
+Times are of one monotonic clock, taken where order matters: a partition is given up before its
+owner tells the coordinator, so of two ownerships in order the end of the first lies before the
+start of the second. Invariants, after the checkers for Kafka histories:
 
-- S1 no two members own a partition at one time. A member that lost its partitions, or whose last commit was refused, is no proof.
-- S2 no commit is lost: who takes a partition over begins at or after every offset whose commit was acknowledged before. Where it asked
-  for its position, the coordinator's answer is what counts.
-- S3 committed offsets never go back: of two acknowledged commits, one after the other, the second is not lower.
+- S1 no two members own a partition at one time. A member that lost its partitions, or whose last
+  commit was refused, is no proof.
+- S2 no commit is lost: who takes a partition over begins at or after every offset whose commit was
+  acknowledged before. Where it asked for its position, the coordinator's answer is what counts.
+- S3 committed offsets never go back: of two acknowledged commits, one after the other, the second
+  is not lower.
 - S4 nobody commits what nobody has read.
-- S5 within an ownership offsets are read one after the other, from the position that was asked for, none left out and none twice.
+- S5 within an ownership offsets are read one after the other, from the position that was asked for,
+  none left out and none twice.
 - S6 in the end every record has been read.
-- S7 within a generation no partition is given to two members, and no member is told two things (`generation_violations`).
+- S7 within a generation no partition is given to two members, and no member is told two things
+  (`generation_violations`).
 """
 
 from __future__ import annotations

@@ -16,12 +16,16 @@ _COORDINATOR_AWAY = (
     "_WAIT_COORD",
 )
 KEEP_BROKERS = {"metadata.recovery.strategy": "none"}
-"""librdkafka 2.16 drops every broker it has learned once none is reachable, but keeps the dropped one as the group's coordinator: it waits
-for a connection that it never opens, and requests to coordinators time out for minutes (librdkafka #5511)."""
+"""librdkafka 2.16 drops every broker it has learned once none is reachable, but keeps the dropped
+one as the group's coordinator: it waits for a connection that it never opens, and requests to
+coordinators time out for minutes (librdkafka #5511).
+"""
 
 
 class CommitLost(Exception):
-    """What a group had committed is not there any more. No AssertionError: whoever waits must not wait until it is made good."""
+    """What a group had committed is not there any more. No AssertionError: whoever waits must not
+    wait until it is made good.
+    """
 
 
 class GroupLoad:
@@ -41,12 +45,15 @@ class GroupLoad:
         """As many more, each once, spread over the partitions."""
         numbers = range(self.count, self.count + more)
         records = [Record(value=b"v%d" % number, partition=number % self._partition_count) for number in numbers]
-        # a leader may be killed meanwhile, and what is sent again must not be there twice: the commits are counted
+        # a leader may be killed meanwhile, and what is sent again must not be there twice: the
+        # commits are counted
         librdkafka_produce(self._bootstrap, self._topic, records, settings={"enable.idempotence": True})
         self.count += more
 
     def committed(self) -> dict[int, int]:
-        """Offsets of the group now; AssertionError when they are not answered. CommitLost when one went back, which ends any wait."""
+        """Offsets of the group now; AssertionError when they are not answered. CommitLost when one
+        went back, which ends any wait.
+        """
         wanted = [TopicPartition(self._topic, index) for index in range(self._partition_count)]
         try:
             found = self._reader.committed(wanted, timeout=ANSWERED_WITHIN_S)

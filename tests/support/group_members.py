@@ -1,4 +1,6 @@
-"""A member of a consumer group that the test polls by hand: librdkafka, of either group protocol."""
+"""A member of a consumer group that the test polls by hand: librdkafka, of either group
+protocol.
+"""
 
 from __future__ import annotations
 
@@ -45,8 +47,8 @@ class GroupMember:
     def try_commit(self) -> None:
         """Commit what was read; in a rebalance it may be refused, and is read again by somebody.
 
-        Nobody waits for the answer: a commit is sent behind the member's JoinGroup, which is answered when the other members have
-        joined, and these may be polled by the same thread.
+        Nobody waits for the answer: a commit is sent behind the member's JoinGroup, which is
+        answered when the other members have joined, and these may be polled by the same thread.
         """
         self.consumer.commit(asynchronous=True)
         assert not self._failed_commits, self._failed_commits

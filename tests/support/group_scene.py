@@ -1,10 +1,12 @@
 """The group machine with a log, a clock and timers of its own, driven by lines of text or by calls.
 
-Durable records go through their bytes into `log`, and are applied from the decision, as the shell does; invariants are checked after
-each record. `restart` replays the log into a new machine. Commands of scripts (`key=value` in any order):
+Durable records go through their bytes into `log`, and are applied from the decision, as the shell
+does; invariants are checked after each record. `restart` replays the log into a new machine.
+Commands of scripts (`key=value` in any order):
 
     join GROUP client=a [member=a-1] [instance=i] [protocols=range,sticky] [session=10000] [rebalance=60000] [version=9] [type=consumer]
-        [topics=t,u]        (a consumer's subscription; without it the metadata is nothing that a broker can read)
+        [topics=t,u]        (a consumer's subscription; without it the metadata is nothing that a
+                            broker can read)
     sync GROUP member=a-1 generation=1 [assign=a-1:x,b-2:y] [instance=i] [protocol=range]
     heartbeat GROUP member=a-1 generation=1 [instance=i]        leave GROUP member=a-1[/i],b-2
     pend GROUP producer=7/0 t-0=5 [member=a-1 generation=1]       end producer=7/0 commit|abort

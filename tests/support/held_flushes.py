@@ -1,7 +1,9 @@
-"""`tests/support/lone_broker.py` with flushes that a test can see and hold: `python -m tests.support.held_flushes key=value...`.
+"""`tests/support/lone_broker.py` with flushes that a test can see and hold:
+`python -m tests.support.held_flushes key=value...`.
 
-Each fdatasync of a file is noted in `begun` before it happens, one path a line. While the file `held` exists, an fdatasync of a path that
-contains its text does not come to its end. Both files are in the folder that FLUSHES_VARIABLE names.
+Each fdatasync of a file is noted in `begun` before it happens, one path a line. While the file
+`held` exists, an fdatasync of a path that contains its text does not come to its end. Both files
+are in the folder that FLUSHES_VARIABLE names.
 """
 
 from __future__ import annotations

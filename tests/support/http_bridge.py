@@ -90,7 +90,9 @@ class BridgeClient:
         return [json.loads(line) for line in answer.text.splitlines()]
 
     def instance(self, group: str, **settings: Any) -> Instance:
-        """A new consumer instance, from the start where its group has no offsets; settings with underscores for dots."""
+        """A new consumer instance, from the start where its group has no offsets; settings with
+        underscores for dots.
+        """
         given = {"auto_offset_reset": "earliest", "format": "json", "fetch_min_bytes": 1, **settings}
         made = self.post(f"/consumers/{group}", {key.replace("_", "."): value for key, value in given.items()})
         assert made.status_code == 200, made.text

@@ -1,4 +1,6 @@
-"""Settings of a site's internal topics for as many brokers as a test starts: a broker's defaults want three."""
+"""Settings of a site's internal topics for as many brokers as a test starts: a broker's defaults
+want three.
+"""
 
 from __future__ import annotations
 

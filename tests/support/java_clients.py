@@ -1,7 +1,9 @@
-"""Apache Kafka's own Java programs against our brokers: console producer and consumer, log dump, any other tool by its class.
+"""Apache Kafka's own Java programs against our brokers: console producer and consumer, log dump,
+any other tool by its class.
 
-They come by `make setup-java`; the fixture `kafka_programs` skips a test, with the reason, where they are not. Each run is a JVM of its own
-(about a second), so a test gives it many records at once.
+They come by `make setup-java`; the fixture `kafka_programs` skips a test, with the reason, where
+they are not. Each run is a JVM of its own (about a second), so a test gives it many records at
+once.
 """
 
 from __future__ import annotations
@@ -54,7 +56,9 @@ class KafkaPrograms:
         return complaint
 
     def run(self, main_class: str, *arguments: str, given: bytes = b"", within_ms: float = WITHIN_MS) -> bytes:
-        """Run a program to its end with `given` as its input; what it printed. AssertionError with its complaint when it fails."""
+        """Run a program to its end with `given` as its input; what it printed. AssertionError with
+        its complaint when it fails.
+        """
         ended = subprocess.run(
             self.command(main_class, *arguments),
             input=given,
@@ -79,7 +83,9 @@ class KafkaPrograms:
         settings: Mapping[str, str] | None = None,
         within_ms: float = WITHIN_MS,
     ) -> None:
-        """Send one record a value (none may hold a line feed) and wait until all are acknowledged."""
+        """Send one record a value (none may hold a line feed) and wait until all are
+        acknowledged.
+        """
         arguments = ["--bootstrap-server", bootstrap_servers, "--topic", topic]
         for key, value in (settings or {}).items():
             arguments += ["--command-property", f"{key}={value}"]
@@ -96,7 +102,9 @@ class KafkaPrograms:
         settings: Mapping[str, str] | None = None,
         within_ms: float = WITHIN_MS,
     ) -> list[bytes]:
-        """The values of the first `count` records, from the beginning or from the group's offsets."""
+        """The values of the first `count` records, from the beginning or from the group's
+        offsets.
+        """
         arguments = ["--bootstrap-server", bootstrap_servers, "--topic", topic, "--from-beginning"]
         arguments += ["--max-messages", str(count), "--timeout-ms", str(int(within_ms))]
         if group is not None:
@@ -106,9 +114,12 @@ class KafkaPrograms:
         return self.run(CONSOLE_CONSUMER, *arguments, within_ms=within_ms + 10_000).splitlines()
 
     def check_files(self, files: Sequence[Path]) -> str:
-        """What Kafka's own tool says of segments, indexes and producers' snapshots, looking at every record and every index entry."""
+        """What Kafka's own tool says of segments, indexes and producers' snapshots, looking at
+        every record and every index entry.
+        """
         arguments = ["--files", ",".join(map(str, files)), "--deep-iteration"]
-        # the sanity check replaces the comparison of index entries with the segment, so both are asked for
+        # the sanity check replaces the comparison of index entries with the segment, so both are
+        # asked for
         return "".join(
             self.run(DUMP_LOG, *arguments, *more).decode(errors="replace") for more in ((), ("--index-sanity-check",))
         )

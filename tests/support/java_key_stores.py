@@ -1,7 +1,9 @@
-"""Key stores as users have them: made by the JDK's own keytool, in the formats that it knows, once for a session.
+"""Key stores as users have them: made by the JDK's own keytool, in the formats that it knows, once
+for a session.
 
-Each identity is a key with a certificate that it signed itself, for loopback; each trust store has the certificate of the identity
-`pkcs12`, which plays the server. Without a keytool beside the Java that is used the fixture skips.
+Each identity is a key with a certificate that it signed itself, for loopback; each trust store has
+the certificate of the identity `pkcs12`, which plays the server. Without a keytool beside the Java
+that is used the fixture skips.
 """
 
 from __future__ import annotations
@@ -28,7 +30,9 @@ FORMATS: Final[Mapping[str, Sequence[str]]] = {
     "pkcs12": ("-storetype", "PKCS12"),
     "legacy": ("-storetype", "PKCS12", "-J-Dkeystore.pkcs12.legacy"),
 }
-"""`pkcs12` is what keytool makes today (AES), `legacy` what it made until Java 15 (RC2 with 40 bits, Triple DES)."""
+"""`pkcs12` is what keytool makes today (AES), `legacy` what it made until Java 15 (RC2 with 40
+bits, Triple DES).
+"""
 NO_PASSWORD_OPTIONS: Final = (
     "-J-Dkeystore.pkcs12.certProtectionAlgorithm=NONE",
     "-J-Dkeystore.pkcs12.macAlgorithm=NONE",

@@ -1,4 +1,6 @@
-"""A steady load by Apache Kafka's verifiable producer (Java, idempotent, acks=all) and the checker of what became of it."""
+"""A steady load by Apache Kafka's verifiable producer (Java, idempotent, acks=all) and the checker
+of what became of it.
+"""
 
 from __future__ import annotations
 
@@ -28,7 +30,9 @@ CLOSED_WHILE_SENDING = (
     "Producer closed while send in progress",
     "Cannot perform operation after producer has been closed",
 )
-"""What the program says of a record that it was about to send when it was stopped: its producer is closed by another thread."""
+"""What the program says of a record that it was about to send when it was stopped: its producer is
+closed by another thread.
+"""
 
 
 class JavaLoad:
@@ -92,7 +96,9 @@ class JavaLoad:
         return len(self._places)
 
     async def check_log(self, bootstrap_servers: str) -> None:
-        """After `finish`: each acknowledged number is in the log once, where it was acknowledged, and numbers grow in each partition."""
+        """After `finish`: each acknowledged number is in the log once, where it was acknowledged,
+        and numbers grow in each partition.
+        """
         logged: dict[int, list[tuple[int, int]]] = defaultdict(list)
         async with site_client(bootstrap_servers) as client:
             for key, end in (await log_ends(client)).items():

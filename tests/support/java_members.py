@@ -1,4 +1,6 @@
-"""Members of a consumer group that are Java processes of their own, and tell what happens to them."""
+"""Members of a consumer group that are Java processes of their own, and tell what happens to
+them.
+"""
 
 from __future__ import annotations
 

@@ -1,7 +1,9 @@
-"""Other people's Kafka clients with everything set that a test wants set: librdkafka, aiokafka, kafka-python.
+"""Other people's Kafka clients with everything set that a test wants set: librdkafka, aiokafka,
+kafka-python.
 
-Each produces a list of records and waits until all are acknowledged, or reads until it has as many as asked for. Times are bounds, not
-expectations. What a test is about, it sets itself through `settings` (the client's own names).
+Each produces a list of records and waits until all are acknowledged, or reads until it has as many
+as asked for. Times are bounds, not expectations. What a test is about, it sets itself through
+`settings` (the client's own names).
 """
 
 from __future__ import annotations
@@ -16,9 +18,13 @@ from typing import Any, NamedTuple
 
 WITHIN_MS = 60_000
 METADATA_AGE_MS_MAX = 1000
-"""Of kafka-python's consumers: leading a group, 3.0 may assign before it knows any partition, and tries again with its next metadata."""
+"""Of kafka-python's consumers: leading a group, 3.0 may assign before it knows any partition, and
+tries again with its next metadata.
+"""
 POLL_MS = 10_000
-"""A poll whose time is up while its consumer joins a group: 3.0 never takes the answer that comes afterwards, and heartbeats no more."""
+"""A poll whose time is up while its consumer joins a group: 3.0 never takes the answer that comes
+afterwards, and heartbeats no more.
+"""
 
 
 class Record(NamedTuple):
@@ -59,7 +65,9 @@ def librdkafka_produce(
     within_ms: float = WITHIN_MS,
     settings: Mapping[str, Any] | None = None,
 ) -> list[Acknowledged]:
-    """Produce through librdkafka; the acknowledgements in the order of the records. AssertionError for a refused record."""
+    """Produce through librdkafka; the acknowledgements in the order of the records. AssertionError
+    for a refused record.
+    """
     from confluent_kafka import Producer
 
     sent = list(records)
@@ -100,7 +108,9 @@ def librdkafka_consume(
     within_ms: float = WITHIN_MS,
     settings: Mapping[str, Any] | None = None,
 ) -> list[Received]:
-    """Read as a member of a group, from the start where it has no offsets, until `count` records came; commits them."""
+    """Read as a member of a group, from the start where it has no offsets, until `count` records
+    came; commits them.
+    """
     from confluent_kafka import Consumer
 
     consumer = Consumer(
@@ -135,7 +145,9 @@ def _received_by_librdkafka(message: Any) -> Received:
 
 
 def _raise_unless_passing(error: Any) -> None:
-    """librdkafka reports what it retries by itself as events too; only what it gives up on is a failure."""
+    """librdkafka reports what it retries by itself as events too; only what it gives up on is a
+    failure.
+    """
     from confluent_kafka import KafkaError, KafkaException
 
     passing = (
@@ -218,8 +230,10 @@ async def aiokafka_consume(
 
 @contextlib.contextmanager
 def sockets_left_open() -> Iterator[None]:
-    """For functions with a client of kafka-python in them: 3.0 leaves the socket of a connection that is being made when the client
-    is closed. It is collected with the function's end, where the warning fails no test that has nothing to do with it."""
+    """For functions with a client of kafka-python in them: 3.0 leaves the socket of a connection
+    that is being made when the client is closed. It is collected with the function's end, where the
+    warning fails no test that has nothing to do with it.
+    """
     try:
         yield
     finally:
@@ -264,7 +278,9 @@ def kafka_python_consume(
     within_ms: float = WITHIN_MS,
     settings: Mapping[str, Any] | None = None,
 ) -> list[Received]:
-    """Read through kafka-python until `count` records came; as a member of a group it commits them."""
+    """Read through kafka-python until `count` records came; as a member of a group it commits
+    them.
+    """
     from kafka import KafkaConsumer
 
     consumer = KafkaConsumer(

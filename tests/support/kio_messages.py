@@ -1,4 +1,6 @@
-"""Random but valid messages of any API, built from kio's own field descriptions: material for round trips and fuzzing."""
+"""Random but valid messages of any API, built from kio's own field descriptions: material for round
+trips and fuzzing.
+"""
 
 from __future__ import annotations
 

@@ -1,7 +1,9 @@
-"""What can be wrong with a line between two sites, as toxiproxy does it: a table, one way and both ways, and how long it lasts.
+"""What can be wrong with a line between two sites, as toxiproxy does it: a table, one way and both
+ways, and how long it lasts.
 
-A fault that lasts longer than its time because its removal failed would spoil every later one: `strike` removes it whatever happens, and
-looks whether bytes pass again only through what the test itself checks afterwards.
+A fault that lasts longer than its time because its removal failed would spoil every later one:
+`strike` removes it whatever happens, and looks whether bytes pass again only through what the test
+itself checks afterwards.
 """
 
 from __future__ import annotations
@@ -19,8 +21,10 @@ OUTLASTING_REQUESTS_S = 4.0
 LONG_S = 43.0
 """As long as the partition between two coasts that made a large site's two databases diverge."""
 LONGER_S = (150.0, 660.0)
-"""Longer than what has a time limit in the path by default: requests, transactions, deliveries, fetch sessions and copies of metadata; and
-longer than ten minutes, after which brokers end connections that are idle and Apache Kafka looks which producers it forgets."""
+"""Longer than what has a time limit in the path by default: requests, transactions, deliveries,
+fetch sessions and copies of metadata; and longer than ten minutes, after which brokers end
+connections that are idle and Apache Kafka looks which producers it forgets.
+"""
 FLAPPING_S = 130.0
 """Down seven times and up six times, for ten seconds each."""
 HEALED_WITHIN_MS = 60_000
@@ -79,7 +83,9 @@ FLAPPING_LINES: tuple[LineFault, ...] = (
 
 
 async def strike(proxy: Proxy, fault: LineFault, lasting_s: float) -> None:
-    """Let the line have the fault for so long; a flapping one is down and up in turns within that time."""
+    """Let the line have the fault for so long; a flapping one is down and up in turns within that
+    time.
+    """
     each_s = lasting_s / (2 * fault.strikes - 1)
     for number in range(fault.strikes):
         if number:

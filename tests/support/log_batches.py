@@ -1,4 +1,6 @@
-"""Record batches for tests of the log: built from keys and values, uncompressed unless a codec is named."""
+"""Record batches for tests of the log: built from keys and values, uncompressed unless a codec is
+named.
+"""
 
 from __future__ import annotations
 

@@ -23,7 +23,9 @@ def config(**fields: Any) -> LogConfig:
 
 
 def open_log(directory: object, disk: Disk | None = None, **options: Any) -> PartitionLog:
-    """Open `directory`, which is made if need be; options are those of PartitionLog, or fields of the configuration."""
+    """Open `directory`, which is made if need be; options are those of PartitionLog, or fields of
+    the configuration.
+    """
     os.makedirs(str(directory), exist_ok=True)
     names = ("is_clean", "recovery_point", "log_start_offset", "now_ms", "topic_id", "roll_jitter")
     opening = {name: options.pop(name) for name in names if name in options}
@@ -35,7 +37,9 @@ def open_log(directory: object, disk: Disk | None = None, **options: Any) -> Par
 
 
 def abandon_opened_logs() -> None:
-    """Close the files of every log that a test left open, as one that plays a crash does; nothing is written."""
+    """Close the files of every log that a test left open, as one that plays a crash does; nothing
+    is written.
+    """
     while _opened:
         _opened.pop().abandon()
 
@@ -49,7 +53,9 @@ def fill(log: PartitionLog, count: int, *, records: int = 2, leader_epoch: int =
 
 
 def read_all(log: PartitionLog, *, max_bytes: int = 1 << 20) -> list[BatchHeader]:
-    """The headers of everything a reader gets from the log's start, read to its end; checksums are checked."""
+    """The headers of everything a reader gets from the log's start, read to its end; checksums are
+    checked.
+    """
     headers: list[BatchHeader] = []
     offset = log.log_start_offset
     while True:

@@ -1,8 +1,10 @@
-"""A broker process without ZooKeeper and without our controller: for the broker's own tests and measurements.
+"""A broker process without ZooKeeper and without our controller: for the broker's own tests and
+measurements.
 
-`python -m tests.support.lone_broker key=value...` runs a Broker with those properties beside a small controller that creates, deletes and
-grows topics by sending control batches to it over gRPC, as the real one does. Prints one line of JSON with the ports once clients
-are let in. SIGTERM stops it cleanly.
+`python -m tests.support.lone_broker key=value...` runs a Broker with those properties beside a
+small controller that creates, deletes and grows topics by sending control batches to it over gRPC,
+as the real one does. Prints one line of JSON with the ports once clients are let in. SIGTERM stops
+it cleanly.
 """
 
 from __future__ import annotations
@@ -65,7 +67,9 @@ class LoneMembership:
 
 
 class LoneController(controller_pb2_grpc.ControllerServicer):
-    """Decides at once and tells the one broker. Topics are kept in a file, so that a restarted process knows them."""
+    """Decides at once and tells the one broker. Topics are kept in a file, so that a restarted
+    process knows them.
+    """
 
     def __init__(self, state_path: str) -> None:
         self._state_path = state_path

@@ -1,4 +1,6 @@
-"""A mirror daemon as a process: `python -m tests.support.lone_mirror key=value...`. Prints one line of JSON with its ports."""
+"""A mirror daemon as a process: `python -m tests.support.lone_mirror key=value...`. Prints one line
+of JSON with its ports.
+"""
 
 from __future__ import annotations
 

@@ -1,7 +1,9 @@
-"""A lone broker that is a site: beside its small controller it serves a small site agent, so that a mirror finds a link.
+"""A lone broker that is a site: beside its small controller it serves a small site agent, so that a
+mirror finds a link.
 
-`python -m tests.support.lone_site key=value...` runs it. The agent keeps one set of link records in a file, tells them to the
-broker, and confirms them by itself, since nobody else is asked. Only what a mirror calls is there.
+`python -m tests.support.lone_site key=value...` runs it. The agent keeps one set of link records in
+a file, tells them to the broker, and confirms them by itself, since nobody else is asked. Only what
+a mirror calls is there.
 """
 
 from __future__ import annotations

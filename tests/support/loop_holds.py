@@ -1,7 +1,9 @@
-"""What holds an event loop: turns in which the loop's thread worked for long, with the stacks that were seen meanwhile.
+"""What holds an event loop: turns in which the loop's thread worked for long, with the stacks that
+were seen meanwhile.
 
-Counts the processor time of the loop's own thread, so that a busy machine does not look like a slow program; what the thread waited for
-(a disk, the interpreter's lock) is the difference to the time on the wall.
+Counts the processor time of the loop's own thread, so that a busy machine does not look like a slow
+program; what the thread waited for (a disk, the interpreter's lock) is the difference to the time
+on the wall.
 """
 
 from __future__ import annotations
@@ -32,7 +34,9 @@ class Holds:
     stacks: Counter[str] = field(default_factory=Counter)
     """Samples of 1 ms in turns that were already long, by stack."""
     collections_ms: list[tuple[int, float]] = field(default_factory=list)
-    """Generation and duration of each garbage collection of a millisecond or more, whichever thread it held: it holds all of them."""
+    """Generation and duration of each garbage collection of a millisecond or more, whichever thread
+    it held: it holds all of them.
+    """
     _beat_s: float = 0.0
     _collection_began_s: float = 0.0
 

@@ -1,7 +1,9 @@
-"""Many lines to one broker, each with a proxy of its own, so that every fault of the table may last at the same time.
+"""Many lines to one broker, each with a proxy of its own, so that every fault of the table may last
+at the same time.
 
-A broker has a listener for each line, advertised through that line's proxy: a client that starts on a line stays on it. A link a line (or a
-line at each of its ends), with a mirror and a topic; loads and checkers go past the proxies.
+A broker has a listener for each line, advertised through that line's proxy: a client that starts on
+a line stays on it. A link a line (or a line at each of its ends), with a mirror and a topic; loads
+and checkers go past the proxies.
 """
 
 from __future__ import annotations
@@ -25,7 +27,9 @@ QUICK = {"request.timeout.ms": "2000", "max.partition.fetch.bytes": "30000"}
 """Of a mirror under short faults, which its requests are not to outlast."""
 
 LARGE_FRAMES = {"request.timeout.ms": "2000"}
-"""The same, with fetches and appends as large as they are by default: of what came during a fault, up to a megabyte a partition."""
+"""The same, with fetches and appends as large as they are by default: of what came during a fault,
+up to a megabyte a partition.
+"""
 
 LINE = {
     "max.partition.fetch.bytes": "30000",
@@ -34,10 +38,13 @@ LINE = {
     "group.sync.interval.ms": "5000",
     "config.sync.interval.ms": "5000",
     "emit.checkpoints.interval.ms": "5000",
-    # One topic of a cluster: each of so many links would carry the heartbeats of all, in batches of one record.
+    # One topic of a cluster: each of so many links would carry the heartbeats of all, in batches of
+    # one record.
     "emit.heartbeats.enabled": "false",
 }
-"""Of a mirror under long ones: time limits are the defaults, and the queue fills while the target is away, as in most outages."""
+"""Of a mirror under long ones: time limits are the defaults, and the queue fills while the target
+is away, as in most outages.
+"""
 
 LARGE_FRAMES_OF_LINE = {
     key: value for key, value in LINE.items() if key not in ("max.partition.fetch.bytes", "queue.byte.size")
@@ -48,7 +55,9 @@ LARGE_FRAMES_OF_LINE = {
 def with_lines(
     properties: Mapping[str, str], toxiproxy: Toxiproxy, name: str, count: int
 ) -> tuple[dict[str, str], list[Proxy]]:
-    """A broker's properties with so many listeners more, and the proxies by which they are advertised."""
+    """A broker's properties with so many listeners more, and the proxies by which they are
+    advertised.
+    """
     found = dict(properties)
     proxies = []
     for number, port in enumerate(free_ports(count)):
@@ -96,7 +105,9 @@ def struck_at_both_ends(
     target: Sequence[Proxy],
     faults: Sequence[LineFault] = LINE_FAULTS,
 ) -> list[StruckLink]:
-    """A link for each pair of faults: every fault of the table once at each end, half of them the same one at both."""
+    """A link for each pair of faults: every fault of the table once at each end, half of them the
+    same one at both.
+    """
     there = list(faults)
     chance.shuffle(there)
     others = there[len(there) // 2 :]
@@ -115,7 +126,9 @@ def chance_of_run() -> random.Random:
 def links_in_turn(
     source: Proxy | None, target: Proxy | None, faults: Sequence[LineFault] = LINE_FAULTS
 ) -> list[StruckLink]:
-    """One link under all faults at one end, in an order by chance, or under some pairs of them at both."""
+    """One link under all faults at one end, in an order by chance, or under some pairs of them at
+    both.
+    """
     chance = chance_of_run()
     count = len(faults)
     if source is not None and target is not None:
@@ -134,7 +147,9 @@ def links_at_once(source: Sequence[Proxy], target: Sequence[Proxy]) -> list[Stru
 
 
 def load_of(link: StruckLink, bootstrap: str, topic: str, partitions: int) -> SteadyBatches:
-    """More than a line with little bandwidth takes, and little over the others; past all proxies."""
+    """More than a line with little bandwidth takes, and little over the others; past all
+    proxies.
+    """
     return SteadyBatches(bootstrap, topic, partitions, batches_per_second=15 if link.is_narrow else 4)
 
 
@@ -150,9 +165,11 @@ async def strike_all(
     mirrored: Callable[[int], Awaitable[object]],
     heal: Callable[[int], Awaitable[None]],
 ) -> None:
-    """Every link has its faults for so long, all at once; then `heal` waits for each and checks. Says what became of each one.
+    """Every link has its faults for so long, all at once; then `heal` waits for each and checks.
+    Says what became of each one.
 
-    A fault that stops everything must be seen to: what has been `mirrored` stands still in the second half of it.
+    A fault that stops everything must be seen to: what has been `mirrored` stands still in the
+    second half of it.
     """
 
     turn = asyncio.Lock()

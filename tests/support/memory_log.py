@@ -1,4 +1,6 @@
-"""`__consumer_offsets` in memory, with the failures that a coordinator must live with. See `broker/group_shard.py: InternalLog`."""
+"""`__consumer_offsets` in memory, with the failures that a coordinator must live with. See
+`broker/group_shard.py: InternalLog`.
+"""
 
 from __future__ import annotations
 
@@ -12,7 +14,9 @@ from wire.records import decode_records
 
 
 class MemoryLog:
-    """Partitions as lists of appended bytes. `gate` holds appends and reads back while it is cleared."""
+    """Partitions as lists of appended bytes. `gate` holds appends and reads back while it is
+    cleared.
+    """
 
     def __init__(self) -> None:
         self.epochs: dict[int, int] = {}

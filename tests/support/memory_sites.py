@@ -1,6 +1,8 @@
-"""Two sites in memory behind the mirror's ports: logs of real batches, a target that answers by the table of MirrorAppend.
+"""Two sites in memory behind the mirror's ports: logs of real batches, a target that answers by the
+table of MirrorAppend.
 
-For tests of the mirror's shells without sockets: a site can be down, calls can raise, answers can be held back.
+For tests of the mirror's shells without sockets: a site can be down, calls can raise, answers can
+be held back.
 """
 
 from __future__ import annotations
@@ -89,7 +91,8 @@ class MemorySite:
         self.offset_requests = 0
         # How often its groups were listed.
         self.group_rounds = 0
-        # Where groups were seen to stand alike at the source and here; None: the site keeps nothing of that.
+        # Where groups were seen to stand alike at the source and here; None: the site keeps nothing
+        # of that.
         self.noted_alike: dict[str, dict[PartitionKey, GroupOffset]] | None = None
         self.outgrown_groups: set[str] = set()
         # Groups' offsets that came from the target.
@@ -108,7 +111,8 @@ class MemorySite:
         self.refusals: dict[str, str] = {}
         # What the controller was asked, request by request.
         self.requests: list[tuple[Action, ...]] = []
-        # What was kept before it was deleted: batches by offset, by partition and topic id; and what every such wish is answered.
+        # What was kept before it was deleted: batches by offset, by partition and topic id; and
+        # what every such wish is answered.
         self.quarantined: dict[tuple[PartitionKey, UUID], dict[int, bytes]] = {}
         self.quarantine_refusal = ""
         # Runs in front of each such wish and may raise.
@@ -317,7 +321,9 @@ class MemoryFetch:
 
 
 class MemoryAppend:
-    """AppendPort over a site; `before` runs in front of each append and may raise or name an error for all."""
+    """AppendPort over a site; `before` runs in front of each append and may raise or name an error
+    for all.
+    """
 
     def __init__(self, site: MemorySite, before: Callable[[], ErrorCode | None]) -> None:
         self._site = site

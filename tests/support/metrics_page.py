@@ -1,4 +1,6 @@
-"""Every figure that our daemons show, as the tables of `docs/metrics.md`: made from the collectors themselves."""
+"""Every figure that our daemons show, as the tables of `docs/metrics.md`: made from the collectors
+themselves.
+"""
 
 from __future__ import annotations
 

@@ -1,7 +1,9 @@
-"""Two lone sites, a link between them and a mirror, each a process; and the checker that compares their logs byte by byte.
+"""Two lone sites, a link between them and a mirror, each a process; and the checker that compares
+their logs byte by byte.
 
-A site's LINK listener is advertised through a proxy when one is given, so that faults reach every byte of the mirror's fetches, or of its
-appends. The checker reads both logs raw with replica id -2, past the sites' roles.
+A site's LINK listener is advertised through a proxy when one is given, so that faults reach every
+byte of the mirror's fetches, or of its appends. The checker reads both logs raw with replica id -2,
+past the sites' roles.
 """
 
 from __future__ import annotations
@@ -139,7 +141,9 @@ class Pair:
         return mirror
 
     async def create(self, topic: str, partitions: int = 1, configs: Mapping[str, str] | None = None) -> None:
-        """A topic at the source. Retention is off unless asked for: the tests' batches are dated 1970, and brokers look after 30 s."""
+        """A topic at the source. Retention is off unless asked for: the tests' batches are dated
+        1970, and brokers look after 30 s.
+        """
         async with KafkaClient(self.source.bootstrap) as client:
             given = {"retention.ms": "-1", **(configs or {})}
             new = NewTopic(name=topic, partition_count=partitions, replication_factor=1, configs=given)
@@ -166,7 +170,8 @@ class Pair:
         stub: Any = channels.stub(f"{LOOPBACK}:{site.grpc_port}")
         reply: broker_pb2.DescribePartitionsReply = await stub.DescribePartitions(
             broker_pb2.DescribePartitionsRequest(link=link),
-            # Channels to one address share their connection, and one that is just being closed may end the call of the next.
+            # Channels to one address share their connection, and one that is just being closed may
+            # end the call of the next.
             wait_for_ready=True,
             timeout=DESCRIBED_WITHIN_S,
         )
@@ -183,7 +188,9 @@ class Pair:
                 await client.produce(topic, partition, batch(values))
 
     async def ends(self, site: Site, topic: str, partitions: int) -> list[tuple[int, int]]:
-        """Log start and end of each partition; AssertionError while the topic is not there, or not led by anybody yet."""
+        """Log start and end of each partition; AssertionError while the topic is not there, or not
+        led by anybody yet.
+        """
         async with KafkaClient(site.bootstrap, site_local=True, retry_budget_ms=5000) as client:
             try:
                 metadata = await client.metadata([topic])
@@ -197,7 +204,9 @@ class Pair:
             return [(first[key], last[key]) for key in keys]
 
     async def check_prefix(self, topic: str, partitions: int) -> list[tuple[int, int]]:
-        """M1: every byte of the target's log is the source's at the same offset. Returns (source end, target end) each."""
+        """M1: every byte of the target's log is the source's at the same offset. Returns (source
+        end, target end) each.
+        """
         target_ends = await self.ends(self.target, topic, partitions)
         source_ends = await self.ends(self.source, topic, partitions)
         for index in range(partitions):
@@ -244,7 +253,9 @@ async def start_pair(
     settings: Mapping[str, str] | None = None,
     lines: int = 0,
 ) -> Pair:
-    """Two sites with a link a -> b at epoch 1, no mirror yet. A site with a toxiproxy has so many `lines` beside."""
+    """Two sites with a link a -> b at epoch 1, no mirror yet. A site with a toxiproxy has so many
+    `lines` beside.
+    """
     ports = free_ports(6)
     source, proxy = _start_site(processes, directory, "a", 1, ports[:3], toxiproxy, settings, lines)
     target, target_proxy = _start_site(processes, directory, "b", 2, ports[3:], target_toxiproxy, settings, lines)
@@ -324,7 +335,9 @@ async def describe_mirror(mirror: RunningProcess) -> mirror_pb2.DescribeMirrorRe
 
 
 async def keeps_up(mirror: RunningProcess, within_ms: float) -> None:
-    """Wait until a mirror holds next to nothing that its target has not: what is left over from before would go on arriving."""
+    """Wait until a mirror holds next to nothing that its target has not: what is left over from
+    before would go on arriving.
+    """
 
     async def holds_little() -> bool:
         reply = await describe_mirror(mirror)
@@ -337,7 +350,9 @@ async def keeps_up(mirror: RunningProcess, within_ms: float) -> None:
 
 
 async def verify_mirror(mirror: RunningProcess, *topics: str) -> list[mirror_pb2.VerifiedPartition]:
-    """What a mirror process finds when it compares both logs. AssertionError when it does not answer."""
+    """What a mirror process finds when it compares both logs. AssertionError when it does not
+    answer.
+    """
     request = mirror_pb2.VerifyMirrorRequest(topics=topics)
 
     async def ask(stub: Any) -> list[mirror_pb2.VerifiedPartition]:
@@ -364,7 +379,9 @@ async def _ask_mirror(mirror: RunningProcess, ask: Callable[[Any], Awaitable[Any
 
 
 def own_channel(port: int) -> grpc.aio.Channel:
-    """A channel with a connection of its own: one that another channel to the same address just closes may end the call of the next."""
+    """A channel with a connection of its own: one that another channel to the same address just
+    closes may end the call of the next.
+    """
     options = [*CHANNEL_OPTIONS, ("grpc.use_local_subchannel_pool", 1)]
     return grpc.aio.insecure_channel(f"{LOOPBACK}:{port}", options=options)
 

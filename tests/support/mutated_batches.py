@@ -1,7 +1,9 @@
-"""Batches as a faulty client may send them: the checksum fits, and something inside of the batch is wrong.
+"""Batches as a faulty client may send them: the checksum fits, and something inside of the batch is
+wrong.
 
-`CASES` is the table that Apache Kafka has judged (`tests/golden/records/`), so its order, names and bytes are stable. Each batch is built
-from parts that can be wrong alone; random mutations of single bytes follow, drawn from a fixed seed. Times are relative to `NOW_MS`.
+`CASES` is the table that Apache Kafka has judged (`tests/golden/records/`), so its order, names and
+bytes are stable. Each batch is built from parts that can be wrong alone; random mutations of single
+bytes follow, drawn from a fixed seed. Times are relative to `NOW_MS`.
 """
 
 from __future__ import annotations
@@ -16,7 +18,9 @@ from tests.support.log_batches import compress, varint
 from wire.record_batch import HEADER_SIZE, BatchHeader, encode_header, read_header
 
 NOW_MS: Final = 1_900_000_000_000
-"""The time of the table: later than the run of Apache Kafka that judged it, which therefore has an open upper bound for timestamps."""
+"""The time of the table: later than the run of Apache Kafka that judged it, which therefore has an
+open upper bound for timestamps.
+"""
 HOUR_MS: Final = 3_600_000
 CODECS: Final = {"none": 0, "gzip": 1, "snappy": 2, "lz4": 3, "zstd": 4}
 MUTATIONS_BY_CODEC: Final = 40
@@ -36,7 +40,9 @@ TOPICS: Final[Mapping[str, Mapping[str, str]]] = {
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Case:
-    """One batch, or several, for a topic of `TOPICS`. `is_near_now` shifts the batch's times to the time of the run."""
+    """One batch, or several, for a topic of `TOPICS`. `is_near_now` shifts the batch's times to the
+    time of the run.
+    """
 
     name: str
     topic: str

@@ -1,7 +1,9 @@
-"""Real processes under a test's control: start, wait until ready, stop, kill -9, pause; none outlives its owner.
+"""Real processes under a test's control: start, wait until ready, stop, kill -9, pause; none
+outlives its owner.
 
-A `Processes` belongs to a fixture (`processes` for a test, `session_processes` for the whole run) that stops everything when it
-ends, however the test ended. The processes are `runtime.children.Child`, as `antipode up` starts them.
+A `Processes` belongs to a fixture (`processes` for a test, `session_processes` for the whole run)
+that stops everything when it ends, however the test ended. The processes are
+`runtime.children.Child`, as `antipode up` starts them.
 """
 
 from __future__ import annotations
@@ -55,7 +57,9 @@ class RunningProcess:
         self.child.start()
 
     def wait_ready(self, is_ready: Callable[[], object], within_ms: float = READY_WITHIN_MS) -> None:
-        """Wait for `is_ready`; at once AssertionError with the end of the log when the process ends instead."""
+        """Wait for `is_ready`; at once AssertionError with the end of the log when the process ends
+        instead.
+        """
 
         def ready_or_ended() -> bool:
             return bool(is_ready()) or not self.is_running
@@ -78,7 +82,9 @@ class RunningProcess:
         assert self.is_running, self._ended_message()
 
     def wait_logged(self, pattern: str, within_ms: float = READY_WITHIN_MS) -> re.Match[str]:
-        """The first match of a regular expression in the log; AssertionError when the process ends without it."""
+        """The first match of a regular expression in the log; AssertionError when the process ends
+        without it.
+        """
         self.wait_ready(lambda: re.search(pattern, self.log_text()), within_ms)
         match = re.search(pattern, self.log_text())
         assert match is not None
@@ -92,7 +98,9 @@ class RunningProcess:
         return code
 
     def stop(self, within_ms: int = STOP_WITHIN_MS) -> None:
-        """SIGTERM, and kill -9 when that does not end it in time (AssertionError then). Nothing when it does not run."""
+        """SIGTERM, and kill -9 when that does not end it in time (AssertionError then). Nothing
+        when it does not run.
+        """
         assert self.child.stop(timeout_ms=within_ms), f"{self.name} ignored SIGTERM for {within_ms} ms\n{self._tail()}"
 
     def kill(self) -> None:

@@ -1,4 +1,6 @@
-"""A blocking Kafka client of single frames, for tests that look at frames, order and closed connections."""
+"""A blocking Kafka client of single frames, for tests that look at frames, order and closed
+connections.
+"""
 
 from __future__ import annotations
 
@@ -76,7 +78,9 @@ class RawClient:
         return decode_response(self.read_frame(), api_key, version)
 
     def answer(self, api_key: int, version: int) -> Any:
-        """The next answer as an entity. ConnectionError when the broker closes the connection instead."""
+        """The next answer as an entity. ConnectionError when the broker closes the connection
+        instead.
+        """
         frame = self.read_frame()
         if not frame:
             raise ConnectionError("the broker closed the connection")

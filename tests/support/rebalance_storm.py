@@ -1,13 +1,17 @@
-"""A group whose members come and go while they read and commit: unmodified librdkafka consumers, each polled by a thread of its own.
+"""A group whose members come and go while they read and commit: unmodified librdkafka consumers,
+each polled by a thread of its own.
 
-A storm is a bounded number of gusts. In each, some members leave (in order, or by falling silent until they are thrown out) and others
-join; then more records are written and the group must get on. At the end a few members stay until everything is read, and the history
-of all of them is checked (`tests/support/group_history.py`).
+A storm is a bounded number of gusts. In each, some members leave (in order, or by falling silent
+until they are thrown out) and others join; then more records are written and the group must get on.
+At the end a few members stay until everything is read, and the history of all of them is checked
+(`tests/support/group_history.py`).
 
-Eager members ask the coordinator themselves where each partition that they are given goes on, begin there, and pass over what their client
-hands out below that, or of partitions that they do not have: strays, which are counted. When leaders die, librdkafka 2.16 was seen to hand
-out records of an assignment before (0 to 19, then 30), while the coordinator had answered 30 and nobody had asked where the log begins, so
-no broker had sent it there. Everything that brokers answer for is judged all the same.
+Eager members ask the coordinator themselves where each partition that they are given goes on, begin
+there, and pass over what their client hands out below that, or of partitions that they do not have:
+strays, which are counted. When leaders die, librdkafka 2.16 was seen to hand out records of an
+assignment before (0 to 19, then 30), while the coordinator had answered 30 and nobody had asked
+where the log begins, so no broker had sent it there. Everything that brokers answer for is judged
+all the same.
 """
 
 from __future__ import annotations
@@ -123,7 +127,9 @@ class Member:
         return True
 
     def _commit(self) -> bool:
-        """What has been read of each partition. A refusal is the coordinator's right, and counted; False says to try again."""
+        """What has been read of each partition. A refusal is the coordinator's right, and counted;
+        False says to try again.
+        """
         from confluent_kafka import KafkaException, TopicPartition
 
         began_s = time.monotonic()
@@ -225,7 +231,9 @@ class Storm:
         return f"storm-{self.protocol}"
 
     def run(self) -> str:
-        """From the first member to the last check; a line of figures. AssertionError with every breach."""
+        """From the first member to the last check; a line of figures. AssertionError with every
+        breach.
+        """
         chance = random.Random(self.seed)
         try:
             self._join(self.member_count)
@@ -253,7 +261,9 @@ class Storm:
             self.everybody.append(member)
 
     def _write_and_get_on(self) -> None:
-        """Until more has been read than before the writing: the next gust may hit a rebalance that is not over."""
+        """Until more has been read than before the writing: the next gust may hit a rebalance that
+        is not over.
+        """
         before = sum(member.read_count for member in self.everybody)
         records = [
             Record(value=b"%d" % number, partition=partition)

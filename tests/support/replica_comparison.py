@@ -1,6 +1,8 @@
-"""What the replicas of a site have on disk, compared batch by batch, and who led them, by what the brokers' logs tell.
+"""What the replicas of a site have on disk, compared batch by batch, and who led them, by what the
+brokers' logs tell.
 
-Called when nothing is written any more; the bytes are those of the segment files, so nothing that a broker says of itself is believed.
+Called when nothing is written any more; the bytes are those of the segment files, so nothing that a
+broker says of itself is believed.
 """
 
 from __future__ import annotations
@@ -19,7 +21,9 @@ _LEADERSHIP = re.compile(
 
 
 def check_replicas(site: ReplicatedSite, topic: str, partitions: int) -> int:
-    """Every replica has the same batches, without a gap between offsets and with epochs that never fall; the number of records."""
+    """Every replica has the same batches, without a gap between offsets and with epochs that never
+    fall; the number of records.
+    """
     records = 0
     for partition in range(partitions):
         contents = site.contents(topic, partition)
@@ -43,7 +47,9 @@ def _batches(content: bytes) -> list[tuple[BatchHeader, bytes]]:
 
 
 def check_leaderships(site: ReplicatedSite) -> int:
-    """No leader epoch of a partition has had two leaders, in the eyes of any two brokers; the number of epochs."""
+    """No leader epoch of a partition has had two leaders, in the eyes of any two brokers; the
+    number of epochs.
+    """
     leaders: dict[tuple[str, str, str], set[str]] = defaultdict(set)
     for node in site.nodes.values():
         text = node.process.log_text()

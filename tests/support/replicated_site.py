@@ -1,7 +1,9 @@
-"""A site of three brokers for replication tests: real processes and ZooKeeper, replicas compared on disk, faults by node.
+"""A site of three brokers for replication tests: real processes and ZooKeeper, replicas compared on
+disk, faults by node.
 
-The nodes are `SiteNode`s; each hosts a controller candidate. `ReplicatedSite` finds leaders and the controller, waits for full in-sync
-replicas, and compares the logs of all replicas byte by byte once nothing is written any more.
+The nodes are `SiteNode`s; each hosts a controller candidate. `ReplicatedSite` finds leaders and the
+controller, waits for full in-sync replicas, and compares the logs of all replicas byte by byte once
+nothing is written any more.
 """
 
 from __future__ import annotations
@@ -23,9 +25,13 @@ from tests.support.site_node import SiteNode
 NODES = (1001, 1002, 1003)
 SETTLE_WITHIN_MS = 40_000
 CALM = {"zookeeper.session.timeout.ms": "6000", "replica.lag.time.max.ms": "6000"}
-"""For tests of one leader: a machine that stands still for seconds costs no broker its session and no replica its place in sync."""
+"""For tests of one leader: a machine that stands still for seconds costs no broker its session and
+no replica its place in sync.
+"""
 ASKED_MS = 1_500
-"""librdkafka asks the broker that it used last, so it must give a connection up soon that leads to a paused one."""
+"""librdkafka asks the broker that it used last, so it must give a connection up soon that leads to
+a paused one.
+"""
 
 
 class ReplicatedSite:
@@ -71,7 +77,9 @@ class ReplicatedSite:
         return ",".join(node.bootstrap for node in self.nodes.values())
 
     def create(self, topic: str, partitions: int, **configs: str) -> None:
-        """A topic with three replicas, all in sync; tried again while a broker has lost its session for a moment."""
+        """A topic with three replicas, all in sync; tried again while a broker has lost its session
+        for a moment.
+        """
         named = {name.replace("_", "."): value for name, value in configs.items()}
 
         def is_made() -> bool:
@@ -110,7 +118,9 @@ class ReplicatedSite:
         )
 
     def wait_whole(self, topic: str, within_ms: float = SETTLE_WITHIN_MS) -> None:
-        """Wait until every node says of every partition that it has a leader and all replicas in sync."""
+        """Wait until every node says of every partition that it has a leader and all replicas in
+        sync.
+        """
 
         def is_whole(asker: AdminClient) -> bool:
             try:
@@ -124,7 +134,9 @@ class ReplicatedSite:
         eventually_sync(lambda: all(is_whole(asker) for asker in self._askers), within_ms)
 
     def kill_leader(self, topic: str, partition: int, within_ms: float = SETTLE_WITHIN_MS) -> None:
-        """Kill whoever leads the partition, wait for a successor, and start the killed one again until all are in sync."""
+        """Kill whoever leads the partition, wait for a successor, and start the killed one again
+        until all are in sync.
+        """
         killed = self.leaders(topic)[partition]
         self.nodes[killed].process.kill()
         eventually_sync(lambda: self.leaders(topic)[partition] not in (killed, -1), within_ms)

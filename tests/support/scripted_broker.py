@@ -1,4 +1,6 @@
-"""A broker in the test's own event loop that answers from a script: functions by API key, from request entity to response values."""
+"""A broker in the test's own event loop that answers from a script: functions by API key, from
+request entity to response values.
+"""
 
 from __future__ import annotations
 
@@ -22,10 +24,11 @@ NO_TIME = dt.timedelta(0)
 
 
 class ScriptedBroker:
-    """Use as `async with ScriptedBroker() as broker`; set `broker.scripts[api_key]` to a function of request and header.
+    """Use as `async with ScriptedBroker() as broker`; set `broker.scripts[api_key]` to a function
+    of request and header.
 
-    A script returns the response's values (see `build_entity`), bytes to send as they are, pieces of bytes as an asynchronous iterator,
-    or None for no answer; it may be a coroutine.
+    A script returns the response's values (see `build_entity`), bytes to send as they are, pieces
+    of bytes as an asynchronous iterator, or None for no answer; it may be a coroutine.
     """
 
     def __init__(self, versions: Mapping[int, VersionRange] | None = None) -> None:
@@ -46,7 +49,9 @@ class ScriptedBroker:
         await self.stop()
 
     async def start(self) -> None:
-        """Listen, at the same port as before if there was one: no connection of anybody's gets that while nobody listens there."""
+        """Listen, at the same port as before if there was one: no connection of anybody's gets that
+        while nobody listens there.
+        """
         if self.address.port == 0:
             self.address = self.address._replace(port=free_port())
         self._server = await asyncio.start_server(self._serve, *self.address)

@@ -1,7 +1,9 @@
-"""A cluster of scripted brokers that keeps logs in memory: for tests of our clients that need faults at a certain request.
+"""A cluster of scripted brokers that keeps logs in memory: for tests of our clients that need
+faults at a certain request.
 
-`fail` gives codes that the next requests of an API are answered with, partition by partition; while `going` is not set no Produce and no
-Fetch is answered; APIs in `silent` get no answer at all. `move` gives a partition another leader under the next epoch.
+`fail` gives codes that the next requests of an API are answered with, partition by partition; while
+`going` is not set no Produce and no Fetch is answered; APIs in `silent` get no answer at all.
+`move` gives a partition another leader under the next epoch.
 """
 
 from __future__ import annotations
@@ -91,7 +93,9 @@ class ScriptedCluster:
         self.aborted_transactions: list[tuple[int, int]] = []
         """Producer ids and first offsets that every fetch answers."""
         self.throttled_fetches_ms: deque[int] = deque()
-        """How long the next fetches are throttled: as at Apache Kafka, their answers name no partition."""
+        """How long the next fetches are throttled: as at Apache Kafka, their answers name no
+        partition.
+        """
         self.producer_ids = 0
         self.seen_sequences: dict[tuple[int, int], int] = {}
         self._stack = AsyncExitStack()

@@ -1,6 +1,8 @@
-"""Brokers for controller tests: registered in a real ZooKeeper, served over real gRPC, that remember every batch they were given.
+"""Brokers for controller tests: registered in a real ZooKeeper, served over real gRPC, that
+remember every batch they were given.
 
-A scripted broker can refuse batches, answer with failures, be slow, vanish and come back. It keeps no logs.
+A scripted broker can refuse batches, answer with failures, be slow, vanish and come back. It keeps
+no logs.
 """
 
 from __future__ import annotations

@@ -1,8 +1,11 @@
-"""Members of a consumer group that a test drives step by step, of either protocol; what they hold and commit goes into a history.
+"""Members of a consumer group that a test drives step by step, of either protocol; what they hold
+and commit goes into a history.
 
-A member is in one `Stage` at a time and moves by `advance`, which never waits: it sends the next request, or looks whether the last one has
-been answered. `reach` drives several members to a stage, where a test can break their coordinator; a member that it keeps in JOINED has
-joined and not yet synced. What they read is made up (the offsets that follow the committed one), for the coordinator keeps offsets only.
+A member is in one `Stage` at a time and moves by `advance`, which never waits: it sends the next
+request, or looks whether the last one has been answered. `reach` drives several members to a stage,
+where a test can break their coordinator; a member that it keeps in JOINED has joined and not yet
+synced. What they read is made up (the offsets that follow the committed one), for the coordinator
+keeps offsets only.
 """
 
 from __future__ import annotations
@@ -86,7 +89,9 @@ class Holdings:
             self._history.ownerships.append(one)
 
     def give_up(self, partitions: Iterable[int], *, is_lost: bool = False) -> None:
-        """These are no more the member's; `is_lost` when the coordinator may have given them away before."""
+        """These are no more the member's; `is_lost` when the coordinator may have given them away
+        before.
+        """
         for partition in tuple(partitions):
             one = self.owned.pop(partition)
             one.ended_s, one.is_lost = time.monotonic(), is_lost
@@ -129,7 +134,9 @@ class Holdings:
         return SentCommit(sent=sent, offsets=offsets, began_s=began_s)
 
     def settle_commit(self, commit: SentCommit) -> ErrorCode:
-        """Wait for the answer; an acknowledged one goes into the history. `network_exception` when its outcome is not known."""
+        """Wait for the answer; an acknowledged one goes into the history. `network_exception` when
+        its outcome is not known.
+        """
         try:
             answer = commit.sent.answer()
         except ConnectionLost:
@@ -217,7 +224,9 @@ class ClassicMember:
             self._begin_anew()
 
     def coordinator_lost(self) -> None:
-        """What was asked for is not waited for any more: as when a client hears that its coordinator does not answer."""
+        """What was asked for is not waited for any more: as when a client hears that its
+        coordinator does not answer.
+        """
         if self._sent is not None:
             self._sent.drop()
         self._begin_anew()
@@ -324,7 +333,9 @@ class ClassicMember:
         return {"generation_id": self.generation, "member_id": self.member_id}
 
     def _shared_out(self) -> dict[str, bytes]:
-        """Evenly in the order of the ids; in the cooperative protocol nobody is given what another one still holds."""
+        """Evenly in the order of the ids; in the cooperative protocol nobody is given what another
+        one still holds.
+        """
         members = sorted(self._members)
         held = {
             index: member
@@ -379,7 +390,9 @@ class ConsumerMember:
         return set(self.holdings.owned)
 
     def advance(self) -> None:
-        """Send a heartbeat, or take its answer when it is there. What it is asked to give up it gives up with the next call."""
+        """Send a heartbeat, or take its answer when it is there. What it is asked to give up it
+        gives up with the next call.
+        """
         try:
             if self._sent is None:
                 self.holdings.give_up(self.asked_to_give_up)
@@ -472,7 +485,9 @@ def settle(members: Sequence[Member], partition_count: int) -> None:
 
 
 def read_and_commit(members: Sequence[Member], partition_count: int) -> None:
-    """Each reads a little of all that it holds and commits it; refused or lost commits are sent again once the group has settled."""
+    """Each reads a little of all that it holds and commits it; refused or lost commits are sent
+    again once the group has settled.
+    """
     for member in members:
         member.holdings.read()
 

@@ -1,7 +1,9 @@
-"""A transactional producer that a test drives request by request, of the older flow (partitions are added first) or of KIP-890's.
+"""A transactional producer that a test drives request by request, of the older flow (partitions are
+added first) or of KIP-890's.
 
-Each transaction writes its own number into partitions and commits it as a group's offset. What was acknowledged is kept in `committed` and
-`aborted`; requests are asked again as clients do when their coordinator or a leader goes.
+Each transaction writes its own number into partitions and commits it as a group's offset. What was
+acknowledged is kept in `committed` and `aborted`; requests are asked again as clients do when their
+coordinator or a leader goes.
 """
 
 from __future__ import annotations
@@ -50,7 +52,9 @@ class ScriptedProducer:
         return self.calls.send(INIT_PRODUCER_ID, 4, self._init())
 
     def init(self) -> None:
-        """Get an id, or the next epoch of the one that is there: whoever used it before is fenced."""
+        """Get an id, or the next epoch of the one that is there: whoever used it before is
+        fenced.
+        """
         answer = self.calls.ask(INIT_PRODUCER_ID, 4, self._init(), _error_code)
         assert not answer.error_code, answer
         self._take(answer.producer_id, answer.producer_epoch)
@@ -108,7 +112,9 @@ class ScriptedProducer:
         return ErrorCode(answer.error_code)
 
     def wait_over(self) -> None:
-        """Wait until every marker of the last transaction is written, and its coordinator has noted that."""
+        """Wait until every marker of the last transaction is written, and its coordinator has noted
+        that.
+        """
 
         def is_over() -> bool:
             answer = self.calls.ask(DESCRIBE_TRANSACTIONS, 0, {"transactional_ids": [self._id]}, _no_error)

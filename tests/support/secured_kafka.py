@@ -1,6 +1,8 @@
-"""An Apache Kafka whose clients come over TLS and log in, with a plain listener beside it for the test itself.
+"""An Apache Kafka whose clients come over TLS and log in, with a plain listener beside it for the
+test itself.
 
-Certificates are made by openssl for each broker, so that none lies in the repository; `make_certificates` skips where it is not installed.
+Certificates are made by openssl for each broker, so that none lies in the repository;
+`make_certificates` skips where it is not installed.
 """
 
 from __future__ import annotations
@@ -40,7 +42,9 @@ class Certificates:
 
 @dataclass(frozen=True, slots=True)
 class ClientStores:
-    """What is in PEM for a client, as Java's users have it: a trust store, and the key with its chain in JKS and in PKCS12."""
+    """What is in PEM for a client, as Java's users have it: a trust store, and the key with its
+    chain in JKS and in PKCS12.
+    """
 
     trust: Path
     jks: Path
@@ -75,7 +79,9 @@ class SecuredKafka:
 
 
 def make_certificates(directory: Path) -> Certificates:
-    """An authority, and what it signed for a broker on loopback and for a client. Skips the test without openssl."""
+    """An authority, and what it signed for a broker on loopback and for a client. Skips the test
+    without openssl.
+    """
     if shutil.which("openssl") is None:
         pytest.skip("openssl is not installed")
     directory.mkdir(parents=True)
@@ -93,7 +99,9 @@ def make_certificates(directory: Path) -> Certificates:
 
 
 def make_client_stores(certificates: Certificates) -> ClientStores:
-    """By keytool, all with STORE_PASSWORD; the key in JKS has KEY_PASSWORD. Skips the test without keytool."""
+    """By keytool, all with STORE_PASSWORD; the key in JKS has KEY_PASSWORD. Skips the test without
+    keytool.
+    """
     directory = certificates.authority.parent
     stores = ClientStores(directory / "trust.jks", directory / "client.jks", directory / "client.p12")
     password = f"-passout pass:{STORE_PASSWORD}"
@@ -106,7 +114,9 @@ def make_client_stores(certificates: Certificates) -> ClientStores:
 
 
 def start_secured_kafka(processes: Processes, directory: Path, toxiproxy: Toxiproxy | None = None) -> SecuredKafka:
-    """A broker with an authorizer: a plain listener whose users may do everything, one with SASL_SSL that wants certificates."""
+    """A broker with an authorizer: a plain listener whose users may do everything, one with
+    SASL_SSL that wants certificates.
+    """
     certificates = make_certificates(directory / "certificates")
     port, controller_port, secured_port = free_ports(3)
     secured = f"{LOOPBACK}:{secured_port}"

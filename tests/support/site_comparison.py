@@ -1,8 +1,8 @@
 """Compares the logs of two sites byte by byte, as they lie on disk: M1 of the mirror's invariants.
 
-Reads raw batches with replica id -2 and the sites' own metadata, so roles do not matter, and through the CLIENT listeners, so that a
-fault of the link does not reach the comparison. Base offsets, leader epochs, producer ids and checksums are in the bytes; a batch is
-never decoded.
+Reads raw batches with replica id -2 and the sites' own metadata, so roles do not matter, and
+through the CLIENT listeners, so that a fault of the link does not reach the comparison. Base
+offsets, leader epochs, producer ids and checksums are in the bytes; a batch is never decoded.
 """
 
 from __future__ import annotations
@@ -69,7 +69,9 @@ async def batches(client: KafkaClient, key: Key, first: int, end: int) -> AsyncI
 
 
 async def check_prefix(source: str, target: str) -> dict[Key, tuple[int, int]]:
-    """M1: what the target has is what the source has. Returns (source end, target end) of each partition of the target."""
+    """M1: what the target has is what the source has. Returns (source end, target end) of each
+    partition of the target.
+    """
     async with site_client(source) as theirs, site_client(target) as ours:
         ends = await log_ends(ours)
         source_ends = await log_ends(theirs)
@@ -89,7 +91,9 @@ async def _check_same(
 
 
 async def common_ends(source: str, target: str) -> Ends:
-    """The offset of each partition of the target up to which both sites hold the same batches, byte by byte."""
+    """The offset of each partition of the target up to which both sites hold the same batches, byte
+    by byte.
+    """
     found: Ends = {}
     async with site_client(source) as theirs, site_client(target) as ours:
         ends, source_ends = await log_ends(ours), await log_ends(theirs)
@@ -105,7 +109,9 @@ async def common_ends(source: str, target: str) -> Ends:
 
 
 async def caught_up(source: str, target: str, *, without: tuple[str, ...] = (), within_ms: float = 60_000) -> Ends:
-    """Wait until the target has all that the source has (but these topics), then compare it all; the ends."""
+    """Wait until the target has all that the source has (but these topics), then compare it all;
+    the ends.
+    """
     async with site_client(source) as theirs, site_client(target) as ours:
 
         async def is_equal() -> bool:

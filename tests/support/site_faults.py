@@ -1,8 +1,10 @@
-"""Faults of a replicated site, begun and ended one by one or two at a time from a seed, with a history that can be told.
+"""Faults of a replicated site, begun and ended one by one or two at a time from a seed, with a
+history that can be told.
 
-A fault has a victim and a time that it lasts. Where the network only reaches from nodes to ZooKeeper (`zookeeper_proxies.py`), kinds that
-cut anything else are left out. Whatever a fault did, `settle` brings everything back, so that a test can ask for progress and for whole
-replicas afterwards.
+A fault has a victim and a time that it lasts. Where the network only reaches from nodes to
+ZooKeeper (`zookeeper_proxies.py`), kinds that cut anything else are left out. Whatever a fault did,
+`settle` brings everything back, so that a test can ask for progress and for whole replicas
+afterwards.
 """
 
 from __future__ import annotations
@@ -32,7 +34,9 @@ Cuts = list[tuple[str, str]]
 
 
 class Network(Protocol):
-    """What parts nodes (by id) and members of ZooKeeper from each other, one direction at a time."""
+    """What parts nodes (by id) and members of ZooKeeper from each other, one direction at a
+    time.
+    """
 
     def cut(self, cuts: Iterable[tuple[str, str]]) -> None:
         """From now on nothing gets from the first of each pair to the second."""

@@ -1,8 +1,11 @@
-"""A network of namespaces for a site's processes, in which any of them can be cut off from any other, in one direction or both.
+"""A network of namespaces for a site's processes, in which any of them can be cut off from any
+other, in one direction or both.
 
-Each place is a namespace with one address on a bridge; the tests' own process has an address there too. A cut is silent, as a
-pulled cable is: packets from one place to another go to a hardware address that nobody has, and connections simply hang. That needs neither
-netem nor a packet filter, only root and `ip`; where they are not to be had, `network_is_possible` says so and everything runs on loopback.
+Each place is a namespace with one address on a bridge; the tests' own process has an address there
+too. A cut is silent, as a pulled cable is: packets from one place to another go to a hardware
+address that nobody has, and connections simply hang. That needs neither netem nor a packet filter,
+only root and `ip`; where they are not to be had, `network_is_possible` says so and everything runs
+on loopback.
 """
 
 from __future__ import annotations
@@ -24,7 +27,9 @@ OUTSIDE = "outside"
 
 @dataclass(frozen=True, slots=True)
 class Place:
-    """Where a process runs: the address that it listens on, and what its command begins with to be there."""
+    """Where a process runs: the address that it listens on, and what its command begins with to be
+    there.
+    """
 
     host: str = LOOPBACK
     prefix: Sequence[str] = ()

@@ -1,7 +1,8 @@
-"""A broker and a controller candidate in one process on one gRPC server, against a real ZooKeeper: for controller tests.
+"""A broker and a controller candidate in one process on one gRPC server, against a real ZooKeeper:
+for controller tests.
 
-`python -m tests.support.site_node key=value...` runs until SIGTERM; it prints one line of JSON once clients are let in.
-`SiteNode` starts it from a test.
+`python -m tests.support.site_node key=value...` runs until SIGTERM; it prints one line of JSON once
+clients are let in. `SiteNode` starts it from a test.
 """
 
 from __future__ import annotations

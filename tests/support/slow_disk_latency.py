@@ -1,10 +1,13 @@
-"""How long producers wait while a broker with many partitions and a slow disk writes checkpoints and deletes a topic.
+"""How long producers wait while a broker with many partitions and a slow disk writes checkpoints
+and deletes a topic.
 
     python -m tests.support.slow_disk_latency [partitions=10000] [deleted=1000] [fsync_ms=50] [seconds=60]
 
-A lone broker whose disk takes `fsync_ms` for each fsync holds that many partitions. A client sends 100 requests of 1 KB a second (acks=1)
-in a steady rhythm; a third into the run a topic of `deleted` partitions is deleted, with no delay for its files. Prints what the requests
-took, counted from when each was due, and which disk operations held the event loop. A measurement, no test: it asserts nothing about time.
+A lone broker whose disk takes `fsync_ms` for each fsync holds that many partitions. A client sends
+100 requests of 1 KB a second (acks=1) in a steady rhythm; a third into the run a topic of `deleted`
+partitions is deleted, with no delay for its files. Prints what the requests took, counted from when
+each was due, and which disk operations held the event loop. A measurement, no test: it asserts
+nothing about time.
 """
 
 from __future__ import annotations
@@ -35,7 +38,9 @@ MODULE = "tests.support.slow_disk_latency"
 
 
 def run_broker(fsync_ms: float, noted: str, properties: dict[str, str]) -> int:
-    """The broker's process; the operations that ran on the loop are in the file `noted`, not older than a second."""
+    """The broker's process; the operations that ran on the loop are in the file `noted`, not older
+    than a second.
+    """
     import broker.main
     from tests.support.lone_broker import run
 

@@ -1,4 +1,6 @@
-"""A steady load of raw batches to every partition in turn; a batch that may or may not have arrived is not repeated."""
+"""A steady load of raw batches to every partition in turn; a batch that may or may not have arrived
+is not repeated.
+"""
 
 from __future__ import annotations
 
@@ -14,7 +16,9 @@ from wire.client_errors import KafkaClientError
 RECORDS_A_BATCH = 20
 RECORD_BYTES = 500
 LARGE = {"record_bytes": 50_000, "batches_per_second": 8}
-"""A load of batches of a megabyte, as large as brokers take them by default: each answer and each request is received by itself."""
+"""A load of batches of a megabyte, as large as brokers take them by default: each answer and each
+request is received by itself.
+"""
 
 
 class SteadyBatches:
@@ -66,6 +70,8 @@ class SteadyBatches:
                 await asyncio.sleep(self._pause_s)
 
     def _value(self, index: int) -> bytes:
-        """Names its batch wherever one looks, so that bytes of another one in its place are seen."""
+        """Names its batch wherever one looks, so that bytes of another one in its place are
+        seen.
+        """
         name = f"{self.batches}-{index}-".encode()
         return (name * (self._record_bytes // len(name) + 1))[: self._record_bytes]

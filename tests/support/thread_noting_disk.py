@@ -10,7 +10,9 @@ from runtime.disk import RealDisk
 
 
 class ThreadNotingDisk(RealDisk):
-    """Real files. Made on the thread of the event loop; `on_loop` is what that thread asked for since."""
+    """Real files. Made on the thread of the event loop; `on_loop` is what that thread asked for
+    since.
+    """
 
     def __init__(self, *, fsync_s: float = 0.0) -> None:
         self.on_loop: list[tuple[str, str]] = []

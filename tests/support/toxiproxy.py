@@ -1,7 +1,8 @@
 """A real toxiproxy for tests: proxies in front of any address, and the faults they can have.
 
-Speaks the server's HTTP API itself because the Python client keeps the server's address in a class variable, and a test may have two
-servers: its own and that of `antipode up` (`Toxiproxy(port)` works for both).
+Speaks the server's HTTP API itself because the Python client keeps the server's address in a class
+variable, and a test may have two servers: its own and that of `antipode up` (`Toxiproxy(port)`
+works for both).
 """
 
 from __future__ import annotations
@@ -25,7 +26,9 @@ class Toxiproxy:
         self.port = port
 
     def create(self, name: str, upstream: str, *, listen_port: int | None = None) -> Proxy:
-        """A proxy on loopback in front of `upstream` (host:port), on a free port unless one is given."""
+        """A proxy on loopback in front of `upstream` (host:port), on a free port unless one is
+        given.
+        """
         listen = f"{LOOPBACK}:{listen_port if listen_port is not None else free_port()}"
         created = self.request("POST", "/proxies", {"name": name, "listen": listen, "upstream": upstream})
         return Proxy(self, name, str(created["listen"]))
@@ -88,9 +91,11 @@ class Proxy:
             self.restore()
 
     def add(self, toxic: str, *, stream: str = "downstream", toxicity: float = 1.0, **attributes: int) -> str:
-        """Add a toxic (latency, bandwidth, slow_close, timeout, reset_peer, slicer, limit_data); its name, for `remove`.
+        """Add a toxic (latency, bandwidth, slow_close, timeout, reset_peer, slicer, limit_data);
+        its name, for `remove`.
 
-        Upstream is towards the server, downstream from it. `add("timeout", timeout=0)` swallows everything: a black hole.
+        Upstream is towards the server, downstream from it. `add("timeout", timeout=0)` swallows
+        everything: a black hole.
         """
         description = {"type": toxic, "stream": stream, "toxicity": toxicity, "attributes": attributes}
         return str(self._server.request("POST", f"/proxies/{self.name}/toxics", description)["name"])

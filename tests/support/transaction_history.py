@@ -1,17 +1,21 @@
-"""What became of transactions, and what their readers saw: one value, the transaction's number, in each partition. Pure.
+"""What became of transactions, and what their readers saw: one value, the transaction's number, in
+each partition. Pure.
 
 After the checkers for Kafka histories (a torn, lost, aborted or doubled read). Invariants:
 
-- T1 a transaction is read whole or not at all: who reads only what is committed finds the same in every partition.
+- T1 a transaction is read whole or not at all: who reads only what is committed finds the same in
+  every partition.
 - T2 a transaction whose commit was acknowledged is read.
 - T3 one that was aborted, and one that is still open, is not read.
 - T4 none is read twice.
 - T5 the offset that the group goes on from is that of the last committed transaction.
-- T6 no transaction reads, among what is committed, what it has written itself (A6, precommitted read).
+- T6 no transaction reads, among what is committed, what it has written itself (A6, precommitted
+  read).
 - T7 no two transactions read from each other, directly or in a circle (A10, G1c by reads alone).
 
-Circles in which a later offset counts too (A10, G0 and G1c) are reported and no breach: Kafka orders partitions one by one, so two
-transactions that write at the same time may lie in either order in each partition.
+Circles in which a later offset counts too (A10, G0 and G1c) are reported and no breach: Kafka
+orders partitions one by one, so two transactions that write at the same time may lie in either
+order in each partition.
 """
 
 from __future__ import annotations
@@ -44,7 +48,9 @@ class Cycle(NamedTuple):
 def transaction_violations(
     read: Mapping[int, Sequence[int]], *, committed: Collection[int], aborted: Collection[int]
 ) -> list[str]:
-    """One line for each breach of T1 to T4; empty when all hold. Transactions in neither list may be read or not, but whole."""
+    """One line for each breach of T1 to T4; empty when all hold. Transactions in neither list may
+    be read or not, but whole.
+    """
     found: list[str] = []
     everywhere = set().union(*read.values())
     for partition, numbers in sorted(read.items()):
@@ -62,7 +68,9 @@ def transaction_violations(
 
 
 def offset_violations(offset: int, *, committed: Collection[int]) -> list[str]:
-    """One line for a breach of T5, where each transaction commits its own number as the group's offset."""
+    """One line for a breach of T5, where each transaction commits its own number as the group's
+    offset.
+    """
     last = max(committed, default=-1)
     return [] if offset == last else [f"T5 the group goes on from {offset}, the last commit was {last}"]
 
@@ -85,7 +93,9 @@ def circular_reads(transactions: Collection[Observed]) -> list[str]:
 
 
 def cycles(transactions: Collection[Observed]) -> list[Cycle]:
-    """A10: the circles that offsets make (G0), then those that offsets and reads make together (G1c)."""
+    """A10: the circles that offsets make (G0), then those that offsets and reads make together
+    (G1c).
+    """
     by_offsets = _by_offsets(transactions)
     either = {seen.number: by_offsets[seen.number] | _by_reads(transactions)[seen.number] for seen in transactions}
     write_circles = _circles(by_offsets)

@@ -1,12 +1,14 @@
-"""Transactions over partitions and a group's offsets, with every part that can stop in the middle, driven by lines of text or by calls.
+"""Transactions over partitions and a group's offsets, with every part that can stop in the middle,
+driven by lines of text or by calls.
 
-The transaction machine, two data partitions with their producers' state and guards, and a group machine, joined as the broker joins them;
-records go through their bytes into `log`. Nothing happens by itself: markers are written one partition at a time (`mark`), so that a
-script can crash the coordinator between any two steps. Commands of scripts (`key=value` in any order):
+The transaction machine, two data partitions with their producers' state and guards, and a group
+machine, joined as the broker joins them; records go through their bytes into `log`. Nothing happens
+by itself: markers are written one partition at a time (`mark`), so that a script can crash the
+coordinator between any two steps. Commands of scripts (`key=value` in any order):
 
     init ID [timeout=MS] [producer=7/0]        add ID 7/0 p0,p1 [version=2]        verify ID 7/0 p0
     end ID 7/0 commit|abort [bumped=yes]       write ID 7/0 p0 VALUE     offsets ID 7/0 g t-0=5
-    mark [PARTITION]      complete ID      advance MS      restart      expire      show ID      read p0      committed g
+    mark [PARTITION]      complete ID advance MS restart expire show ID read p0 committed g
 """
 
 from __future__ import annotations
@@ -113,7 +115,9 @@ class DataPartition:
         return ErrorCode.none
 
     def read_committed(self) -> list[str]:
-        """What a read-committed consumer sees: up to the first open transaction, without what was aborted."""
+        """What a read-committed consumer sees: up to the first open transaction, without what was
+        aborted.
+        """
         unstable = self.producers.first_unstable_offset
         end = len(self.records) if unstable is None else unstable
         return [
@@ -253,14 +257,18 @@ class TransactionScene:
         return reply
 
     def write(self, name: str, producer_id: int, epoch: int, partition: TopicPartition, value: str) -> ErrorCode:
-        """A transactional Produce of the older protocol: verified first when the partition is new to the transaction."""
+        """A transactional Produce of the older protocol: verified first when the partition is new
+        to the transaction.
+        """
         late = self.begin_write(name, producer_id, epoch, partition, value)
         return late if isinstance(late, ErrorCode) else self.finish_write(late)
 
     def begin_write(
         self, name: str, producer_id: int, epoch: int, partition: TopicPartition, value: str
     ) -> ErrorCode | LateWrite:
-        """The part of a write before the coordinator's answer is there; `finish_write` may come any time later."""
+        """The part of a write before the coordinator's answer is there; `finish_write` may come any
+        time later.
+        """
         target = self.partitions[partition]
         guard = None
         if not target.producers.is_in_transaction(producer_id, epoch):
@@ -335,7 +343,9 @@ class TransactionScene:
         return transactions
 
     def restart(self) -> None:
-        """The coordinator moves: what was not committed, timers and markers under way are forgotten."""
+        """The coordinator moves: what was not committed, timers and markers under way are
+        forgotten.
+        """
         self.transactions = self.replayed()
         self.timeouts.clear()
         self.unmarked.clear()

@@ -1,9 +1,12 @@
-"""The table of a transaction coordinator's answers: each state of a transactional id, each request of a producer, each version.
+"""The table of a transaction coordinator's answers: each state of a transactional id, each request
+of a producer, each version.
 
-`TransactionTable` asks a running cluster, ours or Apache Kafka, over its protocol. It brings a transactional id of its own into the state
-of a row, sends the request of the column, and notes the answer with the state that follows. The cluster has two brokers: every
-coordinator and the topic `own` are at the first one. The topic `held` is at the second, which has been stopped, so the markers for
-`held` never arrive and a transaction that has written there stays in its prepared state.
+`TransactionTable` asks a running cluster, ours or Apache Kafka, over its protocol. It brings a
+transactional id of its own into the state of a row, sends the request of the column, and notes the
+answer with the state that follows. The cluster has two brokers: every coordinator and the topic
+`own` are at the first one. The topic `held` is at the second, which has been stopped, so the
+markers for `held` never arrive and a transaction that has written there stays in its prepared
+state.
 """
 
 from __future__ import annotations
@@ -31,7 +34,9 @@ API_VERSIONS: Final = 18
 TRANSACTION_APIS: Final = INIT, ADD, ADD_OFFSETS, END, 27, COMMIT_OFFSETS, DESCRIBE, 66
 FEATURE: Final = "transaction.version"
 OLDER, NEWER = 4, 5
-"""EndTxn versions of the protocol of one epoch for all transactions, and of an epoch for each (KIP-890)."""
+"""EndTxn versions of the protocol of one epoch for all transactions, and of an epoch for each
+(KIP-890).
+"""
 ANSWERED_AT_ONCE: Final = ErrorCode.coordinator_not_available, ErrorCode.coordinator_load_in_progress
 WORKERS: Final = 8
 GROUP: Final = "g"
@@ -188,7 +193,9 @@ def _ended(protocol: int, *, is_commit: bool, is_held: bool) -> State:
 
 
 def _taken_over(protocol: int, *, is_held: bool) -> State:
-    """Another producer has asked for the transactional id: the open transaction is aborted. The first producer asks on."""
+    """Another producer has asked for the transactional id: the open transaction is aborted. The
+    first producer asks on.
+    """
 
     def take_over(asker: Asker, name: str) -> Producer:
         producer = _ongoing(protocol, HELD if is_held else OWN)(asker, name)
@@ -308,7 +315,9 @@ class TransactionTable:
             )
 
     def versions(self) -> list[str]:
-        """What ApiVersions says of the requests of transactions, and the level of `transaction.version`."""
+        """What ApiVersions says of the requests of transactions, and the level of
+        `transaction.version`.
+        """
         with RawClient(self._port) as client:
             answer = client.call(API_VERSIONS, 4, {"client_software_name": "table", "client_software_version": "1"})
         apis = {found.api_key: f"{found.min_version} to {found.max_version}" for found in answer.api_keys}

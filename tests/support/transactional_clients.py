@@ -1,4 +1,6 @@
-"""Transactional clients for tests: librdkafka's and aiokafka's producers, and a reader that says what is committed."""
+"""Transactional clients for tests: librdkafka's and aiokafka's producers, and a reader that says
+what is committed.
+"""
 
 from __future__ import annotations
 

@@ -1,7 +1,9 @@
-"""Translate links for tests: a mirror process between two clusters, records with their places, and the checker that compares them.
+"""Translate links for tests: a mirror process between two clusters, records with their places, and
+the checker that compares them.
 
-The checker reads both ends raw. What a translate link promises is content, order and count: each target partition holds the source's
-records, each once, in the source's order, in batches whose records part is the same bytes.
+The checker reads both ends raw. What a translate link promises is content, order and count: each
+target partition holds the source's records, each once, in the source's order, in batches whose
+records part is the same bytes.
 """
 
 from __future__ import annotations
@@ -44,7 +46,9 @@ class Content(NamedTuple):
 
 
 class PartitionContent(NamedTuple):
-    """A partition as read: its records in order, their offsets, and each batch's records part with its codec."""
+    """A partition as read: its records in order, their offsets, and each batch's records part with
+    its codec.
+    """
 
     records: list[Content]
     offsets: list[int]
@@ -90,7 +94,9 @@ def start_translate_mirror(
 async def create_topic(
     bootstrap: str, topic: str, partitions: int = 1, configs: Mapping[str, str] | None = None
 ) -> None:
-    """A topic at one cluster. Retention is off unless asked for: the tests' records have times long gone."""
+    """A topic at one cluster. Retention is off unless asked for: the tests' records have times long
+    gone.
+    """
     async with KafkaClient(bootstrap) as client:
         given = {"retention.ms": "-1", **(configs or {})}
         new = NewTopic(name=topic, partition_count=partitions, replication_factor=1, configs=given)
@@ -127,7 +133,9 @@ async def produce_batches(
 async def read_partition(
     bootstrap: str, topic: str, partition: int, *, is_committed: bool = True, first_offset: int = 0
 ) -> PartitionContent:
-    """All that a consumer sees, with the batches as they lie in the log; aborted transactions left out when asked to."""
+    """All that a consumer sees, with the batches as they lie in the log; aborted transactions left
+    out when asked to.
+    """
     found = PartitionContent([], [], [])
     async with KafkaClient(bootstrap, retry_budget_ms=ANSWERED_WITHIN_MS) as client:
         place = (topic, partition)
@@ -176,7 +184,9 @@ async def mirrored_something(target: str, topic: str, partitions: int) -> None:
 
 
 async def mirrored_beyond(before: int, target: str, topic: str, partitions: int) -> None:
-    """Wait until the target has more than it had `before` there was anything to mirror: what is to come may be there by now."""
+    """Wait until the target has more than it had `before` there was anything to mirror: what is to
+    come may be there by now.
+    """
 
     async def has_more() -> bool:
         return await total_end(target, topic, partitions) > before
@@ -240,7 +250,9 @@ async def wait_equal(
     within_ms: float = EQUAL_WITHIN_MS,
     are_batches_equal: bool = True,
 ) -> None:
-    """Wait until the target has as many records as the source, then demand the same ones in the same order."""
+    """Wait until the target has as many records as the source, then demand the same ones in the
+    same order.
+    """
     copy = target_topic or f"a.{topic}"
 
     async def found() -> list[tuple[PartitionContent, PartitionContent]]:
@@ -262,7 +274,9 @@ async def wait_equal(
 async def read_both(
     source: str, topic: str, target: str, copy: str, partition: int = 0
 ) -> tuple[PartitionContent, PartitionContent]:
-    """A partition of the source, then its copy. AssertionError while one cannot be read: it may be deleted and made anew meanwhile."""
+    """A partition of the source, then its copy. AssertionError while one cannot be read: it may be
+    deleted and made anew meanwhile.
+    """
     try:
         theirs = await read_partition(source, topic, partition)
         return theirs, await read_partition(target, copy, partition)
@@ -271,7 +285,9 @@ async def read_both(
 
 
 async def shares_of(mirrors: Sequence[RunningProcess], topic: str, sizes: Sequence[int]) -> bool:
-    """How many partitions of a topic each daemon mirrors; AssertionError while they are not these, each of another one."""
+    """How many partitions of a topic each daemon mirrors; AssertionError while they are not these,
+    each of another one.
+    """
     owned: list[list[int]] = []
     for mirror in mirrors:
         reply = await describe_mirror(mirror)
@@ -285,7 +301,8 @@ async def shares_of(mirrors: Sequence[RunningProcess], topic: str, sizes: Sequen
 async def wait_nothing_lost(
     source: str, target: str, topic: str, partitions: int = 1, *, within_ms: float = EQUAL_WITHIN_MS
 ) -> dict[int, int]:
-    """Wait until the target has each record of the source, in order of their first copies; how many copies it has beside, by partition.
+    """Wait until the target has each record of the source, in order of their first copies; how many
+    copies it has beside, by partition.
 
     For records that differ from each other.
     """
@@ -303,7 +320,8 @@ async def wait_nothing_lost(
 
 
 async def demand_surplus_is_counted(mirror: RunningProcess, target: str, topic: str, partitions: int = 1) -> None:
-    """What any reader finds at the target beyond what a read-committed one does is at most what the mirror says of it.
+    """What any reader finds at the target beyond what a read-committed one does is at most what the
+    mirror says of it.
 
     Of a mirror that was not started again: the figure is that of its process.
     """
@@ -318,7 +336,9 @@ async def demand_surplus_is_counted(mirror: RunningProcess, target: str, topic: 
 
 
 async def surplus_records(mirror: RunningProcess, topic: str) -> dict[int, int]:
-    """What a mirror says that its target has beyond one copy of each record, by partition of a topic."""
+    """What a mirror says that its target has beyond one copy of each record, by partition of a
+    topic.
+    """
     found = {}
     for line in (await asyncio.to_thread(scrape, mirror)).splitlines():
         if line.startswith("antipode_mirror_surplus_records_total{"):

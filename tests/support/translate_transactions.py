@@ -1,4 +1,6 @@
-"""Translate links that write in transactions, for tests: one topic's link, what a read-committed reader finds, and a scenario of kills."""
+"""Translate links that write in transactions, for tests: one topic's link, what a read-committed
+reader finds, and a scenario of kills.
+"""
 
 from __future__ import annotations
 
@@ -44,7 +46,9 @@ States = dict[int, tuple[str, str]]
 
 @dataclass
 class TransactionalLink:
-    """A link of one topic between two clusters, whose mirrors write in transactions; the topic is there."""
+    """A link of one topic between two clusters, whose mirrors write in transactions; the topic is
+    there.
+    """
 
     processes: Processes
     directory: Path
@@ -115,18 +119,24 @@ class TransactionalLink:
             return dict(await client.offsets_at(places, LATEST_TIMESTAMP, isolation_level=1))
 
     async def wait_equal(self, within_ms: float = EQUAL_WITHIN_MS) -> None:
-        """Wait until the target has as many records as the source, then demand the same ones in the same order."""
+        """Wait until the target has as many records as the source, then demand the same ones in the
+        same order.
+        """
         await wait_equal(self.source, self.target, self.topic, self.partitions, within_ms=within_ms)
 
     async def demand_prefixes(self) -> None:
-        """What is seen of each partition is how the source's begins: nothing twice, nothing missing, nothing out of order."""
+        """What is seen of each partition is how the source's begins: nothing twice, nothing
+        missing, nothing out of order.
+        """
         for partition in range(self.partitions):
             ours = await read_partition(self.target, self.copy, partition)
             theirs = await read_partition(self.source, self.topic, partition)
             assert ours.records == theirs.records[: len(ours.records)], f"{self.copy}-{partition}"
 
     async def demand_agreement(self) -> None:
-        """With nothing open: what is seen of each partition is what the notes speak of, record by record and offset by offset."""
+        """With nothing open: what is seen of each partition is what the notes speak of, record by
+        record and offset by offset.
+        """
         stored = await self.noted()
         for partition in range(self.partitions):
             key = PartitionKey(self.topic, partition)
@@ -159,7 +169,9 @@ class TransactionalLink:
         return stored
 
     async def end_what_is_open(self) -> None:
-        """What a successor does first: whoever wrote in the link's name is fenced, and its transaction aborted."""
+        """What a successor does first: whoever wrote in the link's name is fenced, and its
+        transaction aborted.
+        """
         async with KafkaClient(self.target) as client:
 
             async def once() -> None:
@@ -210,7 +222,9 @@ class MakeLink(Protocol):
 
 
 async def demand_whole_transactions_under_kills(link: TransactionalLink, *, kills: int, chance: random.Random) -> None:
-    """After each kill, with the open transaction ended, records and notes agree; at the end everything is there, once and in order."""
+    """After each kill, with the open transaction ended, records and notes agree; at the end
+    everything is there, once and in order.
+    """
     mirror = link.start_mirror()
     async with link.loaded():
         for _ in range(kills):

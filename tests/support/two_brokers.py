@@ -1,4 +1,6 @@
-"""The same request asked of two brokers, and their answers made comparable: ours and a real Apache Kafka."""
+"""The same request asked of two brokers, and their answers made comparable: ours and a real Apache
+Kafka.
+"""
 
 from __future__ import annotations
 
@@ -16,7 +18,9 @@ UNLIKE: frozenset[str] = frozenset({"throttle_time", "error_message", "cluster_i
 
 
 class Side:
-    """One broker: a connection for each request, because an answer may be that the connection is closed."""
+    """One broker: a connection for each request, because an answer may be that the connection is
+    closed.
+    """
 
     def __init__(self, bootstrap: str) -> None:
         self.port = int(bootstrap.rpartition(":")[2])
@@ -51,7 +55,9 @@ class Side:
             client.call(DELETE_TOPICS, 6, {"topics": topics, "timeout": timedelta(seconds=10)})
 
     def plain(self, value: Any) -> Any:
-        """An entity as nested values; the ids of the topics that were made here as their names, arrays in an order of their own."""
+        """An entity as nested values; the ids of the topics that were made here as their names,
+        arrays in an order of their own.
+        """
         if is_dataclass(value):
             named = {field.name: getattr(value, field.name) for field in fields(value)}
             return {name: self.plain(found) for name, found in named.items() if name not in UNLIKE}
@@ -65,7 +71,8 @@ class Side:
 def differences(sides: Sequence[Side], cases: Mapping[str, tuple[int, int, Mapping[str, Any]]]) -> dict[str, list[Any]]:
     """The answers of both sides by the case's name, where they are not the same.
 
-    A case has an API key, a version and the request's fields; a callable in place of a value is asked for it with the side.
+    A case has an API key, a version and the request's fields; a callable in place of a value is
+    asked for it with the side.
     """
     found: dict[str, list[Any]] = {}
     for name, (api_key, version, values) in cases.items():

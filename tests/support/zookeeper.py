@@ -1,7 +1,8 @@
-"""A real ZooKeeper for tests: one server, or an ensemble of three, that can be killed, paused and started again.
+"""A real ZooKeeper for tests: one server, or an ensemble of three, that can be killed, paused and
+started again.
 
-Most tests want the fixture `zookeeper_connect`: a chroot of their own on the one server of the session. Those that break the
-server take the fixture `own_zookeeper`.
+Most tests want the fixture `zookeeper_connect`: a chroot of their own on the one server of the
+session. Those that break the server take the fixture `own_zookeeper`.
 """
 
 from __future__ import annotations
@@ -78,7 +79,9 @@ class ZooKeeperEnsemble:
 
 
 async def expire_session(client: ZooKeeper, connect: str) -> None:
-    """Have the server end the session of a living client, by taking it over; again when the client has taken it back before the end."""
+    """Have the server end the session of a living client, by taking it over; again when the client
+    has taken it back before the end.
+    """
     session_id, password = client._client.client_id
     key = SessionKey(int(session_id), bytes(password))
 

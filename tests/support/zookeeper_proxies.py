@@ -1,6 +1,8 @@
-"""Toxiproxy between each node of a site and each member of its ZooKeeper ensemble, to part them where no namespaces can be made.
+"""Toxiproxy between each node of a site and each member of its ZooKeeper ensemble, to part them
+where no namespaces can be made.
 
-A part is a black hole in one direction, or in both; connections that stood hang, as in a network of namespaces, and end when it is mended.
+A part is a black hole in one direction, or in both; connections that stood hang, as in a network of
+namespaces, and end when it is mended.
 """
 
 from __future__ import annotations
@@ -29,7 +31,9 @@ class ZooKeeperProxies:
         return ",".join(proxy.address for (owner, _), proxy in self._proxies.items() if owner == node)
 
     def cut(self, cuts: Iterable[tuple[str, str]]) -> None:
-        """From now on nothing gets from the first of each pair to the second; one is a node, the other a member."""
+        """From now on nothing gets from the first of each pair to the second; one is a node, the
+        other a member.
+        """
         for source, target in cuts:
             if (source, target) not in self._toxics:
                 is_upstream = (source, target) in self._proxies

@@ -1,4 +1,6 @@
-"""The files that the tidy tests look at: everything that git tracks or would track, generated stubs apart."""
+"""The files that the tidy tests look at: everything that git tracks or would track, generated stubs
+apart.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,6 @@
-"""What the import contracts cannot see in a core: calls that reach the clock, chance, the disk or the terminal."""
+"""What the import contracts cannot see in a core: calls that reach the clock, chance, the disk or
+the terminal.
+"""
 
 from __future__ import annotations
 

@@ -1,7 +1,9 @@
-"""Every key that a broker accepts is set by a test under its own name, so that a wrong wire from key to effect is noticed.
+"""Every key that a broker accepts is set by a test under its own name, so that a wrong wire from
+key to effect is noticed.
 
-A key counts as set where a test names it as a dictionary's key, as `key=value`, or with underscores for the dots as an argument of
-the fixtures that start a broker. Tests that only read settings, describe them or refuse them see no effect and count for nothing.
+A key counts as set where a test names it as a dictionary's key, as `key=value`, or with underscores
+for the dots as an argument of the fixtures that start a broker. Tests that only read settings,
+describe them or refuse them see no effect and count for nothing.
 """
 
 from __future__ import annotations

@@ -1,4 +1,6 @@
-"""Functions and modules that a person can hold in the head. Exceptions are in `oversized.txt`, each with its reason."""
+"""Functions and modules that a person can hold in the head. Exceptions are in `oversized.txt`, each
+with its reason.
+"""
 
 from __future__ import annotations
 

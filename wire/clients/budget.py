@@ -1,8 +1,11 @@
-"""Room that is shared, bounded in bytes and, where wanted, in entries: who finds none waits, or is refused at once or after a time.
+"""Room that is shared, bounded in bytes and, where wanted, in entries: who finds none waits, or is
+refused at once or after a time.
 
-The three policies of Kafka's classic `queue.enqueue.timeout.ms`: -1 waits for ever, 0 refuses at once, a positive number of milliseconds
-waits so long. Nothing is dropped here; a refusal is counted and raised. Those who wait are let in by rank, then by arrival. What is
-larger than the whole budget has room when all is empty. The mirror's queue, the producer's and the consumer's prefetch stand on it.
+The three policies of Kafka's classic `queue.enqueue.timeout.ms`: -1 waits for ever, 0 refuses at
+once, a positive number of milliseconds waits so long. Nothing is dropped here; a refusal is counted
+and raised. Those who wait are let in by rank, then by arrival. What is larger than the whole budget
+has room when all is empty. The mirror's queue, the producer's and the consumer's prefetch stand on
+it.
 """
 
 from __future__ import annotations
@@ -37,7 +40,9 @@ def whole(_rank: int, capacity_bytes: int) -> int:
 
 
 class Budget:
-    """One event loop only. Room is taken with `take` and given back with `release`, by whoever is done with the bytes."""
+    """One event loop only. Room is taken with `take` and given back with `release`, by whoever is
+    done with the bytes.
+    """
 
     def __init__(
         self,
@@ -63,7 +68,9 @@ class Budget:
         return not self._line.has_before(rank) and self._fits(size_bytes, rank)
 
     async def take(self, size_bytes: int, rank: int = HIGHEST_RANK) -> None:
-        """Take room for one entry, waiting as the policy says. QueueFull when there was none in time."""
+        """Take room for one entry, waiting as the policy says. QueueFull when there was none in
+        time.
+        """
         if self.has_room_for(size_bytes, rank):
             self._account(size_bytes)
         else:

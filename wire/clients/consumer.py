@@ -1,10 +1,13 @@
-"""The poll loop of the modern consumer, over raw batches: subscription, group membership, positions, prefetch, commits.
+"""The poll loop of the modern consumer, over raw batches: subscription, group membership,
+positions, prefetch, commits.
 
-`poll` does what is due (join a group again, commit) and returns what has been prefetched; fetching goes on between two polls, bounded in
-bytes. A rebalance happens inside of `poll`, so that everything of the polls before counts as done when offsets are committed for it. Three
-ways to say what is read: topics or a pattern, shared out in the group, or partitions by hand.
+`poll` does what is due (join a group again, commit) and returns what has been prefetched; fetching
+goes on between two polls, bounded in bytes. A rebalance happens inside of `poll`, so that
+everything of the polls before counts as done when offsets are committed for it. Three ways to say
+what is read: topics or a pattern, shared out in the group, or partitions by hand.
 
-Chunks are raw batches; `records` opens them, at the edge. One task may poll at a time; `wakeup` may be called by anybody.
+Chunks are raw batches; `records` opens them, at the edge. One task may poll at a time; `wakeup` may
+be called by anybody.
 """
 
 from __future__ import annotations
@@ -110,7 +113,9 @@ class ConsumerOptions:
 
 
 class Consumer:
-    """Use as `async with Consumer(...) as consumer`. `new_client` makes clients of the cluster; the consumer closes them."""
+    """Use as `async with Consumer(...) as consumer`. `new_client` makes clients of the cluster; the
+    consumer closes them.
+    """
 
     def __init__(
         self, new_client: Callable[[], KafkaClient], options: ConsumerOptions | None = None, clock: Clock | None = None
@@ -164,7 +169,9 @@ class Consumer:
     # What is read
 
     def subscribe(self, topics: Iterable[str] | re.Pattern[str], listener: RebalanceListener | None = None) -> None:
-        """Share these topics, or all whose whole name fits a pattern, with the other members of the group."""
+        """Share these topics, or all whose whole name fits a pattern, with the other members of the
+        group.
+        """
         if self.options.group_id is None:
             raise ValueError("a subscription needs a group id; partitions can be assigned without one")
         self._pattern = topics if isinstance(topics, re.Pattern) else None
@@ -205,7 +212,9 @@ class Consumer:
         self._prefetch.clean()
 
     def pause(self, places: Iterable[Place]) -> None:
-        """Return nothing of these until they are resumed; what was prefetched is fetched again then."""
+        """Return nothing of these until they are resumed; what was prefetched is fetched again
+        then.
+        """
         self.reader.pause(places)
         self._prefetch.clean()
 
@@ -223,7 +232,8 @@ class Consumer:
     async def poll(self, timeout_ms: float) -> Sequence[Chunk]:
         """Raw batches, as soon as there are some; nothing when time is up. WokenUp.
 
-        PositionLost, DamagedLog, BrokerError for a partition: again in later polls, as long as the cause is there.
+        PositionLost, DamagedLog, BrokerError for a partition: again in later polls, as long as the
+        cause is there.
         """
         if self._is_polling:
             raise AlreadyPolling("one task polls at a time")
@@ -278,7 +288,8 @@ class Consumer:
     def opened(self, chunk: Chunk) -> Iterator[Record]:
         """The records of a chunk; by `isolation_level` without those of aborted transactions.
 
-        InvalidBatch for a damaged batch; the position is then where the damage begins: polls bring it again until it is sought past.
+        InvalidBatch for a damaged batch; the position is then where the damage begins: polls bring
+        it again until it is sought past.
         """
         at = chunk.position
         try:
@@ -296,7 +307,9 @@ class Consumer:
             raise
 
     def _go_back(self, chunk: Chunk, position: Position) -> None:
-        """Read again from somewhere in a chunk that `poll` has returned, unless the partition is read from elsewhere meanwhile."""
+        """Read again from somewhere in a chunk that `poll` has returned, unless the partition is
+        read from elsewhere meanwhile.
+        """
         if self.reader.readings.current(chunk.place, chunk.generation) is not None:
             self.seek(chunk.place, Start(position))
 
@@ -341,7 +354,8 @@ class Consumer:
             try:
                 await self._give_back()
             finally:
-                # whatever the application's listener raises: who does not rejoin must not go on reading
+                # whatever the application's listener raises: who does not rejoin must not go on
+                # reading
                 self._drop_assignment()
                 self._joining = asyncio.get_running_loop().create_task(self._join())
                 self._joining.add_done_callback(lambda _: self._prefetch.news.set())
@@ -405,7 +419,9 @@ class Consumer:
         self._join_not_before_ms = self._clock.monotonic_ms() + self.options.retry_backoff_ms
 
     async def _stay(self, membership: Membership) -> None:
-        """Heartbeats; a coordinator that is lost is looked for again until the session must be over."""
+        """Heartbeats; a coordinator that is lost is looked for again until the session must be
+        over.
+        """
         heard_ms = membership.asked_at_ms
 
         def heard(at_ms: float) -> None:
@@ -451,7 +467,9 @@ class Consumer:
         return {member: encode_assignment(places) for member, places in parts.items()}
 
     async def _watch_topics(self) -> None:
-        """New topics that fit the pattern, and new partitions of topics that were joined for, make the group rebalance."""
+        """New topics that fit the pattern, and new partitions of topics that were joined for, make
+        the group rebalance.
+        """
         while True:
             await asyncio.sleep(self.options.reader.metadata_max_age_ms / 1000)
             try:
@@ -471,7 +489,9 @@ class Consumer:
     # Offsets
 
     async def commit(self, offsets: Mapping[Place, Position] | None = None) -> None:
-        """Commit these, or what `poll` has returned, and wait until it is done. CommitRefused; KafkaClientError."""
+        """Commit these, or what `poll` has returned, and wait until it is done. CommitRefused;
+        KafkaClientError.
+        """
         taken = self.positions() if offsets is None else offsets
         await self._commit(dict(taken), self._membership)
 
@@ -480,7 +500,9 @@ class Consumer:
         offsets: Mapping[Place, Position] | None = None,
         done: Callable[[Exception | None], None] = lambda _: None,
     ) -> None:
-        """Commit in the background, commits one after the other; `done` is called in a later `poll`."""
+        """Commit in the background, commits one after the other; `done` is called in a later
+        `poll`.
+        """
         taken = dict(self.positions() if offsets is None else offsets)
         task = asyncio.get_running_loop().create_task(self._commit(taken, self._membership))
         self._commits[task] = done

@@ -1,7 +1,9 @@
-"""What a classic consumer sees of its group in ZooKeeper: members, brokers, topics and partitions, with a watch on each.
+"""What a classic consumer sees of its group in ZooKeeper: members, brokers, topics and partitions,
+with a watch on each.
 
-A watch only says that something has changed. It is set once and noted; one that has fired, or that was to be set by a question that
-failed, is set again by the next question. Used by the high-level consumer, which reads all of it anew in every rebalance.
+A watch only says that something has changed. It is set once and noted; one that has fired, or that
+was to be set by a question that failed, is set again by the next question. Used by the high-level
+consumer, which reads all of it anew in every rebalance.
 """
 
 from __future__ import annotations
@@ -34,7 +36,8 @@ class GroupSnapshots:
         self._armed.clear()
 
     async def members(self) -> tuple[dict[str, ConsumerRegistration], list[str]]:
-        """Who is registered, in the order of registration, and the site's topics if anybody wants them by a filter.
+        """Who is registered, in the order of registration, and the site's topics if anybody wants
+        them by a filter.
 
         A registration that nobody can read is left out.
         """
@@ -74,7 +77,8 @@ class GroupSnapshots:
             told = await self._zookeeper.get_or_none(znodes.broker_path(int(node_id)))
             if told is not None:
                 endpoints = znodes.decode_broker(int(node_id), told[0]).endpoints
-                # Kafka's own registrations name listeners by their protocol; ours have one for clients.
+                # Kafka's own registrations name listeners by their protocol; ours have one for
+                # clients.
                 for_clients = [endpoint for endpoint in endpoints if endpoint.listener == CLIENT_LISTENER]
                 addresses += [HostPort(endpoint.host, endpoint.port) for endpoint in (for_clients or endpoints)[:1]]
         return addresses
@@ -86,7 +90,9 @@ class GroupSnapshots:
         return [] if told is None else sorted(znodes.decode_topic(topic, told[0]).partitions)
 
     async def _watched(self, path: str, ask: Callable[[Watch | None], Awaitable[Answer]]) -> Answer:
-        """Ask with a watch, unless one is set on the path. A question that failed has set none that could be relied on."""
+        """Ask with a watch, unless one is set on the path. A question that failed has set none that
+        could be relied on.
+        """
         if path in self._armed:
             return await ask(None)
 

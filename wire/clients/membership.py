@@ -1,7 +1,9 @@
-"""A member of a group of the classic protocol: joins, is given its part, and stays by heartbeats until the group changes.
+"""A member of a group of the classic protocol: joins, is given its part, and stays by heartbeats
+until the group changes.
 
-Keeps what must outlive a generation (member id, coordinator) and nothing else. What is asked for, how a leader shares it out, and what an
-assignment means are the caller's. Used by the poll-loop consumer and by the daemons that share a link.
+Keeps what must outlive a generation (member id, coordinator) and nothing else. What is asked for,
+how a leader shares it out, and what an assignment means are the caller's. Used by the poll-loop
+consumer and by the daemons that share a link.
 """
 
 from __future__ import annotations
@@ -55,7 +57,9 @@ class GroupOptions:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Membership:
-    """One generation and the member's part in it; `asked_at_ms` (monotonic) is when the coordinator last heard of it for certain."""
+    """One generation and the member's part in it; `asked_at_ms` (monotonic) is when the coordinator
+    last heard of it for certain.
+    """
 
     joined: Joined
     assignment: bytes
@@ -63,7 +67,9 @@ class Membership:
 
 
 class GroupMember:
-    """One member. `join` and `stay` are called in turns by one task; errors of the coordinator are raised."""
+    """One member. `join` and `stay` are called in turns by one task; errors of the coordinator are
+    raised.
+    """
 
     def __init__(self, client: KafkaClient, options: GroupOptions, clock: Clock) -> None:
         self._client = client
@@ -85,7 +91,9 @@ class GroupMember:
         return self._connection
 
     async def join(self, protocols: Sequence[tuple[str, bytes]], assign: Assign) -> Membership:
-        """The next generation; answered when all members have joined. Raises KafkaClientError, and forgets who it was when expelled."""
+        """The next generation; answered when all members have joined. Raises KafkaClientError, and
+        forgets who it was when expelled.
+        """
         connection = self._connection or await self.find_coordinator()
         try:
             joined = await group_membership.join(
@@ -115,7 +123,9 @@ class GroupMember:
         return Membership(joined=joined, assignment=assignment, asked_at_ms=asked_at_ms)
 
     async def stay(self, membership: Membership, heard: Callable[[float], None]) -> None:
-        """Heartbeats until the group wants to rebalance. `heard` gets the time (monotonic ms) of each answered one when it was asked."""
+        """Heartbeats until the group wants to rebalance. `heard` gets the time (monotonic ms) of
+        each answered one when it was asked.
+        """
         connection = self._connection or await self.find_coordinator()
         try:
             while True:
@@ -139,7 +149,9 @@ class GroupMember:
             raise
 
     async def leave(self) -> str:
-        """Let the others have its part at once; "" or why it did not work. A static member stays: it is expected back."""
+        """Let the others have its part at once; "" or why it did not work. A static member stays:
+        it is expected back.
+        """
         if self._member_id == NO_MEMBER or self.options.group_instance_id is not None:
             return ""
         try:
@@ -152,7 +164,9 @@ class GroupMember:
         return ""
 
     def _note(self, error: KafkaClientError) -> None:
-        """The coordinator is looked up again after any error; some errors also say that this member is forgotten."""
+        """The coordinator is looked up again after any error; some errors also say that this member
+        is forgotten.
+        """
         self._connection = None
         if isinstance(error, BrokerError) and error.code in NO_MEMBER_ANY_MORE:
             self._member_id = NO_MEMBER

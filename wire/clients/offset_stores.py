@@ -1,4 +1,6 @@
-"""Where a classic group keeps its offsets: in ZooKeeper, in the broker, or in both while it moves (`dual.commit.enabled`)."""
+"""Where a classic group keeps its offsets: in ZooKeeper, in the broker, or in both while it moves
+(`dual.commit.enabled`).
+"""
 
 from __future__ import annotations
 
@@ -18,7 +20,9 @@ Place = tuple[str, int]
 
 
 class OffsetsRefused(Exception):
-    """The coordinator did not take some offsets; `is_retriable` when it may take some of them later."""
+    """The coordinator did not take some offsets; `is_retriable` when it may take some of them
+    later.
+    """
 
     def __init__(self, message: str, *, is_retriable: bool) -> None:
         super().__init__(message)
@@ -38,7 +42,9 @@ class OffsetStore(Protocol):
 
 
 class ZooKeeperOffsets:
-    """Decimal text in persistent nodes. One that has not moved since it was last written or read is not written."""
+    """Decimal text in persistent nodes. One that has not moved since it was last written or read is
+    not written.
+    """
 
     def __init__(self, zookeeper: ZooKeeper, group: str) -> None:
         self._zookeeper = zookeeper
@@ -77,7 +83,9 @@ class ZooKeeperOffsets:
 
 
 class BrokerOffsets:
-    """In the coordinator's `__consumer_offsets`, as a group without members. The client retries and finds a new coordinator."""
+    """In the coordinator's `__consumer_offsets`, as a group without members. The client retries and
+    finds a new coordinator.
+    """
 
     def __init__(self, client: KafkaClient, group: str) -> None:
         self._client = client
@@ -108,7 +116,9 @@ class BrokerOffsets:
 
 
 class DualOffsets:
-    """In the broker, and after that in ZooKeeper; the larger one of both counts. So a group moves over without a gap, and back."""
+    """In the broker, and after that in ZooKeeper; the larger one of both counts. So a group moves
+    over without a gap, and back.
+    """
 
     def __init__(self, broker: BrokerOffsets, zookeeper: ZooKeeperOffsets) -> None:
         self._broker = broker

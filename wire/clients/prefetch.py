@@ -1,7 +1,9 @@
-"""What has been fetched and not yet polled: chunks in a row, bounded in bytes, handed out in parts of so many records.
+"""What has been fetched and not yet polled: chunks in a row, bounded in bytes, handed out in parts
+of so many records.
 
-Fetchers put, the poll loop of `wire/clients/consumer.py` takes. A chunk that holds more records than a poll may return is split inside of a
-batch if need be: the batch's bytes are then in both parts, and the parts' positions say which records are whose.
+Fetchers put, the poll loop of `wire/clients/consumer.py` takes. A chunk that holds more records
+than a poll may return is split inside of a batch if need be: the batch's bytes are then in both
+parts, and the parts' positions say which records are whose.
 """
 
 from __future__ import annotations
@@ -54,13 +56,16 @@ class Prefetch:
             self._budget.release(_size(chunk))
 
     def take_first(self, records_max: int) -> Chunk:
-        """The oldest chunk, or as much of it as holds so many records at most (1 or more); what is left stays the oldest."""
+        """The oldest chunk, or as much of it as holds so many records at most (1 or more); what is
+        left stays the oldest.
+        """
         chunk = self._chunks[0]
         split = None if chunk.record_count <= records_max else split_records(chunk.records, chunk.position, records_max)
         if split is None:
             self.drop_first()
             return chunk
-        # a transaction that was aborted further ahead is known by its marker only: then what is left keeps the batches before it
+        # a transaction that was aborted further ahead is known by its marker only: then what is
+        # left keeps the batches before it
         left_from = 0 if chunk.aborted else split.left_from
         left = replace(
             chunk,

@@ -1,15 +1,18 @@
-"""The asynchronous producer: a bounded queue, batches by size and time, one request for each leader, retries with metadata refresh.
+"""The asynchronous producer: a bounded queue, batches by size and time, one request for each
+leader, retries with metadata refresh.
 
-`send` puts a record into the queue (waiting or refusing by `enqueue_timeout_ms`) and returns a future of where it landed; futures of one
-partition are resolved in the order of their sends. Records are encoded there and are bytes from then on; `send_batch` takes whole
-batches. One batch of a partition is in flight at a time, so a retry never reorders. With idempotence the broker recognises a batch that
-is sent again after a lost answer.
+`send` puts a record into the queue (waiting or refusing by `enqueue_timeout_ms`) and returns a
+future of where it landed; futures of one partition are resolved in the order of their sends.
+Records are encoded there and are bytes from then on; `send_batch` takes whole batches. One batch of
+a partition is in flight at a time, so a retry never reorders. With idempotence the broker
+recognises a batch that is sent again after a lost answer.
 
-A record fails when the broker refuses it for good, or when it has not been acknowledged for `delivery_timeout_ms`. With
-`is_aborting_on_failure` (the classic mirror's `abort.on.send.failure`) the first failure ends the producer, so that nothing after a lost
-record is written.
+A record fails when the broker refuses it for good, or when it has not been acknowledged for
+`delivery_timeout_ms`. With `is_aborting_on_failure` (the classic mirror's `abort.on.send.failure`)
+the first failure ends the producer, so that nothing after a lost record is written.
 
-Use as `async with Producer(...) as producer`: leaving the block delivers what is queued; leaving it by an error drops that.
+Use as `async with Producer(...) as producer`: leaving the block delivers what is queued; leaving it
+by an error drops that.
 """
 
 from __future__ import annotations
@@ -42,16 +45,22 @@ RECORD_OVERHEAD_BYTES: Final = 64
 
 
 class ProducerClosed(Exception):
-    """The producer was closed, or ended itself after a failure, before the record was acknowledged."""
+    """The producer was closed, or ended itself after a failure, before the record was
+    acknowledged.
+    """
 
 
 class DeliveryTimedOut(Exception):
-    """The record was not acknowledged within `delivery_timeout_ms`; if it was sent, nobody knows whether it was written."""
+    """The record was not acknowledged within `delivery_timeout_ms`; if it was sent, nobody knows
+    whether it was written.
+    """
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ProducerRecord:
-    """What to send. `partition_key` routes instead of `key` and is not stored; `partition` decides over both."""
+    """What to send. `partition_key` routes instead of `key` and is not stored; `partition` decides
+    over both.
+    """
 
     topic: str
     value: bytes | None
@@ -69,7 +78,9 @@ class ProducerRecord:
 
 
 class Delivered(NamedTuple):
-    """Where a record is; the offset is -1 with acks 0 and for a batch that the broker had already."""
+    """Where a record is; the offset is -1 with acks 0 and for a batch that the broker had
+    already.
+    """
 
     topic: str
     partition: int
@@ -96,7 +107,9 @@ class ProducerOptions:
     attempts_max: int | None = None
     retry_backoff_ms: float = 100
     metadata_max_age_ms: float = 300_000
-    """0: refreshed after each record that is sent, negative: after failures only (the classic topic.metadata.refresh.interval.ms)."""
+    """0: refreshed after each record that is sent, negative: after failures only (the classic
+    topic.metadata.refresh.interval.ms).
+    """
     metadata_timeout_ms: float = 10_000
     is_aborting_on_failure: bool = False
     partitioner: Callable[[], Partitioner] = Murmur2Partitioner
@@ -127,14 +140,17 @@ class _Token:
 
 
 class Producer:
-    """Call `start` first and `close` last, or use it as a context. One event loop only; the client becomes the producer's."""
+    """Call `start` first and `close` last, or use it as a context. One event loop only; the client
+    becomes the producer's.
+    """
 
     def __init__(self, client: KafkaClient, options: ProducerOptions | None = None, clock: Clock | None = None) -> None:
         self._client = client
         self._options = options or ProducerOptions()
         self._clock = clock or SystemClock()
         self._partitioner = self._options.partitioner()
-        # by topic: bytes of records without a key since the partitioner was last asked for another partition
+        # by topic: bytes of records without a key since the partitioner was last asked for another
+        # partition
         self._keyless_bytes: dict[str, int] = {}
         self._budget = Budget(
             capacity_bytes=self._options.queue_bytes_max,
@@ -191,7 +207,9 @@ class Producer:
             self._keep(asyncio.get_running_loop().create_task(work))
 
     async def partition_of(self, record: ProducerRecord) -> int:
-        """Where the record goes. NoPartition, PartitionOutOfRange; BrokerError when the topic is not there."""
+        """Where the record goes. NoPartition, PartitionOutOfRange; BrokerError when the topic is
+        not there.
+        """
         if not record.topic:
             raise ValueError("a record needs a topic")
         topic = await self._topics.look_up(record.topic)
@@ -205,13 +223,17 @@ class Producer:
         return len((await self._topics.look_up(topic)).partitions)
 
     async def send(self, record: ProducerRecord) -> asyncio.Future[Delivered]:
-        """Queue a record. QueueFull by the enqueue policy; ProducerClosed; what `partition_of` raises."""
+        """Queue a record. QueueFull by the enqueue policy; ProducerClosed; what `partition_of`
+        raises.
+        """
         return await self.send_to(await self.partition_of(record), record, chosen_by=self)
 
     async def send_to(
         self, partition: int, record: ProducerRecord, *, chosen_by: Producer
     ) -> asyncio.Future[Delivered]:
-        """Queue a record for a partition that a producer of the same pool has chosen. QueueFull by the enqueue policy; ProducerClosed."""
+        """Queue a record for a partition that a producer of the same pool has chosen. QueueFull by
+        the enqueue policy; ProducerClosed.
+        """
         await self._take_room(record.size_bytes)
         now_ms = self._clock.now_ms()
         timestamp_ms = now_ms if record.timestamp_ms is None else record.timestamp_ms
@@ -233,7 +255,9 @@ class Producer:
         return token.outcome
 
     def note_appended(self, record: ProducerRecord, *, is_batch_full: bool) -> None:
-        """Let the partitioner choose another partition after a full batch, or after as many bytes in smaller ones (KIP-794)."""
+        """Let the partitioner choose another partition after a full batch, or after as many bytes
+        in smaller ones (KIP-794).
+        """
         if record.key is None and record.partition_key is None:
             appended_bytes = self._keyless_bytes.get(record.topic, 0) + record.size_bytes
             self._keyless_bytes[record.topic] = appended_bytes
@@ -243,7 +267,9 @@ class Producer:
             self._partitioner.rotate(record.topic)
 
     async def send_batch(self, topic: str, partition: int, batch: bytes) -> asyncio.Future[Delivered]:
-        """Queue a whole batch as it is; with idempotence the producer's identity is stamped in and its checksum made anew."""
+        """Queue a whole batch as it is; with idempotence the producer's identity is stamped in and
+        its checksum made anew.
+        """
         await self._topics.look_up(topic)
         await self._take_room(len(batch))
         token = _Token()
@@ -255,7 +281,9 @@ class Producer:
         return token.outcome
 
     async def flush(self) -> None:
-        """Send what is queued without waiting for more, and wait until the outcome of all of it is known."""
+        """Send what is queued without waiting for more, and wait until the outcome of all of it is
+        known.
+        """
         outcomes = [token.outcome for token in self._accumulator.tokens()]
         self._accumulator.flushes += 1
         self._wake.set()
@@ -266,7 +294,9 @@ class Producer:
             self._accumulator.flushes -= 1
 
     async def close(self, *, timeout_ms: float | None = None) -> None:
-        """Deliver what is queued, for at most so long (None: as long as deliveries may take, 0: not at all), and end. The rest fails."""
+        """Deliver what is queued, for at most so long (None: as long as deliveries may take, 0: not
+        at all), and end. The rest fails.
+        """
         if timeout_ms is None:
             timeout_ms = self._options.delivery_timeout_ms
         try:
@@ -448,7 +478,8 @@ class Producer:
         for token in batch.tokens:
             if not token.outcome.done():
                 token.outcome.set_exception(error)
-                # Counted here; a caller that does not look at each future shall not be told of it by the event loop.
+                # Counted here; a caller that does not look at each future shall not be told of it
+                # by the event loop.
                 token.outcome.exception()
         self._budget.release(batch.queued_bytes, len(batch.tokens))
 
@@ -460,7 +491,9 @@ class Producer:
 
 
 class ProducerPool:
-    """Several producers with connections of their own; a partition always goes through the same one, so its order holds."""
+    """Several producers with connections of their own; a partition always goes through the same
+    one, so its order holds.
+    """
 
     def __init__(self, producers: Sequence[Producer]) -> None:
         self.producers = tuple(producers)

@@ -1,12 +1,15 @@
-"""What high-level consumer and poll-loop consumer share: a leader finder and one fetcher for each broker, which hand chunks to a sink.
+"""What high-level consumer and poll-loop consumer share: a leader finder and one fetcher for each
+broker, which hand chunks to a sink.
 
-A chunk is the raw batches of one partition from one answer. The sink may make the fetcher wait (`put` is awaited before the next
-fetch), which is the back pressure: one full queue holds up the other partitions of that broker. Positions move behind a chunk after it
-was put, so nothing is skipped when that fails. One fetch is in flight to a broker, in an incremental session.
+A chunk is the raw batches of one partition from one answer. The sink may make the fetcher wait
+(`put` is awaited before the next fetch), which is the back pressure: one full queue holds up the
+other partitions of that broker. Positions move behind a chunk after it was put, so nothing is
+skipped when that fails. One fetch is in flight to a broker, in an incremental session.
 
-Whatever is wrong with a partition sends it back to the leader finder, except what only the application can resolve: that goes to the sink
-as a chunk with a `problem`, and the partition halts until it is sought or dropped, or until the application has heard (`retry`): then it
-goes on if the cause is gone, and halts again if not.
+Whatever is wrong with a partition sends it back to the leader finder, except what only the
+application can resolve: that goes to the sink as a chunk with a `problem`, and the partition halts
+until it is sought or dropped, or until the application has heard (`retry`): then it goes on if the
+cause is gone, and halts again if not.
 """
 
 from __future__ import annotations
@@ -50,7 +53,9 @@ _log = get_logger("clients.reader")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Chunk:
-    """Raw batches of one partition; the first may begin below `position`. With a `problem` there are none, and the partition halts."""
+    """Raw batches of one partition; the first may begin below `position`. With a `problem` there
+    are none, and the partition halts.
+    """
 
     place: Place
     generation: int
@@ -90,9 +95,11 @@ class ReaderOptions:
 
 
 class Reader:
-    """Use `begin` and `end` to say what is read; `start` and `close` around. The clients stay the caller's.
+    """Use `begin` and `end` to say what is read; `start` and `close` around. The clients stay the
+    caller's.
 
-    `client` is for metadata and offsets, `fetch_client` for fetches alone: a long poll holds up whatever else is on its connection.
+    `client` is for metadata and offsets, `fetch_client` for fetches alone: a long poll holds up
+    whatever else is on its connection.
     """
 
     def __init__(
@@ -117,7 +124,9 @@ class Reader:
         self._tasks: set[asyncio.Task[None]] = set()
         self.fetches = 0
         self.skipped_offsets: dict[Place, int] = {}
-        """Offsets that were passed over since they were not in the log any more, by partition; compacted gaps count too."""
+        """Offsets that were passed over since they were not in the log any more, by partition;
+        compacted gaps count too.
+        """
         self.failure: BaseException | None = None
         self.on_failure: Callable[[BaseException], None] = lambda _: None
         """Hears of a defect that has ended a part of the reading."""
@@ -155,7 +164,9 @@ class Reader:
         self._place()
 
     def retry(self, place: Place) -> None:
-        """The application has heard the problem of a halted partition: look whether it is still there."""
+        """The application has heard the problem of a halted partition: look whether it is still
+        there.
+        """
         self.readings.retry(place)
         self._place()
 
@@ -253,7 +264,9 @@ class Reader:
                 self.readings.found_offset(reading, Position(offset))
 
     def _note_skipped(self, place: Place, lost: Position | None, offset: int, *, log_start: int, log_end: int) -> None:
-        """A position was not in the log any more: say where the reading goes on, and how much it passes over."""
+        """A position was not in the log any more: say where the reading goes on, and how much it
+        passes over.
+        """
         if lost is None:
             return
         skipped = max(0, offset - lost.offset)
@@ -340,7 +353,9 @@ class Reader:
         self._wakes.pop(node_id, None)
 
     async def _accept(self, wanted: Mapping[Place, Wanted], answers: Iterable[tuple[str, PartitionFetched]]) -> None:
-        """Take what was asked and is still wanted; an answer to an older question is not looked at."""
+        """Take what was asked and is still wanted; an answer to an older question is not looked
+        at.
+        """
         for topic, fetched in answers:
             place = (topic, fetched.partition_index)
             asked = wanted.get(place)

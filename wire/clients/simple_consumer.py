@@ -1,10 +1,14 @@
-"""The simple consumer: reads one partition where it is told to, and leaves nothing to chance. No group, no background work.
+"""The simple consumer: reads one partition where it is told to, and leaves nothing to chance. No
+group, no background work.
 
-Five steps in a loop: find the leader, find the position, fetch, hand out, go on behind it; a failure goes back to the first one. What
-happens at a position that the log does not have is the policy's business. After a change of leader the position is validated by its
-epoch before anything is fetched (KIP-320). Offsets are kept by whoever calls, or in the broker through `KafkaClient.commit`.
+Five steps in a loop: find the leader, find the position, fetch, hand out, go on behind it; a
+failure goes back to the first one. What happens at a position that the log does not have is the
+policy's business. After a change of leader the position is validated by its epoch before anything
+is fetched (KIP-320). Offsets are kept by whoever calls, or in the broker through
+`KafkaClient.commit`.
 
-`fetch_at_leader` is the fetch alone, for those with a loop of their own: mirror, verifier, reconciliation.
+`fetch_at_leader` is the fetch alone, for those with a loop of their own: mirror, verifier,
+reconciliation.
 """
 
 from __future__ import annotations
@@ -58,7 +62,9 @@ class SimpleConsumerOptions:
 
 
 class Batches(NamedTuple):
-    """Raw batches of one partition; empty at the end of the log. The first may begin below the offset that was asked for."""
+    """Raw batches of one partition; empty at the end of the log. The first may begin below the
+    offset that was asked for.
+    """
 
     place: Place
     fetch_offset: int
@@ -81,10 +87,11 @@ async def fetch_at_leader(
     replica_id: int = CONSUMER,
     leader_epoch: int = NO_EPOCH,
 ) -> PartitionFetched:
-    """One fetch of one partition at its leader, one attempt. BrokerError for any error, after which the leader is looked up again.
+    """One fetch of one partition at its leader, one attempt. BrokerError for any error, after which
+    the leader is looked up again.
 
-    A broker whose quota the client exceeds answers with no partition at all and the time to wait (KIP-124): that is not an error, and
-    the same fetch goes again after that time.
+    A broker whose quota the client exceeds answers with no partition at all and the time to wait
+    (KIP-124): that is not an error, and the same fetch goes again after that time.
     """
     topic, partition = place
     leader = await client.leader(topic, partition)
@@ -116,7 +123,9 @@ async def fetch_at_leader(
 
 
 def is_throttled_away(response: FetchResponse) -> bool:
-    """Whether a quota kept the broker from reading anything: such an answer says nothing about any partition."""
+    """Whether a quota kept the broker from reading anything: such an answer says nothing about any
+    partition.
+    """
     return response.throttle_time_ms > 0 and not response.error_code and not response.topics
 
 
@@ -126,7 +135,9 @@ def records_of(fetched: PartitionFetched) -> memoryview:
 
 
 class SimpleConsumer:
-    """One reader; the client stays the caller's. `on_step` is told each step, for those who want to see what it does."""
+    """One reader; the client stays the caller's. `on_step` is told each step, for those who want to
+    see what it does.
+    """
 
     def __init__(
         self,
@@ -141,7 +152,9 @@ class SimpleConsumer:
         self._epochs: dict[Place, int] = {}
 
     async def offset_at(self, place: Place, timestamp: int) -> int:
-        """The first offset at or after a time, EARLIEST_TIMESTAMP or LATEST_TIMESTAMP. NoSuchOffset; never a guess."""
+        """The first offset at or after a time, EARLIEST_TIMESTAMP or LATEST_TIMESTAMP.
+        NoSuchOffset; never a guess.
+        """
         options = self._options
         found = await self._client.offsets_at(
             [place], timestamp, replica_id=options.replica_id, isolation_level=options.isolation_level
@@ -151,7 +164,9 @@ class SimpleConsumer:
         return found[place]
 
     async def fetch(self, place: Place, position: Position) -> Batches:
-        """What is at the position, retried until the leader answers. KafkaClientError, PositionLost; InvalidBatch for a damaged log."""
+        """What is at the position, retried until the leader answers. KafkaClientError,
+        PositionLost; InvalidBatch for a damaged log.
+        """
         attempts = jittered_backoff(
             retry_on=TRANSIENT, budget_ms=self._options.retry_budget_ms, attempts_max=self._options.attempts_max
         )
@@ -206,7 +221,9 @@ class SimpleConsumer:
         )
 
     async def _validated(self, place: Place, position: Position, epoch: int) -> Position:
-        """The position, if the new leader's log still has what was read; else as the policy says."""
+        """The position, if the new leader's log still has what was read; else as the policy
+        says.
+        """
         self._on_step("validate")
         query = EpochQuery(position.leader_epoch, epoch)
         leader = await self._client.leader(*place)

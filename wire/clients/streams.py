@@ -1,7 +1,9 @@
-"""Streams of the high-level consumer: one for each thread, with a bounded queue of chunks that several partitions share.
+"""Streams of the high-level consumer: one for each thread, with a bounded queue of chunks that
+several partitions share.
 
-A stream is one object for its life; a rebalance only drops what lies in its queue. The consumed offset moves when a record is handed out,
-before the application has worked on it: what is committed then and not worked on is lost with a crash (the mirror does not do this).
+A stream is one object for its life; a rebalance only drops what lies in its queue. The consumed
+offset moves when a record is handed out, before the application has worked on it: what is committed
+then and not worked on is lost with a crash (the mirror does not do this).
 """
 
 from __future__ import annotations
@@ -64,8 +66,9 @@ class Stream:
         self._queue.put_nowait(END)
 
     async def chunk(self) -> Chunk | None:
-        """The next chunk as it is, counted as consumed; None at the end. ConsumerTimeout; what is wrong with the partition, each time that
-        it is found."""
+        """The next chunk as it is, counted as consumed; None at the end. ConsumerTimeout; what is
+        wrong with the partition, each time that it is found.
+        """
         while True:
             found = await self._next()
             if isinstance(found, _End):
@@ -87,7 +90,8 @@ class Stream:
     async def records(self) -> AsyncIterator[tuple[Place, Record]]:
         """Single records; the consumed offset moves with each.
 
-        InvalidBatch for a damaged batch, again and again: nothing behind it is passed over, the partition stays where the damage begins.
+        InvalidBatch for a damaged batch, again and again: nothing behind it is passed over, the
+        partition stays where the damage begins.
         """
         while (chunk := await self.chunk()) is not None:
             at = chunk.position

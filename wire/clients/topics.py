@@ -1,6 +1,8 @@
-"""What a client knows of the topics that it works with: partitions, leaders, epochs, ids; kept fresh by age and on demand.
+"""What a client knows of the topics that it works with: partitions, leaders, epochs, ids; kept
+fresh by age and on demand.
 
-One refresh is under way at a time, and everybody who wants one shares it. Used by the producer and the reader.
+One refresh is under way at a time, and everybody who wants one shares it. Used by the producer and
+the reader.
 """
 
 from __future__ import annotations
@@ -33,7 +35,9 @@ class Topics:
         first_look_ms: float,
         on_refresh: Callable[[], None],
     ) -> None:
-        """With a `max_age_ms` of 0 or less nothing is too old: metadata is refreshed when it is doubted or asked for."""
+        """With a `max_age_ms` of 0 or less nothing is too old: metadata is refreshed when it is
+        doubted or asked for.
+        """
         self._client = client
         self._clock = clock
         self._max_age_ms = max_age_ms
@@ -64,7 +68,9 @@ class Topics:
         self._asked.set()
 
     def doubt(self, topic: str) -> None:
-        """What is known of its leaders has turned out wrong: nobody leads it until it has been asked for again."""
+        """What is known of its leaders has turned out wrong: nobody leads it until it has been
+        asked for again.
+        """
         self._doubted.add(topic)
         self._wanted.add(topic)
         self._asked.set()
@@ -83,7 +89,9 @@ class Topics:
         return -1 if topic in self._doubted else self._client.cluster.leader_of(topic, partition)
 
     async def look_up(self, topic: str) -> TopicMetadata:
-        """What is known, or what brokers say now. BrokerError when the topic is not there; Unreachable."""
+        """What is known, or what brokers say now. BrokerError when the topic is not there;
+        Unreachable.
+        """
         found = self.known(topic)
         if found is not None:
             return found
@@ -117,7 +125,8 @@ class Topics:
             try:
                 await self._client.metadata(asked)
                 if self._may_create and doubted:
-                    # those that are in use just now; one that was deleted is not made again because it was sent to once
+                    # those that are in use just now; one that was deleted is not made again because
+                    # it was sent to once
                     await self._client.metadata(doubted, may_create=True)
                 self.refreshes += 1
                 self.last_problem = ""

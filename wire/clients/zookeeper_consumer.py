@@ -1,17 +1,21 @@
-"""The classic high-level consumer: a group that coordinates itself in ZooKeeper, streams on top, one fetcher for each broker below.
+"""The classic high-level consumer: a group that coordinates itself in ZooKeeper, streams on top,
+one fetcher for each broker below.
 
-Every member registers, computes the same assignment from the same snapshot, and owns what it could claim: an owner's node is ephemeral, and
-creating it is what makes an owner. A rebalance is one row of steps (`STEPS`); whatever fails or interrupts it, the next attempt begins at
-the first step and gives back what the last one had claimed, so no partition ever has two owners.
+Every member registers, computes the same assignment from the same snapshot, and owns what it could
+claim: an owner's node is ephemeral, and creating it is what makes an owner. A rebalance is one row
+of steps (`STEPS`); whatever fails or interrupts it, the next attempt begins at the first step and
+gives back what the last one had claimed, so no partition ever has two owners.
 
     read the group, read the brokers -> stop fetchers -> commit -> hook -> release -> assign -> fetch offsets -> claim -> hook -> start
 
-Watches only set a flag; one task rebalances, so twenty joins in a second cost a few rebalances. While ZooKeeper is not heard the session
-may be over without our knowing: nothing is read any more when two thirds of its time have passed since a question was asked that
-ZooKeeper has answered. (kazoo says SUSPENDED only when an answer is long overdue, which is too late to count from.)
+Watches only set a flag; one task rebalances, so twenty joins in a second cost a few rebalances.
+While ZooKeeper is not heard the session may be over without our knowing: nothing is read any more
+when two thirds of its time have passed since a question was asked that ZooKeeper has answered.
+(kazoo says SUSPENDED only when an answer is long overdue, which is too late to count from.)
 
-Known weaknesses of the design: every change rebalances everybody, members may see different snapshots for a moment (then a claim fails and
-is tried again), and nobody knows whether the others succeeded. The poll-loop consumer (`consumer.py`) has a coordinator instead.
+Known weaknesses of the design: every change rebalances everybody, members may see different
+snapshots for a moment (then a claim fails and is tried again), and nobody knows whether the others
+succeeded. The poll-loop consumer (`consumer.py`) has a coordinator instead.
 """
 
 from __future__ import annotations
@@ -75,7 +79,9 @@ STEPS: Final = (
 )
 LISTENS_PER_SESSION: Final = 12
 SILENCE_SHARE_MAX: Final = 2 / 3
-"""Of a session's time, after which nothing is read: the rest is for fetchers to end and for clocks to differ."""
+"""Of a session's time, after which nothing is read: the rest is for fetchers to end and for clocks
+to differ.
+"""
 FAILURES: Final = (KazooException, KafkaClientError, OffsetsRefused, znodes.MalformedZnode)
 _log = get_logger("clients.zookeeper_consumer")
 
@@ -96,11 +102,15 @@ class OwnershipListener(Protocol):
     """What an application does around a rebalance."""
 
     async def before_releasing(self, places: Mapping[Place, str]) -> None:
-        """Fetchers have stopped, offsets are committed; the partitions (with their threads) are still owned. Empty at first."""
+        """Fetchers have stopped, offsets are committed; the partitions (with their threads) are
+        still owned. Empty at first.
+        """
         ...
 
     async def before_starting(self, consumer: str, owners: Mapping[Place, str]) -> None:
-        """The own partitions are claimed, nothing is fetched yet; `owners` are the threads of the whole group."""
+        """The own partitions are claimed, nothing is fetched yet; `owners` are the threads of the
+        whole group.
+        """
         ...
 
 
@@ -159,7 +169,9 @@ class _Router:
 
 
 class ZooKeeperConsumer:
-    """One member. `create_streams` returns when the first rebalance is over; `close` at the end, the ZooKeeper client with it."""
+    """One member. `create_streams` returns when the first rebalance is over; `close` at the end,
+    the ZooKeeper client with it.
+    """
 
     def __init__(
         self,
@@ -232,10 +244,12 @@ class ZooKeeperConsumer:
         return {place: at.offset for place, at in self._reader.readings.positions().items()}
 
     async def create_streams(self, subscription: Mapping[str, int], *, pattern: str = STATIC) -> list[Stream]:
-        """The streams of each topic, or of one regular expression (pattern white_list or black_list); once. StreamsExist.
+        """The streams of each topic, or of one regular expression (pattern white_list or
+        black_list); once. StreamsExist.
 
-        RebalanceFailed when the first rebalance does not succeed, UnequalSubscriptions when round robin cannot have this member
-        beside those that are there; OperationalFailure when another member has this consumer's id; ValueError for a filter.
+        RebalanceFailed when the first rebalance does not succeed, UnequalSubscriptions when round
+        robin cannot have this member beside those that are there; OperationalFailure when another
+        member has this consumer's id; ValueError for a filter.
         """
         if self._registration is not None:
             raise StreamsExist("a consumer creates its streams only once; the existing streams continue")
@@ -274,7 +288,9 @@ class ZooKeeperConsumer:
             self._break(error)
 
     def _break(self, error: BaseException) -> None:
-        """A defect has ended a part of the consumer: its streams end with it, because nothing that they gave would be whole."""
+        """A defect has ended a part of the consumer: its streams end with it, because nothing that
+        they gave would be whole.
+        """
         self.failure = error if isinstance(error, Exception) else RuntimeError(repr(error))
         for stream in self._streams.values():
             stream.end(self.failure)
@@ -344,7 +360,9 @@ class ZooKeeperConsumer:
             self._changed.set()
 
     async def _listen(self) -> None:
-        """Ask ZooKeeper for a sign of life now and then; stop reading when it has been silent for so long that others may take over."""
+        """Ask ZooKeeper for a sign of life now and then; stop reading when it has been silent for
+        so long that others may take over.
+        """
         interval_s = self.options.session_timeout_ms / LISTENS_PER_SESSION / 1000
         asking: asyncio.Task[object] | None = None
         asked_at_ms = 0.0
@@ -379,7 +397,9 @@ class ZooKeeperConsumer:
             await self._stop_fetchers()
 
     async def _watch(self) -> None:
-        """Rebalance after every change; the last word of a consumer that cannot is a failure in all of its streams."""
+        """Rebalance after every change; the last word of a consumer that cannot is a failure in all
+        of its streams.
+        """
         while True:
             await self._changed.wait()
             self._changed.clear()
@@ -424,7 +444,8 @@ class ZooKeeperConsumer:
                 except UnequalSubscriptions:
                     raise
                 except Exception as error:
-                    # A hook of the application may raise anything; what it was is raised with the last attempt.
+                    # A hook of the application may raise anything; what it was is raised with the
+                    # last attempt.
                     reason = error
                     _log.info("a rebalance failed", group=self.options.group_id, attempt=attempt, reason=str(error))
                     await self._stop_fetchers()
@@ -515,7 +536,9 @@ class ZooKeeperConsumer:
         self._reader.start()
 
     async def _stop_fetchers(self) -> None:
-        """Nothing more comes, and what lies in the queues is dropped; where we were is kept for the commit."""
+        """Nothing more comes, and what lies in the queues is dropped; where we were is kept for the
+        commit.
+        """
         if self._reader is None:
             return
         self._uncommitted.update(self.positions())

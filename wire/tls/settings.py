@@ -1,10 +1,12 @@
 """The `ssl.*` options of a client, and the `ssl.SSLContext` that they make.
 
-`ssl.truststore.type` and `ssl.keystore.type` name what the store is: JKS or PKCS12, either of which reads both, as in Java; or PEM. Where
-the type is not given, the file's bytes tell. PEM may also stand in the options themselves (KIP-651).
+`ssl.truststore.type` and `ssl.keystore.type` name what the store is: JKS or PKCS12, either of which
+reads both, as in Java; or PEM. Where the type is not given, the file's bytes tell. PEM may also
+stand in the options themselves (KIP-651).
 
-A private key out of a key store goes to OpenSSL through a file that exists in memory alone and for this process alone: Python's ssl takes
-keys from files only, and one on disk might be read by others or stay behind.
+A private key out of a key store goes to OpenSSL through a file that exists in memory alone and for
+this process alone: Python's ssl takes keys from files only, and one on disk might be read by others
+or stay behind.
 """
 
 from __future__ import annotations
@@ -89,12 +91,15 @@ class TlsSettings(Settings):
         return None if value == "" else value
 
     def tls_context(self) -> ssl.SSLContext:
-        """Reads the stores. ConfigurationError names the option, the file and what is accepted, and nothing secret."""
+        """Reads the stores. ConfigurationError names the option, the file and what is accepted, and
+        nothing secret.
+        """
         context = self._trusting_context()
         context.check_hostname = self.endpoint_identification == "https"
         # A certificate in the trust store is trusted whether it signed itself or not, as in Java.
         context.verify_flags |= ssl.VERIFY_X509_PARTIAL_CHAIN
-        # On by default since Python 3.13; certificates that keytool and openssl make by their defaults do not pass it.
+        # On by default since Python 3.13; certificates that keytool and openssl make by their
+        # defaults do not pass it.
         context.verify_flags &= ~ssl.VERIFY_X509_STRICT
         self._identify(context)
         return context
@@ -214,7 +219,9 @@ def _check_no_password(prefix: str, password: str | None) -> None:
 
 @contextmanager
 def _blamed(option: str, value: object, accepted: str) -> Iterator[None]:
-    """Whatever a reader (UnusableStore), Python or OpenSSL finds wrong is a ConfigurationError of this option."""
+    """Whatever a reader (UnusableStore), Python or OpenSSL finds wrong is a ConfigurationError of
+    this option.
+    """
     try:
         yield
     except (ValueError, ssl.SSLError) as error:
@@ -222,7 +229,9 @@ def _blamed(option: str, value: object, accepted: str) -> Iterator[None]:
 
 
 def _load(context: ssl.SSLContext, text: str, password: str = "") -> None:
-    """A key and certificates that are in no file. With no password an empty one, since OpenSSL would ask for it at the terminal."""
+    """A key and certificates that are in no file. With no password an empty one, since OpenSSL
+    would ask for it at the terminal.
+    """
     with open(os.memfd_create("key"), "w", encoding="ascii") as file:
         file.write(text)
         file.flush()

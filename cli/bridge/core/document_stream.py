@@ -1,7 +1,8 @@
-"""Cuts a stream of bytes into JSON documents that stand one after another, with or without line breaks between them.
+"""Cuts a stream of bytes into JSON documents that stand one after another, with or without line
+breaks between them.
 
-Only brackets and strings are looked at: whether a piece is good JSON is found when it is read. Bytes wait until their document is
-whole, bounded by `document_bytes_max`.
+Only brackets and strings are looked at: whether a piece is good JSON is found when it is read.
+Bytes wait until their document is whole, bounded by `document_bytes_max`.
 """
 
 from __future__ import annotations
@@ -33,7 +34,9 @@ class DocumentStream:
         return len(self._buffer)
 
     def feed(self, piece: bytes) -> Iterator[bytes]:
-        """The documents that the piece completes. Refused when something else than an object begins, or one is too large."""
+        """The documents that the piece completes. Refused when something else than an object
+        begins, or one is too large.
+        """
         self._buffer += piece
         while (end := self._end_of_document()) is not None:
             document = bytes(self._buffer[:end]).strip(_BLANK)

@@ -1,4 +1,6 @@
-"""The settings of a consumer instance, as its creator sends them: strings, numbers and booleans alike."""
+"""The settings of a consumer instance, as its creator sends them: strings, numbers and booleans
+alike.
+"""
 
 from __future__ import annotations
 

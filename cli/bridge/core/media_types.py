@@ -1,7 +1,9 @@
-"""Content negotiation of API v2: which embedded format a body has, and which media type an answer gets.
+"""Content negotiation of API v2: which embedded format a body has, and which media type an answer
+gets.
 
-`application/vnd.kafka.<embedded>.v2+json` says how keys and values stand in the JSON; `application/vnd.kafka.v2+json` is for documents
-without records. API v3 has `application/json` alone.
+`application/vnd.kafka.<embedded>.v2+json` says how keys and values stand in the JSON;
+`application/vnd.kafka.v2+json` is for documents without records. API v3 has `application/json`
+alone.
 """
 
 from __future__ import annotations
@@ -74,7 +76,9 @@ def _wanted(accept: str) -> list[str]:
 
 
 def negotiate(accept: str | None, offered: Sequence[str]) -> str:
-    """The media type of the answer: the client's most wanted of those on offer. Refused (406) when there is none."""
+    """The media type of the answer: the client's most wanted of those on offer. Refused (406) when
+    there is none.
+    """
     if accept is None or not accept.strip():
         return offered[0]
     for name in _wanted(accept):
@@ -86,7 +90,9 @@ def negotiate(accept: str | None, offered: Sequence[str]) -> str:
 
 
 def negotiate_records(accept: str | None, embedded: EmbeddedFormat) -> str:
-    """As `negotiate`, for records of an instance; another embedded format than the instance's has an error number of its own."""
+    """As `negotiate`, for records of an instance; another embedded format than the instance's has
+    an error number of its own.
+    """
     offered = (embedded.media_type, *GENERAL)
     try:
         return negotiate(accept, offered)

@@ -1,4 +1,6 @@
-"""How many requests and bytes a second may be produced: a bucket that fills with time, and may be overdrawn by one request."""
+"""How many requests and bytes a second may be produced: a bucket that fills with time, and may be
+overdrawn by one request.
+"""
 
 from __future__ import annotations
 

@@ -1,7 +1,9 @@
-"""What the bridge answers when it does not do what was asked: HTTP status, the REST proxy's error number, a message.
+"""What the bridge answers when it does not do what was asked: HTTP status, the REST proxy's error
+number, a message.
 
-The numbers are those that clients of the Kafka REST proxy know: the status with two digits behind it where the status alone
-does not say enough, else the status itself. Raised anywhere under a request; `app.py` turns it into the answer.
+The numbers are those that clients of the Kafka REST proxy know: the status with two digits behind
+it where the status alone does not say enough, else the status itself. Raised anywhere under a
+request; `app.py` turns it into the answer.
 """
 
 from __future__ import annotations

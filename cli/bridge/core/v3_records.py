@@ -95,7 +95,9 @@ def _text(raw: bytes, what: str) -> str:
 
 
 def timestamp_ms(moment: datetime | None) -> int:
-    """Milliseconds since 1970; 0 where the client leaves it to Kafka. A moment without a zone is UTC."""
+    """Milliseconds since 1970; 0 where the client leaves it to Kafka. A moment without a zone is
+    UTC.
+    """
     if moment is None:
         return 0
     aware = moment if moment.tzinfo is not None else moment.replace(tzinfo=UTC)

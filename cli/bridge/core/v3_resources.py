@@ -1,4 +1,6 @@
-"""The resources of API v3 as documents: kind, where the resource is, its fields, and where related resources are."""
+"""The resources of API v3 as documents: kind, where the resource is, its fields, and where related
+resources are.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,6 @@
-"""Conversations with one partition's flow: each command, then the state, the step and the effects."""
+"""Conversations with one partition's flow: each command, then the state, the step and the
+effects.
+"""
 
 from __future__ import annotations
 

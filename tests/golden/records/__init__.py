@@ -1,4 +1,5 @@
-"""What Apache Kafka says of the batches of `tests/support/mutated_batches.py`, which `__main__.py` asks it.
+"""What Apache Kafka says of the batches of `tests/support/mutated_batches.py`, which `__main__.py`
+asks it.
 
 `STRICTER` and `codes_for` name where Antipode means to differ.
 """
@@ -58,7 +59,8 @@ def codes_for(name: str) -> set[int]:
     if name in STRICTER:
         return {ErrorCode.invalid_timestamp} if name == "claims-log-append-time" else {ErrorCode.invalid_record}
     if code == UNKNOWN_SERVER_ERROR:
-        # Kafka's readers fail in their own ways; a client is better served with a code that says what is wrong
+        # Kafka's readers fail in their own ways; a client is better served with a code that says
+        # what is wrong
         unknown_codec = name.startswith("codec-")
         return {ErrorCode.unsupported_compression_type if unknown_codec else ErrorCode.invalid_record}
     if code == ErrorCode.transactional_id_authorization_failed:
@@ -68,7 +70,9 @@ def codes_for(name: str) -> set[int]:
 
 
 def stored_header(header: BatchHeader, now_ms: int | None) -> dict[str, int]:
-    """The fields that a broker may change on the way in. Times of a run at `now_ms` count as of `NOW_MS`."""
+    """The fields that a broker may change on the way in. Times of a run at `now_ms` count as of
+    `NOW_MS`.
+    """
     shift_ms = 0 if now_ms is None or header.base_timestamp < 0 else NOW_MS - now_ms
     return {
         "attributes": header.attributes,

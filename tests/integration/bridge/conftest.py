@@ -1,4 +1,6 @@
-"""Fixtures: a site with an HTTP bridge beside it for the session, and bridges with other settings for one test."""
+"""Fixtures: a site with an HTTP bridge beside it for the session, and bridges with other settings
+for one test.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,6 @@
-"""Groups over HTTP: instances, reads, offsets and positions, beside native members of the same groups."""
+"""Groups over HTTP: instances, reads, offsets and positions, beside native members of the same
+groups.
+"""
 
 from __future__ import annotations
 
@@ -265,7 +267,9 @@ def test_an_instance_that_nobody_asks_leaves_its_group(start_bridge: Callable[..
     read: list[int] = []
 
     def read_all(count: int) -> Instance:
-        """By as many instances as that takes: on a busy machine one can expire between two of these requests."""
+        """By as many instances as that takes: on a busy machine one can expire between two of these
+        requests.
+        """
         while True:
             instance = bridge.instance(group)
             answer = instance.post("subscription", {"topics": [topic]})

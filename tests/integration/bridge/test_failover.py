@@ -1,4 +1,6 @@
-"""A bridge that knows both sites of a link follows a promotion in the middle of its clients' load, and they notice nothing but time."""
+"""A bridge that knows both sites of a link follows a promotion in the middle of its clients' load,
+and they notice nothing but time.
+"""
 
 from __future__ import annotations
 
@@ -26,7 +28,9 @@ def starter(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SitesStarter]:
 
 
 def is_known(sites: EmbeddedSites, bridge: BridgeClient, path: str) -> bool:
-    """Whether a topic is there; asked again when b's broker could not ask a's in time, which happens on a busy machine."""
+    """Whether a topic is there; asked again when b's broker could not ask a's in time, which
+    happens on a busy machine.
+    """
     while True:
         before = sites.unanswered_questions("b")
         if bridge.http.get(path).status_code == 200:

@@ -1,4 +1,6 @@
-"""What a bridge does with clients that send too much, too slowly, nonsense, or do not take their answers: the others notice nothing."""
+"""What a bridge does with clients that send too much, too slowly, nonsense, or do not take their
+answers: the others notice nothing.
+"""
 
 from __future__ import annotations
 

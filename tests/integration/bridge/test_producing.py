@@ -183,7 +183,8 @@ def test_producing_is_throttled_to_the_rate_that_is_set(start_bridge: Callable[.
     began_s = time.monotonic()
     for _ in range(4):
         bridge.produce(topic, [{"value": 1}] * 15)
-    # 20 are saved up and the last 15 may be overdrawn: the other 25 are earned first, however long the rest takes
+    # 20 are saved up and the last 15 may be overdrawn: the other 25 are earned first, however long
+    # the rest takes
     assert time.monotonic() - began_s > 1.2
 
 

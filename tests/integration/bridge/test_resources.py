@@ -101,7 +101,8 @@ def test_a_bridge_that_is_stopped_answers_what_it_has_taken(start_bridge: Callab
     bridge.produce(topic, [{"value": 1}])
     instance = bridge.instance(group).subscribed(topic)
     instance.read_until(1)
-    # in a group of its own: it would take the partition over, and then be the one that reads what comes next
+    # in a group of its own: it would take the partition over, and then be the one that reads what
+    # comes next
     waiting = bridge.instance(f"{group}-waiting", fetch_min_bytes=-1).subscribed(topic)
     with concurrent.futures.ThreadPoolExecutor(1) as thread, bridge.connect() as streaming:
         head = f"POST {bridge.cluster}/topics/{topic}/records HTTP/1.1\r\nhost: b\r\ncontent-type: application/json\r\n"

@@ -1,4 +1,6 @@
-"""`antipode topics`, `configs` and `log-dirs` against one broker with two log directories: results, dry runs, JSON, exit codes."""
+"""`antipode topics`, `configs` and `log-dirs` against one broker with two log directories: results,
+dry runs, JSON, exit codes.
+"""
 
 from __future__ import annotations
 
@@ -92,7 +94,8 @@ def test_a_log_is_moved_and_shown_where_it_is(antipode: Command, topic: str, bro
 
 
 def test_records_before_an_offset_or_a_time_are_deleted(antipode: Command, topic: str, broker: LoneBroker) -> None:
-    # of today: what is older than retention.ms goes when the broker looks, half a minute after its start
+    # of today: what is older than retention.ms goes when the broker looks, half a minute after its
+    # start
     first_ms = int(time.time() * 1000) - 60_000
     librdkafka_produce(
         broker.bootstrap,

@@ -1,4 +1,6 @@
-"""Producers that commit and abort in turns, as fast as they can: the next transaction ends while markers of the last are under way."""
+"""Producers that commit and abort in turns, as fast as they can: the next transaction ends while
+markers of the last are under way.
+"""
 
 from __future__ import annotations
 
@@ -114,7 +116,9 @@ def write(producer: Any, value: bytes, partition: int) -> list[Position]:
 
 
 def test_transactions_read_neither_their_own_records_nor_from_each_other(broker: LoneBroker) -> None:
-    """Two that are open at the same time read what the two before them have written (A6 and A10)."""
+    """Two that are open at the same time read what the two before them have written (A6 and
+    A10).
+    """
     producers = [transactional_producer(broker.bootstrap, name) for name in ("one", "another")]
     readers = [Reader(broker, name) for name in ("one", "another")]
     seen: list[Observed] = []

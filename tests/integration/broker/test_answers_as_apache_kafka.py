@@ -1,4 +1,6 @@
-"""Requests on which this broker and a real Apache Kafka must give the same answers: both are asked the same."""
+"""Requests on which this broker and a real Apache Kafka must give the same answers: both are asked
+the same.
+"""
 
 from __future__ import annotations
 
@@ -159,7 +161,9 @@ async def test_metadata_that_makes_a_topic(sides: list[Side]) -> None:
 
 
 async def test_internal_topics_are_those_of_kafka_and_no_others(sides: list[Side]) -> None:
-    """How many partitions an internal topic has cannot be changed here: groups and transactions would be looked for at other places."""
+    """How many partitions an internal topic has cannot be changed here: groups and transactions
+    would be looked for at other places.
+    """
 
     def compare() -> None:
         both_make(sides, "__users")
@@ -253,7 +257,9 @@ async def test_authorized_operations_are_all_there_are_where_they_are_asked_for(
         same_answers(sides, cases)
 
     def commits(side: Side) -> bool:
-        """Whether the group has a commit now: its coordinator's topic is made by the first question for it."""
+        """Whether the group has a commit now: its coordinator's topic is made by the first question
+        for it.
+        """
         partition = {
             "partition_index": 0,
             "committed_offset": 1,
@@ -294,7 +300,9 @@ async def test_what_is_advertised_and_what_is_refused(sides: list[Side]) -> None
 
 
 async def test_an_api_that_is_not_offered_is_refused_in_its_own_response(sides: list[Side]) -> None:
-    """So that a client which does not look at what is advertised keeps its connection, and learns why it gets nothing."""
+    """So that a client which does not look at what is advertised keeps its connection, and learns
+    why it gets nothing.
+    """
 
     def ask() -> None:
         voters = {"topics": [{"topic_name": "__cluster_metadata", "partitions": [{"partition_index": 0}]}]}
@@ -397,7 +405,9 @@ DIFFERENT_ON_PURPOSE = {
     ("follower.replication.throttled.replicas", "none"),
     ("leader.replication.throttled.replicas", "none"),
 }
-"""Values of topic configs that one accepts and the other does not; docs/configs.md has them with their reasons."""
+"""Values of topic configs that one accepts and the other does not; docs/configs.md has them with
+their reasons.
+"""
 
 
 async def test_topic_configs_are_accepted_and_refused_alike(sides: list[Side]) -> None:
@@ -430,7 +440,9 @@ async def test_topic_configs_are_accepted_and_refused_alike(sides: list[Side]) -
         assert different == DIFFERENT_ON_PURPOSE
 
     def described(side: Side) -> dict[str, tuple[Any, ...]]:
-        """Each config's type and default, and whether it is explained when that is asked for, and not when it is not."""
+        """Each config's type and default, and whether it is explained when that is asked for, and
+        not when it is not.
+        """
         resource = {"resource_type": TOPIC_RESOURCE, "resource_name": "described", "configuration_keys": None}
         found: dict[str, tuple[Any, ...]] = {}
         with RawClient(side.port) as client:

@@ -150,7 +150,9 @@ def test_topics_are_placed_and_shown_as_kafkas_tool_does_it(
 
 
 def test_controlled_shutdown_enable(processes: Processes, tmp_path: Path, zookeeper_connect: str) -> None:
-    """Switched off, a broker that stops asks nobody to take what it leads: its end is noticed like that of one that was killed."""
+    """Switched off, a broker that stops asks nobody to take what it leads: its end is noticed like
+    that of one that was killed.
+    """
     site = ReplicatedSite(processes, tmp_path, zookeeper_connect, {**CALM, "controlled.shutdown.enable": "false"})
     site.create("orders", 3)
     stopping = site.leaders("orders")[0]

@@ -1,4 +1,6 @@
-"""Commits and reads of offsets: Antipode and Apache Kafka are asked for every combination and must answer alike."""
+"""Commits and reads of offsets: Antipode and Apache Kafka are asked for every combination and must
+answer alike.
+"""
 
 from __future__ import annotations
 

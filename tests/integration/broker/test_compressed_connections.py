@@ -1,4 +1,6 @@
-"""Connections that a mirror asked to compress: the same answers, fewer bytes, and bounds that hostile bytes do not pass."""
+"""Connections that a mirror asked to compress: the same answers, fewer bytes, and bounds that
+hostile bytes do not pass.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,6 @@
-"""Altered broker configs in a real ZooKeeper: every broker hears of them, whoever wrote them, and none is lost to a race."""
+"""Altered broker configs in a real ZooKeeper: every broker hears of them, whoever wrote them, and
+none is lost to a race.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,6 @@
-"""Groups of the newer protocol (KIP-848): unmodified librdkafka and Java consumers, Kafka's own tools, a coordinator that is killed."""
+"""Groups of the newer protocol (KIP-848): unmodified librdkafka and Java consumers, Kafka's own
+tools, a coordinator that is killed.
+"""
 
 from __future__ import annotations
 
@@ -58,7 +60,9 @@ def produce(broker: LoneBroker, topic: str, first: int, end: int) -> None:
 
 
 def distinct(*members: GroupMember) -> set[bytes]:
-    """What was read; a rebalance before the first commit has members read again what others have read."""
+    """What was read; a rebalance before the first commit has members read again what others have
+    read.
+    """
     for member in members:
         member.poll()
     return {value for member in members for value in member.values}

@@ -1,6 +1,8 @@
-"""Apache Kafka's own dump tool over our segments, indexes and snapshots: after load and rolls, compaction, and a kill.
+"""Apache Kafka's own dump tool over our segments, indexes and snapshots: after load and rolls,
+compaction, and a kill.
 
-It decodes every record, and compares every index entry with the segment; what it finds wrong it prints as a mismatch.
+It decodes every record, and compares every index entry with the segment; what it finds wrong it
+prints as a mismatch.
 """
 
 from __future__ import annotations

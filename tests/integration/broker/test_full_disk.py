@@ -1,7 +1,8 @@
-"""A real file system that runs full under a broker, and one that is still full when it is started again after a crash.
+"""A real file system that runs full under a broker, and one that is still full when it is started
+again after a crash.
 
-Promised: one clear line in the log, KAFKA_STORAGE_ERROR to the producer, everything acknowledged is kept and served, nothing is left
-half-written, and the broker goes on by itself once there is room.
+Promised: one clear line in the log, KAFKA_STORAGE_ERROR to the producer, everything acknowledged is
+kept and served, nothing is left half-written, and the broker goes on by itself once there is room.
 """
 
 from __future__ import annotations

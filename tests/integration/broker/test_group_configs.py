@@ -1,4 +1,6 @@
-"""Configs of single groups through Apache Kafka's own tool: stored where Kafka keeps them, in force for the members of the group."""
+"""Configs of single groups through Apache Kafka's own tool: stored where Kafka keeps them, in force
+for the members of the group.
+"""
 
 from __future__ import annotations
 
@@ -129,7 +131,8 @@ def test_a_groups_session_timeout_is_in_force_for_its_members(start_broker: Call
         assert alter(client, "short", (SESSION, SET, "60001")) is ErrorCode.invalid_config
         assert listed(client) == ["short"]
         eventually_sync(lambda: interval_ms(broker.port, "short") == 500)
-        # the member of the first group falls silent and is out; that of the other one has the broker's 45 s
+        # the member of the first group falls silent and is out; that of the other one has the
+        # broker's 45 s
         for group in ("short", "usual"):
             assert beat(client, group, "m", 0).error_code is ErrorCode.none
         eventually_sync(lambda: members(client, "short") == 0)

@@ -1,4 +1,6 @@
-"""Groups that are rolled from the classic protocol to the newer one (KIP-848) and back while they work: librdkafka and Java, unmodified."""
+"""Groups that are rolled from the classic protocol to the newer one (KIP-848) and back while they
+work: librdkafka and Java, unmodified.
+"""
 
 from __future__ import annotations
 
@@ -48,14 +50,18 @@ def topic(admin: AdminClient) -> str:
 
 
 def member_types(broker: LoneBroker, group: str) -> list[int]:
-    """0 for each member of the classic protocol and 1 for the others; empty when the group is not one of the newer protocol."""
+    """0 for each member of the classic protocol and 1 for the others; empty when the group is not
+    one of the newer protocol.
+    """
     with RawClient(broker.port) as client:
         (described,) = client.call(69, 1, {"group_ids": [group], "include_authorized_operations": False}).groups
     return sorted(member.member_type for member in described.members)
 
 
 def work(load: GroupLoad, members: list[GroupMember]) -> None:
-    """Everybody reads and commits until the group has read everything, each partition by one member alone."""
+    """Everybody reads and commits until the group has read everything, each partition by one member
+    alone.
+    """
     load.produce(40)
 
     def is_done() -> bool:
@@ -63,7 +69,8 @@ def work(load: GroupLoad, members: list[GroupMember]) -> None:
             member.poll()
             member.try_commit()
         owned = [member.partitions() for member in members]
-        # one who has only just been made may be late; until it has its part the group is what it was
+        # one who has only just been made may be late; until it has its part the group is what it
+        # was
         return (
             all(owned)
             and sorted(itertools.chain.from_iterable(owned)) == list(range(PARTITIONS))
@@ -176,7 +183,9 @@ def test_javas_group_is_rolled_to_the_newer_protocol_and_back(
 def test_a_zombie_is_fenced_and_takes_no_commit_back(
     broker: LoneBroker, topic: str, kafka_programs: KafkaPrograms
 ) -> None:
-    """A member that was stopped for longer than its session, and then wakes up with records of partitions that others own now."""
+    """A member that was stopped for longer than its session, and then wakes up with records of
+    partitions that others own now.
+    """
     load = GroupLoad(broker.bootstrap, topic, PARTITIONS, "java")
     zombie, heir = (JavaMember(kafka_programs, broker.bootstrap, topic, "classic", session_ms=6_000) for _ in range(2))
 

@@ -1,4 +1,6 @@
-"""Consumer groups of unmodified clients: they join, share, commit, rebalance, and resume after the coordinator's end."""
+"""Consumer groups of unmodified clients: they join, share, commit, rebalance, and resume after the
+coordinator's end.
+"""
 
 from __future__ import annotations
 

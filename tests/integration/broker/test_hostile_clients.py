@@ -1,4 +1,6 @@
-"""Bytes that nobody should send: the connection that sent them is closed, others go on, memory stays bounded."""
+"""Bytes that nobody should send: the connection that sent them is closed, others go on, memory
+stays bounded.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,6 @@
-"""Apache Kafka's own administration tools, unmodified, against one broker with two log directories."""
+"""Apache Kafka's own administration tools, unmodified, against one broker with two log
+directories.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,6 @@
-"""What Apache Kafka's own tools are told by a whole site (broker, controller, ZooKeeper) when they ask for what cannot be."""
+"""What Apache Kafka's own tools are told by a whole site (broker, controller, ZooKeeper) when they
+ask for what cannot be.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,6 @@
-"""A broker killed again and again while its log is compacted and moved between directories, under load: no key loses its newest value."""
+"""A broker killed again and again while its log is compacted and moved between directories, under
+load: no key loses its newest value.
+"""
 
 from __future__ import annotations
 
@@ -27,7 +29,9 @@ KEYS = 40
 
 
 class Load(threading.Thread):
-    """Writes ever larger numbers under few keys until the broker is gone; knows what was acknowledged."""
+    """Writes ever larger numbers under few keys until the broker is gone; knows what was
+    acknowledged.
+    """
 
     def __init__(self, port: int, first: int) -> None:
         super().__init__()
@@ -70,7 +74,9 @@ def newest(port: int) -> dict[bytes, int]:
 
 
 def read_by_librdkafka(bootstrap: str, wanted: dict[bytes, int]) -> None:
-    """Read from the start until each key has its newest value; whatever the client complains of is an error."""
+    """Read from the start until each key has its newest value; whatever the client complains of is
+    an error.
+    """
     from confluent_kafka import Consumer, TopicPartition
 
     consumer = Consumer({"bootstrap.servers": bootstrap, "group.id": "reader", "enable.auto.commit": False})

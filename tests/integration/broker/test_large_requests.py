@@ -1,4 +1,6 @@
-"""Requests too large for the shared buffer, over real sockets: one bound for all of them, windows of any size, slow senders."""
+"""Requests too large for the shared buffer, over real sockets: one bound for all of them, windows
+of any size, slow senders.
+"""
 
 from __future__ import annotations
 
@@ -39,7 +41,9 @@ async def test_large_requests_share_one_bound_and_none_is_lost(start: Starter) -
 
 @pytest.mark.parametrize("receive_buffer_bytes", [-1, 2048, 65_536])
 async def test_requests_of_all_sizes_are_answered_however_they_come(start: Starter, receive_buffer_bytes: int) -> None:
-    """Small ones behind large ones, cut anywhere, while connections wait for each other's memory and the windows are small."""
+    """Small ones behind large ones, cut anywhere, while connections wait for each other's memory
+    and the windows are small.
+    """
     handler = Held()
     handler.is_prompt = True
     server, port = start(handler, memory_bytes=300_000, receive_buffer_bytes=receive_buffer_bytes)

@@ -1,4 +1,6 @@
-"""Link roles at a broker process: who may write, what a mirror may append, and what a promotion changes."""
+"""Link roles at a broker process: who may write, what a mirror may append, and what a promotion
+changes.
+"""
 
 from __future__ import annotations
 
@@ -190,8 +192,10 @@ async def test_a_log_that_the_source_left_behind_restarts_where_the_source_begin
 
 
 async def test_a_log_that_lost_its_end_restarts_nowhere_while_the_source_has_what_it_lacks(site: LinkedSite) -> None:
-    """M1: what came to a log is lost there, what is before it expires at the source meanwhile; the mirror, which knows nothing of
-    that yet, goes on with the next batch."""
+    """M1: what came to a log is lost there, what is before it expires at the source meanwhile; the
+    mirror, which knows nothing of
+    that yet, goes on with the next batch.
+    """
     await site.set_link(epoch=1, active="a")
     first, _second, _third, fourth = source_log(3, 4, 5, 6)
     site.mirror(0, first)

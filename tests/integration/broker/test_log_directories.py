@@ -1,4 +1,6 @@
-"""Log directories over the Kafka protocol: moves under load, a directory that fails, deleted records after a kill."""
+"""Log directories over the Kafka protocol: moves under load, a directory that fails, deleted
+records after a kill.
+"""
 
 from __future__ import annotations
 
@@ -52,7 +54,9 @@ def move(client: RawClient, tmp_path: Path, topic: str, target: str) -> Any:
 
 
 def break_directory(path: Path) -> None:
-    """All of it is gone at once: to delete it file by file would meet the broker that writes its checkpoints there."""
+    """All of it is gone at once: to delete it file by file would meet the broker that writes its
+    checkpoints there.
+    """
     path.rename(f"{path}-before")
     path.write_text("not a directory any more")
 

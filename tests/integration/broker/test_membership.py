@@ -125,7 +125,9 @@ async def test_the_active_controllers_address_is_looked_up(zookeeper_connect: st
 
 
 class Interrupted(ZooKeeper):
-    """A connection whose server is killed with one request unanswered, and started again at once."""
+    """A connection whose server is killed with one request unanswered, and started again at
+    once.
+    """
 
     def __init__(self, server: ZooKeeperProcess, connect: str, step: int) -> None:
         super().__init__(connect, session_timeout_ms=2000)

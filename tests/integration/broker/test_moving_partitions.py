@@ -1,4 +1,6 @@
-"""Partitions moved by Apache Kafka's own tool with a throttle: what is moved waits, what is in sync does not, nothing stays set."""
+"""Partitions moved by Apache Kafka's own tool with a throttle: what is moved waits, what is in sync
+does not, nothing stays set.
+"""
 
 from __future__ import annotations
 
@@ -49,7 +51,8 @@ def plan_of(path: Path, *replicas: int) -> str:
 
 
 def wait_for_throttles(site: ReplicatedSite, *values: str, rate: str = "") -> None:
-    """Until the topic's throttled replicas are these, for leaders and followers, and FIRST's rate is that one, if any is given.
+    """Until the topic's throttled replicas are these, for leaders and followers, and FIRST's rate
+    is that one, if any is given.
 
     Whoever is asked may hear of a change later than the broker that it was sent to.
     """

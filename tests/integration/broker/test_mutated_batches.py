@@ -1,4 +1,6 @@
-"""Batches with a right checksum and wrong insides, sent to a broker process: it refuses them, and its neighbours notice nothing."""
+"""Batches with a right checksum and wrong insides, sent to a broker process: it refuses them, and
+its neighbours notice nothing.
+"""
 
 from __future__ import annotations
 

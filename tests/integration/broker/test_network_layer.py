@@ -1,4 +1,6 @@
-"""The network layer over real sockets, with handlers that the test controls: order, failures, back-pressure, limits, draining."""
+"""The network layer over real sockets, with handlers that the test controls: order, failures,
+back-pressure, limits, draining.
+"""
 
 from __future__ import annotations
 
@@ -37,7 +39,9 @@ TOGETHER = b"together"
 
 
 class Together:
-    """Handles frames that begin with `TOGETHER` side by side, the others alone; answers each with its own bytes when told so."""
+    """Handles frames that begin with `TOGETHER` side by side, the others alone; answers each with
+    its own bytes when told so.
+    """
 
     def __init__(self) -> None:
         self.waiting: list[tuple[Connection | Place, bytes]] = []

@@ -1,4 +1,6 @@
-"""The poll-loop consumer and the simple one at a real broker: groups shared with other people's clients, faults, and `antipode consume`."""
+"""The poll-loop consumer and the simple one at a real broker: groups shared with other people's
+clients, faults, and `antipode consume`.
+"""
 
 from __future__ import annotations
 
@@ -139,7 +141,8 @@ async def test_a_group_is_shared_with_librdkafka_and_handed_over(broker: LoneBro
         await eventually(lambda: len(ours.assignment) == PARTITIONS, within_ms=40_000)
         await pulled.has(100)
         await eventually(lambda: set(pulled.values) == set(range(100)), within_ms=20_000)
-        # nothing was committed before the others left, so it has begun anew with what was theirs and its own
+        # nothing was committed before the others left, so it has begun anew with what was theirs
+        # and its own
         await eventually(lambda: sum(at.offset for at in ours.positions().values()) == 100, within_ms=20_000)
         await pulled.stop()
         await ours.commit()

@@ -1,4 +1,6 @@
-"""The project's producer at a real broker, beside other people's clients: same partitions as Java and librdkafka, readable by them."""
+"""The project's producer at a real broker, beside other people's clients: same partitions as Java
+and librdkafka, readable by them.
+"""
 
 from __future__ import annotations
 

@@ -1,6 +1,8 @@
-"""Quotas at work: clients really slow down to their rate and are told why, others are not held back, changes hold at once.
+"""Quotas at work: clients really slow down to their rate and are told why, others are not held
+back, changes hold at once.
 
-Times are lower bounds: a client may not be quicker than its quota allows. A busy machine only makes it slower.
+Times are lower bounds: a client may not be quicker than its quota allows. A busy machine only makes
+it slower.
 """
 
 from __future__ import annotations
@@ -31,7 +33,9 @@ RATE = 300_000
 WINDOWS = 2
 RECORD = b"q" * 10_000
 RECORDS = 100
-"""A megabyte: at RATE the first window's worth may go at once, the rest takes two seconds and more."""
+"""A megabyte: at RATE the first window's worth may go at once, the rest takes two seconds and
+more.
+"""
 LEAST_S = (RECORDS * len(RECORD) - (WINDOWS - 1) * RATE) / RATE * 0.8
 BIG = batch([b"v" * 100_000], timestamp_ms=1_700_000_000_000)
 
@@ -90,7 +94,9 @@ class Throttles(list[float]):
 
 
 def produce_all(broker: LoneBroker, topic: str, client: str) -> tuple[float, Throttles]:
-    """Send a megabyte in requests of two records; how long it took in seconds, and which throttling was told."""
+    """Send a megabyte in requests of two records; how long it took in seconds, and which throttling
+    was told.
+    """
     throttles = Throttles()
     producer = Producer(
         {
@@ -384,7 +390,9 @@ def test_the_metrics_name_who_is_throttled(broker: LoneBroker, topic: str, limit
 
 
 def test_a_held_answer_is_still_decoded_after_the_rest(broker: LoneBroker, topic: str, limited: Limited) -> None:
-    """Pipelined requests behind one that makes the connection rest are answered in order afterwards."""
+    """Pipelined requests behind one that makes the connection rest are answered in order
+    afterwards.
+    """
     limited.limit(producer_byte_rate=60_000)
     with limited.connect() as client:
         for _ in range(3):

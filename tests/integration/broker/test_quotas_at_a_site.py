@@ -1,4 +1,6 @@
-"""Quotas of a whole site through Apache Kafka's own tools: stored where Kafka keeps them, obeyed by Java clients."""
+"""Quotas of a whole site through Apache Kafka's own tools: stored where Kafka keeps them, obeyed by
+Java clients.
+"""
 
 from __future__ import annotations
 

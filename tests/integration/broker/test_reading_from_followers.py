@@ -1,4 +1,6 @@
-"""Consumers read from the replica in their rack (KIP-392): three brokers in three racks, a follower that dies while it is read from."""
+"""Consumers read from the replica in their rack (KIP-392): three brokers in three racks, a follower
+that dies while it is read from.
+"""
 
 from __future__ import annotations
 
@@ -168,6 +170,7 @@ def test_followers_and_leaders_answer_as_the_protocol_says(site: ReplicatedSite)
         epoch += 1
     assert fetch(near, 0, leader_epoch=epoch)[0] == "none"
     assert fetch(near, 0, leader_epoch=epoch + 1)[0] == "unknown_leader_epoch"
-    # a client that knows the epoch asks the leader then; another one must not take it for the end of its records
+    # a client that knows the epoch asks the leader then; another one must not take it for the end
+    # of its records
     assert fetch(near, 99, leader_epoch=epoch)[0] == "offset_out_of_range"
     assert fetch(near, 99, leader_epoch=-1)[0] == "not_leader_or_follower"

@@ -1,4 +1,6 @@
-"""`antipode reassign` and `antipode elect` on a site of three brokers: plan, dry run, throttled move, verify, cancel, elections."""
+"""`antipode reassign` and `antipode elect` on a site of three brokers: plan, dry run, throttled
+move, verify, cancel, elections.
+"""
 
 from __future__ import annotations
 
@@ -33,7 +35,9 @@ class Operator:
         self._site = site
 
     def run(self, *arguments: str, code: int = 0) -> Any:
-        """What a command prints as JSON; what it complains of when it must end with another code."""
+        """What a command prints as JSON; what it complains of when it must end with another
+        code.
+        """
         ended = subprocess.run(
             [sys.executable, "-m", "cli.main", *arguments, "-b", self._site.bootstrap, "--output", "json"],
             capture_output=True,

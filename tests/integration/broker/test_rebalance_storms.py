@@ -1,6 +1,8 @@
-"""A group of twenty members in a storm, by each protocol; that of a hundred at three brokers is in `tests/chaos`.
+"""A group of twenty members in a storm, by each protocol; that of a hundred at three brokers is in
+`tests/chaos`.
 
-Promised: no lost commit, no double ownership, committed offsets that never go back, every record read (S1 to S6).
+Promised: no lost commit, no double ownership, committed offsets that never go back, every record
+read (S1 to S6).
 """
 
 from __future__ import annotations

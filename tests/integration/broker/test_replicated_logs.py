@@ -1,4 +1,6 @@
-"""Logs of three replicas: a log directory that fails under load on one broker, and records deleted on all of them."""
+"""Logs of three replicas: a log directory that fails under load on one broker, and records deleted
+on all of them.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,5 @@
-"""Three brokers, three replicas, acks=all: any process may die or be paused, and no acknowledged record is lost, doubled or moved.
+"""Three brokers, three replicas, acks=all: any process may die or be paused, and no acknowledged
+record is lost, doubled or moved.
 
 Unavailability is measured and printed (`-s` shows it), never asserted.
 """
@@ -165,7 +166,9 @@ async def test_a_short_pause_of_a_leader_is_waited_out(calm_site: ReplicatedSite
 
 
 def alter_broker(site: ReplicatedSite, node: int, entry: ConfigEntry) -> None:
-    """Change a broker's config; tried again when ZooKeeper was not to be had for a moment, as the answer asks for."""
+    """Change a broker's config; tried again when ZooKeeper was not to be had for a moment, as the
+    answer asks for.
+    """
 
     def is_altered() -> bool:
         resource = ConfigResource(ConfigResource.Type.BROKER, str(node), incremental_configs=[entry])
@@ -235,7 +238,8 @@ async def test_a_leader_that_stops_in_order_names_its_successor_and_keeps_what_i
     assert successor != leader
     assert named <= {successor}
     assert offsets == list(range(1, len(offsets) + 1))
-    # what a slow follower had not taken when the leadership went is refused, and may be in the successor's log all the same
+    # what a slow follower had not taken when the leadership went is refused, and may be in the
+    # successor's log all the same
     is_in_doubt = "replication took too long" in site.nodes[leader].process.log_text()
     assert ends[TOPIC, 0].end_offset - len(offsets) - 1 in ((0, 1) if is_in_doubt else (0,))
 
@@ -269,7 +273,9 @@ def produce_one(site: ReplicatedSite, **settings: Any) -> str:
 
 @pytest.fixture
 def site_of_slow_judgement(processes: Processes, tmp_path: Path, zookeeper_connect: str) -> ReplicatedSite:
-    """Brokers that are paused for a while stay registered and in sync; one that is killed is back when its session is over."""
+    """Brokers that are paused for a while stay registered and in sync; one that is killed is back
+    when its session is over.
+    """
     patience = {"replica.lag.time.max.ms": "60000", "zookeeper.session.timeout.ms": "15000"}
     return ReplicatedSite(processes, tmp_path, zookeeper_connect, patience)
 
@@ -371,7 +377,9 @@ def test_leaders_go_back_to_preferred_replicas_on_request(calm_site: ReplicatedS
 
 
 def committed(site: ReplicatedSite, group: str) -> int:
-    """As the coordinator says, once there is one: the client gives up on one that is a coordinator no more."""
+    """As the coordinator says, once there is one: the client gives up on one that is a coordinator
+    no more.
+    """
     consumer = Consumer({"bootstrap.servers": site.bootstrap, "group.id": group, "log_level": 2})
 
     def told() -> list[TopicPartition] | None:

@@ -35,7 +35,9 @@ def figures(broker: LoneBroker, api: str, kind: str) -> dict[str, float]:
 
 
 def await_counts(broker: LoneBroker, api: str, wanted: dict[str, int]) -> None:
-    """A request is counted when its answer is on its way: who has the answer may be ahead of that."""
+    """A request is counted when its answer is on its way: who has the answer may be ahead of
+    that.
+    """
 
     def is_so() -> bool:
         assert figures(broker, api, "count") == wanted

@@ -1,4 +1,6 @@
-"""What Kafka's older tools write to ZooKeeper is carried out: moves of partitions and elections of preferred leaders."""
+"""What Kafka's older tools write to ZooKeeper is carried out: moves of partitions and elections of
+preferred leaders.
+"""
 
 from __future__ import annotations
 

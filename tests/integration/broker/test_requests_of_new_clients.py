@@ -1,4 +1,6 @@
-"""Requests that newer clients and tools send, against a broker process: topics in pages, and what a broker without security says."""
+"""Requests that newer clients and tools send, against a broker process: topics in pages, and what a
+broker without security says.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,6 @@
-"""Who is slow, and who is idle: connections whose bytes come or go in small pieces live on, those where nothing moves end."""
+"""Who is slow, and who is idle: connections whose bytes come or go in small pieces live on, those
+where nothing moves end.
+"""
 
 from __future__ import annotations
 
@@ -19,7 +21,9 @@ pytestmark = [pytest.mark.integration, pytest.mark.timeout(60)]
 
 IDLE_MS_MAX = 200
 AGES_MS = (IDLE_MS_MAX + 1, MEMORY_CHECK_INTERVAL_MS + IDLE_MS_MAX, IDLE_MS_MAX + 1)
-"""Each longer than a connection may be idle; within the second of them all are looked at for progress."""
+"""Each longer than a connection may be idle; within the second of them all are looked at for
+progress.
+"""
 
 
 @pytest.fixture
@@ -29,7 +33,9 @@ async def start() -> AsyncIterator[Starter]:
 
 
 async def test_a_sender_too_slow_to_wake_the_broker_is_seen_to_move(start: Starter) -> None:
-    """Less has come than the socket tells of; that a request goes on coming must show all the same."""
+    """Less has come than the socket tells of; that a request goes on coming must show all the
+    same.
+    """
     handler = Held()
     handler.is_prompt = True
     server, port = start(handler, clock=ManualClock())  # a look for progress would begin its count anew
@@ -69,7 +75,9 @@ async def test_idle_connections_are_closed_although_one_of_them_cannot_be(
 
 
 async def idle_for(elapsed_ms: float, clock: ManualClock, port: int) -> None:
-    """Let time pass, and the server see to it: a connection that was idle all the while is closed."""
+    """Let time pass, and the server see to it: a connection that was idle all the while is
+    closed.
+    """
     reader, writer = await asyncio.open_connection("127.0.0.1", port)
     writer.write(framed(b"a request"))
     await reader.readexactly(len(framed(b"a request")))

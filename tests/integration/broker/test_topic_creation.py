@@ -1,4 +1,6 @@
-"""Topics that nobody made by hand: who may have them made, and when the coordinators' own can be."""
+"""Topics that nobody made by hand: who may have them made, and when the coordinators' own can
+be.
+"""
 
 from __future__ import annotations
 

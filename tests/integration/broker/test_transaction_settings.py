@@ -99,7 +99,9 @@ def test_producer_id_expiration_ms(start_broker: Callable[..., LoneBroker]) -> N
 
 
 def write_without_adding(client: RawClient) -> ErrorCode:
-    """The first record of a transaction of the older protocol, whose coordinator does not know of the partition."""
+    """The first record of a transaction of the older protocol, whose coordinator does not know of
+    the partition.
+    """
     name = f"id-{uuid.uuid4().hex[:8]}"
     made = Asker(client).init(name)
     content = batch(

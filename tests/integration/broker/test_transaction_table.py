@@ -1,6 +1,8 @@
-"""Our transaction coordinator answers as Apache Kafka's does, in every state and to every request of `tests/support/transaction_table.py`.
+"""Our transaction coordinator answers as Apache Kafka's does, in every state and to every request
+of `tests/support/transaction_table.py`.
 
-`tests/golden/transaction_table.txt` has the answers of both; a test here asks a real Apache Kafka whether they still are.
+`tests/golden/transaction_table.txt` has the answers of both; a test here asks a real Apache Kafka
+whether they still are.
 """
 
 from __future__ import annotations
@@ -24,7 +26,9 @@ pytestmark = [pytest.mark.integration, pytest.mark.timeout(180)]
 GOLDEN = Path(__file__).parents[2] / "golden" / "transaction_table.txt"
 OURS = "    ours: "
 LEADERS_STAY = {"broker.session.timeout.ms": "600000"}
-"""The broker that is killed stays the leader of its partitions: Apache Kafka ends transactions over partitions that nobody leads."""
+"""The broker that is killed stays the leader of its partitions: Apache Kafka ends transactions over
+partitions that nobody leads.
+"""
 
 
 def golden(*, is_ours: bool) -> list[str]:

@@ -1,4 +1,6 @@
-"""Transactions of unmodified clients: librdkafka, aiokafka, Apache Kafka's Java programs; fencing, timeouts, offsets, restarts."""
+"""Transactions of unmodified clients: librdkafka, aiokafka, Apache Kafka's Java programs; fencing,
+timeouts, offsets, restarts.
+"""
 
 from __future__ import annotations
 
@@ -90,7 +92,9 @@ def test_a_second_producer_fences_the_first_and_aborts_what_it_left_open(broker:
 
 
 def test_a_marker_that_comes_again_does_not_end_the_next_transaction(broker: LoneBroker, topic: str) -> None:
-    """KIP-1228: where each transaction has an epoch of its own, the marker before it has brought that epoch already."""
+    """KIP-1228: where each transaction has an epoch of its own, the marker before it has brought
+    that epoch already.
+    """
     producer = transactional_producer(broker.bootstrap, "t")
     producer.begin_transaction()
     producer.produce(topic, b"open", partition=0)
@@ -178,7 +182,9 @@ async def test_aiokafka_writes_in_transactions(broker: LoneBroker, topic: str) -
 def test_javas_message_copier_copies_each_record_once(
     broker: LoneBroker, topic: str, kafka_programs: KafkaPrograms
 ) -> None:
-    """With random aborts; its producer and consumer are of KIP-890's protocol, each transaction has an epoch of its own."""
+    """With random aborts; its producer and consumer are of KIP-890's protocol, each transaction has
+    an epoch of its own.
+    """
     target = create(broker, 1)
     source = transactional_producer(broker.bootstrap, "source")
     send(source, topic, [b"%03d" % number for number in range(400)], is_commit=True)
@@ -210,7 +216,9 @@ def test_javas_transaction_tool_lists_describes_and_aborts(
 
 
 class Load:
-    """Transactions of two records, one in each partition, until told to stop; notes how each one ended."""
+    """Transactions of two records, one in each partition, until told to stop; notes how each one
+    ended.
+    """
 
     def __init__(self, broker: LoneBroker, topic: str, name: str) -> None:
         self._broker = broker

@@ -1,4 +1,6 @@
-"""Transactions whose coordinator, partitions and group are at different brokers of a site: admission and markers go between brokers."""
+"""Transactions whose coordinator, partitions and group are at different brokers of a site:
+admission and markers go between brokers.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,6 @@
-"""`antipode transactions` against a broker: list, describe, abort by id, find what hangs and abort it in its partition."""
+"""`antipode transactions` against a broker: list, describe, abort by id, find what hangs and abort
+it in its partition.
+"""
 
 from __future__ import annotations
 
@@ -71,7 +73,9 @@ async def test_an_open_transaction_is_listed_described_and_aborted(broker: LoneB
 
 
 async def test_a_transaction_that_no_coordinator_knows_is_found_and_aborted(broker: LoneBroker) -> None:
-    """As an older broker's log may hold one: here the transactional id is forgotten while its record is there."""
+    """As an older broker's log may hold one: here the transactional id is forgotten while its
+    record is there.
+    """
     left_open(broker, "pay")
     (row,) = command(broker, "list")
     _empty_coordinators_log(broker)

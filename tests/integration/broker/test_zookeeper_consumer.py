@@ -1,8 +1,9 @@
 """The classic high-level consumer on a real ZooKeeper and a real broker (rows HC-, RB-, FT-, OF-).
 
-Promised: at rest every partition has one owner, and its owner's node says which; a rebalance that is interrupted after any step is made up
-for by the next attempt; a member that is killed is replaced when its session is over; with auto commit a handover between two members that
-live repeats nothing and loses nothing.
+Promised: at rest every partition has one owner, and its owner's node says which; a rebalance that
+is interrupted after any step is made up for by the next attempt; a member that is killed is
+replaced when its session is over; with auto commit a handover between two members that live repeats
+nothing and loses nothing.
 """
 
 from __future__ import annotations

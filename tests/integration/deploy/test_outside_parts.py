@@ -1,4 +1,6 @@
-"""The real ZooKeeper and toxiproxy that everything else in this folder stands on: start, crash, restart, faults."""
+"""The real ZooKeeper and toxiproxy that everything else in this folder stands on: start, crash,
+restart, faults.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,6 @@
-"""Fixtures: whole sites from `antipode up`, ended with the test (or, shared, with the module) whatever became of them."""
+"""Fixtures: whole sites from `antipode up`, ended with the test (or, shared, with the module)
+whatever became of them.
+"""
 
 from __future__ import annotations
 

@@ -1,7 +1,9 @@
-"""Unmodified clients of five kinds against a pair of sites, every advertised address of which is behind toxiproxy.
+"""Unmodified clients of five kinds against a pair of sites, every advertised address of which is
+behind toxiproxy.
 
-Promised: produce with acks=all, read in a group, commit, and resume after a restart, whichever site's address a client was given; and after
-`antipode failover` the same clients, unchanged and some of them never restarted, go on at the promoted site at the same offsets (F1).
+Promised: produce with acks=all, read in a group, commit, and resume after a restart, whichever
+site's address a client was given; and after `antipode failover` the same clients, unchanged and
+some of them never restarted, go on at the promoted site at the same offsets (F1).
 """
 
 from __future__ import annotations
@@ -230,7 +232,8 @@ async def test_f1_f2_clients_that_are_never_restarted_follow_the_promotion(
         assert java.close() == 0
         for topic in read:
             assert await end_of(pair, "b", topic) == 40
-            # A group that joins anew at the promoted site may read again what it had not committed, and nothing before that.
+            # A group that joins anew at the promoted site may read again what it had not committed,
+            # and nothing before that.
             assert read[topic][:20] == numbered(0, 20)
             assert sorted(set(read[topic][20:])) == numbered(20, 40)
     finally:

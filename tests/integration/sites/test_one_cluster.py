@@ -1,7 +1,9 @@
-"""A routed pair is one cluster: what any broker has answered as done, every broker of both sites knows when it is asked next.
+"""A routed pair is one cluster: what any broker has answered as done, every broker of both sites
+knows when it is asked next.
 
-Changes go through a random broker; all others are asked at once and once, without a retry. Only what a broker itself says that it no longer
-waited for (the other site did not answer within a second, on a busy machine) does not count, and is tried again.
+Changes go through a random broker; all others are asked at once and once, without a retry. Only
+what a broker itself says that it no longer waited for (the other site did not answer within a
+second, on a busy machine) does not count, and is tried again.
 """
 
 from __future__ import annotations
@@ -138,7 +140,9 @@ class Pair:
         return [_shape(topic) for topic in found]
 
     def configs(self, topic: str, name: str) -> set[str]:
-        """A config of the topic, as brokers say; asked together with an internal topic, which each site has for itself."""
+        """A config of the topic, as brokers say; asked together with an internal topic, which each
+        site has for itself.
+        """
         resources = [
             {"resource_type": TOPIC_RESOURCE, "resource_name": asked, "configuration_keys": [name]}
             for asked in (topic, "__consumer_offsets")
@@ -338,7 +342,9 @@ def test_a_group_that_has_committed_through_one_site_is_found_through_the_other_
 
 
 def test_librdkafka_and_kafka_python_go_on_at_the_other_site_with_what_they_did_at_one(pair: Pair) -> None:
-    """Each step by a client of the other library that was bootstrapped at the other site: no step waits for anything."""
+    """Each step by a client of the other library that was bootstrapped at the other site: no step
+    waits for anything.
+    """
     numbers = iter(range(1000))
     rdkafka = {
         site: librdkafka.AdminClient({"bootstrap.servers": pair.sites.bootstrap(site), "log_level": 2})

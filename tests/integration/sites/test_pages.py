@@ -1,8 +1,9 @@
 """The commands of the pages, run in the order of each page against sites of its own.
 
-A command is a line of an indented block, or of a fence marked `sh` or `console`, that begins with `antipode`, `curl` or `export`; a fence
-marked `sh no-run` is left out. The shell runs it as it stands but for the addresses, which are those of these sites. `antipode up` is what
-starts the sites, with the page's own options. Every command must end with 0; questions are answered with yes.
+A command is a line of an indented block, or of a fence marked `sh` or `console`, that begins with
+`antipode`, `curl` or `export`; a fence marked `sh no-run` is left out. The shell runs it as it
+stands but for the addresses, which are those of these sites. `antipode up` is what starts the
+sites, with the page's own options. Every command must end with 0; questions are answered with yes.
 """
 
 from __future__ import annotations
@@ -66,7 +67,9 @@ def commands(page: str) -> list[Command]:
 
 
 def sites_wanted(text: str) -> list[str]:
-    """The options of an `antipode up` that say which sites; where its output and data go is this test's business."""
+    """The options of an `antipode up` that say which sites; where its output and data go is this
+    test's business.
+    """
     options = [option for option in shlex.split(text, comments=True) if option not in ("antipode", "up", "&")]
     for name in ("--dir", "--output", ">"):
         if name in options:
@@ -76,7 +79,9 @@ def sites_wanted(text: str) -> list[str]:
 
 
 class Reader:
-    """Somebody who follows a page in a directory with the repository's examples and the sites' files where pages say they are."""
+    """Somebody who follows a page in a directory with the repository's examples and the sites'
+    files where pages say they are.
+    """
 
     def __init__(self, sites: EmbeddedSites, directory: Path) -> None:
         self.sites = sites

@@ -1,8 +1,10 @@
-"""Administration and clients at the passive site, with librdkafka's admin client that can reach no broker but those there.
+"""Administration and clients at the passive site, with librdkafka's admin client that can reach no
+broker but those there.
 
-Promised: topics, partitions and configs of linked topics are made, changed, described and deleted through the passive site as through the
-active one, and the mirror brings the outcome back; what is written past the roles is refused; and when the active site cannot be asked,
-each request is answered by one clear error within its time, and nothing is changed on this side alone.
+Promised: topics, partitions and configs of linked topics are made, changed, described and deleted
+through the passive site as through the active one, and the mirror brings the outcome back; what is
+written past the roles is refused; and when the active site cannot be asked, each request is
+answered by one clear error within its time, and nothing is changed on this side alone.
 """
 
 from __future__ import annotations
@@ -87,7 +89,9 @@ class PassiveSite:
         return value
 
     def asking_a(self, act: Callable[[], Result]) -> Result:
-        """What the act comes to when a answers b's question: on a busy machine b goes on without that after a second or two."""
+        """What the act comes to when a answers b's question: on a busy machine b goes on without
+        that after a second or two.
+        """
         while True:
             before = self.sites.unanswered_questions("b")
             try:
@@ -163,7 +167,9 @@ class PassiveSite:
 
 
 def answer(outcomes: Mapping[Any, Future[Any]]) -> None:
-    """Wait for the one outcome; KafkaException when it was refused, TimeoutError when nothing was answered."""
+    """Wait for the one outcome; KafkaException when it was refused, TimeoutError when nothing was
+    answered.
+    """
     (outcome,) = outcomes.values()
     outcome.result(WITHIN_S)
 

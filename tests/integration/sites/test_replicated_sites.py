@@ -1,4 +1,6 @@
-"""A pair of sites of three brokers each, from `antipode up --brokers 3`: replicas inside, a mirror between, losses on both sides."""
+"""A pair of sites of three brokers each, from `antipode up --brokers 3`: replicas inside, a mirror
+between, losses on both sides.
+"""
 
 from __future__ import annotations
 
@@ -102,7 +104,9 @@ async def test_each_site_loses_a_leader_and_a_failover_still_loses_nothing(start
 async def test_a_sync_link_between_replicated_sites_keeps_what_was_acknowledged_through_every_loss(
     start_sites: SitesStarter,
 ) -> None:
-    """The source loses a leader, then the standby loses one, then the whole source is lost under load."""
+    """The source loses a leader, then the standby loses one, then the whole source is lost under
+    load.
+    """
     sites = start_sites("--brokers", "3", "--sync", "block")
     admin = AdminClient({"bootstrap.servers": sites.bootstrap("a"), "log_level": 2})
     admin.create_topics([NewTopic(TOPIC, PARTITIONS, -1)])[TOPIC].result(60)
@@ -122,7 +126,9 @@ async def test_a_sync_link_between_replicated_sites_keeps_what_was_acknowledged_
 
 
 async def test_what_too_few_replicas_of_the_standby_have_is_not_acknowledged(start_sites: SitesStarter) -> None:
-    """With min.insync.replicas=2: one replica of three is left at the standby, one comes back, then the one that was left is lost."""
+    """With min.insync.replicas=2: one replica of three is left at the standby, one comes back, then
+    the one that was left is lost.
+    """
     sites = start_sites("--brokers", "3", "--sync", "block")
     admin = AdminClient({"bootstrap.servers": sites.bootstrap("a"), "log_level": 2})
     topic = NewTopic(TOPIC, 1, -1, config={"min.insync.replicas": "2"})
@@ -196,7 +202,9 @@ async def shown(sites: EmbeddedSites, site: str) -> int:
 async def test_where_logs_begin_follows_the_source_through_changes_of_leaders_at_both_sites(
     start_sites: SitesStarter,
 ) -> None:
-    """M7: after each deletion every replica that leads at the standby begins exactly where the source does, no earlier and no later."""
+    """M7: after each deletion every replica that leads at the standby begins exactly where the
+    source does, no earlier and no later.
+    """
     sites = start_sites("--brokers", "3")
     admin = AdminClient({"bootstrap.servers": sites.bootstrap("a"), "log_level": 2})
     admin.create_topics([NewTopic(TOPIC, PARTITIONS, -1)])[TOPIC].result(60)

@@ -1,4 +1,6 @@
-"""Two standbys of one site: when one of them is promoted, the other one follows it, without copying anew what it has."""
+"""Two standbys of one site: when one of them is promoted, the other one follows it, without copying
+anew what it has.
+"""
 
 from __future__ import annotations
 

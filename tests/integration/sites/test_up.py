@@ -1,8 +1,9 @@
 """`antipode up`, the front door that other people's programs are pointed at.
 
-Promised: one line of JSON, with the keys of the contract, once everything is ready; a clean stop, with code 0 and nobody left behind, on
-SIGTERM and Ctrl-C at any moment; the same data and addresses when it is started again; and for what is in the way one clear message, the
-exit code of the house (1 failed, 2 wrong usage), and nothing left running.
+Promised: one line of JSON, with the keys of the contract, once everything is ready; a clean stop,
+with code 0 and nobody left behind, on SIGTERM and Ctrl-C at any moment; the same data and addresses
+when it is started again; and for what is in the way one clear message, the exit code of the house
+(1 failed, 2 wrong usage), and nothing left running.
 """
 
 from __future__ import annotations
@@ -47,7 +48,9 @@ async def equal_ends(sites: EmbeddedSites) -> dict[tuple[str, int], int]:
 
 
 def refused(sites: EmbeddedSites, code: int, *arguments: str) -> str:
-    """Start what cannot start: it ends with the code and one message, and leaves nobody behind. The message."""
+    """Start what cannot start: it ends with the code and one message, and leaves nobody behind. The
+    message.
+    """
     sites.start(*arguments)
     ended = sites.wait_ended()
     errors = sites.errors

@@ -1,4 +1,6 @@
-"""A broker's work in the background goes on after a failure that nobody expected, and nobody waits for ever because of one."""
+"""A broker's work in the background goes on after a failure that nobody expected, and nobody waits
+for ever because of one.
+"""
 
 from __future__ import annotations
 
@@ -119,7 +121,9 @@ async def test_a_timer_that_fails_does_not_keep_the_others_from_firing(clock: Ma
 
 
 class Registrations:
-    """As much of a ZooKeeper session as a broker's registration and configs use; `get_or_none` fails as often as the test says."""
+    """As much of a ZooKeeper session as a broker's registration and configs use; `get_or_none`
+    fails as often as the test says.
+    """
 
     def __init__(self) -> None:
         self.session_id = 1
@@ -259,7 +263,9 @@ async def test_broker_configs_are_read_again_after_a_failure_to_take_them(regist
 
 
 class SlowConfigs:
-    """Two nodes of broker configs; the answer about one broker's own is held back once the test says so."""
+    """Two nodes of broker configs; the answer about one broker's own is held back once the test
+    says so.
+    """
 
     def __init__(self) -> None:
         self.data: dict[str, bytes] = {}

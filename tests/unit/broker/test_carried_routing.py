@@ -1,4 +1,6 @@
-"""Which mirror may tell a site's coordinators who the producers are: the one of the link to the site that coordinates in its stead."""
+"""Which mirror may tell a site's coordinators who the producers are: the one of the link to the
+site that coordinates in its stead.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,6 @@
-"""Hosts with limits of their own: addresses count as they are, names as what they were looked up to be."""
+"""Hosts with limits of their own: addresses count as they are, names as what they were looked up to
+be.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,6 @@
-"""The coordinator over an in-memory log: leadership, loading, commits that fail, other sites' groups, an orderly stop."""
+"""The coordinator over an in-memory log: leadership, loading, commits that fail, other sites'
+groups, an orderly stop.
+"""
 
 from __future__ import annotations
 
@@ -358,7 +360,9 @@ async def test_the_passive_site_sends_clients_away_and_takes_the_mirrors_offsets
 async def test_offsets_that_a_link_brings_live_as_long_as_at_the_active_site_and_grow_old_from_a_promotion_on(
     site: Site,
 ) -> None:
-    """M3: at the standby nobody moves the offset of a quiet partition, and its group has no members there."""
+    """M3: at the standby nobody moves the offset of a quiet partition, and its group has no members
+    there.
+    """
     await site.loaded()
     await site.link(link(active="b", epoch=3))
     mirrored = MirrorOffsets(group_id=GROUP, offsets={T0: CommittedOffset(9, 2, "")})

@@ -1,4 +1,6 @@
-"""What a follower's log loses to another history is counted and kept, whatever stops the cut in between."""
+"""What a follower's log loses to another history is counted and kept, whatever stops the cut in
+between.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,6 @@
-"""Configs of many topics in one answer: those with the same overrides are alike, the others have their own."""
+"""Configs of many topics in one answer: those with the same overrides are alike, the others have
+their own.
+"""
 
 from __future__ import annotations
 

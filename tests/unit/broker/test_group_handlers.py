@@ -1,4 +1,6 @@
-"""The group APIs' handlers in every version they advertise: requests in, responses that can be encoded out."""
+"""The group APIs' handlers in every version they advertise: requests in, responses that can be
+encoded out.
+"""
 
 from __future__ import annotations
 
@@ -138,7 +140,9 @@ async def services(clock: ManualClock) -> AsyncIterator[Services]:
 
 
 def request_of(api_key: int, version: int, **values: Any) -> Any:
-    """A request of the version with those of the values that it has; nested parts are dicts with their class's name."""
+    """A request of the version with those of the values that it has; nested parts are dicts with
+    their class's name.
+    """
     main = schemas.request_type(api_key, version)
     module = sys.modules[main.__module__]
 

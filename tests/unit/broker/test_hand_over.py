@@ -1,4 +1,6 @@
-"""How often a broker that stops asks for its leaderships to be taken, and how long it waits in between."""
+"""How often a broker that stops asks for its leaderships to be taken, and how long it waits in
+between.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,6 @@
-"""Requests that a passive site hands on: how long it waits, and what it puts together from the answers."""
+"""Requests that a passive site hands on: how long it waits, and what it puts together from the
+answers.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,6 @@
-"""Who may write where a leader has just changed: producers that are known, and those that begin with their first batch."""
+"""Who may write where a leader has just changed: producers that are known, and those that begin
+with their first batch.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,6 @@
-"""What has configs of its own, listed at one site of a routed link: each site has groups of which its peer knows nothing."""
+"""What has configs of its own, listed at one site of a routed link: each site has groups of which
+its peer knows nothing.
+"""
 
 from __future__ import annotations
 

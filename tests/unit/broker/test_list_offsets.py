@@ -1,4 +1,6 @@
-"""What a new leader answers to ListOffsets before it knows how far the former one had told clients that records are safe."""
+"""What a new leader answers to ListOffsets before it knows how far the former one had told clients
+that records are safe.
+"""
 
 from __future__ import annotations
 
@@ -64,6 +66,8 @@ def test_tools_are_told_what_is_known_now() -> None:
 
 
 def test_the_end_comes_with_the_epoch_of_the_record_before_it() -> None:
-    """M1: with the epoch of the log's end a mirror would compare histories at an offset that this epoch never had."""
+    """M1: with the epoch of the log's end a mirror would compare histories at an offset that this
+    epoch never had.
+    """
     assert answer(LATEST, followers_have=7, replica_id=-2).leader_epoch == 1
     assert answer(LATEST, followers_have=10).leader_epoch == 3

@@ -1,4 +1,6 @@
-"""Metadata encoded by hand is what kio reads, in every version; encoded parts are kept and renewed as they should."""
+"""Metadata encoded by hand is what kio reads, in every version; encoded parts are kept and renewed
+as they should.
+"""
 
 from __future__ import annotations
 

@@ -50,7 +50,9 @@ class Peer:
         ]
 
     def image(self, *, is_routed: bool = True) -> ClusterImage:
-        """Site a's, which is active for topics that begin with a and passive for those that begin with b."""
+        """Site a's, which is active for topics that begin with a and passive for those that begin
+        with b.
+        """
         state = PartitionState(partition=0, leader=1, leader_epoch=0, replicas=[1], isr=[1])
         names = {"a1": OWN_ID, "b1": COPY_ID, "home": b"h" * 16, "__consumer_offsets": b"i" * 16}
         batch = ControlBatch(

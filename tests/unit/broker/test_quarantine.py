@@ -1,4 +1,6 @@
-"""What is kept of logs before their copies are deleted: whole or not at all, whatever stops it in between."""
+"""What is kept of logs before their copies are deleted: whole or not at all, whatever stops it in
+between.
+"""
 
 from __future__ import annotations
 

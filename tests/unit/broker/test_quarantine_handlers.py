@@ -1,4 +1,6 @@
-"""QuarantineRecords and Quarantine as their handlers answer them: which mirror may ask, what is kept, and what an operator gets of it."""
+"""QuarantineRecords and Quarantine as their handlers answer them: which mirror may ask, what is
+kept, and what an operator gets of it.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,6 @@
-"""A fetcher goes on whatever it meets: a defect, an answer that cannot be used, one that came too late, a leader that is away."""
+"""A fetcher goes on whatever it meets: a defect, an answer that cannot be used, one that came too
+late, a leader that is away.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,6 @@
-"""When a leader with other replicas in sync says that a sequence is out of order: not before it has proof that it still leads."""
+"""When a leader with other replicas in sync says that a sequence is out of order: not before it has
+proof that it still leads.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,6 @@
-"""A broker that did not run for a while asks whether it still stands, and speaks for nothing until it knows."""
+"""A broker that did not run for a while asks whether it still stands, and speaks for nothing until
+it knows.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,6 @@
-"""Internal topics are asked for as their settings say, once enough brokers are registered; until then the log says once what is missing."""
+"""Internal topics are asked for as their settings say, once enough brokers are registered; until
+then the log says once what is missing.
+"""
 
 from __future__ import annotations
 

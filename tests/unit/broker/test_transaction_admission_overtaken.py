@@ -1,4 +1,6 @@
-"""A producer's next transaction may be asked about while the marker of its last one is still on its way to the partition."""
+"""A producer's next transaction may be asked about while the marker of its last one is still on its
+way to the partition.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,6 @@
-"""The transaction coordinator over an in-memory log: markers that are slow or fail, appends that fail, a coordinator that moves."""
+"""The transaction coordinator over an in-memory log: markers that are slow or fail, appends that
+fail, a coordinator that moves.
+"""
 
 from __future__ import annotations
 

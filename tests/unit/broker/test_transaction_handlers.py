@@ -1,4 +1,6 @@
-"""The transaction APIs' handlers in every version they advertise: requests in, responses that can be encoded out."""
+"""The transaction APIs' handlers in every version they advertise: requests in, responses that can
+be encoded out.
+"""
 
 from __future__ import annotations
 
@@ -199,7 +201,9 @@ async def test_a_groups_partition_takes_part(services: Any, version: int) -> Non
 
 
 async def test_no_group_takes_part_whose_coordinator_cannot_be_found_yet(services: Any) -> None:
-    """A producer of librdkafka may wait for ever for what it looks for next, but repeats this request until its timeout."""
+    """A producer of librdkafka may wait for ever for what it looks for next, but repeats this
+    request until its timeout.
+    """
     await init(services)
     away = [PartitionState(partition=0, leader=-1)]
     changed = ControlBatch(topics=[TopicInfo(name=OFFSETS_TOPIC, topic_id=b"o" * 16, partitions=away)])

@@ -78,7 +78,9 @@ def hosted(tmp_path: Path) -> Iterator[Hosted]:
 
 
 async def test_a_marker_that_was_here_before_is_done_when_the_followers_have_it(hosted: Hosted) -> None:
-    """Its coordinator calls the transaction complete then; if the leader died, one without the marker would keep it open for ever."""
+    """Its coordinator calls the transaction complete then; if the leader died, one without the
+    marker would keep it open for ever.
+    """
     replicas = OnePartition(hosted)
     image = ClusterImage(node_id=1, site="a")
     markers = TransactionMarkers(lambda: image, cast("Any", replicas), cast("Any", None), SystemClock())

@@ -1,4 +1,6 @@
-"""Which peers are asked about topics that no view has, by name and by id, and what of their answers counts."""
+"""Which peers are asked about topics that no view has, by name and by id, and what of their answers
+counts.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,6 @@
-"""Requests with acks=all that wait for followers: each partition gets the answer that its own fate has earned."""
+"""Requests with acks=all that wait for followers: each partition gets the answer that its own fate
+has earned.
+"""
 
 from __future__ import annotations
 

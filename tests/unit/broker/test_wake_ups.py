@@ -1,4 +1,6 @@
-"""Whoever waits for a partition hears of everything that may end the wait, over real replicas and logs that real images change."""
+"""Whoever waits for a partition hears of everything that may end the wait, over real replicas and
+logs that real images change.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,6 @@
-"""A daemon's configuration is checked before anything is started; what is wrong is one message with key, value and what is accepted."""
+"""A daemon's configuration is checked before anything is started; what is wrong is one message with
+key, value and what is accepted.
+"""
 
 from __future__ import annotations
 

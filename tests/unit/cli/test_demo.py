@@ -1,4 +1,6 @@
-"""The demo replaces its own leftovers and nothing else; its plan is one that the checker accepts."""
+"""The demo replaces its own leftovers and nothing else; its plan is one that the checker
+accepts.
+"""
 
 from __future__ import annotations
 

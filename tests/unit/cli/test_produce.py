@@ -14,7 +14,9 @@ from wire.clients.producer import ProducerOptions, ProducerRecord
 def test_one_full_partition_is_a_matter_of_the_keys_only_where_there_are_keys(
     capsys: pytest.CaptureFixture[str], *, is_spread_by_keys: bool, is_told: bool
 ) -> None:
-    """A hundred lines without keys are less than a batch, which goes to one partition as a whole (KIP-480)."""
+    """A hundred lines without keys are less than a batch, which goes to one partition as a whole
+    (KIP-480).
+    """
     run = Run(
         "orders",
         lambda line: ProducerRecord(topic="orders", value=line),

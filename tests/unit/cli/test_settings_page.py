@@ -1,4 +1,6 @@
-"""The settings that docs/running-two-sites.md lists, and the example files it points to, are those that the daemons know."""
+"""The settings that docs/running-two-sites.md lists, and the example files it points to, are those
+that the daemons know.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,6 @@
-"""Options that say where sites are: both ways give the same thing, and what cannot be used is a usage error that says what can."""
+"""Options that say where sites are: both ways give the same thing, and what cannot be used is a
+usage error that says what can.
+"""
 
 from __future__ import annotations
 

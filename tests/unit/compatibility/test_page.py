@@ -1,4 +1,6 @@
-"""The matrix's page is what a run wrote: its rows are the declared ones and its text is that of the JSON file beside it."""
+"""The matrix's page is what a run wrote: its rows are the declared ones and its text is that of the
+JSON file beside it.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,6 @@
-"""Sentinels over a real port: who is held for dead is taken back as soon as it answers, whatever came first."""
+"""Sentinels over a real port: who is held for dead is taken back as soon as it answers, whatever
+came first.
+"""
 
 from __future__ import annotations
 

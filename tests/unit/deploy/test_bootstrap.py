@@ -1,4 +1,6 @@
-"""The first half of set-up: what counts as installed, what an interruption leaves, what is refused."""
+"""The first half of set-up: what counts as installed, what an interruption leaves, what is
+refused.
+"""
 
 from __future__ import annotations
 

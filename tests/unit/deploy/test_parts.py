@@ -13,7 +13,9 @@ from runtime.process import OperationalFailure
 
 @pytest.fixture
 def bare_machine(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[Path]:
-    """No Java, no toxiproxy: PATH is one empty folder, which is returned; the parts folder is empty."""
+    """No Java, no toxiproxy: PATH is one empty folder, which is returned; the parts folder is
+    empty.
+    """
     on_path = tmp_path / "bin"
     on_path.mkdir()
     monkeypatch.setenv("PATH", str(on_path))

@@ -1,4 +1,6 @@
-"""Accounts of failovers reach the site that became passive, also when they are written after the epoch is known there."""
+"""Accounts of failovers reach the site that became passive, also when they are written after the
+epoch is known there.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,6 @@
-"""Asking until a link is complete: what fails meanwhile is asked again, what fails at the end is said."""
+"""Asking until a link is complete: what fails meanwhile is asked again, what fails at the end is
+said.
+"""
 
 from __future__ import annotations
 
@@ -14,7 +16,9 @@ NOW_MS = 1_000
 
 
 class Looks:
-    """Answers looks one after another: a lag in records, or None for one that fails; the last one again and again."""
+    """Answers looks one after another: a lag in records, or None for one that fails; the last one
+    again and again.
+    """
 
     def __init__(self, *lags: int | None) -> None:
         self._lags = list(lags)

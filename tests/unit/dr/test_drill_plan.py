@@ -1,4 +1,6 @@
-"""Plans and environments: what is accepted, and errors that name file, key, value and what is accepted."""
+"""Plans and environments: what is accepted, and errors that name file, key, value and what is
+accepted.
+"""
 
 from __future__ import annotations
 

@@ -52,7 +52,9 @@ async def test_a_fetcher_that_dies_again_and_again_is_started_again() -> None:
 
 
 async def test_a_producer_whose_request_breaks_off_sends_again(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Each death costs what is under way, and reports of quiet partitions die too: how many it takes is chance, so none may rest long."""
+    """Each death costs what is under way, and reports of quiet partitions die too: how many it
+    takes is chance, so none may rest long.
+    """
     monkeypatch.setattr(supervision, "RESTART_MAX_MS", supervision.RESTART_INITIAL_MS)
     world = world_with(batches=30)
 
@@ -195,7 +197,9 @@ def expire(world: MemoryWorld) -> None:
 
 
 async def test_batches_whose_source_has_expired_do_not_push_aside_those_before_them_that_are_sent_again() -> None:
-    """They are all that is left of them: the target refuses the first ones for a moment, and not those behind."""
+    """They are all that is left of them: the target refuses the first ones for a moment, and not
+    those behind.
+    """
     world = world_with(partitions=1, batches=9)
     everything = world.source.logs[FIRST].data
     outcomes = iter((ErrorCode.request_timed_out, None))
@@ -317,7 +321,9 @@ async def test_a_group_of_which_the_target_does_not_tell_waits_and_does_not_go_b
 
 
 async def test_while_the_source_is_fenced_the_target_gets_exactly_what_the_groups_have() -> None:
-    """F-f: also an offset that went back while no mirror looked, and one that the target has lost."""
+    """F-f: also an offset that went back while no mirror looked, and one that the target has
+    lost.
+    """
     world = world_with()
     world.source.group_offsets |= {"rewound": {FIRST: GroupOffset(2)}, "lost": {FIRST: GroupOffset(5)}}
     world.target.group_offsets["rewound"] = {FIRST: GroupOffset(6)}

@@ -1,4 +1,6 @@
-"""Records that expired unseen are a gap of an empty copy too, whichever daemon finds it; what was gone before the copy was made is none."""
+"""Records that expired unseen are a gap of an empty copy too, whichever daemon finds it; what was
+gone before the copy was made is none.
+"""
 
 from __future__ import annotations
 
@@ -72,7 +74,9 @@ async def test_what_an_empty_copy_missed_is_counted_where_gaps_are_skipped() -> 
 
 
 async def test_a_copy_that_was_made_and_never_looked_at_begins_where_the_source_did_then() -> None:
-    """The daemon dies between the topic and its first fetch; its successor must neither cry wolf nor keep silent."""
+    """The daemon dies between the topic and its first fetch; its successor must neither cry wolf
+    nor keep silent.
+    """
     world = with_old_records_gone()
     world.source.is_up = False
     world.target.add("orders", 1)

@@ -1,4 +1,6 @@
-"""The board's own part of the story: what it says of a partition's lag, whatever the machine's clock does."""
+"""The board's own part of the story: what it says of a partition's lag, whatever the machine's
+clock does.
+"""
 
 from __future__ import annotations
 
@@ -121,7 +123,8 @@ def test_an_answer_that_was_on_its_way_while_the_clock_was_changed_does_not_clai
     clock.set_now_ms(clock.now_ms() + by_ms)
     tell(board, NothingFetched(generation=1, asked_at_ms=board.as_of(asked), **END))
     clock.advance(2_000)
-    # A clock that goes ahead may be that of a machine that stood still: then all that time has passed since the question.
+    # A clock that goes ahead may be that of a machine that stood still: then all that time has
+    # passed since the question.
     assert board.complete_ms_ago(KEY) == 2_300 + max(0, by_ms)
 
 

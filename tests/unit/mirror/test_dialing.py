@@ -40,7 +40,9 @@ async def broker() -> AsyncIterator[ScriptedBroker]:
 
 
 async def buffers_of(broker: ScriptedBroker, options: ConnectionOptions) -> tuple[int, int]:
-    """Sizes of a connected socket's buffers, receive and send, as they were asked for: Linux doubles them."""
+    """Sizes of a connected socket's buffers, receive and send, as they were asked for: Linux
+    doubles them.
+    """
     async with connected(broker.address, options) as connection:
         live = connection._stream.transport.get_extra_info("socket")
         receive, send = (live.getsockopt(socket.SOL_SOCKET, name) for name in (socket.SO_RCVBUF, socket.SO_SNDBUF))

@@ -1,4 +1,6 @@
-"""How often a fetcher asks: at once while much comes, with a distance while little does, never later than a sync link can bear."""
+"""How often a fetcher asks: at once while much comes, with a distance while little does, never
+later than a sync link can bear.
+"""
 
 from __future__ import annotations
 

@@ -1,5 +1,6 @@
-"""Nothing waits for what has happened already: leaders that move while the mirror ends, room and turns that are given back, topics that
-come back."""
+"""Nothing waits for what has happened already: leaders that move while the mirror ends, room and
+turns that are given back, topics that come back.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,6 @@
-"""Configs of groups at the target follow those at the source, for the groups that the link carries."""
+"""Configs of groups at the target follow those at the source, for the groups that the link
+carries.
+"""
 
 from __future__ import annotations
 

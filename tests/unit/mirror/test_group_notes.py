@@ -1,4 +1,6 @@
-"""Where groups were seen to stand alike: noted for the next daemon, and read by links in the other direction."""
+"""Where groups were seen to stand alike: noted for the next daemon, and read by links in the other
+direction.
+"""
 
 from __future__ import annotations
 

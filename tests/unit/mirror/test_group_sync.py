@@ -1,4 +1,6 @@
-"""Consumer groups' offsets over sites in memory: they live as long as at the source, and one group's trouble is nobody else's."""
+"""Consumer groups' offsets over sites in memory: they live as long as at the source, and one
+group's trouble is nobody else's.
+"""
 
 from __future__ import annotations
 
@@ -53,7 +55,9 @@ async def test_offsets_that_the_target_lets_expire_are_written_again(
 
 
 async def test_a_daemon_without_a_share_of_its_link_does_not_say_that_everything_is_carried(world: MemoryWorld) -> None:
-    """Such as one that does not reach those who give out the shares: perhaps nobody carries anything."""
+    """Such as one that does not reach those who give out the shares: perhaps nobody carries
+    anything.
+    """
     world.owns, world.slots = lambda _: False, frozenset()
     async with mirroring(world):
         rounds = world.target.group_rounds
@@ -104,7 +108,9 @@ async def test_the_target_hears_that_the_source_does_not_answer(world: MemoryWor
 async def test_what_another_daemon_has_carried_meanwhile_does_not_go_back(
     world: MemoryWorld, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """M4: a partition is this daemon's again, which knows neither where its copy ends by now nor where its groups are."""
+    """M4: a partition is this daemon's again, which knows neither where its copy ends by now nor
+    where its groups are.
+    """
     async with mirroring(world) as mirror:
         await are_carried(world)
         world.owns = lambda _: False
@@ -136,7 +142,9 @@ async def test_what_another_daemon_has_carried_meanwhile_does_not_go_back(
 async def test_offsets_that_went_with_a_copy_are_written_again_although_nobody_told_this_daemon(
     world: MemoryWorld,
 ) -> None:
-    """Another one of the link has put the copy away and made it anew, between two looks of this one."""
+    """Another one of the link has put the copy away and made it anew, between two looks of this
+    one.
+    """
     async with mirroring(world):
         await are_carried(world)
         world.target.delete("orders")
@@ -387,7 +395,9 @@ async def test_a_group_with_members_at_the_target_is_taken_back_by_no_reset(open
 
 
 async def test_what_came_from_the_target_is_not_carried_back_to_it(open_world: MemoryWorld) -> None:
-    """A group that was reset at the target is not taken forward again by what the link back had brought before."""
+    """A group that was reset at the target is not taken forward again by what the link back had
+    brought before.
+    """
     world = open_world
     world.target.group_offsets = {"billing": {FIRST: GroupOffset(2), SECOND: GroupOffset(9)}}
     world.source.from_target = {"billing": {FIRST}}

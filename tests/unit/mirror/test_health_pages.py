@@ -1,4 +1,6 @@
-"""A daemon's health over gRPC, over HTTP and among its figures: one and the same, also before its link is opened."""
+"""A daemon's health over gRPC, over HTTP and among its figures: one and the same, also before its
+link is opened.
+"""
 
 from __future__ import annotations
 

@@ -48,7 +48,9 @@ class World:
         return Heartbeats(**ends, **aliases, interval_ms=INTERVAL_MS, write=write, clock=self.clock)
 
     async def interval(self, *mirrors: Heartbeats) -> tuple[int, int]:
-        """How many heartbeats come to a and to b within one; only those of the direction that ends there do."""
+        """How many heartbeats come to a and to b within one; only those of the direction that ends
+        there do.
+        """
         before = {name: len(cluster.records) for name, cluster in self.clusters.items()}
         for mirror in mirrors:
             await mirror.write()

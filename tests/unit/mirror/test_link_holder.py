@@ -1,4 +1,6 @@
-"""Daemons of a translate link that is not shared: one carries it, the others wait and take over, whatever is interrupted."""
+"""Daemons of a translate link that is not shared: one carries it, the others wait and take over,
+whatever is interrupted.
+"""
 
 from __future__ import annotations
 
@@ -25,7 +27,9 @@ PARTITION = PartitionKey("orders", 0)
 
 
 class Topic:
-    """The link's topic at a target that may be cut off, before it takes a record or before it answers."""
+    """The link's topic at a target that may be cut off, before it takes a record or before it
+    answers.
+    """
 
     def __init__(self) -> None:
         self.records: list[tuple[bytes, bytes | None]] = []

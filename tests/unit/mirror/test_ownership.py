@@ -1,4 +1,6 @@
-"""What a daemon owns of a shared link when reading what others wrote takes longer than a session."""
+"""What a daemon owns of a shared link when reading what others wrote takes longer than a
+session.
+"""
 
 from __future__ import annotations
 

@@ -68,7 +68,9 @@ async def test_transactional_producers_of_a_mirror_are_known_by_every_id_that_th
 async def test_notes_are_read_from_the_beginning_when_their_topic_was_made_anew(
     monkeypatch: pytest.MonkeyPatch, ids: tuple[UUID | None, UUID | None]
 ) -> None:
-    """M5: else the new producer would count as an ordinary one, and a site's own records would come back to it."""
+    """M5: else the new producer would count as an ordinary one, and a site's own records would come
+    back to it.
+    """
     cluster = Cluster(ids[0])
     monkeypatch.setattr("mirror.offset_store.fetch_with_left_out", cluster.fetch)
     provenance = Provenance(cast("KafkaClient", cluster), source_alias="b")

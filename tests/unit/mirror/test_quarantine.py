@@ -1,4 +1,6 @@
-"""A mirror and the command line ask brokers to keep, list, read and delete removed records; the brokers answer from a script."""
+"""A mirror and the command line ask brokers to keep, list, read and delete removed records; the
+brokers answer from a script.
+"""
 
 from __future__ import annotations
 

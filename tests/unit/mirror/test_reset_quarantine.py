@@ -1,4 +1,6 @@
-"""What `links reset` removes and the source does not have is in quarantine first, wherever the reset is interrupted (G-15, F12)."""
+"""What `links reset` removes and the source does not have is in quarantine first, wherever the
+reset is interrupted (G-15, F12).
+"""
 
 from __future__ import annotations
 
@@ -21,7 +23,9 @@ COPY_ID = UUID(int=1)
 
 
 def diverged() -> MemoryWorld:
-    """Both partitions have four batches of one history; the copy of the first goes on alone under epoch 3, the source under epoch 7."""
+    """Both partitions have four batches of one history; the copy of the first goes on alone under
+    epoch 3, the source under epoch 7.
+    """
     world = MemoryWorld()
     for site in (world.source, world.target):
         site.add("orders", 2)
@@ -158,7 +162,9 @@ class Comparing:
     ids=["equal", "differs", "unknown"],
 )
 async def test_the_same_epochs_with_other_batches_are_another_history(found: Comparison, kept_from: int) -> None:
-    """Two sites that both were active in one epoch of the link: the whole copy is kept, since no epoch tells where it differs."""
+    """Two sites that both were active in one epoch of the link: the whole copy is kept, since no
+    epoch tells where it differs.
+    """
     world = diverged()
     world.verifier = comparing = Comparing(found)
     async with mirroring(world) as mirror:

@@ -1,4 +1,6 @@
-"""Copies that cannot be mirrored on, and topics that the target refuses: named, never touched by themselves, made anew when asked (M9)."""
+"""Copies that cannot be mirrored on, and topics that the target refuses: named, never touched by
+themselves, made anew when asked (M9).
+"""
 
 from __future__ import annotations
 
@@ -261,7 +263,9 @@ async def test_partitions_that_the_target_refuses_to_add_are_named_while_the_oth
 async def test_a_copy_that_may_lack_tombstones_is_shown_counted_and_made_anew_when_asked(
     registry: CollectorRegistry,
 ) -> None:
-    """M8: the mirror starts with a hole before the first record, in a topic that keeps tombstones for a moment only."""
+    """M8: the mirror starts with a hole before the first record, in a topic that keeps tombstones
+    for a moment only.
+    """
     world = world_with(partitions=1, batches=2)
     world.source.topic_configs["orders"] = {"cleanup.policy": "compact", "delete.retention.ms": "1"}
     async with mirroring(world):

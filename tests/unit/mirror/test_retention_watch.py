@@ -1,4 +1,6 @@
-"""A mirror that falls behind by a large part of the source's retention says so, also while the source is silent."""
+"""A mirror that falls behind by a large part of the source's retention says so, also while the
+source is silent.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,6 @@
-"""Workers that live and do nothing: the mirror finds out by its partitions' ends, says so, and heals itself."""
+"""Workers that live and do nothing: the mirror finds out by its partitions' ends, says so, and
+heals itself.
+"""
 
 from __future__ import annotations
 

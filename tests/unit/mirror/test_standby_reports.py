@@ -1,4 +1,6 @@
-"""What a sync link's source is told: ends of histories that its present leader has confirmed, and of no other ones."""
+"""What a sync link's source is told: ends of histories that its present leader has confirmed, and
+of no other ones.
+"""
 
 from __future__ import annotations
 
@@ -61,7 +63,9 @@ async def test_a_paused_partition_is_not_told_of_to_a_new_leader() -> None:
 
 
 async def test_a_quiet_partition_is_told_of_again_and_again_while_others_are_busy() -> None:
-    """Its leader at the source may be a new one, or was out of reach when it was told; producers and consumers wait for it."""
+    """Its leader at the source may be a new one, or was out of reach when it was told; producers
+    and consumers wait for it.
+    """
     world = sync_world()
     told: list[dict[PartitionKey, int]] = []
     async with mirroring(world) as mirror:

@@ -1,4 +1,6 @@
-"""Where a target's log that has lost something is still the one that was noted, and what it took while it was compared."""
+"""Where a target's log that has lost something is still the one that was noted, and what it took
+while it was compared.
+"""
 
 from __future__ import annotations
 
@@ -66,7 +68,9 @@ async def test_a_log_is_kept_up_to_what_it_took_from_the_middle_however_much_oth
 async def test_what_the_target_took_after_its_end_was_asked_for_is_compared_once(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """Another mirror of the link still writes, or a request of one that died arrives late: a fetch brings more than was asked about."""
+    """Another mirror of the link still writes, or a request of one that died arrives late: a fetch
+    brings more than was asked about.
+    """
     numbers = range(5)
     source = [batch(number * BATCH, -1, -1, timestamp_ms=number) for number in numbers]
     copies = [batch(number * BATCH, OURS, number * BATCH, timestamp_ms=number) for number in numbers]

@@ -1,4 +1,6 @@
-"""A mirror under a byte rate: slow as told, the tightest topics first, and a backlog that does not hold up the live tail."""
+"""A mirror under a byte rate: slow as told, the tightest topics first, and a backlog that does not
+hold up the live tail.
+"""
 
 from __future__ import annotations
 
@@ -34,7 +36,8 @@ async def test_no_more_passes_in_a_second_than_the_rate_allows() -> None:
     began_ms = clock.monotonic_ms()
     async with mirroring(world, **{"antipode.throttle.bytes.per.second": str(rate)}):
         await eventually(lambda: is_complete(world, "orders"))
-    # One second's worth is there from the start, the other half has to wait (but for one answer's overdraft).
+    # One second's worth is there from the start, the other half has to wait (but for one answer's
+    # overdraft).
     assert clock.monotonic_ms() - began_ms > 600
 
 

@@ -1,4 +1,6 @@
-"""Topics made, grown and configured at the target: many in one request, each with an outcome of its own."""
+"""Topics made, grown and configured at the target: many in one request, each with an outcome of its
+own.
+"""
 
 from __future__ import annotations
 

@@ -170,7 +170,9 @@ def test_records_of_the_coordinator_are_read_and_what_a_mirror_wrote_there_is_no
 
 
 class Client:
-    """As much of a client as the tail of a topic of two partitions needs: partition 0 at broker 1, partition 1 at broker 2."""
+    """As much of a client as the tail of a topic of two partitions needs: partition 0 at broker 1,
+    partition 1 at broker 2.
+    """
 
     def __init__(self) -> None:
         self.logs: dict[int, list[bytes]] = {0: [], 1: []}

@@ -62,7 +62,9 @@ def copies(source: MemorySite, target: MemorySite, naming: Naming) -> Translated
 async def test_leaders_of_copies_are_found_while_the_source_is_silent(
     sites: tuple[MemorySite, MemorySite], translated: TranslatedTarget
 ) -> None:
-    """What was fetched before the source was lost is to arrive, whoever leads at the target by then."""
+    """What was fetched before the source was lost is to arrive, whoever leads at the target by
+    then.
+    """
     source, target = sites
     assert (await translated.topics())["orders"].leaders == {0: Leader(2001, 0), 1: Leader(2001, 0)}
     source.is_up = False

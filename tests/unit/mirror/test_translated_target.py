@@ -1,4 +1,6 @@
-"""Topics and groups at the target of a translate link: made at once, each with an outcome of its own; told in the source's offsets."""
+"""Topics and groups at the target of a translate link: made at once, each with an outcome of its
+own; told in the source's offsets.
+"""
 
 from __future__ import annotations
 
@@ -125,7 +127,9 @@ class Groups:
 
 
 async def test_a_group_s_place_reads_as_it_was_written_for_as_long_as_nobody_moves_it() -> None:
-    """Between two records, a marker for instance, there are several offsets of the source for one of the target."""
+    """Between two records, a marker for instance, there are several offsets of the source for one
+    of the target.
+    """
     translation = Translation()
     translation.map.append(0, 0, 5)
     translation.map.append(8, 5, 5)
@@ -166,7 +170,9 @@ class Opposite:
 
 
 def both_ways() -> tuple[TranslatedTarget, Groups, Opposite]:
-    """Ten records of each site under one name; the opposite link has noted nothing of those that it brought to the source."""
+    """Ten records of each site under one name; the opposite link has noted nothing of those that it
+    brought to the source.
+    """
     link, opposite = Translation(), Opposite()
     link.map.append(0, 0, 10)
     link.position.source_next, link.position.target_next = 20, 10
@@ -179,7 +185,9 @@ def both_ways() -> tuple[TranslatedTarget, Groups, Opposite]:
 
 
 async def test_an_offset_that_an_old_map_made_too_small_is_told_when_the_map_is_newer_and_reads_as_what_it_is() -> None:
-    """Ten records of each site; the group read those of the target at the source before the opposite link had noted them."""
+    """Ten records of each site; the group read those of the target at the source before the
+    opposite link had noted them.
+    """
     copies, groups, opposite = both_ways()
     carried = {"billing": {KEY: GroupOffset(20)}}
     await copies.commit("billing", carried["billing"], link="a-b", link_epoch=0)

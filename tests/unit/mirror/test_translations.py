@@ -17,7 +17,9 @@ KEY = PartitionKey("t", 0)
 
 @pytest.mark.parametrize(("transactions", "counted"), [(None, 5), (MagicMock(), 9)])
 def test_the_count_goes_on_when_a_partition_is_begun_anew(transactions: Any, counted: int) -> None:
-    """Markers lie between the batches of one that writes in transactions: there only broken-off ones count."""
+    """Markers lie between the batches of one that writes in transactions: there only broken-off
+    ones count.
+    """
     translations = Translations(MagicMock(), MagicMock(), clock=ManualClock(), transactions=transactions)
     before = translations.of(KEY).surplus
     before.between, before.broken_off = 3, 9

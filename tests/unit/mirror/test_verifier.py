@@ -1,4 +1,6 @@
-"""What `antipode links verify` says of a partition: by batch, and by record where an end compacts."""
+"""What `antipode links verify` says of a partition: by batch, and by record where an end
+compacts.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,6 @@
-"""No state without a way out: what a flow waits for may fail in any way, and it goes on by itself once the cause is gone."""
+"""No state without a way out: what a flow waits for may fail in any way, and it goes on by itself
+once the cause is gone.
+"""
 
 from __future__ import annotations
 
@@ -49,7 +51,9 @@ async def test_a_question_about_positions_that_breaks_off_is_asked_again(
 
 
 async def test_what_a_lost_source_has_left_behind_follows_the_targets_leader() -> None:
-    """What was fetched may be all that there is, and the leader at the target dies as well before it has it."""
+    """What was fetched may be all that there is, and the leader at the target dies as well before
+    it has it.
+    """
     world = world_with(batches=3)
     world.before_append = lambda: ErrorCode.not_leader_or_follower
     async with mirroring(world) as mirror:
@@ -67,7 +71,9 @@ async def test_what_a_lost_source_has_left_behind_follows_the_targets_leader() -
 async def test_an_answer_of_a_broker_that_leads_no_more_says_nothing_about_the_source(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """Another leader after an unclean election has another history; the answer of the one before must not stand for it."""
+    """Another leader after an unclean election has another history; the answer of the one before
+    must not stand for it.
+    """
     world = world_with(partitions=1, batches=3)
     log = world.source.logs[FIRST]
     async with mirroring(world):

@@ -1,4 +1,6 @@
-"""Child processes by pid file: started once, found by anyone, ended surely, never confused with a stranger."""
+"""Child processes by pid file: started once, found by anyone, ended surely, never confused with a
+stranger.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,6 @@
-"""Full collections of garbage are short however many objects a daemon has, and no garbage stays for ever."""
+"""Full collections of garbage are short however many objects a daemon has, and no garbage stays for
+ever.
+"""
 
 from __future__ import annotations
 

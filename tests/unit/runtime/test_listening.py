@@ -14,7 +14,9 @@ from tests.support.ports import LOOPBACK, free_port
 
 
 class Listener:
-    """Accepts connections on a port of its own until it is closed, and can close those that it has."""
+    """Accepts connections on a port of its own until it is closed, and can close those that it
+    has.
+    """
 
     def __init__(self) -> None:
         self.port = free_port()

@@ -1,4 +1,6 @@
-"""Protection that a file asks for and that is not there stops the start, whichever process reads the file."""
+"""Protection that a file asks for and that is not there stops the start, whichever process reads
+the file.
+"""
 
 from __future__ import annotations
 

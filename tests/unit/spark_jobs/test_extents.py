@@ -1,4 +1,6 @@
-"""What is compared of two logs, and how it is cut: nothing twice, nothing left out, and no alarm for what came in meanwhile."""
+"""What is compared of two logs, and how it is cut: nothing twice, nothing left out, and no alarm
+for what came in meanwhile.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,6 @@
-"""The checker of rebalance storms finds what it is there to find: histories made by hand, a good one and one for each breach."""
+"""The checker of rebalance storms finds what it is there to find: histories made by hand, a good
+one and one for each breach.
+"""
 
 from __future__ import annotations
 

@@ -37,7 +37,9 @@ BATCH = encode_batch([Record(b"k", b"v")])
 
 
 class Site:
-    """Two scripted brokers with one topic of one partition, whose leader and coordinator can be moved."""
+    """Two scripted brokers with one topic of one partition, whose leader and coordinator can be
+    moved.
+    """
 
     def __init__(self, *brokers: ScriptedBroker) -> None:
         self.brokers = dict(enumerate(brokers, start=1))

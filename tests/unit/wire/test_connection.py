@@ -1,4 +1,6 @@
-"""One connection to a broker: order, bounds, deadlines, and what a broker that misbehaves does to it."""
+"""One connection to a broker: order, bounds, deadlines, and what a broker that misbehaves does to
+it.
+"""
 
 from __future__ import annotations
 
@@ -68,7 +70,8 @@ async def test_the_buffers_of_a_socket_have_the_sizes_that_were_asked_for(
         live = connection._stream.transport.get_extra_info("socket")
         for name, wanted_bytes in ((socket.SO_RCVBUF, receive_bytes), (socket.SO_SNDBUF, send_bytes)):
             in_force = live.getsockopt(socket.SOL_SOCKET, name)
-            # Linux doubles what is asked for, and a size that was set is never what it starts a socket with.
+            # Linux doubles what is asked for, and a size that was set is never what it starts a
+            # socket with.
             if wanted_bytes >= 0:
                 assert in_force == 2 * wanted_bytes
             else:

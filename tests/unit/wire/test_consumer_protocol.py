@@ -1,4 +1,6 @@
-"""Subscriptions and assignments as consumers write them; bytes are those of Java's own serializer."""
+"""Subscriptions and assignments as consumers write them; bytes are those of Java's own
+serializer.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,6 @@
-"""Records of `__consumer_offsets`, byte for byte, and the older layouts that may be found in a log."""
+"""Records of `__consumer_offsets`, byte for byte, and the older layouts that may be found in a
+log.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,6 @@
-"""Where two logs part: by their leader epochs alone the same answer as a comparison record by record."""
+"""Where two logs part: by their leader epochs alone the same answer as a comparison record by
+record.
+"""
 
 from __future__ import annotations
 
@@ -34,7 +36,9 @@ def _end(epochs: list[tuple[int, int]], index: int) -> float:
 
 @st.composite
 def two_sites(draw: st.DrawFn) -> tuple[list[Written], list[Written]]:
-    """Two logs that lead in turn, each turn in a new epoch; between turns one may take the other one's records, from where they agree."""
+    """Two logs that lead in turn, each turn in a new epoch; between turns one may take the other
+    one's records, from where they agree.
+    """
     logs: tuple[list[Written], list[Written]] = ([], [])
     for epoch in range(draw(st.integers(1, 6))):
         leader = draw(st.integers(0, 1))

@@ -1,4 +1,6 @@
-"""Private messages: the claim that a mirror puts into an offset commit, and the versions that exist."""
+"""Private messages: the claim that a mirror puts into an offset commit, and the versions that
+exist.
+"""
 
 from __future__ import annotations
 

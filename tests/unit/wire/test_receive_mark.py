@@ -1,4 +1,6 @@
-"""A receiver that is woken once for a good part of a large frame, and never waits for what nobody sends."""
+"""A receiver that is woken once for a good part of a large frame, and never waits for what nobody
+sends.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,6 @@
-"""Security options by Kafka's names: what is read, what is refused, and that nothing secret is repeated."""
+"""Security options by Kafka's names: what is read, what is refused, and that nothing secret is
+repeated.
+"""
 
 from __future__ import annotations
 

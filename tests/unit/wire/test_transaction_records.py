@@ -34,7 +34,8 @@ def test_a_value_comes_back_as_it_was(value: TransactionValue) -> None:
 
 
 def test_a_value_of_the_first_version_is_read() -> None:
-    # version 0: producer 7, epoch 1, timeout 1000, status 1, one topic "t" with partition 4, last update 5, start 6
+    # version 0: producer 7, epoch 1, timeout 1000, status 1, one topic "t" with partition 4, last
+    # update 5, start 6
     raw = bytes.fromhex(
         "0000" + "0000000000000007" + "0001" + "000003e8" + "01" + "00000001" + "000174" + "00000001" + "00000004"
     ) + bytes.fromhex("0000000000000005" + "0000000000000006")

@@ -1,4 +1,6 @@
-"""The stored layout: Kafka's bytes are read, ours are Kafka's, and rubbish is named by path and field."""
+"""The stored layout: Kafka's bytes are read, ours are Kafka's, and rubbish is named by path and
+field.
+"""
 
 from __future__ import annotations
 

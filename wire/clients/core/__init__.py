@@ -1,1 +1,3 @@
-"""Decisions of the clients: partitioners, batching, sequences, assignments, positions. No IO, clock, chance or threads."""
+"""Decisions of the clients: partitioners, batching, sequences, assignments, positions. No IO,
+clock, chance or threads.
+"""

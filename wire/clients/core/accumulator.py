@@ -1,12 +1,15 @@
-"""Records on their way to their partitions: gathered into batches by size and time, one batch of a partition in flight at a time. Pure.
+"""Records on their way to their partitions: gathered into batches by size and time, one batch of a
+partition in flight at a time. Pure.
 
-Three knobs, each for itself: a batch is closed when it is `batch_bytes_max` or `batch_records_max` large, and sent when it is closed or has
-been open for `linger_ms`; how much may wait in all is the business of the budget (`wire/clients/budget.py`).
+Three knobs, each for itself: a batch is closed when it is `batch_bytes_max` or `batch_records_max`
+large, and sent when it is closed or has been open for `linger_ms`; how much may wait in all is the
+business of the budget (`wire/clients/budget.py`).
 
-  a. Batches of a partition leave in the order in which they were closed, and the next one only after the one before is done with.
-  b. A batch that is sent again goes to the front of its partition, as it was: same records, same sequence.
-  c. Every token that came in goes out once: with its batch, by `expire`, or by `drop_all`.
-  d. A batch that is too large for its topic is taken apart (KIP-126): the halves go to the front as batches that were never sent,
+  a. Batches of a partition leave in the order in which they were closed, and the next one only
+  after the one before is done with. b. A batch that is sent again goes to the front of its
+  partition, as it was: same records, same sequence. c. Every token that came in goes out once: with
+  its batch, by `expire`, or by `drop_all`. d. A batch that is too large for its topic is taken
+  apart (KIP-126): the halves go to the front as batches that were never sent,
      and later batches of the topic are kept as small.
 
 Called by the producer. A token is whatever the caller wants back with the outcome of a record.
@@ -144,7 +147,9 @@ class Accumulator(Generic[TokenT]):
         return Appended(is_new or batch.is_closed, batch.is_closed)
 
     def add_raw(self, place: Place, raw: bytes, token: TokenT, *, queued_bytes: int, now_ms: float) -> None:
-        """Add a whole batch (bytes with magic 2), which is sent as it is but for the producer's identity."""
+        """Add a whole batch (bytes with magic 2), which is sent as it is but for the producer's
+        identity.
+        """
         lane = self._lanes.setdefault(place, _Lane())
         if lane.waiting:
             lane.waiting[-1].is_closed = True
@@ -163,7 +168,9 @@ class Accumulator(Generic[TokenT]):
                 yield lane.waiting[0]
 
     def next_due_ms(self, now_ms: float) -> float | None:
-        """When a batch that is not ready yet will be; None when nothing but an answer or a record can make one so."""
+        """When a batch that is not ready yet will be; None when nothing but an answer or a record
+        can make one so.
+        """
         waits = [self._due_ms(lane) for lane in self._lanes.values() if lane.in_flight is None and lane.waiting]
         return min((due for due in waits if due > now_ms), default=None)
 
@@ -190,7 +197,9 @@ class Accumulator(Generic[TokenT]):
         lane.waiting.appendleft(batch)
 
     def split(self, batch: Outgoing[TokenT]) -> bool:
-        """Put the halves of a batch in flight in its place; False for one that cannot be taken apart, or may be in the log."""
+        """Put the halves of a batch in flight in its place; False for one that cannot be taken
+        apart, or may be in the log.
+        """
         if batch.is_raw or batch.record_count < 2 or batch.is_doubtful:
             return False
         records = list(decode_records(batch.sealed))

@@ -1,7 +1,9 @@
-"""How a classic consumer group shares out partitions: every member computes the same from the same snapshot. Pure.
+"""How a classic consumer group shares out partitions: every member computes the same from the same
+snapshot. Pure.
 
-A consumer has threads, one for each stream; a partition belongs to one thread of one consumer. Java-equal: threads are sorted as text
-("c-10" before "c-2"), and round robin deals out partitions by the `String.hashCode` of "[topic,partition]".
+A consumer has threads, one for each stream; a partition belongs to one thread of one consumer.
+Java-equal: threads are sorted as text ("c-10" before "c-2"), and round robin deals out partitions
+by the `String.hashCode` of "[topic,partition]".
 """
 
 from __future__ import annotations
@@ -38,7 +40,9 @@ def thread_ids(consumer: str, count: int) -> list[str]:
 
 
 def matches_filter(topic: str, expression: str, *, is_blacklist: bool) -> bool:
-    """Whether a filter takes a topic: by its whole name; commas mean alternatives, as in Kafka's filters."""
+    """Whether a filter takes a topic: by its whole name; commas mean alternatives, as in Kafka's
+    filters.
+    """
     found = re.fullmatch(expression.strip().strip('"').replace(" ", "").replace(",", "|"), topic) is not None
     return found != is_blacklist
 
@@ -77,10 +81,12 @@ def sound_members(
     strategy: str,
     excludes_internal: bool = True,
 ) -> tuple[dict[str, ConsumerRegistration], dict[str, str]]:
-    """Who takes part in a rebalance, and why others do not; registrations in the order in which they were made.
+    """Who takes part in a rebalance, and why others do not; registrations in the order in which
+    they were made.
 
-    One member's mistake is not the others' end: who has an unusable filter gets nothing, and round robin, which needs all
-    members to want the same, keeps to what the first one wants. Every member computes the same.
+    One member's mistake is not the others' end: who has an unusable filter gets nothing, and round
+    robin, which needs all members to want the same, keeps to what the first one wants. Every member
+    computes the same.
     """
     sound: dict[str, ConsumerRegistration] = {}
     left_out: dict[str, str] = {}

@@ -1,6 +1,8 @@
-"""Which batches of a fetched answer hold no committed records: markers, empty batches, and those of aborted transactions. Pure.
+"""Which batches of a fetched answer hold no committed records: markers, empty batches, and those of
+aborted transactions. Pure.
 
-Works on headers; only markers are opened. Called by consumers that read committed records, and by the mirror of a translate link.
+Works on headers; only markers are opened. Called by consumers that read committed records, and by
+the mirror of a translate link.
 """
 
 from __future__ import annotations
@@ -22,7 +24,8 @@ def batches_left_out(
 ) -> frozenset[int]:
     """Base offsets of the batches that are not handed out. A cut-off last batch is not looked at.
 
-    `aborted` are (producer id, first offset) as a read-committed fetch answers them; `is_unwanted` may name more.
+    `aborted` are (producer id, first offset) as a read-committed fetch answers them; `is_unwanted`
+    may name more.
     """
     waiting: dict[int, list[int]] = defaultdict(list)
     for producer_id, first_offset in aborted:
@@ -54,7 +57,9 @@ def batches_left_out(
 
 
 def is_abort_marker(buffer: Buffer, position: int, header: BatchHeader) -> bool:
-    """Whether a control batch ends its transaction by aborting it (key: int16 version, int16 type)."""
+    """Whether a control batch ends its transaction by aborting it (key: int16 version, int16
+    type).
+    """
     if header.record_count == 0:
         return False
     marker = next(iter(decode_batch(buffer, position, header)))

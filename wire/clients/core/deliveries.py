@@ -1,4 +1,6 @@
-"""What an answer to Produce means for a batch, and which sequence numbers batches carry. Pure; called by the producer."""
+"""What an answer to Produce means for a batch, and which sequence numbers batches carry. Pure;
+called by the producer.
+"""
 
 from __future__ import annotations
 
@@ -38,7 +40,9 @@ MAY_BE_APPENDED = frozenset(
 
 
 def judge(code: ErrorCode) -> Verdict:
-    """A duplicate is what an idempotent producer hopes for after a lost answer: the batch is there."""
+    """A duplicate is what an idempotent producer hopes for after a lost answer: the batch is
+    there.
+    """
     if code in (ErrorCode.none, ErrorCode.duplicate_sequence_number):
         return Verdict.DELIVERED
     if code in _IDENTITY_LOST or not code.retriable:
@@ -50,8 +54,9 @@ def judge(code: ErrorCode) -> Verdict:
 class Sequences:
     """The identity of a producer and where each partition's sequence stands.
 
-    A batch keeps what it was given for all its attempts. After a batch that had been sent is given up, nobody knows which sequence its
-    partition expects: the identity is over, and the next one begins everywhere from 0.
+    A batch keeps what it was given for all its attempts. After a batch that had been sent is given
+    up, nobody knows which sequence its partition expects: the identity is over, and the next one
+    begins everywhere from 0.
     """
 
     identity: ProducerIdentity = NOBODY
@@ -71,7 +76,9 @@ class Sequences:
         self._next[batch.place] = (batch.base_sequence + batch.record_count) & _SEQUENCE_MASK
 
     def take_back(self, batch: Outgoing[Any]) -> None:
-        """The broker refused the only batch in flight of its partition and has none of it: its sequence is that of the next one."""
+        """The broker refused the only batch in flight of its partition and has none of it: its
+        sequence is that of the next one.
+        """
         if batch.identity != NOBODY and batch.identity == self.identity and not batch.is_doubtful:
             self._next[batch.place] = batch.base_sequence
             batch.identity = NOBODY

@@ -1,7 +1,9 @@
-"""What members of a consumer group tell each other in Kafka's "consumer" protocol: subscriptions and assignments as bytes. Pure.
+"""What members of a consumer group tell each other in Kafka's "consumer" protocol: subscriptions
+and assignments as bytes. Pure.
 
-Readable by every client: version 1 of both messages is written, any version is read (later ones only add fields behind).
-Layout: Kafka's ConsumerProtocolSubscription and ConsumerProtocolAssignment.
+Readable by every client: version 1 of both messages is written, any version is read (later ones
+only add fields behind). Layout: Kafka's ConsumerProtocolSubscription and
+ConsumerProtocolAssignment.
 """
 
 from __future__ import annotations
@@ -43,9 +45,11 @@ def decode_subscription(data: bytes) -> Subscription:
 
 
 def wanted_topics(members: Mapping[str, bytes]) -> tuple[dict[str, tuple[str, ...]], dict[str, str]]:
-    """What each member wants, and what is wrong with the metadata of those who therefore want nothing.
+    """What each member wants, and what is wrong with the metadata of those who therefore want
+    nothing.
 
-    A leader that gave up over another member's bytes would leave the whole group without partitions.
+    A leader that gave up over another member's bytes would leave the whole group without
+    partitions.
     """
     wanted: dict[str, tuple[str, ...]] = {}
     malformed: dict[str, str] = {}
@@ -110,7 +114,8 @@ def _text(text: str) -> bytes:
 
 
 def assign_range(subscriptions: Mapping[str, Sequence[str]], counts: Mapping[str, int]) -> dict[str, list[Place]]:
-    """Kafka's RangeAssignor: of each topic every member that wants it gets a row of partitions, the first ones one more.
+    """Kafka's RangeAssignor: of each topic every member that wants it gets a row of partitions, the
+    first ones one more.
 
     Members by id; topics that are not there (no count) are left out.
     """
@@ -125,7 +130,9 @@ def assign_range(subscriptions: Mapping[str, Sequence[str]], counts: Mapping[str
 
 
 def assign_round_robin(subscriptions: Mapping[str, Sequence[str]], counts: Mapping[str, int]) -> dict[str, list[Place]]:
-    """Kafka's RoundRobinAssignor: all partitions of all topics are dealt out, skipping members that do not want the topic."""
+    """Kafka's RoundRobinAssignor: all partitions of all topics are dealt out, skipping members that
+    do not want the topic.
+    """
     assignment: dict[str, list[Place]] = {member: [] for member in subscriptions}
     members = sorted(subscriptions)
     turn = 0

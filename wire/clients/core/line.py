@@ -1,6 +1,8 @@
-"""A line of those who wait for something scarce: by rank, then by arrival; of `TURNS` grants one goes to the last rank, so nobody starves.
+"""A line of those who wait for something scarce: by rank, then by arrival; of `TURNS` grants one
+goes to the last rank, so nobody starves.
 
-Pure. Used wherever callers wait for room or for their turn: budgets of bytes (`wire/clients/budget.py`) and the mirror's throttle.
+Pure. Used wherever callers wait for room or for their turn: budgets of bytes
+(`wire/clients/budget.py`) and the mirror's throttle.
 """
 
 from __future__ import annotations
@@ -41,7 +43,9 @@ class Line(Generic[Waiter]):
         return bool(self._waiting) and self._waiting[0][0] <= rank
 
     def candidates(self) -> list[tuple[int, Waiter]]:
-        """Who may be served next, with their ranks, the one to be preferred first; still in line until `serve`."""
+        """Who may be served next, with their ranks, the one to be preferred first; still in line
+        until `serve`.
+        """
         if not self._waiting:
             return []
         found = [self._waiting[0]]

@@ -1,6 +1,8 @@
-"""Records out of raw batches, at the edge: what lies below the position, markers and aborted records are left out. Pure.
+"""Records out of raw batches, at the edge: what lies below the position, markers and aborted
+records are left out. Pure.
 
-Everything before this moves batches as bytes; who needs records calls this. Each batch's checksum is verified before it is opened.
+Everything before this moves batches as bytes; who needs records calls this. Each batch's checksum
+is verified before it is opened.
 """
 
 from __future__ import annotations
@@ -15,9 +17,11 @@ from wire.records import Record, decode_batch
 
 
 class Split(NamedTuple):
-    """Where a row of batches is split: bytes of the first part end at `end`, those of the second begin at `left_from`.
+    """Where a row of batches is split: bytes of the first part end at `end`, those of the second
+    begin at `left_from`.
 
-    `next` is the position at which the second part begins; a batch that it lies within is in both. `record_count` is the first part's.
+    `next` is the position at which the second part begins; a batch that it lies within is in both.
+    `record_count` is the first part's.
     """
 
     end: int
@@ -29,7 +33,8 @@ class Split(NamedTuple):
 def split_records(records: Buffer, position: Position, records_max: int) -> Split | None:
     """Split behind so many records from the position on; None when there are no more than that.
 
-    Within a batch offsets are counted, not records: of a compacted batch the first part may hold fewer.
+    Within a batch offsets are counted, not records: of a compacted batch the first part may hold
+    fewer.
     """
     count, at_next = 0, position
     for at, header in iterate_headers(records):
@@ -56,7 +61,9 @@ def records_in(
     aborted: Iterable[tuple[int, int]] = (),
     is_committed_only: bool = False,
 ) -> Iterator[Record]:
-    """The records from `first_offset` on, below `end_offset`. Raises InvalidBatch for a damaged batch, when it is reached."""
+    """The records from `first_offset` on, below `end_offset`. Raises InvalidBatch for a damaged
+    batch, when it is reached.
+    """
     left_out = batches_left_out(records, aborted=aborted) if is_committed_only else frozenset()
     for position, header in iterate_headers(records):
         if header.is_control or header.base_offset in left_out or header.next_offset <= first_offset:

@@ -1,10 +1,14 @@
-"""Which partition a record goes to: Kafka's partitioners with Java's own hashes, and the classic ones. Pure.
+"""Which partition a record goes to: Kafka's partitioners with Java's own hashes, and the classic
+ones. Pure.
 
-A partitioner is asked with the key, the topic's partition count and those partitions that have a leader; chance comes in as `draw`, a
-function from n to a number below n. Python's `hash` is salted in every process, so every hash here is written out.
+A partitioner is asked with the key, the topic's partition count and those partitions that have a
+leader; chance comes in as `draw`, a function from n to a number below n. Python's `hash` is salted
+in every process, so every hash here is written out.
 
-    murmur2      Java's default since 0.9: murmur2 of the key's bytes; without a key, one partition until `rotate` (KIP-480, KIP-794)
-    classic      the first Java producer's: String.hashCode of the key's text; without a key, one partition until the metadata is refreshed
+    murmur2      Java's default since 0.9: murmur2 of the key's bytes; without a key, one partition
+                 until `rotate` (KIP-480, KIP-794)
+    classic      the first Java producer's: String.hashCode of the key's text; without a key, one
+                 partition until the metadata is refreshed
     classic-bytes  the same with Arrays.hashCode of the key's bytes (its ByteArrayPartitioner)
     random       any partition with a leader, key or not
     round-robin  one partition after the other, key or not, the second one first
@@ -183,7 +187,9 @@ class RandomPartitioner:
 
 @dataclass(slots=True)
 class RoundRobinPartitioner:
-    """One partition after the other, key or not. As in Kafka's old example the counter is raised first, so that 1 comes before 0."""
+    """One partition after the other, key or not. As in Kafka's old example the counter is raised
+    first, so that 1 comes before 0.
+    """
 
     _counts: dict[str, int] = field(default_factory=dict)
 

@@ -1,7 +1,9 @@
-"""Where a reader stands in a partition, and what an answer, an error or a new leader does to that. Pure.
+"""Where a reader stands in a partition, and what an answer, an error or a new leader does to that.
+Pure.
 
-A position is the offset of the next record and the leader epoch of the one before it, if known. With the epoch a reader finds out
-after a change of leader whether the log that it has read is still the log that is there (KIP-320).
+A position is the offset of the next record and the leader epoch of the one before it, if known.
+With the epoch a reader finds out after a change of leader whether the log that it has read is still
+the log that is there (KIP-320).
 """
 
 from __future__ import annotations
@@ -52,7 +54,9 @@ class PositionLost(Exception):
 
 
 class LogTruncated(PositionLost):
-    """Records that were read are not in the log any more (KIP-320); `diverges_at` is the first that may differ, None if unknown."""
+    """Records that were read are not in the log any more (KIP-320); `diverges_at` is the first that
+    may differ, None if unknown.
+    """
 
     def __init__(self, place: tuple[str, int], position: Position, diverges_at: int | None) -> None:
         where = "an unknown offset" if diverges_at is None else f"offset {diverges_at}"
@@ -64,11 +68,15 @@ class LogTruncated(PositionLost):
 
 
 class NoWholeBatch(Exception):
-    """An answer with bytes but without a whole batch: the batch is larger than the fetch size, and the broker is an old one."""
+    """An answer with bytes but without a whole batch: the batch is larger than the fetch size, and
+    the broker is an old one.
+    """
 
 
 class Taken(NamedTuple):
-    """What of an answer is new: bytes from `start` to `end`, which hold `record_count` records at most, and where it leads."""
+    """What of an answer is new: bytes from `start` to `end`, which hold `record_count` records at
+    most, and where it leads.
+    """
 
     start: int
     end: int
@@ -78,9 +86,11 @@ class Taken(NamedTuple):
 
 
 def take(records: Buffer, position: Position) -> Taken | None:
-    """The whole batches that reach the position or lie after it; None when there is nothing. InvalidBatch, NoWholeBatch.
+    """The whole batches that reach the position or lie after it; None when there is nothing.
+    InvalidBatch, NoWholeBatch.
 
-    The first batch may begin below the position, since brokers answer whole batches: readers of records skip those below it.
+    The first batch may begin below the position, since brokers answer whole batches: readers of
+    records skip those below it.
     """
     start = end = count = 0
     max_timestamp = -1
@@ -101,15 +111,18 @@ def take(records: Buffer, position: Position) -> Taken | None:
 
 
 def diverges_at(position: Position, *, epoch: int, end_offset: int) -> int | None:
-    """Where the log differs from what was read, by the leader's answer of where the position's epoch ends; NO_OFFSET: it does not know
-    the epoch at all. None when it does not differ."""
+    """Where the log differs from what was read, by the leader's answer of where the position's
+    epoch ends; NO_OFFSET: it does not know the epoch at all. None when it does not differ.
+    """
     if epoch < 0 or end_offset < 0:
         return NO_OFFSET
     return end_offset if end_offset < position.offset else None
 
 
 def resolve(policy: ResetPolicy, offset: int | None, *, log_start: int, log_end: int) -> int | None:
-    """The offset to go on at; None when the policy is to fail. `offset` is the one that is not there, None when there was none."""
+    """The offset to go on at; None when the policy is to fail. `offset` is the one that is not
+    there, None when there was none.
+    """
     match policy:
         case ResetPolicy.EARLIEST:
             return log_start

@@ -1,15 +1,18 @@
 """The partitions that a reader reads: where each stands, who leads it, what it waits for. Pure.
 
-A partition that is begun, sought or rewound gets a new generation; what was asked under an older one is not looked at when it comes.
+A partition that is begun, sought or rewound gets a new generation; what was asked under an older
+one is not looked at when it comes.
 
     NO_OFFSET  ->  READY         where to begin is being asked for (by the reset policy or a time)
     UNVALIDATED -> READY         a new leader is asked whether its log still has what was read (KIP-320)
     READY                        fetched from its leader, if it has one and is not paused
-    HALTED                       something was found that only the application can resolve, and is told. When it has heard (`retry`), the
-                                 partition is back where it was: it goes on if the cause is gone, else the application hears it again
+    HALTED                       something was found that only the application can resolve, and is
+                                 told. When it has heard (`retry`), the partition is back where it
+                                 was: it goes on if the cause is gone, else the application hears it
+                                 again
 
-`fetched` is the position behind the last chunk handed over, `consumed` the one behind the last that the application took. Called by
-`wire/clients/reader.py`.
+`fetched` is the position behind the last chunk handed over, `consumed` the one behind the last that
+the application took. Called by `wire/clients/reader.py`.
 """
 
 from __future__ import annotations
@@ -35,7 +38,9 @@ class Phase(enum.Enum):
 
 
 class Start(NamedTuple):
-    """Where to begin: a position, or a time (Unix ms, or ListOffsets' special ones) when that is None, or the policy when both are."""
+    """Where to begin: a position, or a time (Unix ms, or ListOffsets' special ones) when that is
+    None, or the policy when both are.
+    """
 
     position: Position | None = None
     timestamp: int | None = None

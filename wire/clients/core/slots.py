@@ -1,5 +1,6 @@
-"""A partition's place among several workers, by a hash that never changes: CRC-32 of the name, not Python's own, which differs from process
-to process. Who always works for a partition keeps its order. Pure.
+"""A partition's place among several workers, by a hash that never changes: CRC-32 of the name, not
+Python's own, which differs from process to process. Who always works for a partition keeps its
+order. Pure.
 """
 
 from __future__ import annotations
@@ -8,6 +9,8 @@ import zlib
 
 
 def stable_slot(place: tuple[str, int], slots: int) -> int:
-    """The place of a topic's partition among `slots`: partitions of one topic follow each other round the slots."""
+    """The place of a topic's partition among `slots`: partitions of one topic follow each other
+    round the slots.
+    """
     topic, partition = place
     return (zlib.crc32(topic.encode()) + partition) % slots

@@ -6,7 +6,9 @@ from dataclasses import dataclass
 
 
 class UnusableStore(ValueError):
-    """It is cut short, was changed, or is of a kind that is not read; says which, and nothing secret."""
+    """It is cut short, was changed, or is of a kind that is not read; says which, and nothing
+    secret.
+    """
 
 
 class WrongPassword(UnusableStore):
@@ -34,6 +36,8 @@ class KeyStore:
 
     @property
     def anchors(self) -> tuple[bytes, ...]:
-        """Whom Java trusts by this store: its certificates, and of each key that key's own one, without those above it."""
+        """Whom Java trusts by this store: its certificates, and of each key that key's own one,
+        without those above it.
+        """
         own = (key.chain[0] for key in self.keys if key.chain)
         return tuple(dict.fromkeys((*self.certificates, *own)))

@@ -1,11 +1,12 @@
-"""JKS, Java's own format until Java 9: entries one after the other, and at the end a SHA-1 digest over the password and all of them.
+"""JKS, Java's own format until Java 9: entries one after the other, and at the end a SHA-1 digest
+over the password and all of them.
 
     magic FEEDFEED, version 1 or 2, number of entries; then for each
     1, alias, time, locked key, certificates     a private key, locked with a password of its own
     2, alias, time, certificate                  a certificate that is trusted
 
-Numbers are big-endian, names have 2 bytes of length before them, all else 4. The digest is the integrity check, and the only thing that
-tells whether the store's password is right.
+Numbers are big-endian, names have 2 bytes of length before them, all else 4. The digest is the
+integrity check, and the only thing that tells whether the store's password is right.
 """
 
 from __future__ import annotations
@@ -24,7 +25,9 @@ _VERSIONS: Final = (1, 2)
 _HEADER: Final = struct.Struct(">4sII")
 _DIGEST_BYTES: Final = 20
 _KEY_PROTECTOR: Final = bytes.fromhex("300e060a2b060104012a021101010500")
-"""The AlgorithmIdentifier of how JKS locks keys (1.3.6.1.4.1.42.2.17.1.1), before the octets of the locked key."""
+"""The AlgorithmIdentifier of how JKS locks keys (1.3.6.1.4.1.42.2.17.1.1), before the octets of the
+locked key.
+"""
 _WHITENER: Final = b"Mighty Aphrodite"
 
 
@@ -62,7 +65,9 @@ class _Reader:
 
 
 def read_java_key_store(data: bytes, password: str | None) -> KeyStore:
-    """The entries of a JKS file. Without a password its integrity is not checked, as in Java. UnusableStore, WrongPassword."""
+    """The entries of a JKS file. Without a password its integrity is not checked, as in Java.
+    UnusableStore, WrongPassword.
+    """
     if len(data) < _HEADER.size + _DIGEST_BYTES:
         raise UnusableStore("it ends within its first bytes")
     magic, version, count = _HEADER.unpack_from(data)
@@ -78,7 +83,9 @@ def read_java_key_store(data: bytes, password: str | None) -> KeyStore:
 
 
 def unlocked(locked: bytes, password: str) -> bytes:
-    """A private key, PKCS #8 in DER: it stands under a stream of SHA-1 digests, behind a salt and before a digest of it. WrongPassword."""
+    """A private key, PKCS #8 in DER: it stands under a stream of SHA-1 digests, behind a salt and
+    before a digest of it. WrongPassword.
+    """
     _, protector, octets = locked.partition(_KEY_PROTECTOR)
     if not protector or octets[:1] != b"\x04" or len(octets) <= 2 * _DIGEST_BYTES:
         raise UnusableStore("a key is encrypted with an algorithm other than that of JKS")

@@ -1,4 +1,6 @@
-"""PEM: what stands in a file, what is made of the entries of a key store, and what of a value in a properties file (KIP-651)."""
+"""PEM: what stands in a file, what is made of the entries of a key store, and what of a value in a
+properties file (KIP-651).
+"""
 
 from __future__ import annotations
 
@@ -32,7 +34,9 @@ def certificates_and_key(certificates: Iterable[bytes], key: bytes) -> str:
 
 
 def unfolded(value: str, label: str) -> str:
-    """The blocks whose label ends so, in lines again: a value has them as it likes, all in one line too. UnusableStore without any."""
+    """The blocks whose label ends so, in lines again: a value has them as it likes, all in one line
+    too. UnusableStore without any.
+    """
     found = [(name, body) for name, body in _BLOCK.findall(value) if name.endswith(label)]
     if not found:
         raise UnusableStore(f"no block -----BEGIN {label}----- to -----END {label}-----")

@@ -1,7 +1,9 @@
-"""PKCS12, Java's format since Java 9 and openssl's: what `cryptography` makes of a file, as the entries of a key store.
+"""PKCS12, Java's format since Java 9 and openssl's: what `cryptography` makes of a file, as the
+entries of a key store.
 
-Java marks the certificates that are trusted, and `cryptography` does not tell the marks. So trusted is whatever is not above the key's own
-certificate in its chain; where a certificate is there twice, once in the chain and once for itself, it is trusted.
+Java marks the certificates that are trusted, and `cryptography` does not tell the marks. So trusted
+is whatever is not above the key's own certificate in its chain; where a certificate is there twice,
+once in the chain and once for itself, it is trusted.
 """
 
 from __future__ import annotations
@@ -15,7 +17,9 @@ from wire.tls.core.entries import KeyStore, StoredKey, UnusableStore, WrongPassw
 
 
 def read_pkcs12(data: bytes, password: str | None) -> KeyStore:
-    """The entries of a PKCS12 file: its first key, and certificates. UnusableStore, WrongPassword."""
+    """The entries of a PKCS12 file: its first key, and certificates. UnusableStore,
+    WrongPassword.
+    """
     try:
         store = load_pkcs12(data, None if password is None else password.encode())
     except (ValueError, UnsupportedAlgorithm) as error:

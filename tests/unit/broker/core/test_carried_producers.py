@@ -1,4 +1,6 @@
-"""Producers of the other site that a mirror made known: who goes on after the promotion, and who is fenced."""
+"""Producers of the other site that a mirror made known: who goes on after the promotion, and who is
+fenced.
+"""
 
 from __future__ import annotations
 
@@ -29,7 +31,9 @@ T0 = TopicPartition("t", 0)
 
 
 class Machine:
-    """A machine whose records go to a log, and from there into another machine when it is replayed."""
+    """A machine whose records go to a log, and from there into another machine when it is
+    replayed.
+    """
 
     def __init__(self) -> None:
         self._transactions = Transactions(TransactionLimits())

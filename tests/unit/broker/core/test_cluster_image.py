@@ -301,7 +301,8 @@ def test_an_unchanged_peer_view_changes_nothing() -> None:
     assert with_peer_view(found, peer_view(topic("orders"))) is found
 
 
-# Absolute values of Java's String.hashCode; the last one is the well-known string with the hash -2^31, which has none.
+# Absolute values of Java's String.hashCode; the last one is the well-known string with the hash
+# -2^31, which has none.
 JAVA_HASHES = [
     ("", 0),
     ("a", 97),

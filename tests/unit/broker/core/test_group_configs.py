@@ -1,4 +1,6 @@
-"""Configs of single groups: errors and their words are those of Apache Kafka 4.3.1, which was asked."""
+"""Configs of single groups: errors and their words are those of Apache Kafka 4.3.1, which was
+asked.
+"""
 
 from __future__ import annotations
 

@@ -276,7 +276,9 @@ def test_a_follower_one_round_trip_behind_a_busy_leader_gets_into_the_isr() -> N
 
 
 def joining() -> Partition:
-    """Broker 2 was at the end at its fetch before, has offset 10 now, and the high watermark waits for it there."""
+    """Broker 2 was at the end at its fetch before, has offset 10 now, and the high watermark waits
+    for it there.
+    """
     partition = led(replicas=(1, 2), isr=(1,))
     partition.record_append(10)
     partition.record_fetch(2, 9, now_ms=1)

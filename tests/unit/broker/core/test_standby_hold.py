@@ -1,4 +1,6 @@
-"""What waits for a sync link's standby: the bound of the high watermark, giving up, and coming back."""
+"""What waits for a sync link's standby: the bound of the high watermark, giving up, and coming
+back.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,6 @@
-"""Patterns for topic names: what Apache Kafka 4.3.1 (RE2/J) answers to each was asked with ConsumerGroupHeartbeat."""
+"""Patterns for topic names: what Apache Kafka 4.3.1 (RE2/J) answers to each was asked with
+ConsumerGroupHeartbeat.
+"""
 
 from __future__ import annotations
 

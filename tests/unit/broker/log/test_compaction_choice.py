@@ -1,4 +1,6 @@
-"""When a compacted log is cleaned, from where on, by whom, and what happens to transaction markers."""
+"""When a compacted log is cleaned, from where on, by whom, and what happens to transaction
+markers.
+"""
 
 import asyncio
 import os

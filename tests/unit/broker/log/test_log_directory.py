@@ -1,4 +1,6 @@
-"""Log directories and the store over them: locks, identity, clean and unclean stops, checkpoints, deletion."""
+"""Log directories and the store over them: locks, identity, clean and unclean stops, checkpoints,
+deletion.
+"""
 
 import asyncio
 import os

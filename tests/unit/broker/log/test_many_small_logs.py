@@ -1,4 +1,6 @@
-"""What a broker with thousands of small partitions does not do: files that say nothing, and writes at a stop that change nothing."""
+"""What a broker with thousands of small partitions does not do: files that say nothing, and writes
+at a stop that change nothing.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,6 @@
-"""Several log directories: where a new log goes, a disk that fails, and moves between directories, interrupted anywhere."""
+"""Several log directories: where a new log goes, a disk that fails, and moves between directories,
+interrupted anywhere.
+"""
 
 import asyncio
 import errno

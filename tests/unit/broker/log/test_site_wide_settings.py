@@ -1,4 +1,6 @@
-"""The site-wide counterparts of topic configs, set under their names in a broker's file, and what logs do by them."""
+"""The site-wide counterparts of topic configs, set under their names in a broker's file, and what
+logs do by them.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,6 @@
-"""The bridge's pure decisions: media types, documents, instance settings, record documents, resources, rates."""
+"""The bridge's pure decisions: media types, documents, instance settings, record documents,
+resources, rates.
+"""
 
 from __future__ import annotations
 

@@ -24,7 +24,9 @@ class Arrived:
 
 
 class BusyConsumer:
-    """Partition 0 brings records without end; it takes a while until the first offset of partition 1 is known."""
+    """Partition 0 brings records without end; it takes a while until the first offset of partition
+    1 is known.
+    """
 
     def __init__(self, *, known_after_s: float) -> None:
         self.sought: list[int] = []

@@ -1,4 +1,6 @@
-"""Configs of groups at the controller: what is stored, told to brokers and taken over from others."""
+"""Configs of groups at the controller: what is stored, told to brokers and taken over from
+others.
+"""
 
 from __future__ import annotations
 

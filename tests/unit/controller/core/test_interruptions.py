@@ -1,4 +1,6 @@
-"""A controller may die after any stored fact: whoever follows ends in the same state, and epochs never go back."""
+"""A controller may die after any stored fact: whoever follows ends in the same state, and epochs
+never go back.
+"""
 
 from __future__ import annotations
 

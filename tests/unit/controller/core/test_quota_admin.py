@@ -1,4 +1,6 @@
-"""Client quotas at the controller: what is granted, refused, told to brokers and taken over from others."""
+"""Client quotas at the controller: what is granted, refused, told to brokers and taken over from
+others.
+"""
 
 from __future__ import annotations
 

@@ -13,7 +13,9 @@ T0 = TopicPartition("t", 0)
 
 
 def site(*, factor: int = 3) -> SiteModel:
-    """A topic on the first `factor` of three brokers, led by broker 1; its controller has just died."""
+    """A topic on the first `factor` of three brokers, led by broker 1; its controller has just
+    died.
+    """
     model = SiteModel()
     model.alive(1, 2, 3)
     model.take_over()

@@ -18,7 +18,9 @@ DOOMED = TopicPartition("orders", 0)
 
 @pytest.fixture
 def model() -> SiteModel:
-    """`orders` on brokers 1, 2 and 3 is being deleted; broker 3 has not answered, so that it cannot be complete."""
+    """`orders` on brokers 1, 2 and 3 is being deleted; broker 3 has not answered, so that it cannot
+    be complete.
+    """
     model = SiteModel()
     model.alive(1, 2, 3, 4)
     model.take_over()

@@ -1,7 +1,9 @@
-"""Two sites of a link in memory, with the rules of a site agent and of a broker's role: what the playbook is tested against.
+"""Two sites of a link in memory, with the rules of a site agent and of a broker's role: what the
+playbook is tested against.
 
-A client writes where the role allows it, a mirror copies while it reaches both ends, an operator carries out a playbook's steps
-one at a time so that a test can stop it between any two, or let two operators take turns.
+A client writes where the role allows it, a mirror copies while it reaches both ends, an operator
+carries out a playbook's steps one at a time so that a test can stop it between any two, or let two
+operators take turns.
 """
 
 from __future__ import annotations
@@ -198,7 +200,9 @@ class ModelLink:
 
 
 class Operator:
-    """Runs a playbook against a model link; `steps` stops before every change so that a test may interfere or walk away."""
+    """Runs a playbook against a model link; `steps` stops before every change so that a test may
+    interfere or walk away.
+    """
 
     def __init__(self, link: ModelLink, *, to_site: str = "b", policy: FailoverPolicy | None = None) -> None:
         self.link = link

@@ -1,4 +1,6 @@
-"""The checkers on hand-made bad histories (A14): each must flag its own anomaly, and nothing on a good one."""
+"""The checkers on hand-made bad histories (A14): each must flag its own anomaly, and nothing on a
+good one.
+"""
 
 from __future__ import annotations
 

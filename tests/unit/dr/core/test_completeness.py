@@ -1,4 +1,6 @@
-"""Until when a link's target has everything: claimed only for what evidence shows, and never taken back."""
+"""Until when a link's target has everything: claimed only for what evidence shows, and never taken
+back.
+"""
 
 from __future__ import annotations
 
@@ -132,7 +134,8 @@ def test_a_mirror_that_has_begun_tells_by_its_lag() -> None:
     assert told(lag_records=5, lag_ms=40, mirrored_records=9) == 960
     assert told(lag_records=5, lag_ms=40) == NEVER
     assert told(lag_records=-1, lag_ms=40, mirrored_records=9) == NEVER
-    # One that says when it last knew is taken at its word: a lag of zero is that of the last answer that it had from the source.
+    # One that says when it last knew is taken at its word: a lag of zero is that of the last answer
+    # that it had from the source.
     assert told(lag_records=0, lag_ms=0, complete_ms_ago=300) == 700
     assert told(lag_records=-1, lag_ms=40, complete_ms_ago=900) == 100
 

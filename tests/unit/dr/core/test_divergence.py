@@ -1,4 +1,6 @@
-"""Copies that are not the active site's history: found whether or not that site answers, refused, and accounted for as they are."""
+"""Copies that are not the active site's history: found whether or not that site answers, refused,
+and accounted for as they are.
+"""
 
 from __future__ import annotations
 
@@ -17,7 +19,9 @@ FLOOR = 1 << 20
 
 
 def after_an_unplanned_failover(*, abandoned: int, written: int) -> ModelLink:
-    """Partition 0 parts at offset 4: a has `abandoned` records that b never got, b has written others. Partition 1 is a copy at a."""
+    """Partition 0 parts at offset 4: a has `abandoned` records that b never got, b has written
+    others. Partition 1 is a copy at a.
+    """
     link = ModelLink()
     for site in (link.a, link.b):
         site.partitions[HEALTHY] = ModelPartition()

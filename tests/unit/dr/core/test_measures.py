@@ -1,4 +1,6 @@
-"""Counting a drill: recovery point, recovery time, losses against the account, judged by expectations; reconciled findings."""
+"""Counting a drill: recovery point, recovery time, losses against the account, judged by
+expectations; reconciled findings.
+"""
 
 from __future__ import annotations
 
@@ -132,7 +134,9 @@ def test_findings_after_two_failovers_are_judged_by_the_second() -> None:
 
 
 def two_failovers(lost: Acknowledged, *, log_offsets: Iterable[int]) -> list[str]:
-    """Names of lost records that neither account explains: 100 were kept at 1000 ms, 500 at 2000 ms."""
+    """Names of lost records that neither account explains: 100 were kept at 1000 ms, 500 at 2000
+    ms.
+    """
     accounts = [
         account(100, epoch=2, accounted_at_ms=1000),
         account(500, epoch=3, accounted_at_ms=2000, from_site="b"),

@@ -1,4 +1,6 @@
-"""The playbook against the model link: undisturbed, interrupted everywhere, two operators at once, and every refusal."""
+"""The playbook against the model link: undisturbed, interrupted everywhere, two operators at once,
+and every refusal.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,6 @@
-"""What happens before writers are stopped: nothing is fenced without a mirror, a leader everywhere, and a copy that follows closely."""
+"""What happens before writers are stopped: nothing is fenced without a mirror, a leader everywhere,
+and a copy that follows closely.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,6 @@
-"""Topics that a standby does not have, or has as another one of that name, are named in the plan and in the account."""
+"""Topics that a standby does not have, or has as another one of that name, are named in the plan
+and in the account.
+"""
 
 from __future__ import annotations
 

@@ -101,7 +101,9 @@ def test_a_link_whose_active_site_another_link_made_passive_is_named() -> None:
 
 
 def test_m5_a_chain_of_exact_links_that_carry_one_topic_is_refused_where_it_would_close_or_go_on() -> None:
-    """So no record can come round: a topic is written to at one site of all that exact links join."""
+    """So no record can come round: a topic is written to at one site of all that exact links
+    join.
+    """
     first, second, third = link("a-b"), link("b-c", source="b", target="c"), link("c-a", source="c", target="a")
     assert overlap_problems(second, site="b", links=[first], topics=["flights"])
     assert overlap_problems(third, site="c", links=[second], topics=["flights"])

@@ -1,4 +1,6 @@
-"""Claims of slots: whatever is interleaved or cut off, nobody writes a slot that another one has taken over, nor from an old position."""
+"""Claims of slots: whatever is interleaved or cut off, nobody writes a slot that another one has
+taken over, nor from an old position.
+"""
 
 from __future__ import annotations
 
@@ -77,7 +79,9 @@ class Target:
 
 
 class Daemon:
-    """Writes 0, 1, 2... to each of its slots, in the steps that the mirror takes; another one may run between any two."""
+    """Writes 0, 1, 2... to each of its slots, in the steps that the mirror takes; another one may
+    run between any two.
+    """
 
     def __init__(self, name: str, target: Target, chance: random.Random) -> None:
         self._name, self._target, self._chance = name, target, chance
@@ -147,7 +151,9 @@ def test_each_record_is_seen_once_and_in_order_whoever_believes_to_own_a_slot() 
 
 
 def share_and_go_on(daemons: list[Daemon], target: Target, seed: int) -> None:
-    """With slots that do not overlap everybody comes to write, and the claims of the dead are gone."""
+    """With slots that do not overlap everybody comes to write, and the claims of the dead are
+    gone.
+    """
     for number, daemon in enumerate(daemons):
         daemon.slots = frozenset(range(number, SLOTS, DAEMONS))
     before = [daemon.commits for daemon in daemons]

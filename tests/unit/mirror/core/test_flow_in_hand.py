@@ -1,4 +1,6 @@
-"""What was fetched and is still on its way to the target: no state gives it up, and none forgets what had no room (M1, M9)."""
+"""What was fetched and is still on its way to the target: no state gives it up, and none forgets
+what had no room (M1, M9).
+"""
 
 from __future__ import annotations
 
@@ -29,7 +31,9 @@ from mirror.core.partitions import BatchRun
 
 
 class Streaming:
-    """A flow whose target ends at 200, and that has just been given the batches from there to 300."""
+    """A flow whose target ends at 200, and that has just been given the batches from there to
+    300.
+    """
 
     def __init__(self, gap_policy: GapPolicy = GapPolicy.HALT) -> None:
         self.flow = Flow("orders-0", gap_policy=gap_policy)

@@ -1,8 +1,10 @@
-"""One partition's flow and send window in a small world that does its worst; the target must stay a prefix of the source (M1).
+"""One partition's flow and send window in a small world that does its worst; the target must stay a
+prefix of the source (M1).
 
-The world has a source that appends under growing leader epochs and expires its head, a target that follows the table of
-MirrorAppend, a queue and a network that loses connections with requests half processed. Each step is drawn at random. At
-the end all faults are healed and the target must have everything.
+The world has a source that appends under growing leader epochs and expires its head, a target that
+follows the table of MirrorAppend, a queue and a network that loses connections with requests half
+processed. Each step is drawn at random. At the end all faults are healed and the target must have
+everything.
 """
 
 from __future__ import annotations
@@ -291,7 +293,9 @@ class World:
             self.submit(Settled(generation=self.window.generation))
 
     def report(self) -> None:
-        """An idle partition's empty append finds out that the target has lost what it had acknowledged."""
+        """An idle partition's empty append finds out that the target has lost what it had
+        acknowledged.
+        """
         is_idle = self.window.is_idle and not self.queue and self.flow.facts.step is Step.STREAMING
         if is_idle and self.is_target_up and self.target_end < self.flow.facts.progress.target_log_end_offset:
             refusal = TargetRefusal.OFFSET_MISMATCH

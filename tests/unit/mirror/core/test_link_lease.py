@@ -1,4 +1,6 @@
-"""Of all daemons of a link that is not shared one carries it at a time, whatever is written late, killed or stopped."""
+"""Of all daemons of a link that is not shared one carries it at a time, whatever is written late,
+killed or stopped.
+"""
 
 from __future__ import annotations
 
@@ -70,7 +72,9 @@ def test_a_notice_is_read_as_it_was_written() -> None:
 
 @dataclass
 class Daemon:
-    """A daemon as `link_holder.py` runs it, a step at a time: between any two steps it may be stopped, killed or overtaken."""
+    """A daemon as `link_holder.py` runs it, a step at a time: between any two steps it may be
+    stopped, killed or overtaken.
+    """
 
     name: str
     log: list[Notice]
@@ -134,7 +138,8 @@ def test_never_do_two_daemons_carry_the_link(schedule: list[tuple[int, str, int]
             daemons[index] = Daemon(str(born), log)
             born += 1
         assert sum(one.carries(now_ms) for one in daemons) <= 1
-    # In the end some daemon carries the link: no schedule leaves the daemons waiting for each other.
+    # In the end some daemon carries the link: no schedule leaves the daemons waiting for each
+    # other.
     for _ in range(40):
         now_ms += 500
         for one in daemons:

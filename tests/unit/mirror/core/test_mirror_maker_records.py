@@ -1,4 +1,6 @@
-"""The bytes of MirrorMaker 2's records. Kafka's own reader is asked in tests/integration/test_translate_link.py."""
+"""The bytes of MirrorMaker 2's records. Kafka's own reader is asked in
+tests/integration/test_translate_link.py.
+"""
 
 from __future__ import annotations
 

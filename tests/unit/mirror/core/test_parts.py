@@ -1,4 +1,6 @@
-"""The small cores: surveys of bytes, assignment, plans, group offsets, lag, fetch sessions, verdicts, windows."""
+"""The small cores: surveys of bytes, assignment, plans, group offsets, lag, fetch sessions,
+verdicts, windows.
+"""
 
 from __future__ import annotations
 
@@ -57,7 +59,9 @@ def test_a_survey_says_what_the_whole_batches_cover() -> None:
 
 
 def test_a_survey_does_not_count_what_is_not_carried() -> None:
-    """MirrorMaker's record count is of what the target gets: no aborted records, no markers, nothing that came from there."""
+    """MirrorMaker's record count is of what the target gets: no aborted records, no markers,
+    nothing that came from there.
+    """
     left_out, carried = batch([b"a", b"b"], base_offset=10), batch([b"c"], base_offset=12)
     run = survey(left_out + carried, left_out=frozenset({10}))
     assert run is not None

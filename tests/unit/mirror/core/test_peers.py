@@ -1,4 +1,6 @@
-"""What daemons that share a link register of themselves, and what follows where they do not agree."""
+"""What daemons that share a link register of themselves, and what follows where they do not
+agree.
+"""
 
 from __future__ import annotations
 
@@ -75,7 +77,9 @@ def test_a_partition_in_the_share_of_a_daemon_that_does_not_carry_it_is_nobodys(
 
 
 def test_filters_of_an_exact_link_are_the_links_own() -> None:
-    """Daemons that started before and after these changed have registered others, and follow the same."""
+    """Daemons that started before and after these changed have registered others, and follow the
+    same.
+    """
     assert untaken([ORDERS], [DaemonShare(daemon("m2", "payments", "exact"), ALL)]) == ()
 
 

@@ -1,4 +1,6 @@
-"""A batch under another producer: the records' bytes stay, the checksum fits, what must not pass is left out."""
+"""A batch under another producer: the records' bytes stay, the checksum fits, what must not pass is
+left out.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,6 @@
-"""What a link's topic holds comes back as it was, by the last value of each key, whatever compaction left of it."""
+"""What a link's topic holds comes back as it was, by the last value of each key, whatever
+compaction left of it.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,6 @@
-"""A mirror that was behind for longer than the source keeps tombstones says so; nothing else makes it (M8)."""
+"""A mirror that was behind for longer than the source keeps tombstones says so; nothing else makes
+it (M8).
+"""
 
 from __future__ import annotations
 

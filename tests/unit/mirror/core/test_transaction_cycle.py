@@ -1,4 +1,6 @@
-"""The cycle of a link's transactions: when one ends, and that after an interruption at any step the target holds all of it or nothing."""
+"""The cycle of a link's transactions: when one ends, and that after an interruption at any step the
+target holds all of it or nothing.
+"""
 
 from __future__ import annotations
 
@@ -184,7 +186,9 @@ class Interrupted(Exception):
 
 
 class MirrorOfNumbers:
-    """Writes 0, 1, 2... through a cycle; may be interrupted at each of its steps, before or after the target acted."""
+    """Writes 0, 1, 2... through a cycle; may be interrupted at each of its steps, before or after
+    the target acted.
+    """
 
     def __init__(self, target: Target, chance: random.Random, steps_left: int) -> None:
         self.target, self._chance, self.steps_left = target, chance, steps_left

@@ -1,4 +1,6 @@
-"""Batches by size and time, one in flight a partition, sequences that have no gap (rows P-11, P-12, P-15)."""
+"""Batches by size and time, one in flight a partition, sequences that have no gap (rows P-11, P-12,
+P-15).
+"""
 
 from __future__ import annotations
 

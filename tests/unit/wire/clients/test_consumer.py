@@ -1,4 +1,6 @@
-"""The poll loop on partitions assigned by hand, against scripted brokers (rows NC-01 to NC-16, FT-08 to FT-10)."""
+"""The poll loop on partitions assigned by hand, against scripted brokers (rows NC-01 to NC-16,
+FT-08 to FT-10).
+"""
 
 from __future__ import annotations
 
@@ -486,7 +488,9 @@ async def _end(consumer: Consumer) -> None:
 
 
 class ScriptedMember:
-    """A group whose only member is the consumer; `moods` are what joining and staying in it meet."""
+    """A group whose only member is the consumer; `moods` are what joining and staying in it
+    meet.
+    """
 
     def __init__(self, **moods: list[BaseException]) -> None:
         self.moods = moods

@@ -1,4 +1,6 @@
-"""Where records go: Java's hashes to the bit, what is remembered without a key, and who is never chosen (rows P-02 to P-07)."""
+"""Where records go: Java's hashes to the bit, what is remembered without a key, and who is never
+chosen (rows P-02 to P-07).
+"""
 
 from __future__ import annotations
 

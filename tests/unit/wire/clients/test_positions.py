@@ -1,4 +1,6 @@
-"""What answers, errors, new leaders and lost offsets do to a position, and which partitions are asked for (rows NC-10 to NC-13, SC-09)."""
+"""What answers, errors, new leaders and lost offsets do to a position, and which partitions are
+asked for (rows NC-10 to NC-13, SC-09).
+"""
 
 from __future__ import annotations
 

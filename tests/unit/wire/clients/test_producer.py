@@ -1,4 +1,6 @@
-"""The producer against scripted brokers: queue policies, batching, retries, identity, closing (rows P-01 to P-18)."""
+"""The producer against scripted brokers: queue policies, batching, retries, identity, closing (rows
+P-01 to P-18).
+"""
 
 from __future__ import annotations
 
@@ -378,7 +380,9 @@ async def test_a_topic_that_nobody_sends_to_any_more_is_not_made_again() -> None
 @pytest.mark.parametrize("compression", [Compression.NONE, Compression.ZSTD])
 @pytest.mark.parametrize("is_idempotent", [False, True])
 async def test_a_batch_too_large_for_its_topic_is_taken_apart(compression: Compression, *, is_idempotent: bool) -> None:
-    """P-15 (KIP-126): every record would fit; order and sequences hold, and later batches are small from the start."""
+    """P-15 (KIP-126): every record would fit; order and sequences hold, and later batches are small
+    from the start.
+    """
     async with ScriptedCluster() as cluster:
         cluster.batch_bytes_max = 700
         options = {"is_idempotent": is_idempotent, "compression": compression, "linger_ms": 20.0, "attempts_max": 1}

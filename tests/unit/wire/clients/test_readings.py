@@ -1,4 +1,6 @@
-"""What becomes of a partition that is paused, or halted, in each of its phases: nothing is skipped and nothing is forgotten."""
+"""What becomes of a partition that is paused, or halted, in each of its phases: nothing is skipped
+and nothing is forgotten.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,6 @@
-"""The simple consumer against scripted brokers: leaders found again, positions that are gone, validated epochs (rows SC-01 to SC-10)."""
+"""The simple consumer against scripted brokers: leaders found again, positions that are gone,
+validated epochs (rows SC-01 to SC-10).
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,6 @@
-"""TLS options with real stores: handshakes in memory, and errors that name the option and the file and nothing secret."""
+"""TLS options with real stores: handshakes in memory, and errors that name the option and the file
+and nothing secret.
+"""
 
 from __future__ import annotations
 
@@ -63,7 +65,9 @@ def server(java_key_stores: JavaKeyStores, tmp_path: Path) -> ssl.SSLContext:
 
 
 def who_came(server: ssl.SSLContext, security: ClientSecurity) -> str:
-    """Shakes hands in memory; the name in the certificate that the client showed, nothing if it showed none."""
+    """Shakes hands in memory; the name in the certificate that the client showed, nothing if it
+    showed none.
+    """
     context = security.ssl_context()
     assert context is not None
     to_server, to_client = ssl.MemoryBIO(), ssl.MemoryBIO()
@@ -144,7 +148,9 @@ def test_pem_stands_in_files_or_in_the_options_themselves(
 
 
 def test_a_trusted_certificate_need_not_have_signed_itself(tmp_path: Path) -> None:
-    """Java trusts whatever a trust store holds; OpenSSL by itself asks for the authority above it."""
+    """Java trusts whatever a trust store holds; OpenSSL by itself asks for the authority above
+    it.
+    """
     authority, leaf = ec.generate_private_key(ec.SECP256R1()), ec.generate_private_key(ec.SECP256R1())
     today = dt.datetime.now(dt.UTC)
     certificate = (

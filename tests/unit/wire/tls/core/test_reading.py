@@ -1,4 +1,6 @@
-"""Stores of keytool's, compared with what keytool says of them; stores of others; wrong passwords; files that are none or damaged."""
+"""Stores of keytool's, compared with what keytool says of them; stores of others; wrong passwords;
+files that are none or damaged.
+"""
 
 from __future__ import annotations
 

@@ -23,13 +23,13 @@ class Cycle:
 
 @pytest.fixture
 def survivors() -> Iterator[SurvivorsLeftAlone]:
-    """In force for the time of a test."""
-    found = SurvivorsLeftAlone()
-    gc.callbacks.append(found)
+    """In force for the time of a test, alone: another test may have begun what a daemon does."""
+    found, before = SurvivorsLeftAlone(), list(gc.callbacks)
+    gc.callbacks[:] = [*(callback for callback in before if not isinstance(callback, SurvivorsLeftAlone)), found]
     try:
         yield found
     finally:
-        gc.callbacks.remove(found)
+        gc.callbacks[:] = before
         gc.unfreeze()
         gc.collect()
 

@@ -115,16 +115,18 @@ class LoneController(controller_pb2_grpc.ControllerServicer):
     async def _send(self, **fields: Any) -> None:
         assert self._broker is not None
         self._save()
-        await self._stub.Apply(
-            broker_pb2.ControlBatch(
-                controller_id=self._broker.node_id,
-                controller_epoch=self._epoch,
-                cluster_id=CLUSTER_ID,
-                brokers=[self._broker],
-                **fields,
-            ),
-            wait_for_ready=True,
+        batch = broker_pb2.ControlBatch(
+            controller_id=self._broker.node_id,
+            controller_epoch=self._epoch,
+            cluster_id=CLUSTER_ID,
+            brokers=[self._broker],
+            **fields,
         )
+        # gRPC cancels the handler when its client dies, and what was stored must reach the broker
+        await asyncio.shield(asyncio.ensure_future(self._apply(batch)))
+
+    async def _apply(self, batch: broker_pb2.ControlBatch) -> None:
+        await self._stub.Apply(batch, wait_for_ready=True)
 
     def _partitions(self, first: int, end: int) -> list[cluster_pb2.PartitionState]:
         assert self._broker is not None

@@ -47,8 +47,8 @@ DEFAULT_COUNT = -1
 
 
 def create_topics(draft: Draft, command: CreateTopics) -> None:
-    """Create each topic that passes the checks. A request with the id of the topic that has its name
-    already is a repeated one, whose first answer was lost.
+    """Create each topic that passes the checks. A request with the id of the topic that has its
+    name already is a repeated one, whose first answer was lost.
     """
     repeated = _repeated(request.name for request in command.topics)
     for request in command.topics:

@@ -16,8 +16,8 @@ to be ended.
   beginning) what the target has noted must
      be read before anything else is written (`must_read`).
   d. While a carried partition stands inside a transaction of the source, the end is put off, up to
-     `hold_max_ms` and `bytes_max`; and as long for writers that wait already, so that on a long line a transaction holds more than
-     its first writer brought.
+     `hold_max_ms` and `bytes_max`; and as long for writers that wait already, so that on a long
+     line a transaction holds more than its first writer brought.
 
 Pure: times are monotonic milliseconds. Called by `mirror/transactions.py`.
 """

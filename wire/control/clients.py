@@ -85,7 +85,9 @@ class ControllerClient:
         self._given_up: set[_Line] = set()
 
     async def create_topics(self, request: pb.CreateTopicsRequest) -> pb.CreateTopicsReply:
-        """Create topics. Each gets its id here, by which the controller recognises a repeated attempt."""
+        """Create topics. Each gets its id here, by which the controller recognises a repeated
+        attempt.
+        """
         named = pb.CreateTopicsRequest()
         named.CopyFrom(request)
         for topic in named.topics:

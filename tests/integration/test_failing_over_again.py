@@ -58,6 +58,15 @@ async def is_writable(sites: LinkedSites, name: str) -> bool:
     return bool(reply.partitions) and all(item.is_writable for item in reply.partitions)
 
 
+async def is_passive(sites: LinkedSites, name: str) -> bool:
+    """The site's record names the other site as active, and its brokers refuse writes. A broker
+    that is not registered describes no partition, and may still write what it was sent.
+    """
+    reply = await sites.describe(name)
+    is_active = reply.record.active_site == name
+    return not is_active and bool(reply.partitions) and not any(item.is_writable for item in reply.partitions)
+
+
 async def linked(sites: LinkedSites) -> dict[str, str]:
     """The link, a topic, and a mirror into each site; where the mirrors serve MirrorAdmin."""
     await sites.link()
@@ -274,11 +283,7 @@ async def test_f3_an_active_site_that_stood_still_during_a_promotion_takes_no_wr
     assert report.is_done, report
     sites.a.process.resume()
 
-    async def a_is_passive() -> bool:
-        described = await sites.describe("a")
-        return described.record.active_site == "b" and not any(item.is_writable for item in described.partitions)
-
-    await eventually(a_is_passive, PATIENT_MS)
+    await eventually(lambda: is_passive(sites, "a"), PATIENT_MS)
     ends = await sites.ends("a")
     await produce(sites.a.bootstrap, 10, first=40)  # its clients are sent to b
     assert sum((await sites.ends("b")).values()) == 50
@@ -306,11 +311,7 @@ async def test_f3_a_write_that_waited_at_a_paused_site_is_refused_or_named_and_t
         sites.a.process.resume()
         waited = (await asyncio.to_thread(client.produced)).topics[0].partitions[0]
 
-        async def a_is_passive() -> bool:
-            described = await sites.describe("a")
-            return described.record.active_site == "b" and not any(item.is_writable for item in described.partitions)
-
-        await eventually(a_is_passive, PATIENT_MS)
+        await eventually(lambda: is_passive(sites, "a"), PATIENT_MS)
         late = await asyncio.to_thread(client.produce, "flights", batch([b"late"]))
         assert late.error_code == ErrorCode.not_leader_or_follower
     assert report.account is not None
@@ -344,11 +345,7 @@ async def test_f3_a_site_that_stands_still_before_the_fence_reaches_it_takes_no_
     assert any(step.step == "fence" and step.problem for step in report.steps)
     sites.a.process.resume()
 
-    async def a_is_passive() -> bool:
-        described = await sites.describe("a")
-        return described.record.active_site == "b" and not any(item.is_writable for item in described.partitions)
-
-    await eventually(a_is_passive, PATIENT_MS)
+    await eventually(lambda: is_passive(sites, "a"), PATIENT_MS)
     await produce(sites.a.bootstrap, 10, first=40)
     await eventually(lambda: have_both(sites, 50), PATIENT_MS)
 

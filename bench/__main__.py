@@ -13,7 +13,7 @@ from typing import Annotated, Any
 import typer
 
 from bench.figures import SECTIONS, Row, Side
-from cli.output import (
+from cli.shared.output import (
     Output,
     OutputFormat,
     console,

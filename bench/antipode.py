@@ -9,8 +9,8 @@ from pathlib import Path
 
 from bench.figures import Side
 from bench.systems import BROKER_SETTINGS, MeasuredBroker, MeasuredSite, ended_with_the_block, running
-from cli.embedded import ENVIRONMENT_FILE
-from dr.environment import Environment, load_environment
+from cli.embedding.embedded import ENVIRONMENT_FILE
+from dr.drill.environment import Environment, load_environment
 from runtime.children import Child
 
 REPOSITORY = Path(__file__).resolve().parent.parent

@@ -22,8 +22,8 @@ from bench.processes import Usage, metered
 from bench.replicated import PACED_RECORDS_PER_S, latency_values, warm_up
 from bench.sides import broker_of
 from bench.systems import PARTITION_COUNT, MeasuredBroker, create_topic, wait_until
-from wire.client import KafkaClient, call_client
-from wire.records import Record, encode_batch
+from wire.batches.records import Record, encode_batch
+from wire.client.raw_client import KafkaClient, call_client
 
 RECORD_BYTES = 1_000
 LOAD_BYTES = 500e6

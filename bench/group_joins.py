@@ -21,12 +21,12 @@ from bench.request_rate import connected, read_answers
 from bench.systems import MeasuredBroker, delete_topic
 from runtime.addresses import parse_host_port
 from runtime.process import OperationalFailure
-from wire import schemas
-from wire.broker_requests import CommittedOffset
-from wire.client import KafkaClient, NewTopic, call_client
-from wire.entity_building import build_entity
-from wire.frames import encode_request
-from wire.records import Record, encode_batch
+from wire.batches.records import Record, encode_batch
+from wire.client.broker_requests import CommittedOffset
+from wire.client.raw_client import KafkaClient, NewTopic, call_client
+from wire.protocol import schemas
+from wire.protocol.entity_building import build_entity
+from wire.protocol.frames import encode_request
 
 MEMBER_COUNT = 100
 PROTOCOLS = {

@@ -19,10 +19,10 @@ from typing import TYPE_CHECKING
 from bench.paced_load import PacedLoad
 from bench.systems import DEBUGGING_CONSUMER, PARTITION_COUNT
 from runtime.process import OperationalFailure
-from wire.client import KafkaClient
-from wire.fetch_codec import PartitionFetched
-from wire.fetch_requests import FetchRequest, PartitionToFetch, TopicToFetch
-from wire.record_batch import Buffer, iterate_headers
+from wire.batches.record_batch import Buffer, iterate_headers
+from wire.client.fetch_requests import FetchRequest, PartitionToFetch, TopicToFetch
+from wire.client.raw_client import KafkaClient
+from wire.protocol.fetch_codec import PartitionFetched
 
 if TYPE_CHECKING:
     from numpy import int64

@@ -1,7 +1,7 @@
 """A long line for connections on loopback: a process with a TUN device that delays packets, passes
 so many bytes a second, and drops some.
 
-Runs as a program of its own in a network namespace that `bench/long_line.py` prepared: `python -m
+Runs as a program of its own in a network namespace that `long_line.py` prepared: `python -m
 bench.line_relay DEVICE DELAY_MS LOSS MB_PER_S SEED`. The kernel sends the packets of the chosen
 ports to the device; each one comes back when the line has carried it and the delay is over, or not
 at all. tc's netem would do the same, but not every kernel has it.

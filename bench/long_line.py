@@ -1,7 +1,7 @@
 """A line with delay, a rate and loss between programs on this machine, and what it carries.
 
 The programs talk over loopback addresses as always. In a network namespace of their own, packets of
-chosen TCP ports leave through the device of a relay (`bench/line_relay.py`) and come back late, or
+chosen TCP ports leave through the device of a relay (`line_relay.py`) and come back late, or
 not at all; so TCP itself sees the line, which a proxy would hide from it. Needs root and TUN
 devices: `may_be_made` says whether they are there.
 """

@@ -24,11 +24,11 @@ from bench.plan import Plan
 from bench.processes import cpu_s, memory, metered
 from bench.systems import STOP_TIMEOUT_MS, MeasuredBroker, check_complete, create_topic, end_offset_sum
 from bench.warm_memory import touch_free_memory
-from dr.environment import Environment
+from dr.drill.environment import Environment
 from runtime.children import Child
 from runtime.process import OperationalFailure
-from wire.client import KafkaClient
-from wire.client_errors import BrokerError, Unreachable
+from wire.client.client_errors import BrokerError, Unreachable
+from wire.client.raw_client import KafkaClient
 
 DRAINED = "drained"
 RECORD_BYTES = 1_000

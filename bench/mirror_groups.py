@@ -19,9 +19,9 @@ from bench.plan import Plan
 from bench.processes import metered
 from bench.systems import STOP_TIMEOUT_MS, check_complete, create_topic, end_offset_sum
 from runtime.process import OperationalFailure
-from wire.broker_requests import CommittedOffset
-from wire.client import KafkaClient
-from wire.client_errors import BrokerError, Unreachable
+from wire.client.broker_requests import CommittedOffset
+from wire.client.client_errors import BrokerError, Unreachable
+from wire.client.raw_client import KafkaClient
 
 TOPIC = "grouped"
 PLACE = (TOPIC, 0)

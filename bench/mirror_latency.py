@@ -29,8 +29,8 @@ from bench.processes import Usage, metered
 from bench.systems import STOP_TIMEOUT_MS, create_topic
 from bench.traced_mirror import read_ways
 from runtime.process import OperationalFailure
-from wire.client import KafkaClient
-from wire.client_errors import BrokerError, Unreachable
+from wire.client.client_errors import BrokerError, Unreachable
+from wire.client.raw_client import KafkaClient
 
 BYTES_PER_S = {"steady-small": 1e6, "steady": 10e6}
 """By topic: 1,000 and 10,000 records a second."""

@@ -21,11 +21,11 @@ from bench.plan import Plan
 from bench.processes import cpu_s, metered
 from bench.systems import STOP_TIMEOUT_MS
 from runtime.process import OperationalFailure
-from wire.broker_requests import LATEST_TIMESTAMP
-from wire.client import KafkaClient, NewTopic
-from wire.client_errors import KafkaClientError
-from wire.fetch_requests import DEBUGGING_CONSUMER
-from wire.records import Record, encode_batch
+from wire.batches.records import Record, encode_batch
+from wire.client.broker_requests import LATEST_TIMESTAMP
+from wire.client.client_errors import KafkaClientError
+from wire.client.fetch_requests import DEBUGGING_CONSUMER
+from wire.client.raw_client import KafkaClient, NewTopic
 
 TOPIC_COUNTS = (200, 1_000)
 PARTITIONS = 4

@@ -15,12 +15,12 @@ from kio.schema.errors import ErrorCode
 
 from bench.systems import LATEST_TIMESTAMP, MeasuredSite
 from runtime.process import OperationalFailure
-from wire.broker_requests import OffsetQuery, TopicPartition
-from wire.client import KafkaClient, NewTopic, call_client
-from wire.client_errors import BrokerError, RequestTimedOut, Unreachable
-from wire.cluster_metadata import PartitionMetadata
-from wire.produce_codec import PartitionRecords, ProduceRequest, TopicRecords
-from wire.records import Record, encode_batch
+from wire.batches.records import Record, encode_batch
+from wire.client.broker_requests import OffsetQuery, TopicPartition
+from wire.client.client_errors import BrokerError, RequestTimedOut, Unreachable
+from wire.client.cluster_metadata import PartitionMetadata
+from wire.client.raw_client import KafkaClient, NewTopic, call_client
+from wire.protocol.produce_codec import PartitionRecords, ProduceRequest, TopicRecords
 
 WITHIN_S = 120
 POLL_S = 0.02

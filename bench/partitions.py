@@ -23,7 +23,7 @@ from bench.plan import Plan
 from bench.processes import Usage, cpu_s, memory, metered
 from bench.sides import site_of
 from bench.systems import PARTITION_COUNT, STOP_TIMEOUT_MS, MeasuredSite, create_topic
-from wire.client import KafkaClient, call_client
+from wire.client.raw_client import KafkaClient, call_client
 
 if TYPE_CHECKING:
     from numpy import int64

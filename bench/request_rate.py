@@ -18,9 +18,9 @@ from bench.processes import metered
 from bench.systems import MeasuredBroker, check_complete, create_topic, delete_topic
 from runtime.addresses import HostPort, parse_host_port
 from runtime.process import OperationalFailure
-from wire.frames import SIZE_PREFIX_SIZE, request_prefix
-from wire.produce_codec import API_KEY, PartitionRecords, ProduceRequest, TopicRecords, produce_request_parts
-from wire.records import Record, encode_batch
+from wire.batches.records import Record, encode_batch
+from wire.protocol.frames import SIZE_PREFIX_SIZE, request_prefix
+from wire.protocol.produce_codec import API_KEY, PartitionRecords, ProduceRequest, TopicRecords, produce_request_parts
 
 VERSION = 9
 RECORD_BYTES = 100

@@ -18,8 +18,8 @@ from kio.schema.errors import ErrorCode
 from bench.figures import Side
 from runtime.children import Child
 from runtime.process import OperationalFailure
-from wire.broker_requests import TopicPartition
-from wire.client import KafkaClient, NewTopic, call_client
+from wire.client.broker_requests import TopicPartition
+from wire.client.raw_client import KafkaClient, NewTopic, call_client
 
 PARTITION_COUNT = 8
 BROKER_SETTINGS = {"log.segment.delete.delay.ms": "1000", "log.retention.check.interval.ms": "1000"}

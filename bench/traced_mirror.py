@@ -19,11 +19,11 @@ from typing import TYPE_CHECKING
 
 from bench.hops import Way
 from mirror.assembly import Ports
-from mirror.config import MirrorConfig, load_config
-from mirror.core.partitions import PartitionKey
-from mirror.link_watch import LinkStanding
+from mirror.link.core.partitions import PartitionKey
+from mirror.link.link_watch import LinkStanding
+from mirror.link.ports import AppendAnswer, AppendPart, AppendPort, FetchAnswer, FetchPart, FetchPort
 from mirror.main import MirrorDaemon
-from mirror.ports import AppendAnswer, AppendPart, AppendPort, FetchAnswer, FetchPart, FetchPort
+from mirror.settings.config import MirrorConfig, load_config
 from runtime.addresses import HostPort
 from runtime.configuration import read_properties
 from runtime.logs import configure

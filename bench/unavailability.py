@@ -29,9 +29,9 @@ from bench.processes import metered
 from bench.systems import STOP_TIMEOUT_MS, MeasuredSite, wait_until
 from runtime.children import Child
 from runtime.process import OperationalFailure
-from wire.client import KafkaClient, NewTopic, call_client
-from wire.client_errors import KafkaClientError
-from wire.cluster_metadata import PartitionMetadata
+from wire.client.client_errors import KafkaClientError
+from wire.client.cluster_metadata import PartitionMetadata
+from wire.client.raw_client import KafkaClient, NewTopic, call_client
 
 TOPIC: Final = "unavailability"
 ROUNDS: Final = 50

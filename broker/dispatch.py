@@ -11,38 +11,28 @@ API of Kafka's that this broker does not have, and that a client asks for all th
 with UNSUPPORTED_VERSION wherever its response can say so.
 
 A handler that fails is our bug: logged with its story, answered with
-UNKNOWN_SERVER_ERROR (`error_responses.py`), and the connection goes on.
+UNKNOWN_SERVER_ERROR (`broker/network/error_responses.py`), and the connection goes on.
 """
 
 from __future__ import annotations
 
 import asyncio
-import importlib
-import pkgutil
-import time
 import types
-from collections.abc import Callable, Coroutine, Iterable, Sequence
-from dataclasses import replace
-from datetime import timedelta
-from functools import partial
-from typing import Any, Final
+from collections.abc import Callable, Coroutine
+from typing import Any
 
 from kio.schema.errors import ErrorCode
-from kio.static.primitive import i32Timedelta
 
-import broker.handlers
-from broker.answer_places import Place
-from broker.answered_errors import errors_in
-from broker.channels import Part
-from broker.connections import Connection, Frame
-from broker.entities import NO_THROTTLE
-from broker.error_responses import error_response
-from broker.metrics import ApiMetrics
-from broker.services import BrokerServices, RequestContext
+from broker.handlers.cluster.api_versions import unsupported_version_response
+from broker.handlers.registry import advertised_versions, load_handlers, request_label
+from broker.network.connections import Connection, Frame
+from broker.network.error_responses import error_response
+from broker.network.exchange import BusyTime, Exchange
+from broker.services import BrokerServices
 from runtime.logs import get_logger
 from runtime.supervision import was_asked_to_end
-from wire.byte_reader import Malformed
-from wire.frames import (
+from wire.protocol.byte_reader import Malformed
+from wire.protocol.frames import (
     MalformedRequest,
     RequestHeader,
     UnsupportedVersion,
@@ -51,263 +41,10 @@ from wire.frames import (
     decode_request_body,
     encode_response,
     parse_request_header,
-    response_prefix,
 )
-from wire.private import PRIVATE_NAMES
-from wire.schemas import API_VERSIONS_KEY, api_name, has_schema
+from wire.protocol.schemas import API_VERSIONS_KEY, api_name, has_schema
 
 log = get_logger(__name__)
-
-MILLISECOND: Final = timedelta(milliseconds=1)
-REST_MS_MAX: Final = (1 << 31) - 1
-
-
-class Exchange:
-    """One request in flight: its header, where it came from, and the way to answer it."""
-
-    __slots__ = (
-        "_answered_ms",
-        "_dispatcher",
-        "_is_answered",
-        "_local_ms",
-        "_metrics",
-        "_place",
-        "_queued_ms",
-        "_rest_ms",
-        "_started_ms",
-        "_waited_ms",
-        "busy",
-        "connection",
-        "frame_bytes",
-        "header",
-        "request",
-    )
-
-    def __init__(
-        self,
-        dispatcher: Dispatcher,
-        connection: Connection,
-        header: RequestHeader,
-        metrics: ApiMetrics,
-        frame_bytes: int,
-    ) -> None:
-        self._dispatcher = dispatcher
-        self._metrics = metrics
-        self._started_ms = dispatcher.clock.monotonic_ms()
-        self._is_answered = False
-        self._answered_ms = 0.0
-        self._queued_ms = self._waited_ms = 0.0
-        self._local_ms: float | None = None
-        self._rest_ms = -1
-        self._place: Place | None = None
-        self.busy: BusyTime | None = None
-        self.frame_bytes = frame_bytes
-        self.connection = connection
-        self.header = header
-        self.request: Any = None
-
-    @property
-    def context(self) -> RequestContext:
-        """The header and the connection as handlers with entities see them."""
-        header, connection = self.header, self.connection
-        return RequestContext(
-            api_key=header.api_key,
-            api_version=header.api_version,
-            correlation_id=header.correlation_id,
-            client_id=header.client_id,
-            listener=connection.listener,
-            client_address=connection.address,
-            client_software=connection.client_software,
-        )
-
-    @property
-    def is_exempt(self) -> bool:
-        """True when no quota concerns this client."""
-        return self._dispatcher.quotas.is_exempt(self.connection.client_software)
-
-    def rest_ms(self, bandwidth_ms: float = 0.0) -> int:
-        """How long the connection rests once this is answered, to be said in the answer: what the
-        request's bandwidth quota demands, or more by the quota of request time. Asked once, when
-        the answer is made.
-        """
-        if self._rest_ms < 0:
-            quotas = self._dispatcher.quotas
-            time_ms = 0.0
-            if self.busy is not None and not self.is_exempt:
-                time_ms = quotas.used_time(self.header.client_id, self.busy.so_far_ns())
-            self._rest_ms = min(round(max(bandwidth_ms, time_ms)), REST_MS_MAX)
-        return self._rest_ms
-
-    def answer_entity(self, entity: Any) -> None:
-        """Answer with a kio entity of the request's version; what it says of throttling is kept."""
-        header = self.header
-        self.count_errors(errors_in(entity))
-        said = getattr(entity, "throttle_time", NO_THROTTLE)
-        said_ms = round(said / MILLISECOND)
-        if self.rest_ms(said_ms) > said_ms and hasattr(entity, "throttle_time"):
-            entity = replace(entity, throttle_time=i32Timedelta.parse(self._rest_ms * MILLISECOND))
-        self._finish([encode_response(header.api_key, header.api_version, header.correlation_id, entity)])
-
-    def answer_body(self, parts: Sequence[Part], *, body_size: int) -> None:
-        """Answer with an encoded body of `body_size` bytes."""
-        header = self.header
-        prefix = response_prefix(header.api_key, header.api_version, header.correlation_id, body_size=body_size)
-        self._finish([prefix, *parts])
-
-    def answer_encoded(self, body: bytes) -> None:
-        """Answer with an encoded body that begins with how long the client is throttled."""
-        rest_ms = self.rest_ms()
-        if rest_ms:
-            body = rest_ms.to_bytes(4, "big") + body[4:]
-        self.answer_body([body], body_size=len(body))
-
-    def answer_nothing(self) -> None:
-        """The client does not expect a response (acks=0)."""
-        self._finish(None)
-
-    def abort(self, reason: str) -> None:
-        """Close the connection instead of answering."""
-        self._metrics.count_unanswered()
-        self.connection.close(reason)
-
-    def count_errors(self, codes: Iterable[int]) -> None:
-        """The answer, which the handler has encoded itself, carries these error codes; 0 counts for
-        nothing.
-
-        They count with all of the API, as Kafka's do, also where the request counts with those of
-        its kind.
-        """
-        self._dispatcher.metrics[self.header.api_key].count_errors(codes)
-
-    def later(self, answering: Coroutine[Any, Any, None]) -> None:
-        """Run a coroutine that ends with an answer; a failure in it is treated as one of the
-        handler.
-        """
-        self._dispatcher.start(self, answering)
-
-    async def handled_by(self, handling: Coroutine[Any, Any, Any]) -> Any:
-        """What the handler, whose turn has come, answers; the time of its steps is kept apart from
-        what it waits for.
-        """
-        clock, busy = self._dispatcher.clock, self.busy or BusyTime()
-        before_ns, began_ms = busy.so_far_ns(), clock.monotonic_ms()
-        self._queued_ms = began_ms - self._started_ms
-        self._metrics.request_queue.record(self._queued_ms)
-        answer = await _Timed(handling, busy)
-        self._waited_ms = max(clock.monotonic_ms() - began_ms - (busy.so_far_ns() - before_ns) / 1e6, 0.0)
-        return answer
-
-    def when(self, waited: asyncio.Future[Any], answering: Callable[[asyncio.Future[Any]], None]) -> None:
-        """Answer when the future is done, without a task for it; a failure in it is treated as one
-        of the handler.
-
-        Nothing of the frame may be needed then: requests of the same API that follow on the
-        connection are handled meanwhile.
-        """
-        self._place = self.connection.take_place(self.header.api_key, self.frame_bytes)
-        waited.add_done_callback(lambda done: self.answer_by(partial(answering, done)))
-
-    def answer_by(self, answering: Callable[[], None]) -> None:
-        """Answer after the wait with what the function makes of it; a failure in it is treated as
-        one of the handler.
-        """
-        self._dispatcher.finish(self, answering)
-
-    def keep_place(self, on_close: Callable[[], None]) -> None:
-        """What was asked is done, and the answer waits: requests of the same API that follow on the
-        connection are handled meanwhile.
-
-        Nothing of the frame may be needed then. `on_close` is called when the connection closes
-        before the answer.
-        """
-        self._place = self.connection.take_place(self.header.api_key, 0, on_close)
-
-    def count_as(self, metrics: ApiMetrics) -> None:
-        """Count the request with those of its kind and not with all of its API."""
-        self._metrics = metrics
-
-    def note_handled(self) -> None:
-        """The handler has answered, or the request waits from now on."""
-        if not self._is_answered:
-            self._local_ms = self._dispatcher.clock.monotonic_ms() - self._started_ms
-
-    def _finish(self, parts: Sequence[Part] | None) -> None:
-        metrics, rest_ms = self._metrics, max(self._rest_ms, 0)
-        self._is_answered = True
-        self._answered_ms = self._dispatcher.clock.monotonic_ms()
-        at_work_ms = self._answered_ms - self._started_ms - self._queued_ms
-        waited_ms = self._waited_ms if self._local_ms is None else at_work_ms - self._local_ms
-        metrics.local.record(at_work_ms - waited_ms)
-        if waited_ms > 0:
-            metrics.remote.record(waited_ms)
-        if rest_ms:
-            metrics.throttle.record(rest_ms)
-        self.request = None
-        if parts is None:
-            metrics.record(self._answered_ms - self._started_ms)
-        (self._place or self.connection).answer(parts, rest_ms=rest_ms, on_sent=self)
-
-    def sent(self, began_ms: float, ended_ms: float) -> None:
-        """The answer was sent between these times, or is given up."""
-        metrics, answered_ms = self._metrics, self._answered_ms
-        if began_ms > answered_ms:
-            metrics.response_queue.record(began_ms - answered_ms)
-            answered_ms = began_ms
-        metrics.response_send.record(ended_ms - answered_ms)
-        metrics.record(ended_ms - self._started_ms)
-
-
-class BusyTime:
-    """How long a request keeps the event loop busy: kept only while somebody has a quota of it."""
-
-    __slots__ = ("_started_ns", "_used_ns")
-
-    def __init__(self) -> None:
-        self._used_ns = 0
-        self._started_ns = time.perf_counter_ns()
-
-    def begin(self) -> None:
-        """The loop turns to the request again."""
-        self._started_ns = time.perf_counter_ns()
-
-    def end(self) -> None:
-        """The loop turns to something else."""
-        self._used_ns += time.perf_counter_ns() - self._started_ns
-        self._started_ns = 0
-
-    def so_far_ns(self) -> int:
-        """Up to now."""
-        return self._used_ns + (time.perf_counter_ns() - self._started_ns if self._started_ns else 0)
-
-
-class _Timed:
-    """A coroutine whose steps are timed; what it waits for is not."""
-
-    def __init__(self, coroutine: Coroutine[Any, Any, Any], busy: BusyTime) -> None:
-        self._coroutine = coroutine
-        self._busy = busy
-
-    def __await__(self) -> _Timed:
-        return self
-
-    def __iter__(self) -> _Timed:
-        return self
-
-    def __next__(self) -> Any:
-        return self.send(None)
-
-    def send(self, value: Any) -> Any:
-        self._busy.begin()
-        try:
-            return self._coroutine.send(value)
-        finally:
-            self._busy.end()
-
-    def throw(self, *error: Any) -> Any:
-        return self._coroutine.throw(*error)
-
-    def close(self) -> None:
-        self._coroutine.close()
 
 
 class Dispatcher:
@@ -411,8 +148,6 @@ class Dispatcher:
             exchange.answer_entity(entity)
 
     def _refuse(self, connection: Connection, header: RequestHeader, frame: Frame, error: UnsupportedVersion) -> None:
-        from broker.handlers.api_versions import unsupported_version_response
-
         version = header.api_version
         if error.is_api_versions:
             entity = unsupported_version_response(advertised_versions(has_private=False))
@@ -435,30 +170,3 @@ class Dispatcher:
 
 def _cancel(task: asyncio.Task[None]) -> None:
     task.cancel()
-
-
-def request_label(api_key: int) -> str:
-    """What Kafka's metrics call the API, such as `OffsetCommit`."""
-    return api_name(api_key).title().replace("_", "")
-
-
-def load_handlers() -> dict[int, types.ModuleType]:
-    """Every handler module by API key, in the order of the keys."""
-    modules = [
-        importlib.import_module(f"{broker.handlers.__name__}.{found.name}")
-        for found in pkgutil.iter_modules(broker.handlers.__path__)
-    ]
-    handlers = {module.API_KEY: module for module in modules if hasattr(module, "API_KEY")}
-    return dict(sorted(handlers.items()))
-
-
-def advertised_versions(*, has_private: bool) -> dict[int, VersionRange]:
-    """Versions by API key as an ApiVersions response lists them."""
-    return {
-        key: _advertised(module) for key, module in load_handlers().items() if has_private or key not in PRIVATE_NAMES
-    }
-
-
-def _advertised(module: types.ModuleType) -> VersionRange:
-    """The versions that clients are told; a handler may name older ones than it takes."""
-    return VersionRange(getattr(module, "ADVERTISED_FROM", module.MIN_VERSION), module.MAX_VERSION)

@@ -17,56 +17,57 @@ from dataclasses import replace
 from functools import partial
 from typing import Protocol
 
-from broker.active_site import ActiveSite
-from broker.config import BrokerSettings
-from broker.config_store import BrokerConfigStore
-from broker.connection_limits import HostAddresses
-from broker.connection_server import ConnectionServer
-from broker.control_service import BrokerControlService
-from broker.coordinator import GroupCoordinator, group_limits
-from broker.core.cluster_image import ClusterImage
-from broker.core.fetch_sessions import FetchSessions
-from broker.core.topic_configs import LogConfig
-from broker.cut_records import CutRecords
+from broker.coordination.internal_log import InternalLog
+from broker.coordination.registration_check import Standing
 from broker.dispatch import Dispatcher
-from broker.doubts import Doubts
-from broker.dynamic_configs import DynamicConfigs
-from broker.follower_fetches import FollowerFetches
-from broker.gauges import BrokerState, GaugeSources, add_gauges
-from broker.group_reports import GroupReports
-from broker.group_routing import ImageRouting
-from broker.hand_over import HandOver
-from broker.hanging_transactions import HangingTransactions
-from broker.housekeeping import Housekeeping
-from broker.internal_log import InternalLog
-from broker.isr_proposals import IsrProposals
-from broker.log.checkpoints import META_PROPERTIES, read_meta_properties
-from broker.log.cleaner import CleaningPlan, CleaningResult
-from broker.log.cleaner_process import CleanerProcesses
+from broker.groups.coordinator import GroupCoordinator, group_limits
+from broker.groups.group_routing import ImageRouting
+from broker.log.cleaning.cleaner import CleaningPlan, CleaningResult
+from broker.log.cleaning.cleaner_process import CleanerProcesses
+from broker.log.directories.checkpoints import META_PROPERTIES, read_meta_properties
+from broker.log.directories.log_store import DirectoryFailure, LogStore
 from broker.log.errors import StorageError
-from broker.log.log_store import DirectoryFailure, LogStore
 from broker.log.recovery import RecoveryReport
 from broker.log.threads import in_thread
-from broker.marker_sender import MarkerSender
-from broker.metadata_encoding import MetadataCache
+from broker.metadata.cluster import Cluster
+from broker.metadata.core.cluster_image import ClusterImage
+from broker.metadata.metadata_encoding import MetadataCache
 from broker.metrics import BrokerMetrics
-from broker.offline_reports import OfflineReplicaReports
-from broker.peer_brokers import PeerBrokers
-from broker.peer_news import PeerNews
-from broker.producer_id_source import ProducerIdSource
-from broker.purgatory import Purgatory
-from broker.quota_metrics import QuotaMetrics
-from broker.quotas import Quotas
-from broker.replica_fetchers import ReplicaFetchers
-from broker.replicas import Replicas
-from broker.request_memory import RequestMemory
-from broker.services import BrokerServices, Cluster
-from broker.standing import Standing
-from broker.topic_creation import TopicCreator
-from broker.transaction_admission import TransactionAdmission
-from broker.transaction_coordinator import TransactionCoordinator, transaction_limits
-from broker.transaction_markers import TransactionMarkers
-from broker.transaction_routing import TransactionRouting
+from broker.network.connection_limits import HostAddresses
+from broker.network.connection_server import ConnectionServer
+from broker.network.peer_brokers import PeerBrokers
+from broker.network.request_memory import RequestMemory
+from broker.quotas.client_throttling import Quotas
+from broker.replication.core.fetch_sessions import FetchSessions
+from broker.replication.follower_fetches import FollowerFetches
+from broker.replication.housekeeping import Housekeeping
+from broker.replication.isr_proposals import IsrProposals
+from broker.replication.offline_reports import OfflineReplicaReports
+from broker.replication.purgatory import Purgatory
+from broker.replication.replica_fetchers import ReplicaFetchers
+from broker.replication.replicas import Replicas
+from broker.replication.truncated_records import CutRecords
+from broker.services import BrokerServices
+from broker.settings.config import BrokerSettings
+from broker.settings.config_store import BrokerConfigStore
+from broker.settings.core.topic_configs import LogConfig
+from broker.settings.dynamic_configs import DynamicConfigs
+from broker.site.active_site import ActiveSite
+from broker.site.control_service import BrokerControlService
+from broker.site.controlled_shutdown import HandOver
+from broker.site.group_reports import GroupReports
+from broker.site.suspected_brokers import Doubts
+from broker.site.topic_change_reports import PeerNews
+from broker.site.topic_creation import TopicCreator
+from broker.telemetry.gauges import BrokerState, GaugeSources, add_gauges
+from broker.telemetry.quota_metrics import QuotaMetrics
+from broker.transactions.hanging_transactions import HangingTransactions
+from broker.transactions.marker_sender import MarkerSender
+from broker.transactions.producer_id_source import ProducerIdSource
+from broker.transactions.transaction_admission import TransactionAdmission
+from broker.transactions.transaction_coordinator import TransactionCoordinator, transaction_limits
+from broker.transactions.transaction_markers import TransactionMarkers
+from broker.transactions.transaction_routing import TransactionRouting
 from runtime import compiled
 from runtime.addresses import HostPort, reachable_address
 from runtime.clock import Clock, SystemClock
@@ -76,13 +77,13 @@ from runtime.grpc_server import GrpcServer
 from runtime.logs import get_logger
 from runtime.process import OperationalFailure
 from runtime.zookeeper import SessionState
-from wire import znodes
-from wire.connection import installed_version
+from wire.batches.group_records import OFFSETS_TOPIC
+from wire.batches.transaction_records import TRANSACTIONS_TOPIC
+from wire.client.connection import installed_version
 from wire.control import broker_pb2_grpc
 from wire.control.clients import ControllerClient
-from wire.internal_topics import OFFSETS_TOPIC
-from wire.topic_configs import InvalidTopicConfig
-from wire.transaction_records import TRANSACTIONS_TOPIC
+from wire.rules.topic_configs import InvalidTopicConfig
+from wire.znodes import layout as znodes
 
 log = get_logger(__name__)
 
@@ -99,7 +100,9 @@ async def _leave_alone(_directories: Sequence[str]) -> None:
 
 
 class SiteMembership(Protocol):
-    """What a broker needs of its site's ZooKeeper (`membership.py`; tests have a lone one)."""
+    """What a broker needs of its site's ZooKeeper (`broker/site/membership.py`; tests have a lone
+    one).
+    """
 
     broker_epoch: int
     session_changes: Counter[SessionState]

@@ -9,14 +9,14 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from cli import reassignment
-from cli.kafka_admin import DEFAULT_BOOTSTRAP, BootstrapServer, ask_cluster
-from cli.output import Output, OutputFormat, console, failures_as_messages, print_json, print_table
+from cli.moving import reassignment
+from cli.shared.kafka_admin import DEFAULT_BOOTSTRAP, BootstrapServer, ask_cluster
+from cli.shared.output import Output, OutputFormat, console, failures_as_messages, print_json, print_table
 from runtime.process import OperationalFailure
 
 if TYPE_CHECKING:
-    from wire.client import KafkaClient
-    from wire.cluster_metadata import ClusterMetadata
+    from wire.client.cluster_metadata import ClusterMetadata
+    from wire.client.raw_client import KafkaClient
 
 app = typer.Typer(
     help="Brokers of the site that is asked.\n\nExample: antipode brokers list --bootstrap-server 127.0.0.1:9092",

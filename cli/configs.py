@@ -8,12 +8,12 @@ from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
 
 import typer
 
-from cli.kafka_admin import DEFAULT_BOOTSTRAP, BootstrapServer, ask_cluster, settings
-from cli.output import Output, OutputFormat, console, failures_as_messages, print_json, print_table, usage_error
+from cli.shared.kafka_admin import DEFAULT_BOOTSTRAP, BootstrapServer, ask_cluster, settings
+from cli.shared.output import Output, OutputFormat, console, failures_as_messages, print_json, print_table, usage_error
 from runtime.process import OperationalFailure
 
 if TYPE_CHECKING:
-    from wire.client import KafkaClient
+    from wire.client.raw_client import KafkaClient
 
 app = typer.Typer(
     help="Configs of topics and brokers. What is altered here is in force at once and outlives a restart.\n\n"

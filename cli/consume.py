@@ -16,17 +16,25 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from cli.kafka_admin import DEFAULT_BOOTSTRAP, BootstrapServer, client_of
-from cli.output import Output, OutputFormat, error_console, failures_as_messages, print_json, progress_bar, usage_error
+from cli.shared.kafka_admin import DEFAULT_BOOTSTRAP, BootstrapServer, client_of
+from cli.shared.output import (
+    Output,
+    OutputFormat,
+    error_console,
+    failures_as_messages,
+    print_json,
+    progress_bar,
+    usage_error,
+)
 from cli.topics import parse_at
 from runtime.process import OperationalFailure
 
 if TYPE_CHECKING:
-    from wire.clients.consumer import Consumer
-    from wire.clients.core.positions import Position, ResetPolicy
-    from wire.clients.core.readings import Place, Start
-    from wire.clients.streams import Stream
-    from wire.records import Record
+    from clients.consumer import Consumer
+    from clients.core.positions import Position, ResetPolicy
+    from clients.core.readings import Place, Start
+    from clients.streams import Stream
+    from wire.batches.records import Record
 
 POLL_MS = 500
 COMMIT_INTERVAL_S = 5
@@ -184,13 +192,13 @@ async def _run(wanted: Wanted, show: Callable[[Place, Record], None], begin: Cal
     """Show records until enough have come, nothing comes any more, or a signal asks to end; how
     many it were.
     """
-    from wire.client_errors import KafkaClientError
-    from wire.clients.consumer import CommitRefused
-    from wire.clients.core.classic_group import UnequalSubscriptions
-    from wire.clients.core.positions import PositionLost
-    from wire.clients.reader import DamagedLog
-    from wire.clients.zookeeper_consumer import RebalanceFailed
-    from wire.record_batch import InvalidBatch
+    from clients.consumer import CommitRefused
+    from clients.core.classic_group import UnequalSubscriptions
+    from clients.core.positions import PositionLost
+    from clients.reader import DamagedLog
+    from clients.zookeeper_consumer import RebalanceFailed
+    from wire.batches.record_batch import InvalidBatch
+    from wire.client.client_errors import KafkaClientError
 
     count = 0
     failures = (
@@ -246,8 +254,8 @@ def _until_signal(task: asyncio.Task[Any] | None) -> Any:
 
 async def _modern(wanted: Wanted, bootstrap_server: str, stack: AsyncExitStack) -> Found:
     """In a group of the classic protocol, or partitions on their own."""
-    from wire.clients.consumer import READ_COMMITTED, Consumer, ConsumerOptions
-    from wire.clients.reader import ReaderOptions
+    from clients.consumer import READ_COMMITTED, Consumer, ConsumerOptions
+    from clients.reader import ReaderOptions
 
     policy = _policy(wanted)
     options = ConsumerOptions(
@@ -275,7 +283,7 @@ async def _modern(wanted: Wanted, bootstrap_server: str, stack: AsyncExitStack) 
 
 def _policy(wanted: Wanted) -> ResetPolicy:
     """A usage error says what is accepted."""
-    from wire.clients.core.positions import ResetPolicy, parse_reset_policy
+    from clients.core.positions import ResetPolicy, parse_reset_policy
 
     if wanted.reset is None:
         return ResetPolicy.EARLIEST if wanted.at == "earliest" else ResetPolicy.LATEST
@@ -295,9 +303,9 @@ def _pattern(wanted: Wanted) -> re.Pattern[str] | None:
 
 async def _starts(wanted: Wanted, bootstrap_server: str) -> dict[Place, Start]:
     """All partitions that are meant, and where to begin. OperationalFailure when there are none."""
-    from wire.broker_requests import EARLIEST_TIMESTAMP, LATEST_TIMESTAMP
-    from wire.clients.core.positions import Position
-    from wire.clients.core.readings import Start
+    from clients.core.positions import Position
+    from clients.core.readings import Start
+    from wire.client.broker_requests import EARLIEST_TIMESTAMP, LATEST_TIMESTAMP
 
     pattern = _pattern(wanted)
     async with client_of(bootstrap_server) as client:
@@ -324,7 +332,7 @@ async def _starts(wanted: Wanted, bootstrap_server: str) -> dict[Place, Start]:
 
 
 async def _records_of_consumer(consumer: Consumer, printed: Printed, wanted: Wanted) -> Found:
-    from wire.clients.core.positions import Position
+    from clients.core.positions import Position
 
     loop = asyncio.get_running_loop()
     came_s = loop.time()
@@ -357,7 +365,7 @@ class Printed:
 
     async def commit(self) -> None:
         """All of it; a generation that is over commits nothing, and its records come again."""
-        from wire.clients.consumer import CommitRefused
+        from clients.consumer import CommitRefused
 
         with suppress(CommitRefused):
             await self._consumer.commit(dict(self.next_positions))
@@ -377,10 +385,10 @@ class Printed:
 
 async def _classic(wanted: Wanted, classic: tuple[str, str, str, bool], stack: AsyncExitStack) -> Found:
     """A high-level consumer as in Kafka 0.8."""
+    from clients.reader import ReaderOptions
+    from clients.zookeeper_consumer import ZooKeeperConsumer, ZooKeeperConsumerOptions
     from runtime.zookeeper import ZooKeeper
-    from wire.clients.reader import ReaderOptions
-    from wire.clients.zookeeper_consumer import ZooKeeperConsumer, ZooKeeperConsumerOptions
-    from wire.consumer_znodes import BLACK_LIST, STATIC, WHITE_LIST
+    from wire.znodes.consumer_znodes import BLACK_LIST, STATIC, WHITE_LIST
 
     connect, strategy, storage, is_dual_commit = classic
     policy = _policy(wanted)
@@ -413,7 +421,7 @@ async def _classic(wanted: Wanted, classic: tuple[str, str, str, bool], stack: A
 
 
 async def _records_of_stream(stream: Stream) -> Found:
-    from wire.clients.streams import ConsumerTimeout
+    from clients.streams import ConsumerTimeout
 
     try:
         async for found in stream.records():
@@ -439,7 +447,7 @@ def shown_as(output: OutputFormat, *, has_keys: bool, has_places: bool) -> Calla
 
 
 def _document(place: Place, record: Record) -> dict[str, Any]:
-    from wire.records import printable_name
+    from wire.batches.records import printable_name
 
     return {
         "topic": place[0],

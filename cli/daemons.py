@@ -18,7 +18,7 @@ from typing import Annotated
 
 import typer
 
-from cli.output import failures_as_messages, usage_error
+from cli.shared.output import failures_as_messages, usage_error
 from runtime.configuration import ConfigurationError, read_properties
 from runtime.logs import configure
 from runtime.process import ExitCode, run_daemon
@@ -84,8 +84,8 @@ def broker(
 
     Example: antipode broker --config server.properties --override log.dirs=data
     """
-    from broker.config import load_broker_settings
-    from cli.hosting import run_broker
+    from broker.settings.config import load_broker_settings
+    from cli.embedding.hosting import run_broker
     from controller.config import ControllerSettings
     from runtime.configuration import load_settings
 
@@ -119,7 +119,7 @@ def controller(
     Example: antipode controller --config controller.properties
     """
     from cli.controller_file import load_controller_file
-    from cli.hosting import run_controller
+    from cli.embedding.hosting import run_controller
 
     properties = _read("controller", config, override, log_level, (log_file, state_change_log))
     _run(
@@ -151,9 +151,9 @@ def mirror(
 
     Example: antipode mirror --config connect-mirror-maker.properties
     """
-    from mirror.config import load_configs
-    from mirror.config_providers import looked_up
     from mirror.main import run_all
+    from mirror.settings.config import load_configs
+    from mirror.settings.config_providers import looked_up
 
     given = _read("mirror", config, override, log_level, (log_file, state_change_log))
     try:
@@ -189,8 +189,8 @@ def bridge(
 
     Example: antipode bridge --config bridge.properties --override listeners=http://127.0.0.1:8082
     """
-    from cli.bridge.config import load_bridge_settings
-    from cli.bridge.main import run_bridge
+    from bridge.config import load_bridge_settings
+    from bridge.main import run_bridge
 
     properties = _read("bridge", config, override, log_level, (log_file, None))
     _run(
@@ -205,8 +205,8 @@ def _tell_verdicts(properties: Properties) -> None:
     """On standard error a line for each key of a MirrorMaker 2 file and how many had which fate; of
     a file of ours for idle keys.
     """
-    from mirror.config import verdicts_on
-    from mirror.core.mirror_maker_file import is_mirror_maker_file
+    from mirror.settings.config import verdicts_on
+    from mirror.settings.core.mirror_maker_file import is_mirror_maker_file
 
     verdicts = verdicts_on(properties)
     for verdict in verdicts:

@@ -13,13 +13,13 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from cli.drill import print_result, reconcile_command, run_with_view
-from cli.output import console, failures_as_messages, report_progress, usage_error
-from cli.site_layout import Wishes
+from cli.embedding.site_layout import Wishes
+from cli.shared.output import console, failures_as_messages, report_progress, usage_error
 from runtime.process import ExitCode, run_daemon
 
 if TYPE_CHECKING:
-    from dr.drill_report import ReportFiles
-    from dr.drill_results import DrillResult
+    from dr.drill.drill_report import ReportFiles
+    from dr.drill.drill_results import DrillResult
 
 DIRECTORY = Path("out/demo")
 PLAN = Path(__file__).resolve().parent.parent / "deploy" / "examples" / "demo-drill.yaml"
@@ -39,9 +39,9 @@ def demo(
 
     Example: antipode demo --dir out/demo
     """
-    from cli.embedded import ENVIRONMENT_FILE, EmbeddedSites, LinkFilters, layout_in_directory
-    from dr.drill_plan import load_plan
-    from dr.environment import parse_environment
+    from cli.embedding.embedded import ENVIRONMENT_FILE, EmbeddedSites, LinkFilters, layout_in_directory
+    from dr.drill.drill_plan import load_plan
+    from dr.drill.environment import parse_environment
 
     with failures_as_messages():
         loaded = load_plan(plan)

@@ -11,15 +11,23 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from cli.output import Output, OutputFormat, console, error_console, failures_as_messages, print_json, print_table
-from cli.sites import EnvironmentFile, needed_environment
+from cli.shared.output import (
+    Output,
+    OutputFormat,
+    console,
+    error_console,
+    failures_as_messages,
+    print_json,
+    print_table,
+)
+from cli.shared.sites import EnvironmentFile, needed_environment
 from runtime.process import ExitCode, run_daemon
 
 if TYPE_CHECKING:
-    from dr.drill_plan import DrillPlan
-    from dr.drill_report import ReportFiles
-    from dr.drill_results import DrillResult
-    from dr.environment import Environment
+    from dr.drill.drill_plan import DrillPlan
+    from dr.drill.drill_report import ReportFiles
+    from dr.drill.drill_results import DrillResult
+    from dr.drill.environment import Environment
 
 DRILLS = Path("out/drills")
 
@@ -53,8 +61,8 @@ def run(
     Example: antipode drill run plan.yaml --environment out/sites/environment.json --report-dir
     out/drills/tuesday
     """
-    from dr.drill_plan import load_plan
-    from dr.environment import load_environment
+    from dr.drill.drill_plan import load_plan
+    from dr.drill.environment import load_environment
 
     with failures_as_messages():
         loaded = load_plan(plan)
@@ -90,7 +98,7 @@ def run(
 
 def check(plan: DrillPlan, environment: Environment, output: OutputFormat) -> None:
     """Refuse what `run` would refuse before it touches anything; list the steps."""
-    from dr.drill import refuse_what_cannot_be
+    from dr.drill.execution import refuse_what_cannot_be
 
     with failures_as_messages():
         refuse_what_cannot_be(plan, environment, has_reconcile_command=True)
@@ -123,8 +131,8 @@ async def run_with_view(
     is_quiet: bool = False,
 ) -> tuple[DrillResult, ReportFiles]:
     """Run the plan with a live view on standard error."""
-    from dr.drill import run_drill
-    from dr.lag_view import LagView
+    from dr.drill.execution import run_drill
+    from dr.drill.lag_view import LagView
 
     with LagView(error_console, title=plan.name) as view:
         result, files = await run_drill(

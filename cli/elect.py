@@ -11,14 +11,14 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from cli import reassignment
-from cli.kafka_admin import DEFAULT_BOOTSTRAP, BootstrapServer, ask_cluster
-from cli.output import Output, OutputFormat, failures_as_messages, print_json, print_table, usage_error
-from cli.reassignment_plan import Place, UnusablePlan, parse_partitions
+from cli.moving import reassignment
+from cli.moving.reassignment_plan import Place, UnusablePlan, parse_partitions
+from cli.shared.kafka_admin import DEFAULT_BOOTSTRAP, BootstrapServer, ask_cluster
+from cli.shared.output import Output, OutputFormat, failures_as_messages, print_json, print_table, usage_error
 from runtime.process import ExitCode
 
 if TYPE_CHECKING:
-    from wire.client import KafkaClient
+    from wire.client.raw_client import KafkaClient
 
 NOT_NEEDED = "ELECTION_NOT_NEEDED"
 NO_LEADER = -1

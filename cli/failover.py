@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 from rich.markup import escape
 
-from cli.output import (
+from cli.shared.output import (
     Output,
     OutputFormat,
     console,
@@ -23,13 +23,13 @@ from cli.output import (
     print_table,
     usage_error,
 )
-from cli.sites import Agents, EnvironmentFile, SiteOptions, agents, site_clients
+from cli.shared.sites import Agents, EnvironmentFile, SiteOptions, agents, site_clients
 from runtime.process import ExitCode, OperationalFailure
 from runtime.times import iso_time
 
 if TYPE_CHECKING:
-    from dr.core.loss import LossAccount
-    from dr.failover import FailoverReport
+    from dr.failover.execution import FailoverReport
+    from dr.sites.core.loss import LossAccount
 
 DEFAULT_JOURNALS = Path("out/failovers")
 
@@ -84,8 +84,8 @@ def failover(
 
     Example: antipode failover a-b --to b --environment out/sites/environment.json --dry-run
     """
-    from dr.core.playbook import FailoverPolicy
-    from dr.failover import failover as carry_out
+    from dr.failover.core.playbook import FailoverPolicy
+    from dr.failover.execution import failover as carry_out
 
     policy = FailoverPolicy(
         lag_records_max=lag_max,
@@ -155,7 +155,7 @@ def failovers(
 
 
 async def _kept_accounts(link: str, known: Agents) -> list[LossAccount]:
-    from dr.core.loss import LossAccount
+    from dr.sites.core.loss import LossAccount
 
     by_epoch: dict[int, LossAccount] = {}
     problems = []

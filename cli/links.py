@@ -9,11 +9,23 @@ from typing import TYPE_CHECKING, Annotated, Any, TypeVar
 
 import typer
 
-from cli.completeness import complete
 from cli.failover import failovers
-from cli.link_status import status
-from cli.mirrors import MirrorAddress, Name, describe_mirror, known_mirror, pause, print_mirror, reset, resume, verify
-from cli.output import (
+from cli.link_commands.check import check
+from cli.link_commands.complete import complete
+from cli.link_commands.mirrors import (
+    MirrorAddress,
+    Name,
+    describe_mirror,
+    known_mirror,
+    pause,
+    print_mirror,
+    reset,
+    resume,
+    verify,
+)
+from cli.link_commands.status import status
+from cli.link_commands.translate_offset import translate_offset
+from cli.shared.output import (
     Output,
     OutputFormat,
     console,
@@ -24,17 +36,15 @@ from cli.output import (
     print_table,
     usage_error,
 )
-from cli.readiness import check
-from cli.sites import Agents, EnvironmentFile, SiteOptions, agents, site_clients
-from cli.translation import translate_offset
+from cli.shared.sites import Agents, EnvironmentFile, SiteOptions, agents, site_clients
 from runtime.process import ExitCode
-from wire.links import DEFAULT_TOPIC_BLACKLIST, SYNC_TIMEOUT_MS, SyncPolicy, blacklist_of
+from wire.rules.links import DEFAULT_TOPIC_BLACKLIST, SYNC_TIMEOUT_MS, SyncPolicy, blacklist_of
 
 if TYPE_CHECKING:
     from google.protobuf.message import Message
 
-    from dr.links import CheckedLink, LinkAtSite, LinkSpec
-    from dr.site_client import SiteClient
+    from dr.links.administration import CheckedLink, LinkAtSite, LinkSpec
+    from dr.sites.site_client import SiteClient
     from wire.control.cluster_pb2 import LinkRecord
 
 app = typer.Typer(
@@ -70,7 +80,7 @@ def list_all(environment: EnvironmentFile = None, site: SiteOptions = None, outp
 
     Example: antipode links list --site a=127.0.0.1:9190 --site b=127.0.0.1:9290
     """
-    from dr.links import list_links
+    from dr.links.administration import list_links
 
     entries = _with_clients(agents(environment, site), lambda clients: list_links(list(clients.values())))
     if output is OutputFormat.JSON:
@@ -106,7 +116,7 @@ def describe(
 
     Example: antipode links describe a-b --output json
     """
-    from dr.links import describe_link
+    from dr.links.administration import describe_link
 
     if mirror is not None:
         reply = describe_mirror(name, mirror, environment)
@@ -173,7 +183,7 @@ def create(
     Example: antipode links create a-b --source a --target b --source-bootstrap a1:9093
     --target-bootstrap b1:9093 --site a=a1:9190 --site b=b1:9190
     """
-    from dr.links import LinkSpec, SiteAddresses
+    from dr.links.administration import LinkSpec, SiteAddresses
 
     known = agents(environment, site)
     missing = {source, target} - known.keys()
@@ -206,7 +216,7 @@ def create(
 
 async def _made(spec: LinkSpec, clients: dict[str, SiteClient], *, mirror: str, is_dry_run: bool) -> CheckedLink:
     """The link checked, and made when nothing is in the way."""
-    from dr.links import check_link, make_link
+    from dr.links.administration import check_link, make_link
 
     source, target = clients[spec.source_site], clients[spec.target_site]
     checked = await check_link(spec, source=source, target=target, mirror=mirror)
@@ -243,8 +253,8 @@ def alter(
 
     Example: antipode links alter a-b --sync degrade --sync-timeout-ms 5000
     """
-    from dr.core.sync_policies import policy_sentence
-    from dr.links import alter_link
+    from dr.links.administration import alter_link
+    from dr.sites.core.sync_policies import policy_sentence
 
     policy = SyncPolicy.NONE if sync is AlteredSync.NONE else SyncPolicy(sync.value)
     altered = _with_clients(
@@ -279,7 +289,7 @@ def confirm(
 
     Example: antipode links confirm a-b --at a
     """
-    from dr.links import confirm_link
+    from dr.links.administration import confirm_link
 
     known = agents(environment, site)
     if at not in known:
@@ -306,7 +316,7 @@ def delete(
 
     Example: antipode links delete a-b --yes
     """
-    from dr.links import delete_link
+    from dr.links.administration import delete_link
 
     known = agents(environment, site)
     if not is_sure:
@@ -358,7 +368,7 @@ def _fields(message: Message) -> dict[str, Any]:
 
 def _sync(record: LinkRecord) -> str:
     """The policy in a word or three; empty when nothing waits."""
-    from dr.core.sync_policies import is_suspended
+    from dr.sites.core.sync_policies import is_suspended
 
     suspension = f" ({record.sync_policy_to_restore} suspended)" if is_suspended(record) else ""
     return f"{record.sync_policy}{suspension}"
@@ -379,7 +389,7 @@ def _status_json(entry: LinkAtSite) -> dict[str, Any]:
 
 
 def _status_row(entry: LinkAtSite) -> Sequence[object]:
-    from dr.links import mirror_sentence
+    from dr.links.administration import mirror_sentence
 
     if entry.status is None:
         return ("?", entry.site, "", "", "", "", "", entry.problem, "", "", "")
@@ -415,7 +425,7 @@ def _description_json(entry: LinkAtSite) -> dict[str, Any]:
 
 
 def _print_description(entry: LinkAtSite) -> None:
-    from dr.core.sync_policies import policy_sentence
+    from dr.sites.core.sync_policies import policy_sentence
 
     if entry.description is None:
         print_error(entry.problem)
@@ -440,7 +450,7 @@ def _print_description(entry: LinkAtSite) -> None:
 
 def _print_checked(checked: CheckedLink, output: OutputFormat, *, is_dry_run: bool) -> None:
     """The checks; of a link that is made the warnings alone."""
-    from dr.core.link_preflight import Outcome
+    from dr.links.core.link_preflight import Outcome
 
     record = checked.record
     rows = [(one.check, one.outcome.value, one.detail) for one in checked.checks]

@@ -11,12 +11,12 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from cli.consume import WithKeys, WithPlaces, shown_as
-from cli.kafka_admin import DEFAULT_BOOTSTRAP, BootstrapServer, ask_cluster
-from cli.output import Output, OutputFormat, console, failures_as_messages, print_json, print_table, usage_error
+from cli.shared.kafka_admin import DEFAULT_BOOTSTRAP, BootstrapServer, ask_cluster
+from cli.shared.output import Output, OutputFormat, console, failures_as_messages, print_json, print_table, usage_error
 from runtime.process import OperationalFailure
 
 if TYPE_CHECKING:
-    from wire.client import KafkaClient
+    from wire.client.raw_client import KafkaClient
 
 app = typer.Typer(
     help="Log directories of brokers: what lies where, how much room there is, and moves between directories of one broker.\n\n"
@@ -89,9 +89,9 @@ def show_cut(
 
     Example: antipode log-dirs show-cut disk1/kafka/0.cut.orders-3.log --places
     """
-    from broker.quarantine import PREFIX
-    from wire.record_batch import InvalidBatch
-    from wire.records import decode_records
+    from broker.replication.quarantine import PREFIX
+    from wire.batches.record_batch import InvalidBatch
+    from wire.batches.records import decode_records
 
     name = file.name.removeprefix(PREFIX).removesuffix(".log")
     topic, _, partition = name.rpartition("-")

@@ -49,7 +49,7 @@ app = typer.Typer(
 def _tell_version(is_wanted: bool) -> None:
     if is_wanted:
         from runtime import compiled
-        from wire.connection import installed_version
+        from wire.client.connection import installed_version
 
         typer.echo(f"antipode {installed_version()} (compiled modules: {compiled.describe()})")
         raise typer.Exit

@@ -15,8 +15,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from cli.kafka_admin import DEFAULT_BOOTSTRAP, BootstrapServer, client_of, settings
-from cli.output import (
+from cli.shared.kafka_admin import DEFAULT_BOOTSTRAP, BootstrapServer, client_of, settings
+from cli.shared.output import (
     Output,
     OutputFormat,
     console,
@@ -29,8 +29,8 @@ from cli.output import (
 from runtime.process import OperationalFailure
 
 if TYPE_CHECKING:
-    from wire.clients.core.partitioners import Partitioner
-    from wire.clients.producer import ProducerOptions, ProducerPool, ProducerRecord
+    from clients.core.partitioners import Partitioner
+    from clients.producer import ProducerOptions, ProducerPool, ProducerRecord
 
 READ_BYTES = 64 * 1024
 SKEW_TOLD_FROM = 2.0
@@ -106,8 +106,8 @@ def produce(
 
     Example: antipode produce orders --file orders.txt --key-separator : --compression lz4
     """
-    from wire.clients.producer import ProducerOptions
-    from wire.record_batch import Compression
+    from clients.producer import ProducerOptions
+    from wire.batches.record_batch import Compression
 
     if compression.upper() not in Compression.__members__:
         raise usage_error(f"--compression {compression!r} is not usable: accepted are none, gzip, snappy, lz4, zstd")
@@ -151,7 +151,7 @@ def _line_reader(
     topic: str, key_separator: str | None, headers: tuple[tuple[str, bytes], ...], partition: int | None
 ) -> Callable[[bytes], ProducerRecord]:
     """From a line to its record. OperationalFailure for a line without the separator."""
-    from wire.clients.producer import ProducerRecord
+    from clients.producer import ProducerRecord
 
     def record_of(line: bytes) -> ProducerRecord:
         key, value = None, line
@@ -166,7 +166,7 @@ def _line_reader(
 
 def _partitioner(name: str) -> Callable[[], Partitioner]:
     """One of the project's by its name, or `module:Class`. A usage error says what is accepted."""
-    from wire.clients.core.partitioners import PARTITIONERS
+    from clients.core.partitioners import PARTITIONERS
 
     if name in PARTITIONERS:
         return PARTITIONERS[name]
@@ -216,9 +216,9 @@ class Run:
 
     async def all(self, bootstrap_server: str, producers: int) -> None:
         """Send everything. OperationalFailure when nothing can be sent at all."""
-        from wire.client_errors import KafkaClientError
-        from wire.clients.core.partitioners import NoPartition, PartitionOutOfRange
-        from wire.clients.producer import Producer, ProducerClosed, ProducerPool
+        from clients.core.partitioners import NoPartition, PartitionOutOfRange
+        from clients.producer import Producer, ProducerClosed, ProducerPool
+        from wire.client.client_errors import KafkaClientError
 
         made = [Producer(client_of(bootstrap_server), self._options) for _ in range(producers)]
         try:
@@ -231,7 +231,7 @@ class Run:
             raise OperationalFailure(str(error)) from error
 
     async def _send_lines(self, pool: ProducerPool) -> None:
-        from wire.clients.budget import QueueFull
+        from clients.budget import QueueFull
 
         with progress_bar(_size_bytes(self._file), of_bytes=True) as advance:
             async for line in _lines(self._file):
@@ -249,7 +249,7 @@ class Run:
                 outcome.add_done_callback(self._note)
 
     def _note(self, outcome: asyncio.Future[Any]) -> None:
-        from wire.clients.producer import ProducerClosed
+        from clients.producer import ProducerClosed
 
         error = outcome.exception()
         if error is None:

@@ -11,13 +11,13 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from cli.consume import WithKeys, WithPlaces, shown_as
-from cli.kafka_admin import DEFAULT_BOOTSTRAP, BootstrapServer, ask_cluster
-from cli.output import Output, OutputFormat, console, failures_as_messages, print_json
+from cli.shared.kafka_admin import DEFAULT_BOOTSTRAP, BootstrapServer, ask_cluster
+from cli.shared.output import Output, OutputFormat, console, failures_as_messages, print_json
 from runtime.process import OperationalFailure
 from runtime.times import iso_time
 
 if TYPE_CHECKING:
-    from wire.client import KafkaClient
+    from wire.client.raw_client import KafkaClient
 
 app = typer.Typer(
     help="Records that were removed from logs and kept: ends of copies that `links reset` put away, and what replicas truncated.\n\n"
@@ -78,8 +78,8 @@ def show(
 
     Example: antipode quarantine show 0.cut.orders-3 --places
     """
-    from wire.record_batch import InvalidBatch
-    from wire.records import decode_records
+    from wire.batches.record_batch import InvalidBatch
+    from wire.batches.records import decode_records
 
     with failures_as_messages():
         entry, content = ask_cluster(bootstrap_server, lambda client: _whole(client, name, broker), is_site_local=True)
@@ -144,7 +144,7 @@ def delete(
 
 
 async def _entries(client: KafkaClient, broker: int | None) -> list[dict[str, Any]]:
-    from wire.quarantine_messages import LIST
+    from wire.protocol.quarantine_messages import LIST
 
     nodes = sorted((await client.metadata([])).brokers) if broker is None else [broker]
     found = []
@@ -172,7 +172,7 @@ async def _whole(client: KafkaClient, name: str, broker: int | None) -> tuple[di
 
 
 async def _pieces(client: KafkaClient, entry: dict[str, Any]) -> AsyncIterator[bytes]:
-    from wire.quarantine_messages import READ
+    from wire.protocol.quarantine_messages import READ
 
     position = 0
     while position < entry["size_bytes"]:
@@ -184,13 +184,13 @@ async def _pieces(client: KafkaClient, entry: dict[str, Any]) -> AsyncIterator[b
 
 
 async def _delete(client: KafkaClient, entry: dict[str, Any]) -> None:
-    from wire.quarantine_messages import DELETE
+    from wire.protocol.quarantine_messages import DELETE
 
     await _ask(client, entry["broker"], DELETE, entry["name"])
 
 
 async def _ask(client: KafkaClient, node: int, action: int, name: str, position: int = 0) -> Any:
-    from wire.quarantine_messages import QUARANTINE
+    from wire.protocol.quarantine_messages import QUARANTINE
 
     values = {"action": action, "name": name, "position": position}
     response = await (await client.connection(node)).call(QUARANTINE, values)

@@ -8,13 +8,13 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from cli.kafka_admin import DEFAULT_BOOTSTRAP, BootstrapServer, ask_cluster, settings
-from cli.output import Output, OutputFormat, console, failures_as_messages, print_json, print_table, usage_error
+from cli.shared.kafka_admin import DEFAULT_BOOTSTRAP, BootstrapServer, ask_cluster, settings
+from cli.shared.output import Output, OutputFormat, console, failures_as_messages, print_json, print_table, usage_error
 from runtime.process import OperationalFailure
 
 if TYPE_CHECKING:
-    from wire.client import KafkaClient
-    from wire.client_quotas import QuotaEntity
+    from wire.client.raw_client import KafkaClient
+    from wire.rules.client_quotas import QuotaEntity
 
 app = typer.Typer(
     help="Quotas of users, client ids and addresses. A site has its own; they are not mirrored.\n\n"
@@ -135,8 +135,8 @@ def describe(
 
     Example: antipode quotas describe --client-id reports
     """
-    from broker.core.client_quotas import limit_of
-    from wire.client_quotas import CLIENT_KEYS
+    from broker.quotas.core.client_quotas import limit_of
+    from wire.rules.client_quotas import CLIENT_KEYS
 
     with failures_as_messages():
         found = ask_cluster(bootstrap_server, _all_quotas, is_site_local=True)

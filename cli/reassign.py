@@ -16,9 +16,20 @@ from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
 import typer
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 
-from cli import reassignment, reassignment_directories
-from cli.kafka_admin import DEFAULT_BOOTSTRAP, BootstrapServer, ask_cluster
-from cli.output import (
+from cli.moving import reassignment, reassignment_directories
+from cli.moving.reassignment import Ongoing, Outcome
+from cli.moving.reassignment_directories import DONE, ELSEWHERE, MISSING, MOVING
+from cli.moving.reassignment_plan import (
+    Place,
+    Replica,
+    UnusablePlan,
+    parse_directories,
+    parse_plan,
+    plan_document,
+    propose,
+)
+from cli.shared.kafka_admin import DEFAULT_BOOTSTRAP, BootstrapServer, ask_cluster
+from cli.shared.output import (
     Output,
     OutputFormat,
     console,
@@ -28,13 +39,10 @@ from cli.output import (
     print_table,
     usage_error,
 )
-from cli.reassignment import Ongoing, Outcome
-from cli.reassignment_directories import DONE, ELSEWHERE, MISSING, MOVING
-from cli.reassignment_plan import Place, Replica, UnusablePlan, parse_directories, parse_plan, plan_document, propose
 from runtime.process import ExitCode, OperationalFailure
 
 if TYPE_CHECKING:
-    from wire.client import KafkaClient
+    from wire.client.raw_client import KafkaClient
 
 app = typer.Typer(
     help="Move partitions between the brokers of the site that is asked.\n\n"

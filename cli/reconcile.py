@@ -14,7 +14,7 @@ import typer
 
 from cli.drill import new_directory
 from cli.links import split_list
-from cli.output import (
+from cli.shared.output import (
     Output,
     OutputFormat,
     console,
@@ -24,14 +24,14 @@ from cli.output import (
     report_progress,
     usage_error,
 )
-from cli.sites import EnvironmentFile, needed_environment, site_clients
-from cli.times import parse_time
+from cli.shared.sites import EnvironmentFile, needed_environment, site_clients
+from cli.shared.times import parse_time
 from runtime.addresses import parse_host_ports
 from runtime.process import OperationalFailure
-from wire.links import DEFAULT_TOPIC_BLACKLIST, blacklist_of
+from wire.rules.links import DEFAULT_TOPIC_BLACKLIST, blacklist_of
 
 if TYPE_CHECKING:
-    from dr.environment import Environment
+    from dr.drill.environment import Environment
     from spark_jobs.core.verdict import ReconciliationReport
     from spark_jobs.reconcile import Request
     from wire.control.cluster_pb2 import LinkRecord
@@ -150,7 +150,7 @@ def _sides(source: str, target: str) -> Sides:
 
 
 def _sides_of_link(environment: Path | None, link: str) -> Sides:
-    from dr.environment import load_environment
+    from dr.drill.environment import load_environment
 
     known = load_environment(needed_environment(environment))
     name = link or (known.links[0].name if len(known.links) == 1 else "")
@@ -181,9 +181,9 @@ async def _check_sites_answer(sides: Sides) -> None:
 
 
 async def _problem_of(site: str, bootstrap_servers: str) -> str:
-    from wire.client import KafkaClient
-    from wire.client_errors import KafkaClientError
-    from wire.connection import ConnectionOptions
+    from wire.client.client_errors import KafkaClientError
+    from wire.client.connection import ConnectionOptions
+    from wire.client.raw_client import KafkaClient
 
     options = ConnectionOptions(client_id="antipode-cli", request_timeout_ms=ANSWERED_WITHIN_MS)
     brokers = parse_host_ports(bootstrap_servers)
@@ -199,7 +199,7 @@ async def _link_record(environment: Environment, name: str) -> LinkRecord:
     """The link as the first site that answers has it: the filters are the same at both.
     OperationalFailure when none does.
     """
-    from dr.links import describe_link
+    from dr.links.administration import describe_link
 
     async with site_clients(environment.agents()) as clients:
         entries = await describe_link(name, list(clients.values()))

@@ -13,17 +13,17 @@ from rich.live import Live
 from rich.markup import escape
 from rich.table import Table
 
-from cli.output import Output, OutputFormat, console, failures_as_messages, print_json, usage_error
-from cli.sites import EnvironmentFile, SiteOptions, agents, environment_file
-from mirror.core.health import HEALTHY_STATES
+from cli.shared.output import Output, OutputFormat, console, failures_as_messages, print_json, usage_error
+from cli.shared.sites import EnvironmentFile, SiteOptions, agents, environment_file
+from mirror.flow.core.health import HEALTHY_STATES
 from runtime.process import ExitCode
 
 if TYPE_CHECKING:
-    from dr.channels import Channels
-    from dr.environment import Environment, EnvironmentLink
-    from dr.lag import LagSample
-    from dr.links import LinkAtSite
-    from dr.site_client import SiteClient
+    from dr.drill.environment import Environment, EnvironmentLink
+    from dr.drill.lag import LagSample
+    from dr.links.administration import LinkAtSite
+    from dr.sites.channels import Channels
+    from dr.sites.site_client import SiteClient
     from wire.control.controller_pb2 import DescribeControllerReply
 
 MIRRORS_ELSEWHERE = ("not known", "PROMOTED")
@@ -68,7 +68,7 @@ def status(
 
 def known_places(file: Path | None, site: list[str] | None) -> Environment:
     """Everything known of where things are: the file, and the addresses of --site over it."""
-    from dr.environment import Environment, EnvironmentSite, load_environment
+    from dr.drill.environment import Environment, EnvironmentSite, load_environment
 
     found = environment_file(file) if file is not None or not site else None
     known = load_environment(found) if found is not None else Environment(sites={})
@@ -89,9 +89,9 @@ async def _watch(known: Environment, interval_ms: int) -> None:
 
 async def look(known: Environment) -> dict[str, Any]:
     """Sites, links and what is wrong with them, as `--output json` prints it."""
-    from dr.channels import Channels
-    from dr.links import list_links
-    from dr.site_client import SiteClient
+    from dr.links.administration import list_links
+    from dr.sites.channels import Channels
+    from dr.sites.site_client import SiteClient
 
     channels = Channels()
     try:
@@ -159,9 +159,9 @@ async def _controller(addresses: Sequence[str]) -> DescribeControllerReply:
 
 async def _deposed(clients: Sequence[SiteClient], entries: Sequence[LinkAtSite]) -> dict[str, list[str]]:
     """By link: what other links say against its active site, as that site itself knows them."""
-    from dr.core.link_checks import deposed_problems
+    from dr.sites.core.link_checks import deposed_problems
     from runtime.process import OperationalFailure
-    from wire.links import other_site
+    from wire.rules.links import other_site
 
     found: dict[str, list[str]] = {}
     for client in clients:
@@ -179,7 +179,7 @@ async def _deposed(clients: Sequence[SiteClient], entries: Sequence[LinkAtSite])
 
 
 def _links(known: Environment, entries: list[Any]) -> list[EnvironmentLink]:
-    from dr.environment import EnvironmentLink
+    from dr.drill.environment import EnvironmentLink
 
     records = {entry.status.record.name: entry.status.record for entry in entries if entry.status is not None}
     found = {
@@ -193,7 +193,7 @@ def _links(known: Environment, entries: list[Any]) -> list[EnvironmentLink]:
 async def _link(
     known: Environment, link: EnvironmentLink, channels: Channels, entries: Sequence[LinkAtSite]
 ) -> dict[str, Any]:
-    from dr.lag import LagProbe
+    from dr.drill.lag import LagProbe
     from runtime.clock import SystemClock
 
     seen = known.model_copy(update={"links": (link,)})
@@ -223,8 +223,8 @@ async def _link(
 
 def problems(sites: dict[str, dict[str, Any]], links: list[dict[str, Any]]) -> list[str]:
     """What needs a person, in words."""
-    from dr.core.mirror_words import MIRROR_SILENT_MS
-    from dr.links import mirror_sentence
+    from dr.links.administration import mirror_sentence
+    from dr.sites.core.mirror_reports import MIRROR_SILENT_MS
 
     found = [site["problem"] for site in sites.values() if not site["is_reachable"]]
     for name, site in sites.items():

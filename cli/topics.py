@@ -9,7 +9,7 @@ from typing import Annotated, Any
 
 import typer
 
-from cli.kafka_admin import (
+from cli.shared.kafka_admin import (
     DEFAULT_BOOTSTRAP,
     TIMEOUT_S,
     BootstrapServer,
@@ -19,11 +19,11 @@ from cli.kafka_admin import (
     result_of,
     settings,
 )
-from cli.output import Output, OutputFormat, console, failures_as_messages, print_json, print_table, usage_error
-from cli.times import parse_time
-from cli.topic_filters import PartitionFilter, PartitionState, UnusableAssignment, parse_assignment
+from cli.shared.output import Output, OutputFormat, console, failures_as_messages, print_json, print_table, usage_error
+from cli.shared.times import parse_time
+from cli.shared.topic_filters import PartitionFilter, PartitionState, UnusableAssignment, parse_assignment
 from runtime.process import OperationalFailure
-from wire.topic_names import is_internal_topic
+from wire.rules.topic_names import is_internal_topic
 
 app = typer.Typer(
     help="Topics of a cluster. Give any broker of either site: a linked topic's leaders are those of its active site.\n\n"

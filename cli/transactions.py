@@ -12,13 +12,13 @@ from typing import Annotated, Any, Final, NamedTuple, TypeVar
 import typer
 from kio.schema.errors import ErrorCode
 
-from cli.kafka_admin import DEFAULT_BOOTSTRAP, BootstrapServer
-from cli.output import Output, OutputFormat, console, failures_as_messages, print_json, print_table, usage_error
+from cli.shared.kafka_admin import DEFAULT_BOOTSTRAP, BootstrapServer
+from cli.shared.output import Output, OutputFormat, console, failures_as_messages, print_json, print_table, usage_error
 from runtime.process import OperationalFailure
-from wire.client import KafkaClient
-from wire.client_errors import KafkaClientError
-from wire.connection import ConnectionOptions
-from wire.transaction_descriptions import describe_transaction
+from wire.client.client_errors import KafkaClientError
+from wire.client.connection import ConnectionOptions
+from wire.client.raw_client import KafkaClient
+from wire.client.transaction_descriptions import describe_transaction
 
 app = typer.Typer(
     help="Transactions of a cluster: which are open, for how long, and those that nobody will end.\n\n"

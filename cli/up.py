@@ -10,11 +10,11 @@ from typing import Annotated, Any
 import typer
 
 from cli.daemons import parse_property
+from cli.embedding.site_layout import Wishes, check
 from cli.links import SyncChoice, split_list
-from cli.output import Output, OutputFormat, console, print_json, report_progress, usage_error
-from cli.site_layout import Wishes, check
+from cli.shared.output import Output, OutputFormat, console, print_json, report_progress, usage_error
 from runtime.process import run_daemon
-from wire.links import DEFAULT_TOPIC_BLACKLIST, SyncPolicy
+from wire.rules.links import DEFAULT_TOPIC_BLACKLIST, SyncPolicy
 
 DEFAULT_DIRECTORY = Path("out/sites")
 
@@ -60,7 +60,7 @@ def up(
 
     Example: antipode up --sites a,b --brokers 1 --dir out/sites --output json
     """
-    from cli.embedded import EmbeddedSites, LinkFilters, layout_in_directory
+    from cli.embedding.embedded import EmbeddedSites, LinkFilters, layout_in_directory
 
     wishes = Wishes(
         sites=tuple(name.strip() for name in sites.split(",") if name.strip()),

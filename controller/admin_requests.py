@@ -18,7 +18,7 @@ from controller.core.cluster import Cluster, TopicPartition
 from controller.store import ClusterWriter, FoundRequest
 from runtime.logs import get_logger
 from runtime.zookeeper import DeleteNode, SetNode, TransactionStep
-from wire.admin_znodes import (
+from wire.znodes.admin_znodes import (
     PREFERRED_ELECTION,
     REASSIGN_PARTITIONS,
     decode_election,

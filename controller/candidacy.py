@@ -22,8 +22,8 @@ from runtime.listening import until_refused
 from runtime.logs import get_logger, state_change_logger
 from runtime.retries import jittered_backoff
 from runtime.zookeeper import CreateNode, DeleteNode, NodeStat, SessionState, SetNode, TransactionStep, ZooKeeper
-from wire import znodes
-from wire.site_znodes import UNREGISTERED_BROKERS
+from wire.znodes import layout as znodes
+from wire.znodes.controller_znodes import UNREGISTERED_BROKERS
 
 RESIGN_TIMEOUT_S = 2.0
 

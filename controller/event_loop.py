@@ -33,9 +33,9 @@ from controller.watches import follow
 from runtime.logs import get_logger
 from runtime.supervision import not_broken_off
 from runtime.zookeeper import CreateNode, DeleteNode, SetNode, ZooKeeper
-from wire import znodes
-from wire.admin_znodes import PREFERRED_ELECTION, REASSIGN_PARTITIONS
 from wire.control.cluster_pb2 import LinkRecord
+from wire.znodes import layout as znodes
+from wire.znodes.admin_znodes import PREFERRED_ELECTION, REASSIGN_PARTITIONS
 
 COMMANDS_QUEUED_MAX = 1000
 FIRST_BALANCE_AFTER_S = 5

@@ -7,11 +7,11 @@ from dataclasses import dataclass, field
 
 from controller.core.cluster import Broker, Cluster, Topic, TopicPartition
 from controller.core.commands import Publish
-from wire.client_quotas import QuotaEntity, quota_message
 from wire.control.broker_pb2 import ControlBatch, DeletedTopic
 from wire.control.cluster_pb2 import BrokerInfo, Endpoint, PartitionState, TopicInfo
-from wire.group_configs import group_configs_message
-from wire.znodes import NO_LEADER
+from wire.rules.client_quotas import QuotaEntity, quota_message
+from wire.znodes.group_configs import group_configs_message
+from wire.znodes.layout import NO_LEADER
 
 NO_EPOCH = -1
 

@@ -30,8 +30,8 @@ from runtime.grpc_server import GrpcServer
 from runtime.logs import get_logger
 from runtime.supervision import Supervisor, note_death
 from runtime.zookeeper import NoteSession, ZooKeeper, note_no_session, until_answered
-from wire import znodes
 from wire.control import controller_pb2, controller_pb2_grpc
+from wire.znodes import layout as znodes
 
 PAUSE_AFTER_FAILED_TENURE_S = 0.5
 

@@ -10,7 +10,7 @@ from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
 
 from controller.core import facts
 from controller.core.cluster import Cluster
-from wire.znodes import NO_LEADER
+from wire.znodes.layout import NO_LEADER
 
 _PREFIX: Final = "kafka_controller"
 _STATS: Final = "controllerstats"

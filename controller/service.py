@@ -23,11 +23,11 @@ from controller.core.producer_ids import ProducerIdsExhausted
 from controller.event_loop import ActiveController
 from controller.images import broker_info, partition_state
 from controller.tenure import Deposed
-from wire.client_quotas import entity_from_message
 from wire.control import controller_pb2 as pb
 from wire.control.clients import ACTIVE_CONTROLLER_KEY, new_topic_id
 from wire.control.controller_pb2_grpc import ControllerServicer
-from wire.znodes import TOPIC_ID_BYTES, ControllerRegistration
+from wire.rules.client_quotas import entity_from_message
+from wire.znodes.layout import TOPIC_ID_BYTES, ControllerRegistration
 
 if TYPE_CHECKING:
     Context = grpc.aio.ServicerContext[Any, Any]
@@ -37,7 +37,7 @@ WAIT_MS_MAX = 300_000
 """The longest that a client may have its deletion waited for, whatever it asks for."""
 HANDED_OVER_WITHIN_MS = 2_000
 """How long a broker that leaves is kept waiting for brokers that hear nothing; it waits 3 s for its
-answer (`broker/hand_over.py`).
+answer (`broker/site/controlled_shutdown.py`).
 """
 
 

@@ -14,7 +14,7 @@ from typing import Final
 from controller.config import ControllerSettings
 from runtime.logs import get_logger
 from runtime.zookeeper import CreateNode, SetNode, TransactionStep, ZooKeeper
-from wire.site_znodes import SITE_RULES
+from wire.znodes.controller_znodes import SITE_RULES
 
 _log = get_logger(__name__)
 

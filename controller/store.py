@@ -30,18 +30,18 @@ from controller.core.cluster import (
 from controller.tenure import Tenure
 from runtime.logs import get_logger
 from runtime.zookeeper import CheckNode, CreateNode, DeleteNode, NodeStat, SetNode, TransactionStep, Watch, ZooKeeper
-from wire import znodes
-from wire.client_quotas import CLIENT_ID, IP, QUOTA_KEYS, USER, QuotaEntity, QuotaValues
 from wire.control.cluster_pb2 import LinkRecord
-from wire.group_configs import (
+from wire.rules.client_quotas import CLIENT_ID, IP, QUOTA_KEYS, USER, QuotaEntity, QuotaValues
+from wire.rules.links import stand_in
+from wire.znodes import layout as znodes
+from wire.znodes.controller_znodes import UNREGISTERED_BROKERS, unregistered_broker_path
+from wire.znodes.group_configs import (
     GROUP_CONFIGS,
     GroupConfigs,
     decode_group_configs,
     encode_group_configs,
     group_config_path,
 )
-from wire.links import stand_in
-from wire.site_znodes import UNREGISTERED_BROKERS, unregistered_broker_path
 
 Item = TypeVar("Item")
 Answer = TypeVar("Answer")

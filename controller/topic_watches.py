@@ -23,7 +23,7 @@ from controller.core.commands import PartitionsFound
 from controller.store import ClusterReader
 from runtime.logs import get_logger
 from runtime.retries import jittered_backoff
-from wire.znodes import MalformedZnode
+from wire.znodes.layout import MalformedZnode
 
 LOOKS_AT_ONCE: Final = 16
 FIRST_LOOK_AFTER_S = 10.0

@@ -2,5 +2,5 @@
 toxiproxy.
 
 Not a daemon and not part of one: it stands beside `cli`, which imports it for `antipode up`, and
-beside the Makefile, which runs `deploy/setup.py`. It imports nothing of the house but `runtime`.
+beside the Makefile, which runs `setup.py`. It imports nothing of the house but `runtime`.
 """

@@ -4,7 +4,7 @@ Python 3.11 or newer.
 Run by the machine's own Python before anything is installed, so it uses the standard library alone
 and imports nothing of the house. What is there is read from the environment itself, not from a
 stamp: after an interruption, or when a pin has changed, the next run puts right what differs. Then
-it hands over to `deploy/setup.py`, which runs inside the environment.
+it hands over to `setup.py`, which runs inside the environment.
 """
 
 from __future__ import annotations

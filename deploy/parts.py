@@ -1,7 +1,7 @@
 """Where the outside programs are that embedded sites need, verified by running them: Java,
 ZooKeeper's jars, toxiproxy.
 
-Looks only; `deploy/setup.py` (by `make setup`) is what installs. `antipode up`, the tests and the
+Looks only; `setup.py` (by `make setup`) is what installs. `antipode up`, the tests and the
 Spark jobs ask here. A part that is missing or too old is an OperationalFailure that says what to
 do.
 """

@@ -15,23 +15,32 @@ from typing import Any
 
 from prometheus_client import CollectorRegistry
 
-from mirror.board import FlowBoard
-from mirror.config import MirrorConfig
-from mirror.core.assignment import FetcherKey
-from mirror.core.flow_events import LinkRole, LinkTurned, Side
-from mirror.core.flow_state import FlowState, InvariantBroken
-from mirror.core.partitions import PartitionKey
-from mirror.core.plan import NameAtTarget, way_to_a_new_copy
-from mirror.core.priorities import Classes, is_backfill_rank, is_backfilling, rank_of
-from mirror.core.window import QueuedBatches
-from mirror.fetchers import Fetcher
-from mirror.group_sync import GroupSync
-from mirror.link_watch import LinkStanding, LinkWatch
-from mirror.metrics import CheckpointMetrics, MirrorMetrics
-from mirror.ownership import Ownership
-from mirror.pauses import Pauses
-from mirror.peer_watch import PeerWatch
-from mirror.ports import (
+from mirror.admin.metrics import MirrorMetrics
+from mirror.admin.resets import Resets
+from mirror.admin.service import MirrorParts
+from mirror.admin.verifier import Verifier
+from mirror.flow.board import FlowBoard
+from mirror.flow.core.assignment import FetcherKey
+from mirror.flow.core.flow_events import LinkTurned, Side
+from mirror.flow.core.flow_state import FlowState, InvariantBroken
+from mirror.flow.core.priorities import Classes, is_backfill_rank, is_backfilling, rank_of
+from mirror.flow.core.window import QueuedBatches
+from mirror.flow.fetchers import Fetcher
+from mirror.flow.pauses import Pauses
+from mirror.flow.prober import Prober
+from mirror.flow.producers import Producer
+from mirror.flow.queue import ByteQueue
+from mirror.flow.stall_watch import StallWatch
+from mirror.flow.standby_reports import StandbyReports
+from mirror.flow.throttle import Throttle
+from mirror.flow.workers import FetcherPool, ProducerPool
+from mirror.groups.group_sync import GroupSync
+from mirror.groups.metrics import CheckpointMetrics
+from mirror.link.core.link_roles import LinkRole
+from mirror.link.core.partitions import PartitionKey
+from mirror.link.core.topic_plan import NameAtTarget, way_to_a_new_copy
+from mirror.link.link_watch import LinkStanding, LinkWatch
+from mirror.link.ports import (
     AppendPort,
     FetchPort,
     GroupPort,
@@ -42,25 +51,18 @@ from mirror.ports import (
     TopicActor,
     Unreachable,
 )
-from mirror.prober import Prober
-from mirror.producers import Producer
-from mirror.queue import ByteQueue
-from mirror.resets import Resets
-from mirror.service import MirrorParts
-from mirror.stall_watch import StallWatch
-from mirror.standby_reports import StandbyReports
-from mirror.throttle import Throttle
-from mirror.topic_sync import TopicSync
-from mirror.verifier import Verifier
-from mirror.workers import FetcherPool, ProducerPool
+from mirror.settings.config import MirrorConfig
+from mirror.sharing.ownership import Ownership
+from mirror.sharing.peer_watch import PeerWatch
+from mirror.topics.topic_sync import TopicSync
 from runtime.clock import Clock
 from runtime.logs import get_logger, state_change_logger
 from runtime.process import OperationalFailure
 from runtime.supervision import Supervisor
-from wire.compressed_stream import CompressionTally
 from wire.control.mirror_pb2 import MirrorTransactions
-from wire.group_words import ALL_SLOTS
-from wire.links import SyncPolicy, sync_policy
+from wire.protocol.compressed_stream import CompressionTally
+from wire.rules.links import SyncPolicy, sync_policy
+from wire.rules.sync_reports import ALL_SLOTS
 
 STALE_GRACE_MS = 1_000
 """Silence of the source beyond its long poll after which a lag of zero is no longer believed."""

@@ -18,27 +18,27 @@ from dataclasses import replace
 
 from prometheus_client import CollectorRegistry
 
-from mirror.agreed_settings import self_description
+from mirror.admin.metrics import OpeningMetrics
+from mirror.admin.service import SERVICE_NAME, MirrorAdminService
+from mirror.admin.verifier import ExactVerifier
 from mirror.assembly import DrainResult, Mirror, Ports
-from mirror.config import LinkMode, MirrorConfig
-from mirror.core.health import Health
-from mirror.dialing import Dialing
-from mirror.group_config_sync import GroupConfigSync
-from mirror.kafka_producers import KafkaProducersOfSource, KafkaProducersOfTarget
-from mirror.kafka_site import RETRY_BUDGET_MS, KafkaSite
-from mirror.kafka_transfer import KafkaAppend, KafkaFetch, KafkaProgress
-from mirror.link_holder import LinkHolder
-from mirror.link_watch import AgentsUnreachable, LinkReader, LinkStanding
-from mirror.metrics import OpeningMetrics
-from mirror.ports import Unreachable
-from mirror.quarantine import KafkaQuarantine
-from mirror.service import SERVICE_NAME, MirrorAdminService
-from mirror.sharing import Sharing
-from mirror.topic_actor import ControllerActor
-from mirror.transactional_ids import TransactionalIdSync
+from mirror.flow.core.health import Health
+from mirror.groups.group_config_sync import GroupConfigSync
+from mirror.groups.transactional_ids import TransactionalIdSync
+from mirror.link.link_watch import AgentsUnreachable, LinkReader, LinkStanding
+from mirror.link.ports import Unreachable
+from mirror.settings.config import LinkMode, MirrorConfig
+from mirror.sharing.agreed_settings import self_description
+from mirror.sharing.group_sharing import Sharing
+from mirror.sharing.zookeeper_sharing import ZooKeeperSharing
+from mirror.sites.dialing import Dialing
+from mirror.sites.kafka_producers import KafkaProducersOfSource, KafkaProducersOfTarget
+from mirror.sites.kafka_site import RETRY_BUDGET_MS, KafkaSite
+from mirror.sites.kafka_transfer import KafkaAppend, KafkaFetch, KafkaProgress
+from mirror.topics.quarantine import KafkaQuarantine
+from mirror.topics.topic_actor import ControllerActor
+from mirror.translate.link_holder import LinkHolder
 from mirror.translate_link import TranslateLink
-from mirror.verifier import ExactVerifier
-from mirror.zookeeper_sharing import ZooKeeperSharing
 from runtime.addresses import HostPort, parse_host_ports
 from runtime.clock import Clock, SystemClock
 from runtime.configuration import ConfigurationError
@@ -49,10 +49,10 @@ from runtime.metrics import MetricsServer, OnePage, new_registry
 from runtime.process import OperationalFailure
 from runtime.retries import jittered_backoff
 from runtime.supervision import BrokenOff, Supervisor, was_asked_to_end
-from wire.client import KafkaClient
+from wire.client.fetch_requests import MIRROR
+from wire.client.raw_client import KafkaClient
 from wire.control import mirror_pb2_grpc
-from wire.fetch_requests import MIRROR
-from wire.links import blacklist_of
+from wire.rules.links import blacklist_of
 
 CLIENT_ID = "antipode-mirror"
 HEALTH_INTERVAL_S = 0.5

@@ -3,7 +3,8 @@ target look like an exact one.
 
 `main.py` opens one instead of asking site agents. There is no record of such a link at its ends,
 and no epoch: what keeps two mirrors from doing harm are the sequences of its batches
-(`core/translation.py`) or, where it is asked for, transactions (`transactions.py`).
+(`mirror/translate/core/translation.py`) or, where it is asked for, transactions
+(`mirror/translate/transactions.py`).
 """
 
 from __future__ import annotations
@@ -14,41 +15,42 @@ from typing import Final
 
 from prometheus_client import CollectorRegistry
 
-from mirror.acl_sync import AclSync
+from mirror.admin.verifier import TranslateVerifier
 from mirror.assembly import Ports
-from mirror.config import ExistingTarget, MirrorConfig
-from mirror.core.naming import NamingPolicy
-from mirror.core.transaction_cycle import CycleLimits
-from mirror.dialing import Dialing
-from mirror.group_notes import GroupNotes, OppositeGroupNotes
-from mirror.kafka_site import RETRY_BUDGET_MS, KafkaSite
-from mirror.kafka_transfer import KafkaFetch
-from mirror.link_holder import LinkHolder
-from mirror.link_watch import LinkStanding, stand
-from mirror.metrics import CheckpointMetrics, TransactionMetrics
-from mirror.mirror_maker_topics import MirrorMakerTopics
-from mirror.offset_store import READ_COMMITTED, READ_UNCOMMITTED, OffsetStore
-from mirror.opposite_links import OppositeLinks
-from mirror.ownership import Ownership
-from mirror.ports import AppendPort, Unreachable
-from mirror.provenance import Provenance
-from mirror.sieve import SourceSieve
-from mirror.tail_reader import TailReader
-from mirror.transactional_append import TransactionalAppend
-from mirror.transactions import Transactions, end_transactions
-from mirror.translated_append import TranslatedAppend
-from mirror.translated_source import TranslatedSource
-from mirror.translated_target import TranslatedTarget
-from mirror.translations import Translations
-from mirror.verifier import TranslateVerifier
+from mirror.groups.metrics import CheckpointMetrics
+from mirror.link.core.naming import NamingPolicy
+from mirror.link.link_watch import LinkStanding, stand
+from mirror.link.ports import AppendPort, Unreachable
+from mirror.mirrormaker.mirror_maker_topics import MirrorMakerTopics
+from mirror.settings.config import ExistingTarget, MirrorConfig
+from mirror.sharing.ownership import Ownership
+from mirror.sites.dialing import Dialing
+from mirror.sites.kafka_site import RETRY_BUDGET_MS, KafkaSite
+from mirror.sites.kafka_transfer import KafkaFetch
+from mirror.topics.acl_sync import AclSync
+from mirror.translate.core.transaction_cycle import CycleLimits
+from mirror.translate.group_notes import GroupNotes, OppositeGroupNotes
+from mirror.translate.link_holder import LinkHolder
+from mirror.translate.metrics import TransactionMetrics
+from mirror.translate.offset_store import READ_COMMITTED, READ_UNCOMMITTED, OffsetStore
+from mirror.translate.opposite_links import OppositeLinks
+from mirror.translate.provenance import Provenance
+from mirror.translate.record_filter import SourceSieve
+from mirror.translate.tail_reader import TailReader
+from mirror.translate.transactional_append import TransactionalAppend
+from mirror.translate.transactions import Transactions, end_transactions
+from mirror.translate.translated_append import TranslatedAppend
+from mirror.translate.translated_source import TranslatedSource
+from mirror.translate.translated_target import TranslatedTarget
+from mirror.translate.translations import Translations
 from runtime.addresses import HostPort
 from runtime.clock import Clock
 from runtime.logs import get_logger
-from wire.client import KafkaClient
-from wire.connection import ConnectionOptions
+from wire.client.connection import ConnectionOptions
+from wire.client.raw_client import KafkaClient
 from wire.control.cluster_pb2 import LinkPhase, LinkRecord
 from wire.control.mirror_pb2 import MirrorTransactions
-from wire.links import DEFAULT_TOPIC_BLACKLIST, carries_topic
+from wire.rules.links import DEFAULT_TOPIC_BLACKLIST, carries_topic
 
 PIPELINED_REQUESTS_MAX = 64
 """Produce requests under way on one connection; a batch each of several partitions."""

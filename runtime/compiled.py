@@ -23,7 +23,7 @@ from pathlib import Path
 from types import ModuleType
 from typing import Final
 
-MODULES: Final = ("wire.records",)
+MODULES: Final = ("wire.batches.records",)
 """Modules that are compiled, by a profile of what a broker spends its time on."""
 INTERPRETED_VARIABLE: Final = "ANTIPODE_INTERPRETED"
 PARTS_VARIABLE: Final = "ANTIPODE_PARTS"

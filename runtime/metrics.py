@@ -37,7 +37,7 @@ def new_registry() -> CollectorRegistry:
 
 
 class TaskDeaths(Collector):
-    """What `runtime/supervision.py` has counted in this process."""
+    """What `supervision.py` has counted in this process."""
 
     def collect(self) -> Iterator[CounterMetricFamily]:
         """One sample for each kind of work that has died, and one without deaths as long as none

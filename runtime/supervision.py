@@ -11,7 +11,7 @@ A task that was not asked to end may still meet CancelledError, when what it awa
 somebody else (gRPC does that to the calls of a channel that is closed): that is a death like any
 other, told apart by `asyncio.Task.cancelling`.
 
-Deaths are counted for the whole process, as `process_*` and `python_*` are; `runtime/metrics.py`
+Deaths are counted for the whole process, as `process_*` and `python_*` are; `metrics.py`
 shows them. What escapes a callback, a thread or a task that nobody looks at is counted too
 (`note_what_escapes`), under the name UNSUPERVISED.
 """

@@ -14,15 +14,15 @@ from typing import NamedTuple
 
 from kio.schema.errors import ErrorCode
 
+from clients.simple_consumer import fetch_at_leader, records_of
 from runtime.retries import jittered_backoff
 from spark_jobs.core.extents import Split
-from wire.broker_requests import EARLIEST_TIMESTAMP
-from wire.client import KafkaClient
-from wire.client_errors import TRANSIENT, BrokerError
-from wire.clients.simple_consumer import fetch_at_leader, records_of
-from wire.connection import ConnectionOptions
-from wire.fetch_requests import DEBUGGING_CONSUMER
-from wire.record_batch import BatchHeader, InvalidBatch, iterate_headers, verify_crc
+from wire.batches.record_batch import BatchHeader, InvalidBatch, iterate_headers, verify_crc
+from wire.client.broker_requests import EARLIEST_TIMESTAMP
+from wire.client.client_errors import TRANSIENT, BrokerError
+from wire.client.connection import ConnectionOptions
+from wire.client.fetch_requests import DEBUGGING_CONSUMER
+from wire.client.raw_client import KafkaClient
 
 CLIENT_ID = "antipode-reconcile"
 FETCH_BYTES_MAX = 8 * 1024 * 1024

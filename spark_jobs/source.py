@@ -25,8 +25,8 @@ from spark_jobs.core.extents import Split, extents, splits
 from spark_jobs.core.schemas import BATCH_SCHEMA, RECORD_SCHEMA
 from spark_jobs.log_reader import StoredBatch, read_split
 from spark_jobs.survey import log_ends, topic_filter
-from wire.record_batch import InvalidBatch
-from wire.records import decode_batch, printable_name
+from wire.batches.record_batch import InvalidBatch
+from wire.batches.records import decode_batch, printable_name
 
 NAME = "antipode"
 BATCHES, RECORDS = "batches", "records"

@@ -9,12 +9,12 @@ from typing import TypeVar
 from runtime.process import OperationalFailure
 from spark_jobs.core.extents import LogEnds, TopicPartition, is_reached
 from spark_jobs.log_reader import client
-from wire.broker_requests import EARLIEST_TIMESTAMP, LATEST_TIMESTAMP
-from wire.client import KafkaClient
-from wire.client_errors import KafkaClientError
-from wire.fetch_requests import DEBUGGING_CONSUMER
-from wire.links import matches
-from wire.topic_names import is_internal_topic
+from wire.client.broker_requests import EARLIEST_TIMESTAMP, LATEST_TIMESTAMP
+from wire.client.client_errors import KafkaClientError
+from wire.client.fetch_requests import DEBUGGING_CONSUMER
+from wire.client.raw_client import KafkaClient
+from wire.rules.links import matches
+from wire.rules.topic_names import is_internal_topic
 
 POLL_S = 0.1
 STANDSTILL_S = 2.0

@@ -13,7 +13,7 @@ from typing import Final
 
 from broker.log.errors import CorruptLog, storage_errors
 from runtime.disk import Disk
-from wire.record_batch import HEADER_SIZE, MAGIC, BatchHeader, InvalidBatch, read_header
+from wire.batches.record_batch import HEADER_SIZE, MAGIC, BatchHeader, InvalidBatch, read_header
 
 _HEADERS_READ_BYTES: Final = 8192
 _CONTENT_READ_BYTES: Final = 128 * 1024

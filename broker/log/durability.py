@@ -14,11 +14,11 @@ from __future__ import annotations
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 
-from broker.core.leader_epochs import LeaderEpochs
-from broker.log.checkpoints import LEADER_EPOCHS, PARTITION_METADATA, encode_epochs
+from broker.log.core.leader_epochs import LeaderEpochs
+from broker.log.directories.checkpoints import LEADER_EPOCHS, PARTITION_METADATA, encode_epochs
+from broker.log.directories.folder import Folder
 from broker.log.errors import DiskFull, StorageError, storage_errors
 from broker.log.flushing import FlushWork, GroupFlush, NoteFlush, note_nothing
-from broker.log.folder import Folder
 from broker.log.segment import Segment
 from broker.log.segments import Segments
 from runtime.disk import Disk

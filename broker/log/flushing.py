@@ -18,8 +18,8 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass
 
+from broker.log.directories.folder import Folder
 from broker.log.errors import StorageError, storage_errors
-from broker.log.folder import Folder
 from broker.log.segment import Segment
 from broker.log.threads import to_its_end
 from runtime.disk import Disk, write_file

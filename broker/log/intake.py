@@ -15,7 +15,7 @@ from typing import NamedTuple
 
 from kio.schema.errors import ErrorCode
 
-from broker.core.batch_checks import (
+from broker.log.core.batch_checks import (
     BatchLimits,
     BatchRejected,
     check_continues,
@@ -24,12 +24,12 @@ from broker.core.batch_checks import (
     check_size,
     open_produced,
 )
-from broker.core.producer_state import CompletedTransaction, DuplicateSequence, ProducerChange, ProducerStates
-from broker.core.retention import RELATIVE_OFFSET_MAX
+from broker.log.core.producer_state import CompletedTransaction, DuplicateSequence, ProducerChange, ProducerStates
+from broker.log.core.retention import RELATIVE_OFFSET_MAX
 from broker.log.markers import read_marker
 from broker.log.segment import PlacedBatch, place
 from runtime.disk import Buffer
-from wire.record_batch import (
+from wire.batches.record_batch import (
     COMPRESSION_MASK,
     HEADER_SIZE,
     LOG_APPEND_TIME_BIT,
@@ -42,7 +42,7 @@ from wire.record_batch import (
     patch_placement,
     verify_crc,
 )
-from wire.records import compress
+from wire.batches.records import compress
 
 
 class AppendInfo(NamedTuple):

@@ -18,12 +18,12 @@ from dataclasses import dataclass, field
 from itertools import pairwise
 from typing import Final
 
-from broker.core.leader_epochs import LeaderEpochs
-from broker.core.producer_state import ProducerStates
-from broker.core.retention import RELATIVE_OFFSET_MAX
-from broker.core.topic_configs import LogConfig
-from broker.log.checkpoints import LEADER_EPOCHS, CorruptCheckpoint, read_epochs
+from broker.log.cleaning.swapping import finish_swaps, has_swaps
+from broker.log.core.leader_epochs import LeaderEpochs
+from broker.log.core.producer_state import ProducerStates
+from broker.log.core.retention import RELATIVE_OFFSET_MAX
 from broker.log.descriptors import DescriptorCache
+from broker.log.directories.checkpoints import LEADER_EPOCHS, CorruptCheckpoint, read_epochs
 from broker.log.errors import CorruptLog, storage_errors
 from broker.log.producer_replay import ProducerReplay, drop_snapshots_above, restore_producers
 from broker.log.recovery import DroppedTail, RecoveryReport, SegmentCheck
@@ -39,7 +39,7 @@ from broker.log.segment import (
     numbered_offset,
 )
 from broker.log.sparse_index import OFFSET_ENTRY, TIME_ENTRY
-from broker.log.swapping import finish_swaps, has_swaps
+from broker.settings.core.topic_configs import LogConfig
 from runtime.disk import DirectoryEntry, Disk
 
 _LEFTOVER_SUFFIXES: Final = (DELETED_SUFFIX, ".cleaned", ".tmp")

@@ -14,9 +14,9 @@ from __future__ import annotations
 from functools import lru_cache
 from typing import Final
 
-from broker.core.producer_state import Marker
-from wire.record_batch import HEADER_SIZE, BatchHeader, Buffer, InvalidBatch, read_header
-from wire.records import decode_batch, seal_batch
+from broker.log.core.producer_state import Marker
+from wire.batches.record_batch import HEADER_SIZE, BatchHeader, Buffer, InvalidBatch, read_header
+from wire.batches.records import decode_batch, seal_batch
 
 _ABORT: Final = 0
 _COMMIT: Final = 1

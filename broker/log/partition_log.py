@@ -10,7 +10,7 @@ Invariants: (a) log_start_offset <= recovery_point <= log_end_offset and high_wa
 start and end; (b) what `append_*` returned is in the log or a StorageError was raised and nothing
 is; (c) offsets and leader epochs never go back.
 
-Callers: broker/replicas.py through broker/log/log_store.py.
+Callers: broker/replication/replicas.py through broker/log/directories/log_store.py.
 """
 
 from __future__ import annotations
@@ -20,31 +20,31 @@ from contextlib import AbstractAsyncContextManager
 
 from kio.schema.errors import ErrorCode
 
-from broker.core.batch_checks import BatchLimits, BatchRejected
-from broker.core.leader_epochs import EpochEnd, EpochStart
-from broker.core.producer_state import CompletedTransaction, ProducerStates, SnapshotEntry
-from broker.core.retention import RELATIVE_OFFSET_MAX, RetentionPolicy, RollPolicy, expired_segments, roll_reason
-from broker.core.topic_configs import LogConfig
-from broker.log.checkpoints import PARTITION_METADATA, write_topic_id
+from broker.log.core.batch_checks import BatchLimits, BatchRejected
+from broker.log.core.leader_epochs import EpochEnd, EpochStart
+from broker.log.core.producer_state import CompletedTransaction, ProducerStates, SnapshotEntry
+from broker.log.core.retention import RELATIVE_OFFSET_MAX, RetentionPolicy, RollPolicy, expired_segments, roll_reason
 from broker.log.descriptors import DescriptorCache
+from broker.log.directories.checkpoints import PARTITION_METADATA, write_topic_id
+from broker.log.directories.folder import Folder
+from broker.log.directories.removal import PendingRemovals
 from broker.log.durability import Durability
 from broker.log.errors import OffsetOutOfRange, StorageError
 from broker.log.flushing import NoteFlush, note_nothing
-from broker.log.folder import Folder
 from broker.log.intake import AppendInfo, Intake, found_again, take_from_producer, take_replicated
 from broker.log.loading import create_segment, load_log, new_log
 from broker.log.log_slice import LogSlice
 from broker.log.producer_replay import replay_batch, restore_producers
 from broker.log.producer_snapshots import write_snapshot
-from broker.log.removal import PendingRemovals
 from broker.log.segment import SMALL_SEGMENT_BYTES, SNAPSHOT_SUFFIX, PlacedBatch, Segment, file_name
 from broker.log.segments import Segments
 from broker.log.source_seen import SourceSeen
 from broker.log.timestamps import TimestampOffset, first_record_at
 from broker.log.transaction_index import AbortedTransaction
 from broker.log.truncation import Swaps, truncation
+from broker.settings.core.topic_configs import LogConfig
 from runtime.disk import Buffer
-from wire.record_batch import BatchHeader
+from wire.batches.record_batch import BatchHeader
 
 
 class PartitionLog:

@@ -14,14 +14,14 @@ from collections.abc import Callable, Iterable
 from functools import partial
 from typing import Final, NamedTuple
 
-from broker.core.producer_state import REMEMBERED_BATCHES, DuplicateSequence, ProducerStates
+from broker.log.core.producer_state import REMEMBERED_BATCHES, DuplicateSequence, ProducerStates
 from broker.log.errors import storage_errors
 from broker.log.markers import read_marker
 from broker.log.producer_snapshots import read_snapshot
 from broker.log.segment import SNAPSHOT_SUFFIX, Segment, file_name, numbered_offset
 from broker.log.transaction_index import AbortedTransaction
 from runtime.disk import Buffer, Disk
-from wire.record_batch import CONTROL_BIT, TRANSACTIONAL_BIT, BatchHeader
+from wire.batches.record_batch import CONTROL_BIT, TRANSACTIONAL_BIT, BatchHeader
 
 KEPT_SNAPSHOTS: Final = 2
 """Snapshots that are kept though no segment begins at their offset."""

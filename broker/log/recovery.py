@@ -16,10 +16,10 @@ from typing import Final, NamedTuple
 
 from crc32c import crc32c
 
-from broker.core.retention import RELATIVE_OFFSET_MAX
+from broker.log.core.retention import RELATIVE_OFFSET_MAX
 from broker.log.errors import storage_errors
 from runtime.disk import Disk
-from wire.record_batch import HEADER_SIZE, LOG_OVERHEAD, MAGIC, BatchHeader, read_header
+from wire.batches.record_batch import HEADER_SIZE, LOG_OVERHEAD, MAGIC, BatchHeader, read_header
 
 _WINDOW_BYTES: Final = 5 * 256 * 1024
 """One batch of `max.message.bytes`, as it is unless somebody sets it, and some more."""

@@ -19,14 +19,14 @@ from bisect import bisect_right
 from collections.abc import Iterator, Sequence
 from typing import Final, NamedTuple
 
-from broker.core.retention import ActiveSegment, SegmentFacts
 from broker.log.batch_scan import BatchScan
+from broker.log.core.retention import ActiveSegment, SegmentFacts
 from broker.log.descriptors import DescriptorCache, SharedFile
 from broker.log.errors import CorruptLog, storage_error, storage_errors
 from broker.log.sparse_index import OFFSET_ENTRY, TIME_ENTRY, SparseIndex
 from broker.log.transaction_index import TransactionIndex
 from runtime.disk import Buffer, Disk, write_all
-from wire.record_batch import HEADER_SIZE, BatchHeader
+from wire.batches.record_batch import HEADER_SIZE, BatchHeader
 
 LOG_SUFFIX: Final = ".log"
 INDEX_SUFFIX: Final = ".index"

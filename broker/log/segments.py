@@ -17,7 +17,7 @@ from broker.log.log_slice import LogSlice
 from broker.log.segment import Segment
 from broker.log.transaction_index import AbortedTransaction
 from runtime.disk import Disk
-from wire.record_batch import BatchHeader
+from wire.batches.record_batch import BatchHeader
 
 _REMEMBERED_READS: Final = 16
 

@@ -1,8 +1,8 @@
 """What a mirror last said of the source of a copied log. Kept beside the log, so that a standby
 which is restarted after its source was lost still knows how far behind it was, and since when.
 
-Changed by broker/mirror_append.py; checkpointed by log_directory.py once a minute and at a clean
-stop.
+Changed by broker/replication/mirror_append.py; checkpointed by log_directory.py once a minute and
+at a clean stop.
 """
 
 from __future__ import annotations

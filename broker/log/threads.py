@@ -3,7 +3,7 @@
 Checkpoints, renames and removals have threads of their own: behind the flushes of thousands of logs
 they would wait for minutes.
 
-Callers: broker/log/*, broker/replicas.py.
+Callers: broker/log/*, broker/replication/replicas.py.
 """
 
 from __future__ import annotations

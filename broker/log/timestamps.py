@@ -11,8 +11,8 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from wire.record_batch import BatchHeader, InvalidBatch
-from wire.records import decode_batch
+from wire.batches.record_batch import BatchHeader, InvalidBatch
+from wire.batches.records import decode_batch
 
 
 class TimestampOffset(NamedTuple):

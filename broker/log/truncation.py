@@ -17,15 +17,15 @@ from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import asynccontextmanager, contextmanager
 from typing import Protocol
 
+from broker.log.directories.removal import PendingRemovals
 from broker.log.durability import Durability
-from broker.log.removal import PendingRemovals
 from broker.log.segments import Segments
 from broker.log.threads import in_thread
 
 
 class Swaps:
-    """Whether a compacted segment is being swapped into a log (`compaction.py`), and whether
-    another one may be.
+    """Whether a compacted segment is being swapped into a log
+    (`broker/log/cleaning/log_compaction.py`), and whether another one may be.
     """
 
     def __init__(self) -> None:

@@ -29,11 +29,11 @@ from controller.core import facts as fact
 from controller.core import partition_states, replica_states
 from controller.core.partition_states import PartitionPhase
 from controller.core.replica_states import ReplicaPhase
-from wire.client_quotas import QuotaEntity, QuotaValues
 from wire.control.cluster_pb2 import LinkRecord
-from wire.group_configs import GroupConfigs
-from wire.links import SiteRole, link_of_topic, role_of
-from wire.znodes import NO_LEADER, BrokerRegistration
+from wire.rules.client_quotas import QuotaEntity, QuotaValues
+from wire.rules.links import SiteRole, link_of_topic, role_of
+from wire.znodes.group_configs import GroupConfigs
+from wire.znodes.layout import NO_LEADER, BrokerRegistration
 
 UNCLEAN_ELECTION: Final = "unclean.leader.election.enable"
 """Of a topic or of brokers: whether a replica that was not in sync may lead when no other is

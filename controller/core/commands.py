@@ -13,8 +13,8 @@ from kio.schema.errors import ErrorCode
 
 from controller.core.cluster import Broker, Leadership, Topic, TopicPartition
 from controller.core.facts import Fact
-from wire.client_quotas import QuotaEntity
 from wire.control.cluster_pb2 import LinkRecord
+from wire.rules.client_quotas import QuotaEntity
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

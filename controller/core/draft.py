@@ -26,8 +26,8 @@ from controller.core.commands import (
 from controller.core.elections import Election, NoLeader
 from controller.core.partition_states import PartitionPhase
 from controller.core.replica_states import ReplicaPhase
-from wire.client_quotas import QuotaEntity
-from wire.znodes import NO_LEADER
+from wire.rules.client_quotas import QuotaEntity
+from wire.znodes.layout import NO_LEADER
 
 REASONS_SHOWN_MAX = 5
 """A decision about thousands of partitions is still told in one line of a log."""

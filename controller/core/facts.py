@@ -15,8 +15,8 @@ if TYPE_CHECKING:
     from controller.core.cluster import Broker, Leadership, Replica, Topic, TopicPartition
     from controller.core.partition_states import PartitionPhase
     from controller.core.replica_states import ReplicaPhase
-    from wire.client_quotas import QuotaEntity
     from wire.control.cluster_pb2 import LinkRecord
+    from wire.rules.client_quotas import QuotaEntity
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -2,7 +2,7 @@
 facts out.
 
 Which names and values there are is the business of the brokers, whose settings bound them
-(`broker/core/group_configs.py`).
+(`broker/settings/core/group_configs.py`).
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from __future__ import annotations
 from controller.core import facts
 from controller.core.commands import AlterGroupConfigs, GroupConfigChange, GroupConfigsRead
 from controller.core.draft import Draft
-from wire.group_configs import GroupConfigs
+from wire.znodes.group_configs import GroupConfigs
 
 
 def consider(draft: Draft, command: AlterGroupConfigs | GroupConfigsRead) -> str:

@@ -1,7 +1,7 @@
 """Leaderships that move without a failure: controlled shutdown, requested elections, balancing.
 
-`elections.py` decides who may lead; this module decides for which partitions, and what the client's
-answer is.
+`core/elections.py` decides who may lead; this module decides for which partitions, and what the
+client's answer is.
 """
 
 from __future__ import annotations

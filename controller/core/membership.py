@@ -28,7 +28,7 @@ from controller.core.commands import (
 from controller.core.draft import Draft
 from controller.core.partition_states import PartitionPhase
 from controller.core.replica_states import ReplicaPhase
-from wire.znodes import NO_LEADER
+from wire.znodes.layout import NO_LEADER
 
 
 def take_over(draft: Draft, command: TakeOver) -> None:

@@ -1,7 +1,7 @@
 """Changing client quotas: a client's request in, facts and outcomes out. Each entity of a request
 stands for itself.
 
-`wire/client_quotas.py` has the rules that need no cluster.
+`wire/rules/client_quotas.py` has the rules that need no cluster.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from kio.schema.errors import ErrorCode
 from controller.core import facts
 from controller.core.commands import AlterClientQuotas, ClientQuotasRead, QuotaChange, QuotaOutcome
 from controller.core.draft import Draft
-from wire.client_quotas import refusal_of_entity, refusal_of_value
+from wire.rules.client_quotas import refusal_of_entity, refusal_of_value
 
 
 def consider(draft: Draft, command: AlterClientQuotas | ClientQuotasRead) -> str:

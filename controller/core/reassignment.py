@@ -30,7 +30,7 @@ from controller.core.facts import NewReplicas
 from controller.core.partition_states import PartitionPhase
 from controller.core.replica_states import ReplicaPhase
 from controller.core.topic_checks import Refusal
-from wire.znodes import NO_LEADER
+from wire.znodes.layout import NO_LEADER
 
 Changes = dict[str, dict[int, NewReplicas]]
 

@@ -41,7 +41,7 @@ from controller.core.topic_checks import (
     check_present,
     check_replication_factor,
 )
-from wire.topic_names import is_internal_topic
+from wire.rules.topic_names import is_internal_topic
 
 DEFAULT_COUNT = -1
 

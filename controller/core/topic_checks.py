@@ -14,9 +14,9 @@ from kio.schema.errors import ErrorCode
 
 from controller.core.cluster import Cluster
 from controller.core.commands import LinkClaim
-from wire.links import SiteRole, is_stand_in, role_of
-from wire.topic_configs import InvalidTopicConfig, check_overrides
-from wire.topic_names import CLUSTER_METADATA_TOPIC
+from wire.rules.links import SiteRole, is_stand_in, role_of
+from wire.rules.topic_configs import InvalidTopicConfig, check_overrides
+from wire.rules.topic_names import CLUSTER_METADATA_TOPIC
 
 TOPIC_NAME_LENGTH_MAX = 249
 _LEGAL_NAME = re.compile(r"[a-zA-Z0-9._-]+")

@@ -19,7 +19,7 @@ from tests.support.java_load import JavaLoad
 from tests.support.kafka_clients import librdkafka_consume
 from tests.support.lone_broker_process import LoneBroker
 from tests.support.processes import Processes
-from wire.client import KafkaClient, NewTopic
+from wire.client.raw_client import KafkaClient, NewTopic
 
 pytestmark = [pytest.mark.chaos, pytest.mark.timeout(400)]
 

@@ -15,7 +15,7 @@ from pathlib import Path
 import pytest
 from confluent_kafka import KafkaException
 
-from broker.core.cluster_image import group_partition
+from broker.metadata.core.cluster_image import group_partition
 from tests.support.eventually import eventually_sync
 from tests.support.group_load import GroupLoad
 from tests.support.group_members import GroupMember
@@ -23,8 +23,8 @@ from tests.support.processes import Processes
 from tests.support.replicated_site import ReplicatedSite
 from tests.support.transaction_history import transaction_violations
 from tests.support.transactional_clients import read_values, transactional_producer
-from wire.internal_topics import OFFSETS_TOPIC
-from wire.transaction_records import TRANSACTIONS_TOPIC
+from wire.batches.group_records import OFFSETS_TOPIC
+from wire.batches.transaction_records import TRANSACTIONS_TOPIC
 
 pytestmark = [pytest.mark.chaos, pytest.mark.timeout(600)]
 

@@ -35,7 +35,7 @@ from tests.support.scripted_members import (
     settle,
 )
 from tests.support.zookeeper import ZooKeeperProcess
-from wire.internal_topics import OFFSETS_TOPIC
+from wire.batches.group_records import OFFSETS_TOPIC
 
 pytestmark = [pytest.mark.chaos, pytest.mark.timeout(300)]
 

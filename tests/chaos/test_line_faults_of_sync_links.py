@@ -32,8 +32,8 @@ from tests.support.many_lines import LINE, QUICK, StruckLink, links_at_once, lin
 from tests.support.mirror_sites import LINK, Pair, keeps_up, start_struck_pair
 from tests.support.processes import Processes
 from tests.support.toxiproxy import Toxiproxy
-from wire.broker_requests import LATEST_TIMESTAMP
-from wire.client import KafkaClient
+from wire.client.broker_requests import LATEST_TIMESTAMP
+from wire.client.raw_client import KafkaClient
 
 pytestmark = [pytest.mark.chaos, pytest.mark.long]
 

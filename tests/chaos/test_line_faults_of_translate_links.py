@@ -57,7 +57,7 @@ from tests.support.translate_links import (
     wait_nothing_lost,
 )
 from tests.support.translate_transactions import TRANSACTIONS
-from wire.client_errors import KafkaClientError
+from wire.client.client_errors import KafkaClientError
 
 pytestmark = [pytest.mark.chaos, pytest.mark.java, pytest.mark.timeout(600)]
 

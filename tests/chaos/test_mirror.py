@@ -18,7 +18,7 @@ from tests.support.mirror_sites import Pair, describe_mirror, start_pair
 from tests.support.processes import Processes, RunningProcess
 from tests.support.steady_batches import LARGE, SteadyBatches
 from tests.support.toxiproxy import Toxiproxy
-from wire.client import KafkaClient
+from wire.client.raw_client import KafkaClient
 
 pytestmark = [pytest.mark.chaos, pytest.mark.timeout(300)]
 

@@ -15,14 +15,14 @@ from typing import Self
 
 import pytest
 
-from broker.core.cluster_image import group_partition
+from broker.metadata.core.cluster_image import group_partition
 from tests.support.embedded_sites import EmbeddedSites, SitesStarter
 from tests.support.eventually import eventually_sync
 from tests.support.processes import Processes
 from tests.support.rebalance_storm import PROTOCOLS, Storm
 from tests.support.replicated_site import ReplicatedSite
-from wire.client import KafkaClient, NewTopic, call_client
-from wire.internal_topics import OFFSETS_TOPIC
+from wire.batches.group_records import OFFSETS_TOPIC
+from wire.client.raw_client import KafkaClient, NewTopic, call_client
 
 pytestmark = [pytest.mark.chaos, pytest.mark.timeout(900)]
 

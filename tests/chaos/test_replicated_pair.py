@@ -32,9 +32,9 @@ from tests.support.eventually import eventually, eventually_sync
 from tests.support.processes import RunningProcess
 from tests.support.site_comparison import Ends, caught_up, check_prefix, log_ends, site_client
 from tests.support.translate_links import until_a_random_moment
-from wire.broker_requests import EARLIEST_TIMESTAMP
-from wire.client_errors import KafkaClientError
-from wire.fetch_requests import DEBUGGING_CONSUMER
+from wire.client.broker_requests import EARLIEST_TIMESTAMP
+from wire.client.client_errors import KafkaClientError
+from wire.client.fetch_requests import DEBUGGING_CONSUMER
 
 pytestmark = [pytest.mark.chaos, pytest.mark.long]
 

@@ -26,8 +26,8 @@ from tests.support.scripted_producer import ScriptedProducer, TopicPartition
 from tests.support.transaction_history import offset_violations, transaction_violations
 from tests.support.transactional_clients import read_values
 from tests.support.zookeeper import ZooKeeperProcess
-from wire.internal_topics import OFFSETS_TOPIC
-from wire.transaction_records import TRANSACTIONS_TOPIC
+from wire.batches.group_records import OFFSETS_TOPIC
+from wire.batches.transaction_records import TRANSACTIONS_TOPIC
 
 pytestmark = [pytest.mark.chaos, pytest.mark.timeout(300)]
 

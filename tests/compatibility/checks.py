@@ -12,7 +12,7 @@ from typing import NamedTuple, Protocol
 
 from tests.compatibility.cells import Check, Column, NotOffered, Row
 from tests.compatibility.site import Site
-from wire.record_batch import Compression
+from wire.batches.record_batch import Compression
 
 RECORDS = 100
 ALTERNATIONS = 20

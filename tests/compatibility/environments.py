@@ -18,7 +18,7 @@ from runtime.children import Child
 from tests.compatibility.site import Site
 from tests.support.embedded_sites import EmbeddedSites
 from tests.support.eventually import eventually_sync
-from wire.client import KafkaClient, call_client
+from wire.client.raw_client import KafkaClient, call_client
 
 READY_WITHIN_MS = 60_000
 

@@ -17,11 +17,11 @@ from kio.schema.errors import ErrorCode
 
 from tests.support.eventually import eventually_sync
 from tests.support.site_comparison import batches
-from wire.broker_requests import LATEST_TIMESTAMP, CommittedOffset
-from wire.client import KafkaClient, NewTopic, call_client
-from wire.fetch_requests import DEBUGGING_CONSUMER
-from wire.record_batch import Compression
-from wire.records import Record, decode_batch, encode_batch
+from wire.batches.record_batch import Compression
+from wire.batches.records import Record, decode_batch, encode_batch
+from wire.client.broker_requests import LATEST_TIMESTAMP, CommittedOffset
+from wire.client.fetch_requests import DEBUGGING_CONSUMER
+from wire.client.raw_client import KafkaClient, NewTopic, call_client
 
 SITE_S_DEFAULT = -1
 SETTLE_WITHIN_MS = 60_000

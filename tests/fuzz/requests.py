@@ -8,11 +8,11 @@ from collections.abc import Callable, Mapping, Sequence
 from functools import cache
 from typing import Any, Final
 
-from broker.dispatch import load_handlers
-from broker.error_responses import error_response
-from wire.byte_reader import Malformed
-from wire.fetch_requests import parse_fetch_request
-from wire.frames import (
+from broker.handlers.registry import load_handlers
+from broker.network.error_responses import error_response
+from wire.client.fetch_requests import parse_fetch_request
+from wire.protocol.byte_reader import Malformed
+from wire.protocol.frames import (
     MalformedRequest,
     UnsupportedVersion,
     VersionRange,
@@ -22,10 +22,10 @@ from wire.frames import (
     parse_request_header,
     request_prefix,
 )
-from wire.mirror_append_codec import parse_mirror_append
-from wire.offset_commit_codec import parse_offset_commit_request
-from wire.private import MIRROR_APPEND
-from wire.produce_codec import parse_produce_request
+from wire.protocol.mirror_append_codec import parse_mirror_append
+from wire.protocol.offset_commit_codec import parse_offset_commit_request
+from wire.protocol.private import MIRROR_APPEND
+from wire.protocol.produce_codec import parse_produce_request
 
 FILLERS: Final = (bytes(200), bytes((1,)) * 200, bytes((2,)) * 200)
 

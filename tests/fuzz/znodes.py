@@ -7,7 +7,8 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any, Final
 
-from wire import admin_znodes, consumer_znodes, znodes
+from wire.znodes import admin_znodes, consumer_znodes
+from wire.znodes import layout as znodes
 
 DECODERS: Final[Sequence[Callable[[bytes], Any]]] = (
     lambda payload: znodes.decode_broker(1, payload),

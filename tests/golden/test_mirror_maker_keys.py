@@ -11,9 +11,9 @@ from pathlib import Path
 
 import pytest
 
-from mirror.config import load_configs, verdicts_on
-from mirror.core.mirror_maker_file import DEFAULT_POLICY
-from mirror.core.mirror_maker_keys import Fate
+from mirror.settings.config import load_configs, verdicts_on
+from mirror.settings.core.mirror_maker_file import DEFAULT_POLICY
+from mirror.settings.core.mirror_maker_keys import Fate
 from runtime.configuration import ConfigurationError
 
 KEYS = Path(__file__).parent / "mirror" / "mirror_maker_keys.txt"

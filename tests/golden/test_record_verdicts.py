@@ -13,14 +13,14 @@ from typing import Any
 
 import pytest
 
-from broker.core.batch_checks import BatchRejected
-from broker.core.topic_configs import LogConfig
+from broker.log.core.batch_checks import BatchRejected
 from broker.log.partition_log import PartitionLog
+from broker.settings.core.topic_configs import LogConfig
 from tests.golden.records import JUDGED, STRICTER, codes_for, stored_header
 from tests.support.logs_on_disk import open_log
 from tests.support.mutated_batches import CASES, NOW_MS, TOPICS, Case
-from wire.record_batch import HEADER_SIZE, LOG_APPEND_TIME_BIT, read_header
-from wire.records import decode_records
+from wire.batches.record_batch import HEADER_SIZE, LOG_APPEND_TIME_BIT, read_header
+from wire.batches.records import decode_records
 
 
 def _log(tmp_path: Path, case: Case) -> PartitionLog:

@@ -11,8 +11,8 @@ from tests.support.eventually import eventually
 from tests.support.kafka_clients import delete_records
 from tests.support.mirror_sites import Pair, describe_mirror, reset_topics, start_pair
 from tests.support.processes import Processes, RunningProcess
-from wire.client import KafkaClient
-from wire.topic_configs import COPY_BEGINS
+from wire.client.raw_client import KafkaClient
+from wire.rules.topic_configs import COPY_BEGINS
 
 pytestmark = [pytest.mark.integration, pytest.mark.timeout(240)]
 

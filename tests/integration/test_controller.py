@@ -19,12 +19,12 @@ from tests.support.controller_site import CandidateProcess
 from tests.support.eventually import eventually
 from tests.support.scripted_control import ScriptedBroker
 from tests.support.zookeeper import expire_session
-from wire import znodes
 from wire.control import controller_pb2 as pb
 from wire.control.broker_pb2 import ControlBatch
 from wire.control.clients import ACTIVE_CONTROLLER_KEY, ControllerClient
 from wire.control.cluster_pb2 import LinkPhase, LinkRecord
 from wire.control.controller_pb2_grpc import ControllerStub
+from wire.znodes import layout as znodes
 
 pytestmark = pytest.mark.integration
 

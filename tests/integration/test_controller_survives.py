@@ -15,12 +15,12 @@ from runtime.zookeeper import ZooKeeper
 from tests.support.controller_site import CandidateProcess
 from tests.support.eventually import eventually
 from tests.support.scripted_control import ScriptedBroker
-from wire import znodes
 from wire.control import controller_pb2 as pb
 from wire.control.clients import ControllerClient
 from wire.control.cluster_pb2 import LinkPhase, LinkRecord
-from wire.links import is_stand_in
-from wire.site_znodes import unregistered_broker_path
+from wire.rules.links import is_stand_in
+from wire.znodes import layout as znodes
+from wire.znodes.controller_znodes import unregistered_broker_path
 
 pytestmark = pytest.mark.integration
 

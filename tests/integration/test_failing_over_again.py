@@ -15,12 +15,12 @@ from kio.schema.errors import ErrorCode
 from typer.testing import CliRunner
 
 from cli.main import app
-from dr.completeness import complete_until, looks_at_sites
-from dr.core.loss import LossAccount
-from dr.core.playbook import FailoverPolicy
-from dr.failover import FailoverReport, failover
-from dr.links import list_links
-from dr.readiness import check_readiness
+from dr.failover.core.playbook import FailoverPolicy
+from dr.failover.execution import FailoverReport, failover
+from dr.links.administration import list_links
+from dr.links.completeness import complete_until, looks_at_sites
+from dr.links.readiness import check_readiness
+from dr.sites.core.loss import LossAccount
 from runtime.clock import SystemClock
 from runtime.grpc_server import open_channel
 from tests.support.eventually import eventually

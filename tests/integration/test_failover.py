@@ -11,12 +11,12 @@ from pathlib import Path
 
 import pytest
 
-from dr.core.mirror_words import MIRROR_SILENT_MS
-from dr.core.playbook import FailoverPolicy
-from dr.failover import Progress, failover
-from dr.journal import read_journal
-from dr.links import MIRROR_NEVER_HEARD, LinkAtSite, confirm_link, delete_link, list_links
-from dr.site_client import SiteClient
+from dr.failover.core.playbook import FailoverPolicy
+from dr.failover.execution import Progress, failover
+from dr.failover.journal import read_journal
+from dr.links.administration import MIRROR_NEVER_HEARD, LinkAtSite, confirm_link, delete_link, list_links
+from dr.sites.core.mirror_reports import MIRROR_SILENT_MS
+from dr.sites.site_client import SiteClient
 from runtime.grpc_server import open_channel
 from runtime.process import OperationalFailure
 from tests.support.eventually import eventually
@@ -24,8 +24,8 @@ from tests.support.full_sites import LINK, LinkedSites
 from tests.support.kafka_clients import Record, librdkafka_consume, librdkafka_produce
 from tests.support.processes import Processes
 from tests.support.site_comparison import check_prefix
-from wire.broker_requests import CommittedOffset
-from wire.client import KafkaClient
+from wire.client.broker_requests import CommittedOffset
+from wire.client.raw_client import KafkaClient
 from wire.control import mirror_pb2, mirror_pb2_grpc
 
 pytestmark = [pytest.mark.integration, pytest.mark.timeout(240)]

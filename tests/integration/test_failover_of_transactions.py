@@ -14,20 +14,20 @@ import pytest
 from confluent_kafka import KafkaException
 from kio.schema.errors import ErrorCode
 
-from dr.core.playbook import FailoverPolicy
-from dr.failover import failover
+from clients.simple_consumer import fetch_at_leader, records_of
+from dr.failover.core.playbook import FailoverPolicy
+from dr.failover.execution import failover
 from tests.support.eventually import eventually
 from tests.support.full_sites import LINK, LinkedSites
 from tests.support.kafka_clients import Record, librdkafka_produce
 from tests.support.processes import Processes
 from tests.support.raw_client import RawClient
 from tests.support.transactional_clients import WITHIN_S, read_values, transactional_producer
-from wire.broker_requests import OffsetQuery
-from wire.client import KafkaClient
-from wire.clients.simple_consumer import fetch_at_leader, records_of
-from wire.records import decode_records
-from wire.transaction_descriptions import describe_transaction
-from wire.transaction_records import TRANSACTIONS_TOPIC, decode_transaction_key, decode_transaction_value
+from wire.batches.records import decode_records
+from wire.batches.transaction_records import TRANSACTIONS_TOPIC, decode_transaction_key, decode_transaction_value
+from wire.client.broker_requests import OffsetQuery
+from wire.client.raw_client import KafkaClient
+from wire.client.transaction_descriptions import describe_transaction
 
 pytestmark = [pytest.mark.integration, pytest.mark.timeout(240)]
 

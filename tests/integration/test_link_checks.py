@@ -8,14 +8,14 @@ from pathlib import Path
 
 import pytest
 
-from dr.core.link_preflight import LinkCheck, Outcome
-from dr.links import check_link, create_link, list_links
-from dr.readiness import check_readiness
+from dr.links.administration import check_link, create_link, list_links
+from dr.links.core.link_preflight import LinkCheck, Outcome
+from dr.links.readiness import check_readiness
 from runtime.process import OperationalFailure
 from tests.support.eventually import eventually
 from tests.support.full_sites import LinkedSites
 from tests.support.processes import Processes
-from wire.client import KafkaClient, NewTopic
+from wire.client.raw_client import KafkaClient, NewTopic
 
 pytestmark = pytest.mark.integration
 

@@ -29,8 +29,8 @@ from tests.support.mirror_sites import (
 )
 from tests.support.processes import Processes, RunningProcess
 from tests.support.transactional_clients import WITHIN_S, transactional_producer
-from wire.broker_requests import CommittedOffset
-from wire.client import KafkaClient
+from wire.client.broker_requests import CommittedOffset
+from wire.client.raw_client import KafkaClient
 from wire.control.cluster_pb2 import LinkPhase
 
 pytestmark = [pytest.mark.integration, pytest.mark.timeout(240)]

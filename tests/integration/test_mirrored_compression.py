@@ -19,7 +19,7 @@ from tests.support.translate_links import (
     start_translate_mirror,
     wait_equal,
 )
-from wire.record_batch import Compression
+from wire.batches.record_batch import Compression
 
 pytestmark = [pytest.mark.integration, pytest.mark.java, pytest.mark.timeout(300)]
 

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 from kio.schema.errors import ErrorCode
 
-from mirror.core.mirror_maker_records import Heartbeat
+from mirror.mirrormaker.core.mirror_maker_records import Heartbeat
 from runtime.clock import SystemClock
 from tests.integration.test_translate_operation import antipode
 from tests.support.apache_kafka import ApacheKafka
@@ -21,8 +21,8 @@ from tests.support.mirror_sites import describe_mirror, mirror_ports, start_lone
 from tests.support.ports import LOOPBACK
 from tests.support.processes import Processes, RunningProcess
 from tests.support.translate_links import create_topic, read_partition, start_translate_mirror, total_end
-from wire.broker_requests import CommittedOffset
-from wire.client import KafkaClient
+from wire.client.broker_requests import CommittedOffset
+from wire.client.raw_client import KafkaClient
 
 pytestmark = [pytest.mark.integration, pytest.mark.java, pytest.mark.timeout(300)]
 

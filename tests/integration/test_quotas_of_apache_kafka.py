@@ -10,18 +10,18 @@ from typing import Any
 
 import pytest
 
-from mirror.core.partitions import PartitionKey
-from mirror.kafka_transfer import KafkaFetch
-from mirror.ports import FetchPart
+from clients.simple_consumer import fetch_at_leader, is_throttled_away, records_of
+from mirror.link.core.partitions import PartitionKey
+from mirror.link.ports import FetchPart
+from mirror.sites.kafka_transfer import KafkaFetch
 from runtime.addresses import parse_host_ports
 from tests.support.apache_kafka import ApacheKafka
 from tests.support.translate_links import create_topic, produce_batches
-from wire.client import KafkaClient
-from wire.clients.simple_consumer import fetch_at_leader, is_throttled_away, records_of
-from wire.connection import ConnectionOptions
-from wire.fetch_codec import FetchResponse
-from wire.fetch_requests import FetchRequest, PartitionToFetch, TopicToFetch
-from wire.record_batch import iterate_headers
+from wire.batches.record_batch import iterate_headers
+from wire.client.connection import ConnectionOptions
+from wire.client.fetch_requests import FetchRequest, PartitionToFetch, TopicToFetch
+from wire.client.raw_client import KafkaClient
+from wire.protocol.fetch_codec import FetchResponse
 
 ALTER_CLIENT_QUOTAS = 49
 QUOTA_BYTES_PER_S = 60_000

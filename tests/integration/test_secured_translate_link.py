@@ -35,8 +35,9 @@ from tests.support.translate_links import (
     total_end,
     wait_equal,
 )
-from wire.acl_requests import create_topic_acls, delete_topic_acls, topic_acls
-from wire.acls import (
+from wire.client.acl_requests import create_topic_acls, delete_topic_acls, topic_acls
+from wire.client.raw_client import KafkaClient
+from wire.rules.acls import (
     ALLOW,
     LITERAL,
     OPERATION_DESCRIBE,
@@ -45,7 +46,6 @@ from wire.acls import (
     OPERATION_WRITE,
     TopicAcl,
 )
-from wire.client import KafkaClient
 
 pytestmark = [pytest.mark.integration, pytest.mark.java, pytest.mark.timeout(300)]
 

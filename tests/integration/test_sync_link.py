@@ -17,10 +17,10 @@ from tests.support.log_batches import batch
 from tests.support.mirror_sites import Pair, Site, raw_log, start_pair
 from tests.support.processes import Processes
 from tests.support.toxiproxy import Toxiproxy
-from wire.broker_requests import LATEST_TIMESTAMP
-from wire.client import KafkaClient
-from wire.client_errors import BrokerError
-from wire.records import decode_records
+from wire.batches.records import decode_records
+from wire.client.broker_requests import LATEST_TIMESTAMP
+from wire.client.client_errors import BrokerError
+from wire.client.raw_client import KafkaClient
 
 pytestmark = [pytest.mark.integration, pytest.mark.timeout(240)]
 

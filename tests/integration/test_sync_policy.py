@@ -12,18 +12,18 @@ from pathlib import Path
 import pytest
 from kio.schema.errors import ErrorCode
 
-from dr.core.sync_policies import is_suspended
-from dr.failover import Progress, failover
-from dr.links import alter_link
+from dr.failover.execution import Progress, failover
+from dr.links.administration import alter_link
+from dr.sites.core.sync_policies import is_suspended
 from runtime.clock import SystemClock
 from runtime.process import OperationalFailure
 from tests.support.eventually import eventually
 from tests.support.full_sites import LINK, LinkedSites
 from tests.support.log_batches import batch
 from tests.support.processes import Processes
-from wire.client import KafkaClient
-from wire.client_errors import BrokerError
-from wire.links import SyncPolicy
+from wire.client.client_errors import BrokerError
+from wire.client.raw_client import KafkaClient
+from wire.rules.links import SyncPolicy
 
 pytestmark = [pytest.mark.integration, pytest.mark.timeout(300)]
 

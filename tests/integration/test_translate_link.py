@@ -11,10 +11,10 @@ import pytest
 from typer.testing import CliRunner
 
 from cli.main import app
-from mirror.core.partitions import PartitionKey
-from mirror.core.stored_map import partition_records
-from mirror.offset_store import TOPIC_PREFIX, OffsetStore
-from mirror.offset_translator import OffsetTranslator
+from mirror.link.core.partitions import PartitionKey
+from mirror.translate.core.stored_map import partition_records
+from mirror.translate.offset_store import TOPIC_PREFIX, OffsetStore
+from mirror.translate.offset_translator import OffsetTranslator
 from tests.support.apache_kafka import ApacheKafka, start_apache_kafka
 from tests.support.eventually import eventually
 from tests.support.examples import examples
@@ -35,9 +35,9 @@ from tests.support.translate_links import (
     until_a_random_moment,
     wait_equal,
 )
-from wire.broker_requests import CommittedOffset
-from wire.client import KafkaClient
-from wire.record_batch import Compression
+from wire.batches.record_batch import Compression
+from wire.client.broker_requests import CommittedOffset
+from wire.client.raw_client import KafkaClient
 
 KILLS = examples(6)
 

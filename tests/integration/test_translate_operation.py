@@ -20,14 +20,14 @@ from kio.schema.errors import ErrorCode
 from typer.testing import CliRunner
 
 from cli.main import app
-from mirror import sharing
-from mirror.core.group_notes import StoredGroups
-from mirror.core.peers import Daemon, DaemonShare
-from mirror.core.sharing import SLOTS, Strategy
-from mirror.group_notes import GROUPS_TOPIC_PREFIX
-from mirror.offset_store import read_topic
-from mirror.offset_translator import OffsetTranslator
-from mirror.sharing import Sharing
+from mirror.link.core.slots import SLOTS, Strategy
+from mirror.sharing import group_sharing as sharing
+from mirror.sharing.core.peers import Daemon, DaemonShare
+from mirror.sharing.group_sharing import Sharing
+from mirror.translate.core.group_notes import StoredGroups
+from mirror.translate.group_notes import GROUPS_TOPIC_PREFIX
+from mirror.translate.offset_store import read_topic
+from mirror.translate.offset_translator import OffsetTranslator
 from runtime.clock import SystemClock
 from tests.support.apache_kafka import ApacheKafka
 from tests.support.eventually import eventually
@@ -45,9 +45,9 @@ from tests.support.translate_links import (
     start_translate_mirror,
     wait_equal,
 )
-from wire.broker_requests import CommittedOffset
-from wire.client import KafkaClient
-from wire.record_batch import HEADER_SIZE, Compression
+from wire.batches.record_batch import HEADER_SIZE, Compression
+from wire.client.broker_requests import CommittedOffset
+from wire.client.raw_client import KafkaClient
 
 pytestmark = [pytest.mark.integration, pytest.mark.java, pytest.mark.timeout(300)]
 

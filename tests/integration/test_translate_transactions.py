@@ -11,8 +11,9 @@ from typing import Any
 
 import pytest
 
-from mirror.core.stored_map import producer_record
-from mirror.offset_store import TOPIC_PREFIX
+from clients.simple_consumer import fetch_at_leader, records_of
+from mirror.translate.core.stored_map import producer_record
+from mirror.translate.offset_store import TOPIC_PREFIX
 from tests.support.apache_kafka import start_apache_kafka
 from tests.support.eventually import eventually
 from tests.support.examples import examples
@@ -22,12 +23,11 @@ from tests.support.processes import Processes
 from tests.support.toxiproxy import Toxiproxy
 from tests.support.translate_links import create_topic, mirrored_beyond, produce_batches, total_end, wait_equal
 from tests.support.translate_transactions import TRANSACTIONS, MakeLink, demand_whole_transactions_under_kills
-from wire.broker_requests import EARLIEST_TIMESTAMP, LATEST_TIMESTAMP
-from wire.client import KafkaClient
-from wire.client_errors import KafkaClientError
-from wire.clients.simple_consumer import fetch_at_leader, records_of
-from wire.record_batch import iterate_headers
-from wire.records import Record, decode_batch, encode_batch
+from wire.batches.record_batch import iterate_headers
+from wire.batches.records import Record, decode_batch, encode_batch
+from wire.client.broker_requests import EARLIEST_TIMESTAMP, LATEST_TIMESTAMP
+from wire.client.client_errors import KafkaClientError
+from wire.client.raw_client import KafkaClient
 
 KILLS = examples(5)
 MANY_KILLS = 40

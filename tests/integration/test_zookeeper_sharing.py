@@ -10,9 +10,9 @@ from contextlib import AsyncExitStack, asynccontextmanager
 
 import pytest
 
-from mirror.core.peers import Daemon, DaemonShare
-from mirror.core.sharing import SLOTS, Strategy
-from mirror.zookeeper_sharing import ROOT, ZooKeeperSharing
+from mirror.link.core.slots import SLOTS, Strategy
+from mirror.sharing.core.peers import Daemon, DaemonShare
+from mirror.sharing.zookeeper_sharing import ROOT, ZooKeeperSharing
 from runtime.clock import SystemClock
 from runtime.zookeeper import ZooKeeper
 from tests.support.eventually import eventually

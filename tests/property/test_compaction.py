@@ -13,8 +13,8 @@ from pathlib import Path
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from broker.log.cleaner import clean
-from broker.log.compaction import plan_compaction, swap_in
+from broker.log.cleaning.cleaner import clean
+from broker.log.cleaning.log_compaction import plan_compaction, swap_in
 from broker.log.partition_log import PartitionLog
 from runtime.disk import RealDisk
 from tests.support.examples import examples

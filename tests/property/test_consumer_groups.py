@@ -14,9 +14,9 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 from kio.schema.errors import ErrorCode
 
-from broker.core.consumer_groups import HeartbeatReply, MemberHeartbeat
-from broker.core.group_messages import ConsumerHeartbeat
-from broker.core.server_assignors import (
+from broker.groups.core.consumer_groups import HeartbeatReply, MemberHeartbeat
+from broker.groups.core.group_messages import ConsumerHeartbeat
+from broker.groups.core.server_assignors import (
     AssignmentInput,
     Owned,
     TopicIdPartition,

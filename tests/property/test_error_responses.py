@@ -10,12 +10,12 @@ from hypothesis import strategies as st
 from kio.schema.errors import ErrorCode
 from kio.schema.index import api_key_map
 
-from broker.dispatch import load_handlers
-from broker.error_responses import error_response
+from broker.handlers.registry import load_handlers
+from broker.network.error_responses import error_response
 from tests.support.examples import examples
 from tests.support.kio_messages import messages
-from wire import schemas
-from wire.private import PRIVATE_NAMES
+from wire.protocol import schemas
+from wire.protocol.private import PRIVATE_NAMES
 
 HANDLERS = {key: module for key, module in load_handlers().items() if key not in PRIVATE_NAMES}
 EACH_VERSION = [

@@ -11,7 +11,8 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 from kio.schema.errors import ErrorCode
 
-from broker.core.group_messages import (
+from broker.groups.core.group_machine import Groups
+from broker.groups.core.group_messages import (
     Command,
     CommitOffsets,
     CommittedOffset,
@@ -27,9 +28,8 @@ from broker.core.group_messages import (
     SyncReply,
     TopicPartition,
 )
-from broker.core.group_offsets import Offsets
-from broker.core.group_states import Group, GroupState
-from broker.core.groups import Groups
+from broker.groups.core.group_offsets import Offsets
+from broker.groups.core.group_states import Group, GroupState
 from tests.support.examples import examples
 from tests.support.group_scene import GroupScene
 

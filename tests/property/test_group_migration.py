@@ -16,8 +16,8 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
 from kio.schema.errors import ErrorCode
 
-from broker.core.consumer_groups import HeartbeatReply, MemberHeartbeat
-from broker.core.group_messages import (
+from broker.groups.core.consumer_groups import HeartbeatReply, MemberHeartbeat
+from broker.groups.core.group_messages import (
     CodeReply,
     Command,
     Heartbeat,
@@ -29,11 +29,11 @@ from broker.core.group_messages import (
     SyncGroup,
     SyncReply,
 )
-from broker.core.group_states import AssignmentProtocol, GroupState
-from broker.core.server_assignors import TopicIdPartition
+from broker.groups.core.group_states import AssignmentProtocol, GroupState
+from broker.groups.core.server_assignors import TopicIdPartition
 from tests.support.examples import examples
 from tests.support.group_scene import LIMITS, GroupScene
-from wire.consumer_protocol import (
+from wire.batches.consumer_protocol import (
     Subscription,
     decode_assignment,
     decode_subscription,

@@ -13,8 +13,9 @@ from hypothesis import HealthCheck, assume, given, settings
 from hypothesis import strategies as st
 
 from tests.support.kio_messages import messages
-from wire import add_partitions_codec, fetch_codec, fetch_requests, offset_commit_codec, produce_codec, schemas
-from wire.byte_reader import Malformed
+from wire.client import fetch_requests
+from wire.protocol import add_partitions_codec, fetch_codec, offset_commit_codec, produce_codec, schemas
+from wire.protocol.byte_reader import Malformed
 
 RELAXED = settings(
     max_examples=40, deadline=None, suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large]

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from runtime.configuration import ConfigurationError
 from tests.support.java_key_stores import JavaKeyStores
-from wire.security import load_security
+from wire.client.security import load_security
 from wire.tls.core.entries import UnusableStore
 from wire.tls.core.java_key_store import unlocked
 from wire.tls.core.reading import read_key_store

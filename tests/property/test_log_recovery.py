@@ -15,12 +15,12 @@ import pytest
 from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
-from broker.log.checkpoints import LEADER_EPOCHS
+from broker.log.directories.checkpoints import LEADER_EPOCHS
 from tests.support.examples import examples
 from tests.support.faulty_disk import FaultyDisk
 from tests.support.log_batches import TRANSACTIONAL, batch, marker
 from tests.support.logs_on_disk import NOW_MS, abandon_opened_logs, open_log, read_all
-from wire.record_batch import BatchHeader, read_header
+from wire.batches.record_batch import BatchHeader, read_header
 
 SEGMENT_BYTES = 700
 BATCHES = 24
@@ -374,7 +374,7 @@ def act(log, chance, written, saved, step) -> None:
 
 
 def values_at(log, offset: int) -> bytes:
-    from wire.records import decode_records
+    from wire.batches.records import decode_records
 
     with log.read(offset, max_bytes=1) as piece:
         (record,) = decode_records(piece.read_bytes())

@@ -7,7 +7,7 @@ import itertools
 from hypothesis import given
 from hypothesis import strategies as st
 
-from mirror.core.offset_map import CHUNK_RUNS, OffsetMap, Run
+from mirror.translate.core.offset_map import CHUNK_RUNS, OffsetMap, Run
 
 Steps = list[tuple[int, int, int]]
 

@@ -9,8 +9,8 @@ import copy
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from mirror.core import both_ways
-from mirror.core.translation import Translation
+from mirror.translate.core import both_ways
+from mirror.translate.core.translation import Translation
 
 # Who does something: a record comes into being at a site, or a link carries so many records
 # further. Notes of links may be old.

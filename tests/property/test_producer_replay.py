@@ -5,11 +5,11 @@ theirs would have led to.
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from broker.core.producer_state import ProducerStates
+from broker.log.core.producer_state import ProducerStates
 from broker.log.producer_replay import ProducerReplay, replay_batch
 from tests.support.examples import examples
 from tests.support.log_batches import TRANSACTIONAL, batch, marker
-from wire.record_batch import read_header
+from wire.batches.record_batch import read_header
 
 KINDS = ("plain", "plain", "plain", "plain", "next epoch", "transactional", "commit", "abort")
 STORED = st.lists(st.tuples(st.integers(0, 2), st.sampled_from(KINDS)), max_size=40)

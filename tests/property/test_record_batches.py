@@ -7,15 +7,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tests.support.kio_messages import messages
-from wire.mirror_append_codec import (
-    PartitionAppended,
-    encode_mirror_append_response,
-    mirror_append_parts,
-    parse_mirror_append,
-)
-from wire.private import MirrorAppendRequest, MirrorAppendResponse
-from wire.record_batch import Compression, InvalidBatch, iterate_headers, read_header, verify_crc
-from wire.records import (
+from wire.batches.record_batch import Compression, InvalidBatch, iterate_headers, read_header, verify_crc
+from wire.batches.records import (
     Record,
     decode_records,
     encode_batch,
@@ -26,7 +19,14 @@ from wire.records import (
     record_spans,
     with_timestamp_delta,
 )
-from wire.schemas import encode
+from wire.protocol.mirror_append_codec import (
+    PartitionAppended,
+    encode_mirror_append_response,
+    mirror_append_parts,
+    parse_mirror_append,
+)
+from wire.protocol.private import MirrorAppendRequest, MirrorAppendResponse
+from wire.protocol.schemas import encode
 
 RECORDS = st.lists(
     st.builds(

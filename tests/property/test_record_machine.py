@@ -13,18 +13,18 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-import wire.records
+import wire.batches.records
 from runtime import compiled
 from tests.support.mutated_batches import CASES, record
-from wire.record_batch import HEADER_SIZE, BatchHeader, InvalidBatch, read_header
-from wire.records import RecordSummary, decode_body, read_keys, record_spans, summarize_records
+from wire.batches.record_batch import HEADER_SIZE, BatchHeader, InvalidBatch, read_header
+from wire.batches.records import RecordSummary, decode_body, read_keys, record_spans, summarize_records
 
 
 def _interpreted() -> ModuleType:
-    """`wire/records.py` as Python runs it without its compiled file, beside the module that the
-    process uses.
+    """`wire/batches/records.py` as Python runs it without its compiled file, beside the module that
+    the process uses.
     """
-    spec = importlib.util.spec_from_file_location("interpreted_records", compiled.source("wire.records"))
+    spec = importlib.util.spec_from_file_location("interpreted_records", compiled.source("wire.batches.records"))
     assert spec is not None
     assert spec.loader is not None
     module = importlib.util.module_from_spec(spec)
@@ -109,5 +109,5 @@ def _header(count: int) -> BatchHeader:
 
 @pytest.mark.skipif(not compiled.compiled_files(compiled.directory()), reason="no C compiler on this machine")
 def test_the_compiled_module_is_the_one_in_use() -> None:
-    assert compiled.is_compiled("wire.records")
-    assert INTERPRETED.__file__ == str(compiled.source("wire.records"))
+    assert compiled.is_compiled("wire.batches.records")
+    assert INTERPRETED.__file__ == str(compiled.source("wire.batches.records"))

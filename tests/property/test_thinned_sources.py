@@ -15,13 +15,13 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from mirror.core.renumbering import renumber
-from mirror.core.resume import HistoryMismatch, SourceIsThinned, TailMatch
-from mirror.core.thinned_source import ThinnedMatch
-from mirror.core.translation import Position, Translation
+from mirror.translate.core.renumbering import renumber
+from mirror.translate.core.resume import HistoryMismatch, SourceIsThinned, TailMatch
+from mirror.translate.core.thinned_source import ThinnedMatch
+from mirror.translate.core.translation import Position, Translation
 from tests.support.examples import examples
-from wire.record_batch import encode_header, read_header
-from wire.records import Record, decode_batch, decode_records, encode_batch, encode_record, seal_batch
+from wire.batches.record_batch import encode_header, read_header
+from wire.batches.records import Record, decode_batch, decode_records, encode_batch, encode_record, seal_batch
 
 OURS = (4000, 4001)
 Content = tuple[bytes | None, bytes | None, int]

@@ -17,9 +17,9 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 from kio.schema.errors import ErrorCode
 
-from broker.core.group_messages import TopicPartition
-from broker.core.transaction_messages import EndTransaction, TransactionDecision, TransactionStored
-from broker.core.transaction_states import NO_EPOCH, TransactionState
+from broker.groups.core.group_messages import TopicPartition
+from broker.transactions.core.transaction_messages import EndTransaction, TransactionDecision, TransactionStored
+from broker.transactions.core.transaction_states import NO_EPOCH, TransactionState
 from tests.support.examples import examples
 from tests.support.transaction_scene import LateWrite, TransactionScene, version_of
 

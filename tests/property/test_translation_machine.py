@@ -18,12 +18,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from mirror.core.renumbering import Piece, Stamp, renumber
-from mirror.core.resume import TailMatch, end_of_copy
-from mirror.core.translation import BrokenOff, NotTheNextBatch, Planned, Position, Translation
+from mirror.translate.core.renumbering import Piece, Stamp, renumber
+from mirror.translate.core.resume import TailMatch, end_of_copy
+from mirror.translate.core.translation import BrokenOff, NotTheNextBatch, Planned, Position, Translation
 from tests.support.examples import examples
-from wire.record_batch import BatchHeader, encode_header, read_header
-from wire.records import Record, decode_records, encode_batch
+from wire.batches.record_batch import BatchHeader, encode_header, read_header
+from wire.batches.records import Record, decode_records, encode_batch
 
 OURS = 4000
 

@@ -14,10 +14,10 @@ from hypothesis import strategies as st
 from kio.schema.index import api_key_map
 
 from tests.support.kio_messages import messages
-from wire import schemas
-from wire.byte_reader import Malformed
-from wire.byte_writer import uvarint_bytes
-from wire.frames import (
+from wire.protocol import schemas
+from wire.protocol.byte_reader import Malformed
+from wire.protocol.byte_writer import uvarint_bytes
+from wire.protocol.frames import (
     MalformedRequest,
     MalformedResponse,
     UnsupportedVersion,
@@ -29,8 +29,8 @@ from wire.frames import (
     encode_response,
     parse_request_header,
 )
-from wire.length_guard import ELEMENTS_MAX
-from wire.private import PRIVATE_VERSIONS
+from wire.protocol.length_guard import ELEMENTS_MAX
+from wire.protocol.private import PRIVATE_VERSIONS
 
 RELAXED = settings(
     max_examples=150, deadline=None, suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large]

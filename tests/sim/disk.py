@@ -16,19 +16,19 @@ from dataclasses import dataclass, field
 from random import Random
 from typing import Any, Protocol
 
-from broker.core.batch_checks import BatchLimits
-from broker.core.leader_epochs import EpochStart, LeaderEpochs
-from broker.core.producer_state import ProducerStates
-from broker.core.topic_configs import LogConfig
-from broker.log.checkpoints import TopicPartition
+from broker.log.core.batch_checks import BatchLimits
+from broker.log.core.leader_epochs import EpochStart, LeaderEpochs
+from broker.log.core.producer_state import ProducerStates
+from broker.log.directories.checkpoints import TopicPartition
+from broker.log.directories.log_store import LogStore
 from broker.log.errors import OffsetOutOfRange
 from broker.log.intake import AppendInfo, Intake
 from broker.log.log_slice import LogSlice
-from broker.log.log_store import LogStore
 from broker.log.partition_log import PartitionLog
 from broker.log.producer_replay import replay_batch
 from broker.log.source_seen import SourceSeen
-from wire.record_batch import iterate_headers
+from broker.settings.core.topic_configs import LogConfig
+from wire.batches.record_batch import iterate_headers
 
 
 @dataclass(slots=True)

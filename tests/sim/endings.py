@@ -13,7 +13,7 @@ from tests.sim.ledger import Ledger, body_of
 from tests.sim.node import Node
 from tests.sim.world import World
 from tests.sim.zookeeper_ensemble import Tree
-from wire import znodes
+from wire.znodes import layout as znodes
 
 
 def missing_for_wholeness(

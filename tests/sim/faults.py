@@ -20,7 +20,7 @@ from tests.sim.node import Node
 from tests.sim.virtual_loop import Process
 from tests.sim.world import World
 from tests.sim.zookeeper_ensemble import SERVERS
-from wire import znodes
+from wire.znodes import layout as znodes
 
 LONG_S: Final = 5.0
 SHORT_S: Final = 0.4

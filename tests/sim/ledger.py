@@ -10,12 +10,12 @@ from __future__ import annotations
 from collections import defaultdict
 from dataclasses import dataclass, field
 
-from broker.core.cluster_image import ClusterImage
+from broker.metadata.core.cluster_image import ClusterImage
 from runtime.zookeeper import CheckNode, DeleteNode, TransactionStep
 from tests.sim.disk import Batch, Disk, MemoryLog, StoredLog
 from tests.sim.world import World
 from tests.sim.zookeeper_ensemble import Node, Tree
-from wire import znodes
+from wire.znodes import layout as znodes
 
 HEADER_BYTES = 61
 """Of a record batch; what follows is the same wherever the batch is stored."""

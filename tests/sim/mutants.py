@@ -16,16 +16,18 @@ from unittest.mock import patch
 
 from kio.schema.errors import ErrorCode
 
-from broker import control_service, following, replica_fetcher
-from broker.core import producer_state
-from broker.core.cluster_image import PartitionImage
-from broker.core.leader_epochs import EpochEnd, LeaderEpochs
-from broker.core.partition import Partition
-from broker.core.producer_state import ProducerStates
-from broker.handlers.produce import WaitingProduce
-from broker.hosted_partition import HostedPartition
-from broker.isr_proposals import IsrProposals
-from broker.replicas import Replicas
+from broker.handlers.records.produce import WaitingProduce
+from broker.log.core import producer_state
+from broker.log.core.leader_epochs import EpochEnd, LeaderEpochs
+from broker.log.core.producer_state import ProducerStates
+from broker.metadata.core.cluster_image import PartitionImage
+from broker.replication import follower_append as following
+from broker.replication import replica_fetcher
+from broker.replication.core.partition import Partition
+from broker.replication.hosted_partition import HostedPartition
+from broker.replication.isr_proposals import IsrProposals
+from broker.replication.replicas import Replicas
+from broker.site import control_service
 from controller.core import elections, facts, isr_changes, membership
 from controller.core.draft import Draft
 from controller.core.elections import Election

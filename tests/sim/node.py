@@ -1,9 +1,9 @@
 """One node of the site: the real broker's replication and the real controller candidate in one
 simulated process.
 
-Put together as `broker/main.py` and `cli/hosting.py` do it, without groups, transactions, links and
-housekeeping. `Node` outlives its processes and owns their disk; `kill`, `lose_power`, `pause` and
-`stop` are what can happen to one.
+Put together as `broker/main.py` and `cli/embedding/hosting.py` do it, without groups, transactions,
+links and housekeeping. `Node` outlives its processes and owns their disk; `kill`, `lose_power`,
+`pause` and `stop` are what can happen to one.
 """
 
 from __future__ import annotations
@@ -17,25 +17,25 @@ from typing import Any
 from kazoo.exceptions import KazooException
 from prometheus_client import CollectorRegistry
 
-from broker.answer_places import AnswerPlaces, Place
-from broker.config import BrokerSettings, load_broker_settings
-from broker.control_service import BrokerControlService
-from broker.core.cluster_image import ClusterImage
-from broker.core.fetch_sessions import FetchSessions
-from broker.core.topic_configs import LogConfig
-from broker.cut_records import CutRecords
 from broker.dispatch import Dispatcher
-from broker.follower_fetches import FollowerFetches
-from broker.hand_over import HandOver
-from broker.isr_proposals import IsrProposals
 from broker.log.log_slice import LogSlice
-from broker.membership import Membership
+from broker.metadata.cluster import Cluster
+from broker.metadata.core.cluster_image import ClusterImage
 from broker.metrics import BrokerMetrics
-from broker.purgatory import Purgatory
-from broker.quotas import Quotas
-from broker.replica_fetchers import ReplicaFetchers
-from broker.replicas import Replicas
-from broker.services import Cluster
+from broker.network.response_slots import AnswerPlaces, Place
+from broker.quotas.client_throttling import Quotas
+from broker.replication.core.fetch_sessions import FetchSessions
+from broker.replication.follower_fetches import FollowerFetches
+from broker.replication.isr_proposals import IsrProposals
+from broker.replication.purgatory import Purgatory
+from broker.replication.replica_fetchers import ReplicaFetchers
+from broker.replication.replicas import Replicas
+from broker.replication.truncated_records import CutRecords
+from broker.settings.config import BrokerSettings, load_broker_settings
+from broker.settings.core.topic_configs import LogConfig
+from broker.site.control_service import BrokerControlService
+from broker.site.controlled_shutdown import HandOver
+from broker.site.membership import Membership
 from controller.config import ControllerSettings
 from controller.main import ControllerCandidate
 from runtime.configuration import load_settings
@@ -48,10 +48,10 @@ from tests.sim.rpc import RpcServer
 from tests.sim.virtual_loop import Process
 from tests.sim.world import VirtualClock, World
 from tests.sim.zookeeper_door import SimZooKeeper
-from wire import znodes
 from wire.control import broker_pb2_grpc
 from wire.control.broker_pb2 import DescribeGroupOffsetsReply
 from wire.control.clients import ControllerClient
+from wire.znodes import layout as znodes
 
 KAFKA_PORT = 9092
 RPC_PORT = 9000

@@ -11,7 +11,7 @@ from random import Random
 from unittest.mock import patch
 
 import controller.main
-from broker.hosted_partition import SETTLING_MS
+from broker.replication.hosted_partition import SETTLING_MS
 from runtime.zookeeper import NoteSession
 from tests.sim.administrator import Administrator
 from tests.sim.clients import Consumer, Producer, Router, client_process

@@ -22,9 +22,9 @@ from unittest.mock import patch
 import structlog
 
 import controller.liveness
-import wire.connection
+import wire.client.connection
 import wire.control.clients
-from broker.dispatch import advertised_versions
+from broker.handlers.registry import advertised_versions
 from tests.sim.disk import Disk
 from tests.sim.network import Network
 from tests.sim.rpc import RpcChannel
@@ -126,7 +126,7 @@ class World:
             (time, "time_ns", lambda: EPOCH_MS * 1_000_000 + int(loop.now_s * 1e9)),
             (uuid, "uuid4", lambda: uuid.UUID(int=ids.getrandbits(128), version=4)),
             (secrets, "randbelow", ids.randrange),
-            (wire.connection.Connection, "_negotiate", _negotiated),
+            (wire.client.connection.Connection, "_negotiate", _negotiated),
             (wire.control.clients, "open_channel", lambda address: RpcChannel(self.network, address)),
             (controller.liveness, "open_channel", lambda address: RpcChannel(self.network, address)),
         )

@@ -19,7 +19,7 @@ from deploy.parts import spark_environment
 from spark_jobs.session import noise_into, session
 from tests.support.lone_broker_process import LoneBroker
 from tests.support.processes import Processes
-from wire.client import KafkaClient, NewTopic
+from wire.client.raw_client import KafkaClient, NewTopic
 
 SUBMIT_ARGUMENTS = "PYSPARK_SUBMIT_ARGS"
 """What pyspark reads when it starts its Java machine."""

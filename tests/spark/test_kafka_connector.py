@@ -21,7 +21,7 @@ from pyspark.sql import DataFrame, SparkSession
 from deploy import jar_sets
 from tests.support.kafka_clients import Record, librdkafka_consume, librdkafka_produce
 from tests.support.lone_broker_process import LoneBroker
-from wire.client import KafkaClient, NewTopic
+from wire.client.raw_client import KafkaClient, NewTopic
 
 pytestmark = [
     pytest.mark.java,

@@ -16,7 +16,7 @@ from confluent_kafka import KafkaException, Producer
 
 from tests.support.eventually import eventually_sync
 from tests.support.site_comparison import batches, log_ends, site_client
-from wire.records import decode_records
+from wire.batches.records import decode_records
 
 RECORDS_PER_SECOND = 400
 RECORDS_MAX = 200_000

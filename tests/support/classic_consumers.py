@@ -10,16 +10,16 @@ import uuid
 from collections.abc import AsyncIterator
 from typing import Any
 
+from clients.core.positions import ResetPolicy
+from clients.reader import ReaderOptions
+from clients.streams import Stream
+from clients.zookeeper_consumer import ZooKeeperConsumer, ZooKeeperConsumerOptions
 from runtime.zookeeper import ZooKeeper
 from tests.support.eventually import eventually
 from tests.support.kafka_clients import Record, librdkafka_produce
 from tests.support.site_node import SiteNode
-from wire.client import KafkaClient, NewTopic
-from wire.clients.core.positions import ResetPolicy
-from wire.clients.reader import ReaderOptions
-from wire.clients.streams import Stream
-from wire.clients.zookeeper_consumer import ZooKeeperConsumer, ZooKeeperConsumerOptions
-from wire.consumer_znodes import owner_path, owners_path
+from wire.client.raw_client import KafkaClient, NewTopic
+from wire.znodes.consumer_znodes import owner_path, owners_path
 
 WITHIN_MS = 60_000
 

@@ -17,7 +17,7 @@ from kio.static.primitive import i32Timedelta
 
 from tests.support.eventually import eventually_sync
 from tests.support.raw_client import RawClient
-from wire.consumer_protocol import Subscription, encode_subscription
+from wire.batches.consumer_protocol import Subscription, encode_subscription
 
 OFFSET_COMMIT, OFFSET_FETCH, FIND_COORDINATOR, JOIN_GROUP, LEAVE_GROUP, SYNC_GROUP = 8, 9, 10, 11, 13, 14
 CREATE_TOPICS, INIT_PRODUCER_ID, ADD_OFFSETS, TXN_OFFSET_COMMIT, CONSUMER_HEARTBEAT = 19, 22, 25, 28, 68

@@ -10,11 +10,11 @@ from contextlib import asynccontextmanager
 from dataclasses import replace
 from typing import Any
 
-from broker.connection_limits import ConnectionLimits
-from broker.connection_server import UNLIMITED, ConnectionServer
-from broker.connections import Connection, Frame
-from broker.core.connection_rates import ConnectionRates
-from broker.request_memory import RequestMemory
+from broker.network.connection_limits import ConnectionLimits
+from broker.network.connection_server import UNLIMITED, ConnectionServer
+from broker.network.connections import Connection, Frame
+from broker.network.request_memory import RequestMemory
+from broker.quotas.core.connection_rates import ConnectionRates
 from runtime.clock import SystemClock
 
 LIMITS = ConnectionLimits(

@@ -20,7 +20,7 @@ from controller.core.cluster import Broker, Cluster, Leadership, SiteRules, Topi
 from controller.core.machine import ControllerMachine
 from controller.core.replica_states import ReplicaPhase
 from wire.control.cluster_pb2 import LinkPhase, LinkRecord
-from wire.znodes import BrokerRegistration
+from wire.znodes.layout import BrokerRegistration
 
 RULES = SiteRules(site="a", replication_factor_max=3)
 

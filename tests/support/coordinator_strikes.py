@@ -13,7 +13,7 @@ from collections.abc import Callable, Collection, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 
-from broker.core.cluster_image import group_partition
+from broker.metadata.core.cluster_image import group_partition
 from tests.support.eventually import eventually_sync
 from tests.support.processes import Processes
 from tests.support.raw_client import RawClient

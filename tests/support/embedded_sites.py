@@ -27,8 +27,8 @@ from toxiproxy import Toxiproxy
 
 from deploy.toxiproxy_server import ToxiproxyServer
 from deploy.zookeeper_server import ZooKeeperServer
-from dr.environment import Environment, EnvironmentProcess, parse_environment
-from dr.faults import NetworkFaults
+from dr.drill.environment import Environment, EnvironmentProcess, parse_environment
+from dr.drill.faults import NetworkFaults
 from runtime.addresses import parse_host_port
 from tests.support.eventually import eventually_sync
 from tests.support.ports import LOOPBACK, free_port

@@ -16,15 +16,15 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from broker.config import load_broker_settings
 from broker.main import Broker
-from broker.membership import Membership
+from broker.settings.config import load_broker_settings
+from broker.site.membership import Membership
 from controller.config import ControllerSettings
 from controller.main import ControllerCandidate
-from dr.agent import SiteAgentHost
-from dr.channels import Channels
-from dr.links import LinkSpec, SiteAddresses, create_link
-from dr.site_client import SiteClient, SiteRefused, SiteUnreachable
+from dr.agent.service import SiteAgentHost
+from dr.links.administration import LinkSpec, SiteAddresses, create_link
+from dr.sites.channels import Channels
+from dr.sites.site_client import SiteClient, SiteRefused, SiteUnreachable
 from runtime.children import Child
 from runtime.clock import SystemClock
 from runtime.configuration import load_settings
@@ -38,10 +38,10 @@ from tests.support.internal_topics import internal_topic_copies
 from tests.support.ports import LOOPBACK, free_ports
 from tests.support.processes import Processes, RunningProcess
 from tests.support.toxiproxy import Toxiproxy
-from wire.client import KafkaClient, NewTopic
+from wire.client.raw_client import KafkaClient, NewTopic
 from wire.control.cluster_pb2 import LinkRecord
 from wire.control.site_pb2 import DescribeLinkReply
-from wire.links import SYNC_TIMEOUT_MS, SyncPolicy
+from wire.rules.links import SYNC_TIMEOUT_MS, SyncPolicy
 
 REPOSITORY = Path(__file__).parents[2]
 LINK = "a-b"

@@ -22,10 +22,11 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from typing import Any
 
-from broker.core import group_records
-from broker.core.consumer_group_states import ConsumerFact, MemberState, owned_of
-from broker.core.consumer_groups import HeartbeatReply, MemberHeartbeat
-from broker.core.group_messages import (
+from broker.groups.core import group_records
+from broker.groups.core.consumer_group_states import ConsumerFact, MemberState, owned_of
+from broker.groups.core.consumer_groups import HeartbeatReply, MemberHeartbeat
+from broker.groups.core.group_machine import Groups
+from broker.groups.core.group_messages import (
     Answer,
     CancelTimer,
     CodeReply,
@@ -66,11 +67,10 @@ from broker.core.group_messages import (
     TopicPartition,
     TransactionEnded,
 )
-from broker.core.group_states import AssignmentProtocol, Group
-from broker.core.group_turn import GroupLimits
-from broker.core.groups import Groups
-from broker.core.server_assignors import Owned, TopicIdPartition
-from wire.consumer_group_records import (
+from broker.groups.core.group_states import AssignmentProtocol, Group
+from broker.groups.core.group_turn import GroupLimits
+from broker.groups.core.server_assignors import Owned, TopicIdPartition
+from wire.batches.consumer_group_records import (
     ConsumerGroupKey,
     ConsumerGroupValue,
     CurrentAssignment,
@@ -79,7 +79,7 @@ from wire.consumer_group_records import (
     TargetAssignment,
     TargetEpoch,
 )
-from wire.consumer_protocol import Subscription, encode_subscription
+from wire.batches.consumer_protocol import Subscription, encode_subscription
 
 START_MS = 1_000_000
 LIMITS = GroupLimits(

@@ -14,7 +14,7 @@ from tests.support.eventually import eventually_sync
 from tests.support.java_clients import VERIFIABLE_PRODUCER, KafkaPrograms
 from tests.support.processes import Processes
 from tests.support.site_comparison import batches, log_ends, site_client
-from wire.records import decode_records
+from wire.batches.records import decode_records
 
 RECORDS_PER_SECOND = 100
 SETTINGS = {

@@ -11,7 +11,7 @@ import lz4.frame
 import snappy
 import zstandard
 
-from wire.record_batch import BatchHeader, encode_header
+from wire.batches.record_batch import BatchHeader, encode_header
 
 TRANSACTIONAL = 0x10
 CONTROL = 0x20

@@ -5,13 +5,13 @@ from __future__ import annotations
 import os
 from typing import Any
 
-from broker.core.topic_configs import LogConfig
 from broker.log.descriptors import DescriptorCache
 from broker.log.partition_log import PartitionLog
+from broker.settings.core.topic_configs import LogConfig
 from runtime.disk import Disk, RealDisk
 from tests.support.log_batches import batch
-from wire.record_batch import BatchHeader, iterate_headers, verify_crc
-from wire.records import Record, decode_records
+from wire.batches.record_batch import BatchHeader, iterate_headers, verify_crc
+from wire.batches.records import Record, decode_records
 
 NOW_MS = 1_000_000
 _opened: list[PartitionLog] = []

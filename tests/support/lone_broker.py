@@ -20,20 +20,20 @@ from typing import Any, TypeAlias
 
 import grpc
 
-from broker.config import load_broker_settings
 from broker.main import Broker
-from cli.hosting import until_stopped_or_failed
+from broker.settings.config import load_broker_settings
+from cli.embedding.hosting import until_stopped_or_failed
 from runtime.grpc_server import GrpcServer, open_channel
 from runtime.logs import configure
 from runtime.metrics import MetricsServer, new_registry
 from runtime.process import run_daemon
 from runtime.zookeeper import SessionState
 from tests.support.memory_configs import FileConfigStore
-from wire import znodes
-from wire.client_quotas import QuotaEntity, entity_from_message, quota_message
 from wire.control import broker_pb2, cluster_pb2, controller_pb2, controller_pb2_grpc
 from wire.control.broker_pb2_grpc import BrokerControlStub
-from wire.group_configs import group_configs_message
+from wire.rules.client_quotas import QuotaEntity, entity_from_message, quota_message
+from wire.znodes import layout as znodes
+from wire.znodes.group_configs import group_configs_message
 
 CLUSTER_ID = "lone-cluster-0000000000"
 _UNKNOWN_TOPIC, _TOPIC_EXISTS = 3, 36

@@ -9,8 +9,8 @@ import json
 import os
 import sys
 
-from mirror.config import load_config
 from mirror.main import MirrorDaemon
+from mirror.settings.config import load_config
 from runtime.logs import configure
 from runtime.process import run_daemon
 

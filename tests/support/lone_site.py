@@ -15,15 +15,15 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from broker.config import load_broker_settings
 from broker.main import Broker
+from broker.settings.config import load_broker_settings
 from runtime.grpc_server import GrpcServer, open_channel
 from runtime.logs import configure
 from runtime.process import run_daemon
 from tests.support.lone_broker import CLUSTER_ID, LoneController, LoneMembership
-from wire import znodes
 from wire.control import broker_pb2, cluster_pb2, controller_pb2_grpc, site_pb2, site_pb2_grpc
 from wire.control.broker_pb2_grpc import BrokerControlStub
+from wire.znodes import layout as znodes
 
 
 class LinkedController(LoneController):

@@ -8,7 +8,7 @@ from pathlib import Path
 
 
 class FileConfigStore:
-    """What `broker/config_store.py` keeps in ZooKeeper, for one broker alone."""
+    """What `broker/settings/config_store.py` keeps in ZooKeeper, for one broker alone."""
 
     def __init__(self, path: Path) -> None:
         self._path = path

@@ -1,5 +1,5 @@
 """`__consumer_offsets` in memory, with the failures that a coordinator must live with. See
-`broker/group_shard.py: InternalLog`.
+`broker/groups/group_shard.py: InternalLog`.
 """
 
 from __future__ import annotations
@@ -9,8 +9,8 @@ from collections.abc import AsyncIterator
 
 from kio.schema.errors import ErrorCode
 
-from broker.hosted_partition import PartitionFailure
-from wire.records import decode_records
+from broker.replication.hosted_partition import PartitionFailure
+from wire.batches.records import decode_records
 
 
 class MemoryLog:

@@ -9,8 +9,8 @@ from contextlib import asynccontextmanager
 from prometheus_client import CollectorRegistry
 
 from mirror.assembly import Mirror
-from mirror.config import load_config
-from mirror.core.flow_state import FlowState
+from mirror.flow.core.flow_state import FlowState
+from mirror.settings.config import load_config
 from runtime.clock import SystemClock
 from tests.support.memory_sites import MemoryWorld
 

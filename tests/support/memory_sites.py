@@ -14,14 +14,14 @@ from uuid import UUID
 
 from kio.schema.errors import ErrorCode
 
+from mirror.admin.verifier import Verifier
 from mirror.assembly import Ports
-from mirror.core.flow_events import LinkRole
-from mirror.core.offsets import REMOVED, GroupOffset
-from mirror.core.partitions import PartitionKey, survey
-from mirror.core.plan import Absence, Action, AlterConfigs, CreateTopic, DeleteCopy
-from mirror.link_watch import LinkMissing, LinkStanding, stand
-from mirror.ownership import Ownership
-from mirror.ports import (
+from mirror.link.core.group_offsets import REMOVED, GroupOffset
+from mirror.link.core.link_roles import LinkRole
+from mirror.link.core.partitions import PartitionKey, survey
+from mirror.link.core.topic_plan import Absence, Action, AlterConfigs, CreateTopic, DeleteCopy
+from mirror.link.link_watch import LinkMissing, LinkStanding, stand
+from mirror.link.ports import (
     AppendAnswer,
     AppendPart,
     EndToKeep,
@@ -36,12 +36,12 @@ from mirror.ports import (
     SiteTopic,
     Unreachable,
 )
-from mirror.verifier import Verifier
+from mirror.sharing.ownership import Ownership
 from tests.support.log_batches import batch
+from wire.batches.log_histories import EpochEnd
+from wire.batches.record_batch import iterate_headers, read_header
 from wire.control.cluster_pb2 import LinkPhase, LinkRecord
-from wire.group_words import ALL_SLOTS, GroupWord
-from wire.log_histories import EpochEnd
-from wire.record_batch import iterate_headers, read_header
+from wire.rules.sync_reports import ALL_SLOTS, GroupWord
 
 
 @dataclass

@@ -13,16 +13,18 @@ from unittest.mock import MagicMock
 from prometheus_client import CollectorRegistry
 from prometheus_client.core import Metric
 
-from broker.gauges import add_gauges
+from bridge.metrics import GAUGES as BRIDGE_GAUGES
+from bridge.metrics import BridgeMetrics
 from broker.metrics import BrokerMetrics
-from broker.quota_metrics import QuotaMetrics
-from cli.bridge.metrics import GAUGES as BRIDGE_GAUGES
-from cli.bridge.metrics import BridgeMetrics
+from broker.telemetry.gauges import add_gauges
+from broker.telemetry.quota_metrics import QuotaMetrics
 from controller.metrics import ControllerMetrics
-from dr.metrics import SiteAgentMetrics
-from mirror.core.health import Health
-from mirror.core.partitions import PartitionKey
-from mirror.metrics import CheckpointMetrics, MirrorMetrics, OpeningMetrics, TransactionMetrics
+from dr.agent.metrics import SiteAgentMetrics
+from mirror.admin.metrics import MirrorMetrics, OpeningMetrics
+from mirror.flow.core.health import Health
+from mirror.groups.metrics import CheckpointMetrics
+from mirror.link.core.partitions import PartitionKey
+from mirror.translate.metrics import TransactionMetrics
 from runtime.metrics import TaskDeaths
 from tests.support.clock import ManualClock
 

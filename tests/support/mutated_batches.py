@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from tests.support.log_batches import compress, varint
-from wire.record_batch import HEADER_SIZE, BatchHeader, encode_header, read_header
+from wire.batches.record_batch import HEADER_SIZE, BatchHeader, encode_header, read_header
 
 NOW_MS: Final = 1_900_000_000_000
 """The time of the table: later than the run of Apache Kafka that judged it, which therefore has an

@@ -9,13 +9,13 @@ import struct
 from collections.abc import Mapping, Sequence
 from typing import Any, Self
 
-from wire.entity_building import build_entity
-from wire.fetch_codec import FetchResponse, parse_fetch_response
-from wire.fetch_requests import FetchRequest, encode_fetch_request
-from wire.frames import decode_response, encode_request, request_prefix, response_body_position
-from wire.mirror_append_codec import MirrorAppend, mirror_append_parts
-from wire.private import MIRROR_APPEND
-from wire.produce_codec import (
+from wire.client.fetch_requests import FetchRequest, encode_fetch_request
+from wire.protocol.entity_building import build_entity
+from wire.protocol.fetch_codec import FetchResponse, parse_fetch_response
+from wire.protocol.frames import decode_response, encode_request, request_prefix, response_body_position
+from wire.protocol.mirror_append_codec import MirrorAppend, mirror_append_parts
+from wire.protocol.private import MIRROR_APPEND
+from wire.protocol.produce_codec import (
     PartitionRecords,
     ProduceRequest,
     ProduceResponse,
@@ -23,7 +23,7 @@ from wire.produce_codec import (
     parse_produce_response,
     produce_request_parts,
 )
-from wire.schemas import request_type
+from wire.protocol.schemas import request_type
 
 TIMEOUT_S = 60
 """More than any answer here takes that comes at all."""

@@ -12,7 +12,7 @@ from collections import defaultdict
 from itertools import pairwise
 
 from tests.support.replicated_site import ReplicatedSite
-from wire.record_batch import BatchHeader, iterate_headers
+from wire.batches.record_batch import BatchHeader, iterate_headers
 
 _LEADERSHIP = re.compile(
     r"event=partition topic=(?P<topic>\S+) partition=(?P<partition>\d+) leader=(?P<leader>-?\d+)"

@@ -14,10 +14,10 @@ import grpc
 
 from runtime.grpc_server import GrpcServer
 from runtime.zookeeper import ZooKeeper
-from wire import znodes
 from wire.control import broker_pb2_grpc
 from wire.control.broker_pb2 import ControlBatch, ControlReply, PartitionFailure
 from wire.control.cluster_pb2 import PartitionState
+from wire.znodes import layout as znodes
 
 
 class ScriptedBroker(broker_pb2_grpc.BrokerControlServicer):

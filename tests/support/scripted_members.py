@@ -23,7 +23,7 @@ from kio.schema.errors import ErrorCode
 from tests.support.coordinator_calls import TRY_AGAIN, WITHIN_MS, ConnectionLost, CoordinatorCalls, Sent
 from tests.support.eventually import eventually_sync
 from tests.support.group_history import Commit, Given, Ownership
-from wire.consumer_protocol import (
+from wire.batches.consumer_protocol import (
     Subscription,
     decode_assignment,
     decode_subscription,

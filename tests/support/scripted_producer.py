@@ -19,8 +19,8 @@ from tests.support.coordinator_calls import GROUP, TRANSACTION, TRY_AGAIN, WITHI
 from tests.support.eventually import eventually_sync
 from tests.support.raw_client import RawClient
 from tests.support.replicated_site import ReplicatedSite
-from wire.record_batch import TRANSACTIONAL_BIT
-from wire.records import Record, encode_batch
+from wire.batches.record_batch import TRANSACTIONAL_BIT
+from wire.batches.records import Record, encode_batch
 
 INIT_PRODUCER_ID, ADD_PARTITIONS, ADD_OFFSETS, END_TXN, TXN_OFFSET_COMMIT = 22, 24, 25, 26, 28
 DESCRIBE_TRANSACTIONS = 65

@@ -5,9 +5,9 @@ from __future__ import annotations
 import asyncio
 from pathlib import Path
 
-from broker.config import load_broker_settings
 from broker.main import Broker
-from broker.membership import Membership
+from broker.settings.config import load_broker_settings
+from broker.site.membership import Membership
 from controller.config import ControllerSettings
 from controller.main import ControllerCandidate
 from runtime.clock import SystemClock

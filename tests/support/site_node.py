@@ -17,9 +17,9 @@ from urllib.request import urlopen
 
 from prometheus_client.parser import text_string_to_metric_families
 
-from broker.config import load_broker_settings
 from broker.main import Broker
-from broker.membership import Membership
+from broker.settings.config import load_broker_settings
+from broker.site.membership import Membership
 from controller.config import ControllerSettings
 from controller.main import ControllerCandidate
 from runtime.children import Child

@@ -10,8 +10,8 @@ from typing import Self
 
 from tests.support.eventually import eventually
 from tests.support.log_batches import batch
-from wire.client import KafkaClient
-from wire.client_errors import KafkaClientError
+from wire.client.client_errors import KafkaClientError
+from wire.client.raw_client import KafkaClient
 
 RECORDS_A_BATCH = 20
 RECORD_BYTES = 500

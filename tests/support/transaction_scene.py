@@ -18,11 +18,13 @@ from typing import NamedTuple
 
 from kio.schema.errors import ErrorCode
 
-from broker.core import transaction_records
-from broker.core.batch_checks import BatchRejected
-from broker.core.group_messages import TopicPartition
-from broker.core.producer_state import DuplicateSequence, Marker, ProducerStates
-from broker.core.transaction_messages import (
+from broker.groups.core.group_messages import TopicPartition
+from broker.log.core.batch_checks import BatchRejected
+from broker.log.core.producer_state import DuplicateSequence, Marker, ProducerStates
+from broker.replication.core.verification_guards import VerificationGuards
+from broker.transactions.core import transaction_records
+from broker.transactions.core.transaction_machine import TransactionLimits, Transactions
+from broker.transactions.core.transaction_messages import (
     AddPartitions,
     AddReply,
     CancelTimeout,
@@ -42,10 +44,8 @@ from broker.core.transaction_messages import (
     VerifyPartitions,
     WriteMarkers,
 )
-from broker.core.transaction_states import BUMPING_CLIENT_VERSION, Transaction, TransactionState
-from broker.core.transactions import TransactionLimits, Transactions
-from broker.core.verification_guards import VerificationGuards
-from wire.record_batch import CONTROL_BIT, TRANSACTIONAL_BIT, BatchHeader
+from broker.transactions.core.transaction_states import BUMPING_CLIENT_VERSION, Transaction, TransactionState
+from wire.batches.record_batch import CONTROL_BIT, TRANSACTIONAL_BIT, BatchHeader
 
 START_MS = 1_000_000
 LIMITS = TransactionLimits(timeout_ms_max=60_000, expiration_ms=100_000)

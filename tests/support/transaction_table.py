@@ -23,9 +23,9 @@ from kio.schema.errors import ErrorCode
 
 from tests.support.eventually import eventually_sync
 from tests.support.raw_client import RawClient
-from wire.frames import response_body_position
-from wire.schemas import api_name
-from wire.transaction_descriptions import parse_description
+from wire.client.transaction_descriptions import parse_description
+from wire.protocol.frames import response_body_position
+from wire.protocol.schemas import api_name
 
 OWN: Final = "own"
 HELD: Final = "held"

@@ -12,10 +12,10 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Protocol
 
-from mirror.core.partitions import PartitionKey
-from mirror.core.stored_map import StoredLink
-from mirror.offset_store import TOPIC_PREFIX, read_topic
-from mirror.transactions import TRANSACTIONAL_ID_PREFIX
+from mirror.link.core.partitions import PartitionKey
+from mirror.translate.core.stored_map import StoredLink
+from mirror.translate.offset_store import TOPIC_PREFIX, read_topic
+from mirror.translate.transactions import TRANSACTIONAL_ID_PREFIX
 from runtime.retries import jittered_backoff
 from tests.support.eventually import eventually
 from tests.support.mirror_sites import describe_mirror, verify_mirror
@@ -29,10 +29,10 @@ from tests.support.translate_links import (
     until_a_random_moment,
     wait_equal,
 )
-from wire.broker_requests import LATEST_TIMESTAMP
-from wire.client import KafkaClient
-from wire.client_errors import TRANSIENT
-from wire.transaction_requests import request_identity
+from wire.client.broker_requests import LATEST_TIMESTAMP
+from wire.client.client_errors import TRANSIENT
+from wire.client.raw_client import KafkaClient
+from wire.client.transaction_requests import request_identity
 
 PARTITIONS = 3
 PAUSE_OF_LOAD_S = 0.1

@@ -10,9 +10,20 @@ import subprocess
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent.parent
-PACKAGES = ("bench", "broker", "cli", "controller", "deploy", "dr", "mirror", "runtime", "spark_jobs", "wire")
-CORE_PACKAGES = ("broker", "cli/bridge", "controller", "dr", "mirror", "spark_jobs", "wire/clients", "wire/tls")
-CORES = tuple(f"{package}/core/" for package in CORE_PACKAGES)
+PACKAGES = (
+    "bench",
+    "bridge",
+    "broker",
+    "cli",
+    "clients",
+    "controller",
+    "deploy",
+    "dr",
+    "mirror",
+    "runtime",
+    "spark_jobs",
+    "wire",
+)
 GENERATED_SUFFIXES = ("_pb2.py", "_pb2.pyi", "_pb2_grpc.py")
 
 
@@ -22,6 +33,11 @@ def files() -> tuple[str, ...]:
     command = ["git", "ls-files", "--cached", "--others", "--exclude-standard"]
     listed = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=True).stdout
     return tuple(sorted({name for name in listed.splitlines() if (ROOT / name).is_file()}))
+
+
+def cores() -> list[str]:
+    """The modules of every package's and every room's `core/`."""
+    return [name for name in modules(*PACKAGES) if "/core/" in name]
 
 
 def modules(*folders: str) -> list[str]:

@@ -23,7 +23,7 @@ def _called(node: ast.Call) -> str:
 def test_cores_call_nothing_that_reaches_the_world() -> None:
     offenders = [
         f"{name}:{node.lineno}: {_called(node)}()"
-        for name in sources.modules(*sources.CORES)
+        for name in sources.cores()
         for node in ast.walk(sources.tree(name))
         if isinstance(node, ast.Call) and _called(node) in BANNED_CALLS
     ]
@@ -33,7 +33,7 @@ def test_cores_call_nothing_that_reaches_the_world() -> None:
 def test_cores_do_not_await() -> None:
     offenders = [
         f"{name}:{node.lineno}"
-        for name in sources.modules(*sources.CORES)
+        for name in sources.cores()
         for node in ast.walk(sources.tree(name))
         if isinstance(node, ast.AsyncFunctionDef | ast.Await | ast.AsyncFor | ast.AsyncWith)
     ]

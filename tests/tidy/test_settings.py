@@ -11,9 +11,9 @@ from __future__ import annotations
 import re
 from pathlib import Path
 
-from broker.config import BrokerSettings
+from broker.settings.config import BrokerSettings
 from tests.tidy.sources import ROOT
-from wire.topic_configs import TOPIC_CONFIGS
+from wire.rules.topic_configs import TOPIC_CONFIGS
 
 UNTESTED = Path(__file__).with_name("untested_settings.txt")
 """Keys whose tests are yet to be written: it only ever gets shorter."""

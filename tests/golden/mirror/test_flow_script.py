@@ -7,14 +7,13 @@ from __future__ import annotations
 import re
 from pathlib import Path
 
-from mirror.core.flow import Flow
-from mirror.core.flow_events import (
+from mirror.flow.core.flow import Flow
+from mirror.flow.core.flow_events import (
     Acknowledged,
     AppendRefused,
     BatchesFetched,
     Command,
     FetchFailed,
-    LinkRole,
     LinkTurned,
     RetryDue,
     Settled,
@@ -25,7 +24,8 @@ from mirror.core.flow_events import (
     TargetFound,
     TargetRefusal,
 )
-from mirror.core.partitions import BatchRun
+from mirror.link.core.link_roles import LinkRole
+from mirror.link.core.partitions import BatchRun
 from tests.support.golden import run_script
 
 SCRIPT = Path(__file__).parent / "flow.txt"

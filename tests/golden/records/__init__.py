@@ -14,7 +14,7 @@ from typing import Any, Final
 from kio.schema.errors import ErrorCode
 
 from tests.support.mutated_batches import NOW_MS
-from wire.record_batch import BatchHeader
+from wire.batches.record_batch import BatchHeader
 
 VERDICTS: Final = Path(__file__).parent / "verdicts.json"
 JUDGED: Final[Mapping[str, Mapping[str, Any]]] = json.loads(VERDICTS.read_text(encoding="utf-8"))["verdicts"]

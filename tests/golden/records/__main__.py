@@ -23,8 +23,8 @@ from tests.support.eventually import eventually_sync
 from tests.support.mutated_batches import CASES, TOPICS, Case, at_time
 from tests.support.ports import free_ports
 from tests.support.raw_client import RawClient
-from wire.fetch_requests import FetchRequest, PartitionToFetch, TopicToFetch
-from wire.record_batch import HEADER_SIZE, read_header
+from wire.batches.record_batch import HEADER_SIZE, read_header
+from wire.client.fetch_requests import FetchRequest, PartitionToFetch, TopicToFetch
 
 START_WITHIN_MS = 60_000
 PRODUCE_VERSION = 9

@@ -15,8 +15,8 @@ from typing import Any
 import httpx
 import pytest
 
-from cli.bridge.consumer_instance import IDLE_S
-from cli.bridge.consumers import TEND_PAUSE_S
+from bridge.consumer_instance import IDLE_S
+from bridge.consumers import TEND_PAUSE_S
 from tests.support.eventually import eventually_sync
 from tests.support.http_bridge import BINARY_V2, JSON_V2, BridgeClient, HttpBridge, Instance
 from tests.support.kafka_clients import Record, librdkafka_consume, librdkafka_produce

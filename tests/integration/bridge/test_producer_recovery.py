@@ -6,8 +6,8 @@ import pytest
 from confluent_kafka import KafkaError
 from prometheus_client import CollectorRegistry
 
-from cli.bridge.metrics import BridgeMetrics
-from cli.bridge.producing import Delivered, OutgoingRecord, RecordProducer, Undelivered
+from bridge.metrics import BridgeMetrics
+from bridge.producing import Delivered, OutgoingRecord, RecordProducer, Undelivered
 from tests.support.http_bridge import BridgeClient
 
 pytestmark = [pytest.mark.integration, pytest.mark.timeout(120)]

@@ -23,8 +23,8 @@ from tests.support.log_batches import batch
 from tests.support.raw_client import RawClient
 from tests.support.site_broker import SiteBroker
 from tests.support.two_brokers import Side, differences, filled
-from wire.produce_codec import PartitionRecords, TopicRecords
-from wire.records import Record, encode_batch
+from wire.batches.records import Record, encode_batch
+from wire.protocol.produce_codec import PartitionRecords, TopicRecords
 
 pytestmark = [pytest.mark.integration, pytest.mark.timeout(300)]
 

@@ -9,10 +9,10 @@ from collections.abc import AsyncIterator, Mapping
 
 import pytest
 
-from broker.config_store import ConfigStoreUnavailable, ZooKeeperConfigStore
+from broker.settings.config_store import ConfigStoreUnavailable, ZooKeeperConfigStore
 from runtime.zookeeper import ZooKeeper
 from tests.support.eventually import eventually
-from wire import znodes
+from wire.znodes import layout as znodes
 
 pytestmark = [pytest.mark.integration, pytest.mark.timeout(120)]
 

@@ -14,7 +14,7 @@ from pathlib import Path
 
 import pytest
 
-from broker.cut_records import CutRecords, path_of
+from broker.replication.truncated_records import CutRecords, path_of
 from runtime.disk import RealDisk
 from tests.integration.broker.test_requests import create
 from tests.support.eventually import eventually_sync

@@ -17,8 +17,8 @@ from tests.integration.broker.test_requests import create, records, want
 from tests.support.eventually import eventually_sync
 from tests.support.lone_broker_process import LoneBroker
 from tests.support.raw_client import RawClient
-from wire.fetch_requests import FetchRequest
-from wire.record_batch import iterate_headers
+from wire.batches.record_batch import iterate_headers
+from wire.client.fetch_requests import FetchRequest
 
 pytestmark = [pytest.mark.integration, pytest.mark.timeout(120)]
 

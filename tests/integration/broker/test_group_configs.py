@@ -20,8 +20,8 @@ from tests.support.java_clients import CONFIGS, KafkaPrograms
 from tests.support.lone_broker_process import LoneBroker
 from tests.support.raw_client import RawClient
 from tests.support.site_broker import SiteBroker
-from wire import znodes
-from wire.group_configs import decode_group_configs, encode_group_configs, group_config_path
+from wire.znodes import layout as znodes
+from wire.znodes.group_configs import decode_group_configs, encode_group_configs, group_config_path
 
 pytestmark = [pytest.mark.integration, pytest.mark.timeout(180)]
 

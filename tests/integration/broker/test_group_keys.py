@@ -12,8 +12,8 @@ import pytest
 from kio.schema.errors import ErrorCode
 from kio.static.primitive import i32Timedelta, i64Timedelta
 
-from broker.config import load_broker_settings
-from broker.coordinator import group_limits
+from broker.groups.coordinator import group_limits
+from broker.settings.config import load_broker_settings
 from tests.support.eventually import eventually_sync
 from tests.support.lone_broker_process import LoneBroker
 from tests.support.raw_client import RawClient

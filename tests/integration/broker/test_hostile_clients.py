@@ -20,7 +20,7 @@ from tests.support.connection_servers import Held, connection_servers, framed
 from tests.support.eventually import eventually_sync
 from tests.support.lone_broker_process import LoneBroker
 from tests.support.raw_client import RawClient
-from wire.frames import request_prefix
+from wire.protocol.frames import request_prefix
 
 pytestmark = [pytest.mark.integration, pytest.mark.timeout(120)]
 

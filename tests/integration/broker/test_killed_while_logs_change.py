@@ -18,9 +18,9 @@ from tests.support.kafka_clients import Record, librdkafka_produce
 from tests.support.log_batches import batch
 from tests.support.lone_broker_process import LoneBroker
 from tests.support.raw_client import RawClient
-from wire.fetch_requests import FetchRequest, PartitionToFetch, TopicToFetch
-from wire.record_batch import iterate_headers
-from wire.records import decode_records
+from wire.batches.record_batch import iterate_headers
+from wire.batches.records import decode_records
+from wire.client.fetch_requests import FetchRequest, PartitionToFetch, TopicToFetch
 
 pytestmark = [pytest.mark.integration, pytest.mark.timeout(240)]
 

@@ -16,12 +16,12 @@ from tests.integration.broker.test_requests import create, want
 from tests.support.log_batches import batch
 from tests.support.lone_broker_process import LoneBroker
 from tests.support.raw_client import RawClient
+from wire.client.fetch_requests import FetchRequest
 from wire.control import broker_pb2, cluster_pb2
 from wire.control.broker_pb2_grpc import BrokerControlStub
 from wire.control.cluster_pb2 import LinkPhase, LinkRecord
-from wire.fetch_requests import FetchRequest
-from wire.mirror_append_codec import MirrorAppend, PartitionToMirror, TopicToMirror
-from wire.private import SITE_METADATA
+from wire.protocol.mirror_append_codec import MirrorAppend, PartitionToMirror, TopicToMirror
+from wire.protocol.private import SITE_METADATA
 
 pytestmark = [pytest.mark.integration, pytest.mark.timeout(120)]
 

@@ -10,14 +10,14 @@ from typing import Any
 import pytest
 from kazoo.client import KazooClient
 
-from broker.config import BrokerSettings, load_broker_settings
-from broker.membership import Membership
+from broker.settings.config import BrokerSettings, load_broker_settings
+from broker.site.membership import Membership
 from runtime.clock import SystemClock
 from runtime.process import OperationalFailure
 from runtime.zookeeper import SessionState, ZooKeeper, until_answered
 from tests.support.eventually import eventually
 from tests.support.zookeeper import ZooKeeperProcess
-from wire import znodes
+from wire.znodes import layout as znodes
 
 pytestmark = [pytest.mark.integration, pytest.mark.timeout(120)]
 

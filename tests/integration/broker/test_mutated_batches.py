@@ -15,9 +15,9 @@ from tests.support.kafka_clients import Record, aiokafka_consume, librdkafka_pro
 from tests.support.lone_broker_process import LoneBroker
 from tests.support.mutated_batches import CASES, TOPICS, at_time, batch, record
 from tests.support.raw_client import RawClient
-from wire.fetch_requests import FetchRequest, PartitionToFetch, TopicToFetch
-from wire.produce_codec import PartitionRecords, TopicRecords
-from wire.record_batch import read_header
+from wire.batches.record_batch import read_header
+from wire.client.fetch_requests import FetchRequest, PartitionToFetch, TopicToFetch
+from wire.protocol.produce_codec import PartitionRecords, TopicRecords
 
 pytestmark = [pytest.mark.integration, pytest.mark.timeout(120)]
 

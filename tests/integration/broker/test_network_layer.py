@@ -18,13 +18,13 @@ import pytest
 from kio.schema.errors import ErrorCode
 from structlog.testing import capture_logs
 
-from broker.answer_places import PLACES_MAX, Place
-from broker.config import load_broker_settings
-from broker.connections import Connection, Frame
-from broker.core.connection_rates import ConnectionRates
 from broker.dispatch import Dispatcher
 from broker.metrics import BrokerMetrics
-from broker.quotas import Quotas
+from broker.network.connections import Connection, Frame
+from broker.network.response_slots import PLACES_MAX, Place
+from broker.quotas.client_throttling import Quotas
+from broker.quotas.core.connection_rates import ConnectionRates
+from broker.settings.config import load_broker_settings
 from runtime.clock import SystemClock
 from tests.support.clock import ManualClock
 from tests.support.connection_servers import Held, Starter, connection_servers, framed
@@ -403,7 +403,7 @@ async def test_a_failing_handler_is_answered_with_its_error_and_the_connection_l
     settings = {"node.id": "1", "listeners": "CLIENT://:0", "log.dirs": "none", "zookeeper.connect": "none:1"}
     quotas = Quotas(load_broker_settings(settings), clock)
     dispatcher = Dispatcher(SimpleNamespace(clock=clock, metrics=metrics, quotas=quotas))  # type: ignore[arg-type]
-    monkeypatch.setattr("broker.handlers.list_groups.handle", broken)
+    monkeypatch.setattr("broker.handlers.groups.list_groups.handle", broken)
     _, port = start(dispatcher)
 
     def talk() -> tuple[Any, Any]:

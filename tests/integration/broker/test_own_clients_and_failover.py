@@ -12,14 +12,14 @@ from pathlib import Path
 
 import pytest
 
+from clients.consumer import Consumer, ConsumerOptions
+from clients.core.positions import ResetPolicy
+from clients.producer import Producer, ProducerOptions, ProducerRecord
+from clients.reader import ReaderOptions
 from tests.support.eventually import eventually
 from tests.support.processes import Processes
 from tests.support.replicated_site import ReplicatedSite
-from wire.client import KafkaClient
-from wire.clients.consumer import Consumer, ConsumerOptions
-from wire.clients.core.positions import ResetPolicy
-from wire.clients.producer import Producer, ProducerOptions, ProducerRecord
-from wire.clients.reader import ReaderOptions
+from wire.client.raw_client import KafkaClient
 
 pytestmark = [pytest.mark.integration, pytest.mark.timeout(300)]
 

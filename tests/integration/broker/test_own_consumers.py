@@ -19,6 +19,14 @@ import pytest
 from typer.testing import CliRunner
 
 from cli.main import app
+from clients.consumer import Consumer, ConsumerOptions
+from clients.core.group_protocol import decode_assignment
+from clients.core.positions import Position, ResetPolicy
+from clients.core.readings import Place, Start
+from clients.membership import GroupMember, GroupOptions
+from clients.producer import Producer, ProducerOptions, ProducerRecord
+from clients.reader import ReaderOptions
+from clients.simple_consumer import SimpleConsumer
 from runtime.addresses import HostPort
 from runtime.clock import SystemClock
 from tests.support.eventually import eventually
@@ -28,17 +36,9 @@ from tests.support.lone_broker_process import LoneBroker
 from tests.support.processes import Processes
 from tests.support.toxiproxy import Toxiproxy
 from tests.support.transactional_clients import transactional_producer
-from wire.client import KafkaClient, NewTopic
-from wire.clients.consumer import Consumer, ConsumerOptions
-from wire.clients.core.group_protocol import decode_assignment
-from wire.clients.core.positions import Position, ResetPolicy
-from wire.clients.core.readings import Place, Start
-from wire.clients.membership import GroupMember, GroupOptions
-from wire.clients.producer import Producer, ProducerOptions, ProducerRecord
-from wire.clients.reader import ReaderOptions
-from wire.clients.simple_consumer import SimpleConsumer
-from wire.group_membership import Joined
-from wire.records import decode_records
+from wire.batches.records import decode_records
+from wire.client.group_membership import Joined
+from wire.client.raw_client import KafkaClient, NewTopic
 
 pytestmark = [pytest.mark.integration, pytest.mark.timeout(120)]
 

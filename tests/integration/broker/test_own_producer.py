@@ -16,12 +16,12 @@ import pytest
 from typer.testing import CliRunner
 
 from cli.main import app
+from clients.producer import Producer, ProducerOptions, ProducerRecord
 from tests.support.java_clients import KafkaPrograms
 from tests.support.kafka_clients import Record, librdkafka_consume, librdkafka_produce
 from tests.support.lone_broker_process import LoneBroker
-from wire.client import KafkaClient, NewTopic
-from wire.clients.producer import Producer, ProducerOptions, ProducerRecord
-from wire.record_batch import Compression
+from wire.batches.record_batch import Compression
+from wire.client.raw_client import KafkaClient, NewTopic
 
 pytestmark = [pytest.mark.integration, pytest.mark.timeout(120)]
 
@@ -189,7 +189,7 @@ async def test_the_command_flags_a_constant_key(lone_broker: LoneBroker, topic: 
 
 async def test_the_command_takes_a_partitioner_by_its_name(lone_broker: LoneBroker, topic: str) -> None:
     command = Command(lone_broker, topic)
-    name = "wire.clients.core.partitioners:RoundRobinPartitioner"
+    name = "clients.core.partitioners:RoundRobinPartitioner"
     told = json.loads(command.run("--partitioner", name, "-o", "json", given=b"x\n" * 14))
     assert set(told["partitions"].values()) == {2}
 

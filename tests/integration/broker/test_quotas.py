@@ -23,9 +23,9 @@ from tests.support.log_batches import batch
 from tests.support.lone_broker_process import LoneBroker
 from tests.support.processes import Processes
 from tests.support.raw_client import RawClient
-from wire.fetch_requests import FetchRequest, PartitionToFetch, TopicToFetch
-from wire.frames import response_body_position
-from wire.produce_codec import parse_produce_response
+from wire.client.fetch_requests import FetchRequest, PartitionToFetch, TopicToFetch
+from wire.protocol.frames import response_body_position
+from wire.protocol.produce_codec import parse_produce_response
 
 pytestmark = [pytest.mark.integration, pytest.mark.timeout(120)]
 

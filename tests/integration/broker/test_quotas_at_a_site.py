@@ -15,9 +15,9 @@ import pytest
 from tests.support.eventually import eventually
 from tests.support.java_clients import CONFIGS, CONSUMER_PERFORMANCE, PRODUCER_PERFORMANCE, KafkaPrograms
 from tests.support.site_broker import SiteBroker
-from wire import znodes
-from wire.client_quotas import entity_message
 from wire.control import controller_pb2 as pb
+from wire.rules.client_quotas import entity_message
+from wire.znodes import layout as znodes
 
 pytestmark = [pytest.mark.integration, pytest.mark.timeout(180)]
 

@@ -13,7 +13,7 @@ import pytest
 
 from tests.support.lone_broker_process import LoneBroker
 from tests.support.rebalance_storm import PROTOCOLS, Storm
-from wire.client import KafkaClient, NewTopic, call_client
+from wire.client.raw_client import KafkaClient, NewTopic, call_client
 
 pytestmark = [pytest.mark.integration, pytest.mark.timeout(240)]
 

@@ -23,11 +23,11 @@ from tests.support.eventually import eventually_sync
 from tests.support.processes import Processes
 from tests.support.raw_client import RawClient
 from tests.support.replicated_site import CALM, NODES, ReplicatedSite
-from wire.broker_requests import EpochQuery
-from wire.client import KafkaClient
-from wire.client_errors import Unreachable
-from wire.produce_codec import PartitionRecords, ProduceRequest, TopicRecords
-from wire.records import Record, decode_records, encode_batch
+from wire.batches.records import Record, decode_records, encode_batch
+from wire.client.broker_requests import EpochQuery
+from wire.client.client_errors import Unreachable
+from wire.client.raw_client import KafkaClient
+from wire.protocol.produce_codec import PartitionRecords, ProduceRequest, TopicRecords
 
 pytestmark = [pytest.mark.integration, pytest.mark.timeout(300)]
 

@@ -21,10 +21,10 @@ from tests.support.log_batches import batch
 from tests.support.lone_broker_process import LoneBroker
 from tests.support.processes import Processes
 from tests.support.raw_client import RawClient
-from wire.fetch_requests import FetchRequest, PartitionToFetch, TopicToFetch
-from wire.frames import decode_response
-from wire.produce_codec import PartitionRecords, TopicRecords
-from wire.record_batch import iterate_headers
+from wire.batches.record_batch import iterate_headers
+from wire.client.fetch_requests import FetchRequest, PartitionToFetch, TopicToFetch
+from wire.protocol.frames import decode_response
+from wire.protocol.produce_codec import PartitionRecords, TopicRecords
 
 pytestmark = [pytest.mark.integration, pytest.mark.timeout(120)]
 

@@ -17,7 +17,7 @@ from runtime.zookeeper import ZooKeeper
 from tests.support.eventually import eventually
 from tests.support.processes import Processes
 from tests.support.replicated_site import CALM, NODES, ReplicatedSite
-from wire.admin_znodes import PREFERRED_ELECTION, REASSIGN_PARTITIONS
+from wire.znodes.admin_znodes import PREFERRED_ELECTION, REASSIGN_PARTITIONS
 
 pytestmark = [pytest.mark.integration, pytest.mark.timeout(300)]
 

@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from broker.gauges import BrokerState
 from broker.main import Broker
+from broker.telemetry.gauges import BrokerState
 from runtime.zookeeper import SessionState
 from tests.support.eventually import eventually
 from tests.support.kafka_clients import Record, aiokafka_consume, librdkafka_produce

@@ -11,8 +11,8 @@ from typing import Any
 
 import pytest
 
-from broker.connection_server import MEMORY_CHECK_INTERVAL_MS, ConnectionServer
-from broker.connections import Connection
+from broker.network.connection_server import MEMORY_CHECK_INTERVAL_MS, ConnectionServer
+from broker.network.connections import Connection
 from tests.support.clock import ManualClock
 from tests.support.connection_servers import Held, Starter, connection_servers, framed
 from tests.support.eventually import eventually

@@ -14,7 +14,7 @@ from tests.support.log_batches import batch
 from tests.support.lone_broker_process import LoneBroker
 from tests.support.raw_client import RawClient
 from tests.support.transaction_table import OWN, Asker, Producer, make_coordinators
-from wire.record_batch import TRANSACTIONAL_BIT
+from wire.batches.record_batch import TRANSACTIONAL_BIT
 
 pytestmark = [pytest.mark.integration, pytest.mark.timeout(120)]
 

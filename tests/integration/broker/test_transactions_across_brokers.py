@@ -14,7 +14,7 @@ from tests.support.eventually import eventually
 from tests.support.java_clients import KafkaPrograms
 from tests.support.site_broker import SiteBroker
 from tests.support.transactional_clients import WITHIN_S, flat, read_values, transactional_producer
-from wire.client import KafkaClient, NewTopic
+from wire.client.raw_client import KafkaClient, NewTopic
 
 pytestmark = [pytest.mark.integration, pytest.mark.timeout(120)]
 

@@ -15,10 +15,10 @@ from kio.schema.errors import ErrorCode
 
 from tests.support.lone_broker_process import LoneBroker
 from tests.support.transactional_clients import WITHIN_S, flat, read_values, transactional_producer
-from wire.client import KafkaClient, NewTopic
-from wire.produce_codec import PartitionRecords, ProduceRequest, TopicRecords
-from wire.record_batch import TRANSACTIONAL_BIT
-from wire.records import Record, encode_batch
+from wire.batches.record_batch import TRANSACTIONAL_BIT
+from wire.batches.records import Record, encode_batch
+from wire.client.raw_client import KafkaClient, NewTopic
+from wire.protocol.produce_codec import PartitionRecords, ProduceRequest, TopicRecords
 
 pytestmark = [pytest.mark.integration, pytest.mark.timeout(240)]
 

@@ -21,6 +21,18 @@ from typing import Any
 import pytest
 from kio.schema.errors import ErrorCode
 
+from clients.core.classic_group import UnequalSubscriptions
+from clients.core.positions import ResetPolicy
+from clients.offset_stores import OffsetsRefused
+from clients.reader import ReaderOptions
+from clients.streams import ConsumerTimeout
+from clients.zookeeper_consumer import (
+    STEPS,
+    RebalanceFailed,
+    StreamsExist,
+    ZooKeeperConsumer,
+    ZooKeeperConsumerOptions,
+)
 from runtime.zookeeper import ZooKeeper
 from tests.support.classic_consumers import WITHIN_MS, Read, Site, member, owners
 from tests.support.eventually import eventually
@@ -28,21 +40,9 @@ from tests.support.processes import Processes
 from tests.support.site_node import SiteNode
 from tests.support.toxiproxy import Toxiproxy
 from tests.support.zookeeper import ZooKeeperProcess, expire_session
-from wire.client import KafkaClient
-from wire.client_errors import broker_error
-from wire.clients.core.classic_group import UnequalSubscriptions
-from wire.clients.core.positions import ResetPolicy
-from wire.clients.offset_stores import OffsetsRefused
-from wire.clients.reader import ReaderOptions
-from wire.clients.streams import ConsumerTimeout
-from wire.clients.zookeeper_consumer import (
-    STEPS,
-    RebalanceFailed,
-    StreamsExist,
-    ZooKeeperConsumer,
-    ZooKeeperConsumerOptions,
-)
-from wire.consumer_znodes import (
+from wire.client.client_errors import broker_error
+from wire.client.raw_client import KafkaClient
+from wire.znodes.consumer_znodes import (
     WHITE_LIST,
     ConsumerRegistration,
     decode_registration,

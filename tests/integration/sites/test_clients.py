@@ -22,7 +22,7 @@ from tests.support.foreign_clients import FOREIGN_CLIENTS, ForeignClient
 from tests.support.java_clients import CONSOLE_PRODUCER, KafkaPrograms
 from tests.support.kafka_clients import librdkafka_consume
 from tests.support.site_comparison import caught_up, log_ends, site_client
-from wire.client import KafkaClient, NewTopic
+from wire.client.raw_client import KafkaClient, NewTopic
 
 pytestmark = [pytest.mark.integration, pytest.mark.timeout(300)]
 

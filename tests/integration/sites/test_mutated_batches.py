@@ -19,8 +19,8 @@ from tests.support.kafka_clients import aiokafka_consume
 from tests.support.mutated_batches import CASES, TOPICS, Case, at_time, batch, record
 from tests.support.raw_client import RawClient
 from tests.support.site_comparison import caught_up, site_client
-from wire.produce_codec import PartitionRecords, ProduceResponse, TopicRecords
-from wire.record_batch import read_header
+from wire.batches.record_batch import read_header
+from wire.protocol.produce_codec import PartitionRecords, ProduceResponse, TopicRecords
 
 pytestmark = [pytest.mark.integration, pytest.mark.timeout(400)]
 

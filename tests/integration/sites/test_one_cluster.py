@@ -26,9 +26,9 @@ from tests.support.embedded_sites import EmbeddedSites, SitesStarter
 from tests.support.eventually import eventually_sync
 from tests.support.log_batches import batch
 from tests.support.raw_client import RawClient
-from wire.client import KafkaClient
-from wire.connection import ConnectionOptions
-from wire.group_config_requests import group_configs
+from wire.client.connection import ConnectionOptions
+from wire.client.group_config_requests import group_configs
+from wire.client.raw_client import KafkaClient
 
 pytestmark = [pytest.mark.integration, pytest.mark.timeout(400)]
 

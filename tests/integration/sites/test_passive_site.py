@@ -29,9 +29,9 @@ from tests.support.embedded_sites import EmbeddedSites, SitesStarter
 from tests.support.eventually import eventually_sync
 from tests.support.log_batches import batch
 from tests.support.raw_client import RawClient
-from wire.client import KafkaClient, call_client
-from wire.fetch_requests import FetchRequest, PartitionToFetch, TopicToFetch
-from wire.private import SITE_METADATA
+from wire.client.fetch_requests import FetchRequest, PartitionToFetch, TopicToFetch
+from wire.client.raw_client import KafkaClient, call_client
+from wire.protocol.private import SITE_METADATA
 
 pytestmark = [pytest.mark.integration, pytest.mark.timeout(300)]
 

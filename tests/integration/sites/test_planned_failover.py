@@ -11,7 +11,7 @@ import pytest
 from tests.support.embedded_sites import EmbeddedSites, SitesStarter
 from tests.support.kafka_clients import Record, librdkafka_produce
 from tests.support.site_comparison import caught_up, site_client
-from wire.client import NewTopic
+from wire.client.raw_client import NewTopic
 
 pytestmark = [pytest.mark.integration, pytest.mark.timeout(240)]
 

@@ -16,10 +16,10 @@ from tests.support.embedded_sites import LINK, EmbeddedSites, SitesStarter
 from tests.support.eventually import eventually, eventually_sync
 from tests.support.log_batches import batch
 from tests.support.site_comparison import caught_up, log_ends, site_client
-from wire.broker_requests import EARLIEST_TIMESTAMP, LATEST_TIMESTAMP
-from wire.client import KafkaClient
-from wire.client_errors import KafkaClientError
-from wire.fetch_requests import CONSUMER, DEBUGGING_CONSUMER
+from wire.client.broker_requests import EARLIEST_TIMESTAMP, LATEST_TIMESTAMP
+from wire.client.client_errors import KafkaClientError
+from wire.client.fetch_requests import CONSUMER, DEBUGGING_CONSUMER
+from wire.client.raw_client import KafkaClient
 
 pytestmark = [pytest.mark.integration, pytest.mark.timeout(400)]
 

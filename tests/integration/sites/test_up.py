@@ -24,7 +24,7 @@ from tests.support.embedded_sites import EmbeddedSites, SitesStarter
 from tests.support.eventually import eventually_sync
 from tests.support.kafka_clients import Record, librdkafka_consume, librdkafka_produce
 from tests.support.site_comparison import caught_up, site_client
-from wire.client import NewTopic
+from wire.client.raw_client import NewTopic
 
 pytestmark = [pytest.mark.integration, pytest.mark.timeout(300)]
 

@@ -9,7 +9,7 @@ import pytest
 
 from bench.hops import STAGES, Way, attribution, stages_ms
 from bench.traced_mirror import Trace, read_ways
-from mirror.core.partitions import PartitionKey
+from mirror.link.core.partitions import PartitionKey
 
 MS = 1_000_000
 

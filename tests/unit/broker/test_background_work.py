@@ -12,22 +12,22 @@ from typing import Any
 import pytest
 from kazoo.exceptions import NodeExistsError, NoNodeError
 
-from broker.config_store import ZooKeeperConfigStore
-from broker.control_service import BrokerControlService
-from broker.core.cluster_image import ClusterImage
-from broker.membership import Membership
-from broker.offline_reports import OfflineReplicaReports
-from broker.purgatory import Purgatory
-from broker.services import Cluster
-from broker.timer_queue import TimerQueue
+from broker.coordination.timer_queue import TimerQueue
+from broker.metadata.cluster import Cluster
+from broker.metadata.core.cluster_image import ClusterImage
+from broker.replication.offline_reports import OfflineReplicaReports
+from broker.replication.purgatory import Purgatory
+from broker.settings.config_store import ZooKeeperConfigStore
+from broker.site.control_service import BrokerControlService
+from broker.site.membership import Membership
 from runtime.clock import SystemClock
 from runtime.zookeeper import NodeStat, SessionState
 from tests.support.clock import ManualClock
 from tests.support.eventually import eventually
-from wire import znodes
 from wire.control import controller_pb2 as pb
 from wire.control.broker_pb2 import ControlBatch
 from wire.control.clients import ControllerUnavailable
+from wire.znodes import layout as znodes
 
 
 class Lost:

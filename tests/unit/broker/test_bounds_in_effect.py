@@ -8,27 +8,27 @@ from typing import Any
 import pytest
 from kio.schema.errors import ErrorCode
 
-from broker.config import load_broker_settings
-from broker.core.cluster_image import PartitionImage
-from broker.core.fetch_sessions import FetchPartitionState, FetchSessions
-from broker.core.partition import Partition
-from broker.core.topic_configs import LogConfig
-from broker.cut_records import path_of
-from broker.following import cut_to
-from broker.hosted_partition import HostedPartition, PartitionFailure
-from broker.internal_log import InternalLog
+from broker.coordination.internal_log import InternalLog
+from broker.metadata.core.cluster_image import PartitionImage
+from broker.metadata.request_context import RequestContext
 from broker.metrics import TopicMetrics
-from broker.quotas import Quotas
-from broker.services import RequestContext
+from broker.quotas.client_throttling import Quotas
+from broker.replication.core.fetch_sessions import FetchPartitionState, FetchSessions
+from broker.replication.core.partition import Partition
+from broker.replication.follower_append import cut_to
+from broker.replication.hosted_partition import HostedPartition, PartitionFailure
+from broker.replication.truncated_records import path_of
+from broker.settings.config import load_broker_settings
+from broker.settings.core.topic_configs import LogConfig
 from tests.support.clock import ManualClock
 from tests.support.log_batches import batch
 from tests.support.logs_on_disk import NOW_MS, open_log
-from tests.unit.broker.test_cut_records import follower
+from tests.unit.broker.replication.test_truncated_records import follower
 from tests.unit.broker.test_settings_in_effect import GIVEN, broker_with
-from wire.client_quotas import CONTROLLER_MUTATION_RATE, PRODUCER_BYTE_RATE, quota_entity
-from wire.internal_topics import OFFSETS_TOPIC
-from wire.records import decode_records
-from wire.transaction_records import TRANSACTIONS_TOPIC
+from wire.batches.group_records import OFFSETS_TOPIC
+from wire.batches.records import decode_records
+from wire.batches.transaction_records import TRANSACTIONS_TOPIC
+from wire.rules.client_quotas import CONTROLLER_MUTATION_RATE, PRODUCER_BYTE_RATE, quota_entity
 
 EVERY_CLIENT = quota_entity([("client-id", None)])
 

@@ -8,10 +8,10 @@ import socket
 from types import SimpleNamespace
 from typing import Any
 
-from broker.channels import Channel
-from broker.connections import SHARED_BUFFER_BYTES, Connection
+from broker.network.channels import Channel
+from broker.network.connections import SHARED_BUFFER_BYTES, Connection
 from tests.support.clock import ManualClock
-from wire.compressed_stream import ChunkUnpacker
+from wire.protocol.compressed_stream import ChunkUnpacker
 
 ANSWER = random.Random(1).randbytes(600_000)
 

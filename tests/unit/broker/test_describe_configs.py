@@ -9,8 +9,8 @@ from typing import Any
 
 import pytest
 
-from broker.core.topic_configs import ConfigLayer, ConfigSource
-from broker.handlers import describe_configs
+from broker.handlers.configs import describe_configs
+from broker.settings.core.topic_configs import ConfigLayer, ConfigSource
 
 OVERRIDES = {
     "plain": {},

@@ -6,7 +6,6 @@ from __future__ import annotations
 
 import asyncio
 import dataclasses
-import importlib
 import sys
 import uuid
 from collections.abc import AsyncIterator, Callable, Iterable, Sequence
@@ -18,46 +17,31 @@ import pytest
 from kio.schema.errors import ErrorCode
 from kio.static.primitive import i32Timedelta, i64Timedelta
 
-from broker.coordinator import GroupCoordinator
-from broker.core.cluster_image import ClusterImage, apply_batch, with_peer_view
-from broker.core.group_turn import GroupLimits
-from broker.core.transaction_states import Transaction
-from broker.core.transactions import TransactionLimits
-from broker.entities import builder
-from broker.group_reports import GroupReports
-from broker.group_routing import ImageRouting
-from broker.services import Cluster, RequestContext
-from broker.transaction_coordinator import TransactionCoordinator
-from broker.transaction_routing import TransactionRouting
-from dr.core.mirror_words import words_of_mirror
+from broker.groups.coordinator import GroupCoordinator
+from broker.groups.core.group_turn import GroupLimits
+from broker.groups.group_routing import ImageRouting
+from broker.handlers.registry import load_handlers
+from broker.metadata.cluster import Cluster
+from broker.metadata.core.cluster_image import ClusterImage, apply_batch, with_peer_view
+from broker.metadata.request_context import RequestContext
+from broker.network.entities import builder
+from broker.site.group_reports import GroupReports
+from broker.transactions.core.transaction_machine import TransactionLimits
+from broker.transactions.core.transaction_states import Transaction
+from broker.transactions.transaction_coordinator import TransactionCoordinator
+from broker.transactions.transaction_routing import TransactionRouting
+from dr.sites.core.mirror_reports import words_of_mirror
 from tests.support.clock import ManualClock
 from tests.support.eventually import eventually
 from tests.support.memory_log import MemoryLog
-from wire import schemas
+from wire.batches.group_records import OFFSETS_TOPIC
 from wire.control.broker_pb2 import ControlBatch
 from wire.control.cluster_pb2 import BrokerInfo, Endpoint, LinkRecord, PartitionState, SiteView, TopicInfo
-from wire.group_words import GroupWord, encode_word
-from wire.internal_topics import OFFSETS_TOPIC
-from wire.private import CLIENT_SOFTWARE_NAME, link_claim
+from wire.protocol import schemas
+from wire.protocol.private import CLIENT_SOFTWARE_NAME, link_claim
+from wire.rules.sync_reports import GroupWord, encode_word
 
-APIS = [
-    "find_coordinator",
-    "join_group",
-    "sync_group",
-    "heartbeat",
-    "leave_group",
-    "offset_commit",
-    "offset_fetch",
-    "describe_groups",
-    "list_groups",
-    "delete_groups",
-    "offset_delete",
-    "init_producer_id",
-    "mirror_offset_commit",
-    "consumer_group_heartbeat",
-    "consumer_group_describe",
-]
-HANDLERS = {name: importlib.import_module(f"broker.handlers.{name}") for name in APIS}
+HANDLERS = {module.__name__.rpartition(".")[2]: module for module in load_handlers().values()}
 SECOND = timedelta(seconds=10)
 LINK = LinkRecord(
     name="l", source_site="a", target_site="b", epoch=4, active_site="b", group_whitelist=["linked"], is_routed=True

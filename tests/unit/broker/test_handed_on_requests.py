@@ -11,17 +11,17 @@ from typing import Any
 import pytest
 from kio.schema.errors import ErrorCode
 
-from broker.active_site import ANSWERED_WITHIN_MS, TIMEOUT_MS, ActiveSite, answer_within_ms
-from broker.core.cluster_image import ClusterImage, apply_batch, with_peer_view
-from broker.entities import builder
-from broker.handlers import alter_partition_reassignments, list_partition_reassignments
-from broker.services import RequestContext
+from broker.handlers.topics import alter_partition_reassignments, list_partition_reassignments
+from broker.metadata.core.cluster_image import ClusterImage, apply_batch, with_peer_view
+from broker.metadata.request_context import RequestContext
+from broker.network.entities import builder
+from broker.site.active_site import ANSWERED_WITHIN_MS, TIMEOUT_MS, ActiveSite, answer_within_ms
 from runtime.addresses import HostPort
-from wire import schemas
 from wire.control import controller_pb2 as pb
 from wire.control.broker_pb2 import ControlBatch
 from wire.control.cluster_pb2 import BrokerInfo, Endpoint, LinkPhase, LinkRecord, PartitionState, SiteView, TopicInfo
-from wire.entity_building import build_entity
+from wire.protocol import schemas
+from wire.protocol.entity_building import build_entity
 
 LINK = LinkRecord(
     name="a-b",

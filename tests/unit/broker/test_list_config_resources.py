@@ -9,13 +9,13 @@ from typing import Any
 
 from kio.schema.errors import ErrorCode
 
-from broker.core.cluster_image import ClusterImage, apply_batch, with_peer_view
-from broker.entities import builder
-from broker.handlers import list_config_resources as handler
-from wire import schemas
+from broker.handlers.configs import list_config_resources as handler
+from broker.metadata.core.cluster_image import ClusterImage, apply_batch, with_peer_view
+from broker.network.entities import builder
 from wire.control.broker_pb2 import ControlBatch
 from wire.control.cluster_pb2 import BrokerInfo, LinkPhase, LinkRecord, SiteView, TopicInfo
-from wire.entity_building import build_entity
+from wire.protocol import schemas
+from wire.protocol.entity_building import build_entity
 
 TOPIC, BROKER, GROUP = 2, 4, 32
 LINK = LinkRecord(

@@ -10,9 +10,9 @@ from typing import Any
 import pytest
 from kio.schema.errors import ErrorCode
 
-from broker.core.cluster_image import PartitionImage
-from broker.core.partition import Partition
-from broker.handlers import list_offsets
+from broker.handlers.records import list_offsets
+from broker.metadata.core.cluster_image import PartitionImage
+from broker.replication.core.partition import Partition
 
 LATEST, EARLIEST = -1, -2
 

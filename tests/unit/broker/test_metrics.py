@@ -5,16 +5,16 @@ from __future__ import annotations
 from kio.schema.errors import ErrorCode
 from prometheus_client import CollectorRegistry
 
-from broker.answered_errors import errors_in
-from broker.core.batch_checks import BatchRejected
-from broker.dispatch import load_handlers, request_label
-from broker.entities import builder
+from broker.handlers.registry import load_handlers, request_label
+from broker.log.core.batch_checks import BatchRejected
 from broker.metrics import BrokerMetrics
+from broker.network.answered_errors import errors_in
+from broker.network.entities import builder
 from controller.core import facts
 from controller.core.cluster import Leadership, TopicPartition
 from controller.metrics import ControllerMetrics
-from wire.private import PRIVATE_NAMES
-from wire.znodes import NO_LEADER
+from wire.protocol.private import PRIVATE_NAMES
+from wire.znodes.layout import NO_LEADER
 
 MESSAGES_IN = "kafka_server_brokertopicmetrics_messagesin_total"
 

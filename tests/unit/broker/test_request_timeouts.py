@@ -9,19 +9,19 @@ from typing import Any
 import pytest
 from kio.schema.errors import ErrorCode
 
-from broker.core.cluster_image import ClusterImage, TopicImage
-from broker.handlers import (
+from broker.handlers.topics import (
     alter_partition_reassignments,
     create_partitions,
     create_topics,
     delete_topics,
     elect_leaders,
 )
-from broker.services import RequestContext
-from wire import schemas
+from broker.metadata.core.cluster_image import ClusterImage, TopicImage
+from broker.metadata.request_context import RequestContext
 from wire.control import controller_pb2 as pb
 from wire.control.clients import CLIENT_TIMEOUT_MS_MAX, ControllerClient, ControllerUnavailable
-from wire.entity_building import build_entity
+from wire.protocol import schemas
+from wire.protocol.entity_building import build_entity
 
 TOPIC = TopicImage(name="t", topic_id=b"i" * 16, configs={}, partitions={})
 

@@ -12,17 +12,17 @@ from typing import Any
 
 import pytest
 
-from broker.config import load_broker_settings
-from broker.connection_limits import HostAddresses
-from broker.core.topic_configs import LogConfig
-from broker.housekeeping import Housekeeping
-from broker.log import checkpoints
-from broker.log.checkpoints import TopicPartition, read_offsets
-from broker.log.cleaner import CleaningPlan, CleaningResult, clean
-from broker.log.log_directory import LogDirectory
-from broker.log.log_store import LogStore
+from broker.log.cleaning.cleaner import CleaningPlan, CleaningResult, clean
+from broker.log.directories import checkpoints
+from broker.log.directories.checkpoints import TopicPartition, read_offsets
+from broker.log.directories.log_directory import LogDirectory
+from broker.log.directories.log_store import LogStore
 from broker.main import Broker
-from broker.replica_fetcher import ReplicaFetcher
+from broker.network.connection_limits import HostAddresses
+from broker.replication.housekeeping import Housekeeping
+from broker.replication.replica_fetcher import ReplicaFetcher
+from broker.settings.config import load_broker_settings
+from broker.settings.core.topic_configs import LogConfig
 from runtime.addresses import HostPort
 from runtime.clock import SystemClock
 from runtime.disk import RealDisk
@@ -31,8 +31,8 @@ from tests.support.eventually import eventually
 from tests.support.log_batches import batch
 from tests.support.logs_on_disk import NOW_MS, data_records, fill
 from tests.support.lone_broker import LoneMembership
-from tests.unit.broker.test_replica_fetcher import LEADER, Fetches, follower, no_news
-from wire.connection import ConnectionOptions
+from tests.unit.broker.replication.test_replica_fetcher import LEADER, Fetches, follower, no_news
+from wire.client.connection import ConnectionOptions
 
 GIVEN = {"node.id": "1", "listeners": "CLIENT://127.0.0.1:0", "zookeeper.connect": "none:1"}
 ID = bytes(range(16))
@@ -241,8 +241,8 @@ async def test_a_followers_requests_carry_the_files_bounds(monkeypatch: pytest.M
         asked.append(request)
         return await no_news()
 
-    monkeypatch.setattr("broker.replica_fetcher.open_connection", connect)
-    monkeypatch.setattr("broker.replica_fetcher.request_fetch", fetch)
+    monkeypatch.setattr("broker.replication.replica_fetcher.open_connection", connect)
+    monkeypatch.setattr("broker.replication.replica_fetcher.request_fetch", fetch)
     properties = {
         "replica.fetch.max.bytes": "11111",
         "replica.fetch.min.bytes": "22",

@@ -5,7 +5,6 @@ be encoded out.
 from __future__ import annotations
 
 import asyncio
-import importlib
 from collections.abc import AsyncIterator, Collection, Mapping
 from datetime import timedelta
 from types import SimpleNamespace
@@ -15,36 +14,28 @@ import pytest
 from kio.schema.errors import ErrorCode
 from kio.static.primitive import i32Timedelta
 
-from broker.core.cluster_image import ClusterImage, apply_batch
-from broker.core.group_messages import TopicPartition
-from broker.core.transaction_states import Transaction, TransactionState
-from broker.core.transactions import TransactionLimits
+from broker.groups.core.group_messages import TopicPartition
+from broker.handlers.registry import load_handlers
+from broker.metadata.cluster import Cluster
+from broker.metadata.core.cluster_image import ClusterImage, apply_batch
+from broker.metadata.request_context import RequestContext
 from broker.metrics import BrokerMetrics
-from broker.services import Cluster, RequestContext
-from broker.transaction_coordinator import TransactionCoordinator
-from broker.transaction_markers import TransactionEnd
-from broker.transaction_routing import TransactionRouting
+from broker.transactions.core.transaction_machine import TransactionLimits
+from broker.transactions.core.transaction_states import Transaction, TransactionState
+from broker.transactions.transaction_coordinator import TransactionCoordinator
+from broker.transactions.transaction_markers import TransactionEnd
+from broker.transactions.transaction_routing import TransactionRouting
 from tests.support.clock import ManualClock
 from tests.support.eventually import eventually
 from tests.support.memory_log import MemoryLog
-from wire import schemas
+from wire.batches.group_records import OFFSETS_TOPIC
+from wire.batches.transaction_records import TRANSACTIONS_TOPIC
 from wire.control.broker_pb2 import ControlBatch
 from wire.control.cluster_pb2 import BrokerInfo, Endpoint, PartitionState, TopicInfo
-from wire.entity_building import build_entity
-from wire.internal_topics import OFFSETS_TOPIC
-from wire.transaction_records import TRANSACTIONS_TOPIC
+from wire.protocol import schemas
+from wire.protocol.entity_building import build_entity
 
-APIS = [
-    "add_offsets_to_txn",
-    "add_partitions_to_txn",
-    "describe_transactions",
-    "end_txn",
-    "find_coordinator",
-    "init_producer_id",
-    "list_transactions",
-    "write_txn_markers",
-]
-HANDLERS = {name: importlib.import_module(f"broker.handlers.{name}") for name in APIS}
+HANDLERS = {module.__name__.rpartition(".")[2]: module for module in load_handlers().values()}
 
 
 def versions(name: str) -> list[int]:

@@ -12,12 +12,12 @@ from typing import Any, cast
 
 from kio.schema.errors import ErrorCode
 
-from broker.core.cluster_image import ClusterImage
-from broker.handlers.produce import WaitingProduce
-from broker.hosted_partition import HostedPartition
-from broker.purgatory import Purgatory
+from broker.handlers.records.produce import WaitingProduce
+from broker.metadata.core.cluster_image import ClusterImage
+from broker.replication.hosted_partition import HostedPartition
+from broker.replication.purgatory import Purgatory
 from runtime.clock import SystemClock
-from wire.produce_codec import PartitionProduced, TopicProduced, parse_produce_response
+from wire.protocol.produce_codec import PartitionProduced, TopicProduced, parse_produce_response
 
 VERSION = 9
 OFFSET = 5

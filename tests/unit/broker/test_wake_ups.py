@@ -15,23 +15,24 @@ from uuid import UUID
 import pytest
 from kio.schema.errors import ErrorCode
 
-from broker.config import load_broker_settings
-from broker.control_service import BrokerControlService
-from broker.core.cluster_image import ClusterImage
-from broker.core.fetch_sessions import FetchPartitionState, FetchSession
-from broker.cut_records import CutRecords
-from broker.follower_fetches import FollowerFetches
-from broker.following import take_answer
-from broker.handlers import delete_records
-from broker.handlers.mirror_append import _answer_replicated, _Outcome, handle_frame
-from broker.hosted_partition import HostedPartition
-from broker.log.log_store import LogStore
+from broker.handlers.links.mirror_append import _answer_replicated, _Outcome, handle_frame
+from broker.handlers.records import delete_records
+from broker.log.directories.log_store import LogStore
+from broker.metadata.cluster import Cluster
+from broker.metadata.core.cluster_image import ClusterImage
+from broker.metadata.request_context import RequestContext
 from broker.metrics import BrokerMetrics
-from broker.mirror_append import append_mirrored
-from broker.offline_reports import OfflineReplicaReports
-from broker.purgatory import Purgatory
-from broker.replicas import Replicas
-from broker.services import Cluster, RequestContext
+from broker.replication.core.fetch_sessions import FetchPartitionState, FetchSession
+from broker.replication.follower_append import take_answer
+from broker.replication.follower_fetches import FollowerFetches
+from broker.replication.hosted_partition import HostedPartition
+from broker.replication.mirror_append import append_mirrored
+from broker.replication.offline_reports import OfflineReplicaReports
+from broker.replication.purgatory import Purgatory
+from broker.replication.replicas import Replicas
+from broker.replication.truncated_records import CutRecords
+from broker.settings.config import load_broker_settings
+from broker.site.control_service import BrokerControlService
 from runtime.disk import Disk, RealDisk
 from tests.support.clock import ManualClock
 from tests.support.eventually import eventually
@@ -39,8 +40,8 @@ from tests.support.log_batches import batch
 from tests.support.thread_noting_disk import ThreadNotingDisk
 from wire.control import broker_pb2, controller_pb2
 from wire.control.cluster_pb2 import BrokerInfo, LinkPhase, LinkRecord, PartitionState, TopicInfo
-from wire.fetch_codec import PartitionFetched
-from wire.mirror_append_codec import MirrorAppend, PartitionToMirror, TopicToMirror, mirror_append_parts
+from wire.protocol.fetch_codec import PartitionFetched
+from wire.protocol.mirror_append_codec import MirrorAppend, PartitionToMirror, TopicToMirror, mirror_append_parts
 
 KEY = ("t", 0)
 TOPIC_ID = bytes(range(16))

@@ -11,7 +11,7 @@ from typer.testing import CliRunner
 
 from cli.main import app
 from runtime import compiled
-from wire.connection import installed_version
+from wire.client.connection import installed_version
 
 DAEMONS = ("bridge", "broker", "controller", "mirror")
 """Speak through their logs and metrics."""

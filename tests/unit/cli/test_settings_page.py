@@ -9,12 +9,12 @@ from pathlib import Path
 
 import pytest
 
-from broker.config import BrokerSettings, load_broker_settings
-from cli.bridge.config import BridgeSettings, load_bridge_settings
+from bridge.config import BridgeSettings, load_bridge_settings
+from broker.settings.config import BrokerSettings, load_broker_settings
 from controller.config import ControllerSettings
-from mirror.config import MirrorConfig, load_config
+from mirror.settings.config import MirrorConfig, load_config
 from runtime.configuration import load_settings, read_properties
-from wire.links import matches
+from wire.rules.links import matches
 
 ROOT = Path(__file__).parents[3]
 ROW = re.compile(r"^\| (`[^|]+`) \| ([^|]*)\|", re.MULTILINE)

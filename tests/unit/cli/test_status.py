@@ -11,7 +11,7 @@ import grpc
 import pytest
 
 from cli.status import look, problems
-from dr.environment import Environment, EnvironmentLink, EnvironmentMirror, EnvironmentSite
+from dr.drill.environment import Environment, EnvironmentLink, EnvironmentMirror, EnvironmentSite
 from tests.support.ports import LOOPBACK
 from wire.control import mirror_pb2, mirror_pb2_grpc, site_pb2, site_pb2_grpc
 from wire.control.broker_pb2 import EpochStart, PartitionDescription

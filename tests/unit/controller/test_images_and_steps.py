@@ -15,7 +15,7 @@ from controller.store import STEP_OVERHEAD_BYTES, split_steps
 from runtime.configuration import ConfigurationError, load_settings
 from runtime.zookeeper import CreateNode
 from tests.support.controller_scene import SiteModel, link_record, topic_request
-from wire.znodes import NO_LEADER
+from wire.znodes.layout import NO_LEADER
 
 
 def site_with_topics(*names: str) -> SiteModel:

@@ -13,7 +13,7 @@ from controller.sentinels import Sentinels
 from runtime.grpc_server import GrpcServer
 from tests.support.eventually import eventually
 from wire.control import broker_pb2, broker_pb2_grpc
-from wire.znodes import BrokerRegistration
+from wire.znodes.layout import BrokerRegistration
 
 OWN, OTHER, EPOCH = 1, 2, 7
 

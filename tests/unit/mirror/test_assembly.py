@@ -10,10 +10,10 @@ from typing import Any
 import pytest
 from kio.schema.errors import ErrorCode
 
-from mirror.core.flow_state import FlowState
-from mirror.core.offsets import GroupOffset
-from mirror.core.partitions import PartitionKey
-from mirror.service import describe
+from mirror.admin.service import describe
+from mirror.flow.core.flow_state import FlowState
+from mirror.link.core.group_offsets import GroupOffset
+from mirror.link.core.partitions import PartitionKey
 from runtime import supervision
 from runtime.process import OperationalFailure
 from tests.support.eventually import eventually

@@ -10,14 +10,14 @@ from typing import Any
 import pytest
 from kio.schema.errors import ErrorCode
 
-from mirror.core.flow_state import FlowState
-from mirror.core.partitions import PartitionKey
-from mirror.ports import LogAnswer, Unreachable
+from mirror.flow.core.flow_state import FlowState
+from mirror.link.core.partitions import PartitionKey
+from mirror.link.ports import LogAnswer, Unreachable
 from tests.support.eventually import eventually
 from tests.support.log_batches import batch
 from tests.support.memory_mirror import mirroring, states, world_with
 from tests.support.memory_sites import MemoryWorld
-from wire.topic_configs import COPY_BEGINS
+from wire.rules.topic_configs import COPY_BEGINS
 
 FIRST = PartitionKey("orders", 0)
 WITHIN_MS = 20_000

@@ -11,27 +11,27 @@ import pytest
 from kio.schema.errors import ErrorCode
 from prometheus_client import CollectorRegistry
 
-from mirror.config import load_config
-from mirror.core.assignment import NORMAL_RANK
-from mirror.core.claims import Claim, ClaimName
-from mirror.core.flow_state import FlowState
-from mirror.core.partitions import PartitionKey
-from mirror.core.transaction_cycle import CycleLimits
-from mirror.fetchers import Fetcher
+from mirror.flow.core.assignment import NORMAL_RANK
+from mirror.flow.core.flow_state import FlowState
+from mirror.flow.fetchers import Fetcher
+from mirror.flow.throttle import Throttle
+from mirror.link.core.partitions import PartitionKey
+from mirror.link.ports import Leader, Unreachable
 from mirror.main import MirrorDaemon
-from mirror.metrics import TransactionMetrics
-from mirror.offset_store import OffsetStore
-from mirror.ports import Leader, Unreachable
-from mirror.throttle import Throttle
-from mirror.transactions import Transactions
-from mirror.translations import Translations
+from mirror.settings.config import load_config
+from mirror.translate.core.claims import Claim, ClaimName
+from mirror.translate.core.transaction_cycle import CycleLimits
+from mirror.translate.metrics import TransactionMetrics
+from mirror.translate.offset_store import OffsetStore
+from mirror.translate.transactions import Transactions
+from mirror.translate.translations import Translations
 from runtime.addresses import HostPort
 from tests.support.clock import ManualClock
 from tests.support.eventually import eventually
 from tests.support.memory_mirror import mirroring, states, world_with
-from tests.unit.mirror.test_queue import entry
-from wire.client import KafkaClient
-from wire.connection import ConnectionOptions
+from tests.unit.mirror.flow.test_queue import entry
+from wire.client.connection import ConnectionOptions
+from wire.client.raw_client import KafkaClient
 
 FIRST = PartitionKey("orders", 0)
 

@@ -12,10 +12,10 @@ import grpc
 import requests
 from grpc_health.v1 import health_pb2, health_pb2_grpc
 
-from mirror.config import load_config
-from mirror.core.flow_state import FlowState
+from mirror.admin.service import SERVICE_NAME
+from mirror.flow.core.flow_state import FlowState
 from mirror.main import MirrorDaemon
-from mirror.service import SERVICE_NAME
+from mirror.settings.config import load_config
 from tests.support.eventually import eventually
 from tests.support.memory_mirror import mirroring, states, world_with
 from tests.support.memory_sites import MemoryWorld

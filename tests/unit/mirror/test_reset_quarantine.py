@@ -8,12 +8,12 @@ from uuid import UUID
 
 import pytest
 
+from mirror.admin.resets import ResetOutcome, TopicReset
+from mirror.admin.verifier import Comparison
 from mirror.assembly import Mirror
-from mirror.core.flow_state import FlowState
-from mirror.core.partitions import PartitionKey
-from mirror.ports import Unreachable
-from mirror.resets import ResetOutcome, TopicReset
-from mirror.verifier import Comparison
+from mirror.flow.core.flow_state import FlowState
+from mirror.link.core.partitions import PartitionKey
+from mirror.link.ports import Unreachable
 from tests.support.eventually import eventually
 from tests.support.memory_mirror import mirroring, states
 from tests.support.memory_sites import MemorySite, MemoryWorld

@@ -6,10 +6,10 @@ from uuid import UUID
 
 import pytest
 
-from mirror.core.naming import Naming, NamingPolicy
-from mirror.core.stored_map import Binding
-from mirror.ports import Leader, Unreachable
-from mirror.translated_target import TranslatedTarget
+from mirror.link.core.naming import Naming, NamingPolicy
+from mirror.link.ports import Leader, Unreachable
+from mirror.translate.core.stored_map import Binding
+from mirror.translate.translated_target import TranslatedTarget
 from tests.support.memory_sites import MemorySite
 
 

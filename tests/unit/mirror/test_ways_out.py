@@ -11,9 +11,9 @@ from typing import Any
 import pytest
 from kio.schema.errors import ErrorCode
 
-from mirror.core.flow_state import FlowState
-from mirror.core.partitions import PartitionKey
-from mirror.ports import FetchAnswer, FetchPart, Leader
+from mirror.flow.core.flow_state import FlowState
+from mirror.link.core.partitions import PartitionKey
+from mirror.link.ports import FetchAnswer, FetchPart, Leader
 from runtime import supervision
 from tests.support.eventually import eventually
 from tests.support.memory_mirror import mirroring, states, world_with

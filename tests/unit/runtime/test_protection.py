@@ -8,10 +8,10 @@ from collections.abc import Callable, Mapping
 
 import pytest
 
-from broker.config import load_broker_settings
-from cli.bridge.config import load_bridge_settings
+from bridge.config import load_bridge_settings
+from broker.settings.config import load_broker_settings
 from cli.controller_file import load_controller_file
-from mirror.config import load_config
+from mirror.settings.config import load_config
 from runtime.configuration import ConfigurationError
 
 SITE = {

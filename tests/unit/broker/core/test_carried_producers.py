@@ -7,9 +7,10 @@ from __future__ import annotations
 import pytest
 from kio.schema.errors import ErrorCode
 
-from broker.core import transaction_records
-from broker.core.group_messages import TopicPartition
-from broker.core.transaction_messages import (
+from broker.groups.core.group_messages import TopicPartition
+from broker.transactions.core import transaction_records
+from broker.transactions.core.transaction_machine import TransactionLimits, Transactions
+from broker.transactions.core.transaction_messages import (
     AddPartitions,
     AddReply,
     CarryProducer,
@@ -22,7 +23,6 @@ from broker.core.transaction_messages import (
     TransactionCommand,
     TransactionReply,
 )
-from broker.core.transactions import TransactionLimits, Transactions
 
 NAME = "booking"
 THEIRS, OURS, NEXT = 7, (1 << 40) + 1, (1 << 40) + 2

@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from broker.core.batch_checks import BatchRejected
-from broker.core.topic_configs import LogConfig
+from broker.log.core.batch_checks import BatchRejected
+from broker.settings.core.topic_configs import LogConfig
 from tests.support.log_batches import batch
 from tests.support.logs_on_disk import NOW_MS, open_log, read_all
 

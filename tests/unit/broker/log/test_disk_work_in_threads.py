@@ -9,14 +9,14 @@ from pathlib import Path
 
 import pytest
 
-from broker.core.cluster_image import PartitionImage, TopicImage
-from broker.core.topic_configs import LogConfig
-from broker.log import checkpoints
-from broker.log.checkpoints import TopicPartition, read_offsets
-from broker.log.directory_checkpoints import _OffsetFile
+from broker.log.directories import checkpoints
+from broker.log.directories.checkpoints import TopicPartition, read_offsets
+from broker.log.directories.directory_checkpoints import _OffsetFile
+from broker.log.directories.log_store import LogStore
 from broker.log.errors import StorageError
-from broker.log.log_store import LogStore
 from broker.log.partition_log import PartitionLog
+from broker.metadata.core.cluster_image import PartitionImage, TopicImage
+from broker.settings.core.topic_configs import LogConfig
 from runtime.disk import Disk, RealDisk
 from tests.support.eventually import eventually
 from tests.support.faulty_disk import FaultyDisk

@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from broker.core.topic_configs import LogConfig
-from broker.log.log_store import LogStore
+from broker.log.directories.log_store import LogStore
+from broker.settings.core.topic_configs import LogConfig
 from runtime.disk import RealDisk
 from tests.support.faulty_disk import FaultyDisk
 from tests.support.logs_on_disk import NOW_MS, fill, open_log, read_all

@@ -7,10 +7,10 @@ import os
 import pytest
 from kio.schema.errors import ErrorCode
 
-from broker.core.batch_checks import BatchRejected
-from broker.core.leader_epochs import EpochEnd
-from broker.core.producer_state import OutOfOrderSequence
-from broker.log.deletions import remove_files
+from broker.log.core.batch_checks import BatchRejected
+from broker.log.core.leader_epochs import EpochEnd
+from broker.log.core.producer_state import OutOfOrderSequence
+from broker.log.directories.deletions import remove_files
 from broker.log.errors import DiskFull, OffsetOutOfRange, StorageError
 from broker.log.timestamps import TimestampOffset
 from broker.log.transaction_index import AbortedTransaction
@@ -18,8 +18,8 @@ from runtime.disk import RealDisk
 from tests.support.faulty_disk import FaultyDisk
 from tests.support.log_batches import TRANSACTIONAL, batch, marker
 from tests.support.logs_on_disk import NOW_MS, fill, open_log, read_all
-from wire.record_batch import read_header
-from wire.records import Compression, Record, encode_batch, seal_batch
+from wire.batches.record_batch import read_header
+from wire.batches.records import Compression, Record, encode_batch, seal_batch
 
 
 def append(log, records, *, leader_epoch=0, now_ms=NOW_MS, **options):

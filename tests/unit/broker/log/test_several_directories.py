@@ -10,10 +10,10 @@ import shutil
 
 import pytest
 
-from broker.core.topic_configs import LogConfig
-from broker.log.checkpoints import TopicPartition
+from broker.log.directories.checkpoints import TopicPartition
+from broker.log.directories.log_store import LogStore
 from broker.log.errors import DirectoryOffline, StorageError
-from broker.log.log_store import LogStore
+from broker.settings.core.topic_configs import LogConfig
 from runtime.disk import RealDisk
 from tests.support.faulty_disk import FaultyDisk
 from tests.support.log_batches import batch

@@ -11,12 +11,12 @@ from pathlib import Path
 import pytest
 from kio.schema.errors import ErrorCode
 
-from broker.core.batch_checks import BatchRejected
-from broker.core.topic_configs import LogConfig
-from broker.log.cleaner import clean
-from broker.log.compaction import plan_compaction, swap_in
-from broker.log.log_store import LogStore
+from broker.log.cleaning.cleaner import clean
+from broker.log.cleaning.log_compaction import plan_compaction, swap_in
+from broker.log.core.batch_checks import BatchRejected
+from broker.log.directories.log_store import LogStore
 from broker.log.partition_log import PartitionLog
+from broker.settings.core.topic_configs import LogConfig
 from runtime.disk import RealDisk
 from tests.support.log_batches import batch
 from tests.support.logs_on_disk import NOW_MS, data_records, open_log, read_all

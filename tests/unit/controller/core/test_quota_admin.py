@@ -9,12 +9,12 @@ from collections.abc import Mapping
 import pytest
 from kio.schema.errors import ErrorCode
 
-from broker.core.cluster_image import ClusterImage, apply_batch
+from broker.metadata.core.cluster_image import ClusterImage, apply_batch
 from controller.core import commands as ask
 from controller.core.facts import ClientQuotaReplaced
 from controller.images import PendingChanges, TopicMessages
 from tests.support.controller_scene import SiteModel
-from wire.client_quotas import CLIENT_ID, IP, USER, QuotaEntity
+from wire.rules.client_quotas import CLIENT_ID, IP, USER, QuotaEntity
 
 ALICE: QuotaEntity = ((USER, "alice"),)
 ANYBODY: QuotaEntity = ((USER, None),)

@@ -11,14 +11,22 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 
-from dr.core.evidence import Evidence, GroupPartition, PartitionPosition, SiteEvidence, SiteGroups, TopicPartition
-from dr.core.group_offsets import group_loss
-from dr.core.loss import LossAccount, account
-from dr.core.playbook import Decision, FailoverPlaybook, FailoverPolicy, Step, StepEnded, failed_over_from, kept_ends
-from dr.core.protection import UnprotectedTopic
+from dr.failover.core.playbook import (
+    Decision,
+    FailoverPlaybook,
+    FailoverPolicy,
+    Step,
+    StepEnded,
+    failed_over_from,
+    kept_ends,
+)
+from dr.sites.core.evidence import Evidence, GroupPartition, PartitionPosition, SiteEvidence, SiteGroups, TopicPartition
+from dr.sites.core.group_offsets import group_loss
+from dr.sites.core.loss import LossAccount, account
+from dr.sites.core.protection import UnprotectedTopic
+from wire.batches.log_histories import EpochStart
 from wire.control.cluster_pb2 import LinkPhase, LinkRecord
-from wire.links import SiteRole, other_site, role_of, supersedes
-from wire.log_histories import EpochStart
+from wire.rules.links import SiteRole, other_site, role_of, supersedes
 
 KEY = TopicPartition("flights", 0)
 PLACE = GroupPartition("board", *KEY)

@@ -13,13 +13,15 @@ from hypothesis import given
 from hypothesis import strategies as st
 from kio.schema.errors import ErrorCode
 
-from mirror.core.answers import Appended, Refusal, SendAgain, judge_append
-from mirror.core.assignment import FetcherKey, assign_fetchers
-from mirror.core.flow_events import TargetRefusal
-from mirror.core.lag import Lag, Progress, measure, moved
-from mirror.core.offsets import GroupOffset, Stay, TargetRange, offset_to_commit
-from mirror.core.partitions import BatchRun, MalformedBatches, PartitionKey, survey
-from mirror.core.plan import (
+from clients.core.slots import stable_slot
+from mirror.flow.core.answers import Appended, Refusal, SendAgain, judge_append
+from mirror.flow.core.assignment import FetcherKey, assign_fetchers
+from mirror.flow.core.flow_events import TargetRefusal
+from mirror.flow.core.lag import Lag, Progress, measure, moved
+from mirror.flow.core.window import ChainBroken, QueuedBatches, SendWindow
+from mirror.link.core.group_offsets import GroupOffset, Stay, TargetRange, offset_to_commit
+from mirror.link.core.partitions import BatchRun, MalformedBatches, PartitionKey, survey
+from mirror.link.core.topic_plan import (
     Action,
     AlterConfigs,
     CreateTopic,
@@ -29,11 +31,9 @@ from mirror.core.plan import (
     plan,
     requests_of,
 )
-from mirror.core.window import ChainBroken, QueuedBatches, SendWindow
 from tests.support.log_batches import batch
-from wire.clients.core.slots import stable_slot
-from wire.fetch_session import FetchSession
-from wire.topic_requests import PARTITIONS_AT_ONCE, TOPICS_AT_ONCE
+from wire.client.session_state import FetchSession
+from wire.client.topic_requests import PARTITIONS_AT_ONCE, TOPICS_AT_ONCE
 
 KEY = PartitionKey("orders", 0)
 ID = UUID(int=1)

@@ -33,7 +33,7 @@ from tests.support.java_key_stores import (
     certificate_file,
 )
 from tests.support.ports import LOOPBACK
-from wire.security import ClientSecurity, load_security
+from wire.client.security import ClientSecurity, load_security
 from wire.tls.core.reading import read_key_store
 
 TLS = {"security.protocol": "SSL"}

@@ -1,0 +1,291 @@
+"""Metadata and administration over librdkafka's admin client, awaited on the event loop.
+
+Metadata is asked for once however many requests want it at a time. What topics there are is
+remembered for a moment, for the check that each produce makes; a topic that is not known is asked
+for again.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
+from typing import Any, NamedTuple, TypeVar
+
+from confluent_kafka import Consumer, KafkaException, TopicCollection, TopicPartition
+from confluent_kafka.admin import (  # type: ignore[attr-defined]
+    AdminClient,
+    AlterConfigOpType,
+    ClusterMetadata,
+    ConfigEntry,
+    ConfigResource,
+    ListOffsetsResultInfo,
+    NewPartitions,
+    NewTopic,
+    OffsetSpec,
+    ResourceType,
+)
+
+from bridge.config import BridgeSettings
+from bridge.core.refusals import UNKNOWN_TOPIC_OR_PARTITION, Refused, unknown_topic_or_partition
+from bridge.kafka_errors import error_of, refused
+from runtime.retries import jittered_backoff
+
+UNKNOWN_AFTER_S = 3.0
+ASKED_AGAIN_AFTER_S = 0.1
+TOPICS_LIFE_S = 30.0
+THREADS = 4
+GROUPS_TIMEOUT_S = 3.0
+"""Every broker is asked for its groups. For one that is dead librdkafka tries without a pause as
+long as it may.
+"""
+
+_EARLIEST = OffsetSpec.earliest()  # type: ignore[no-untyped-call]
+_LATEST = OffsetSpec.latest()  # type: ignore[no-untyped-call]
+
+Result = TypeVar("Result")
+
+
+class KnownPartition(NamedTuple):
+    """A partition as a broker tells of it; leader -1 for none. The fields are named as in
+    librdkafka's metadata of all topics.
+    """
+
+    id: int
+    leader: int
+    replicas: list[int]
+    isrs: list[int]
+
+
+class KnownTopic(NamedTuple):
+    """A topic and its partitions by number."""
+
+    topic: str
+    partitions: dict[int, KnownPartition]
+
+
+class Admin:
+    """Questions and orders to the site."""
+
+    def __init__(self, settings: BridgeSettings) -> None:
+        self._timeout_s = settings.admin_timeout_ms / 1000
+        self._properties: dict[str, Any] = {
+            **settings.admin_properties,
+            "bootstrap.servers": settings.bootstrap,
+            "client.id": settings.client_id,
+        }
+        self._client = AdminClient(self._properties)
+        self._executor = ThreadPoolExecutor(max_workers=THREADS, thread_name_prefix="bridge-admin")
+        self._asking: asyncio.Task[ClusterMetadata] | None = None
+        self._partitions: dict[str, frozenset[int]] = {}
+        self._known_at_s = -TOPICS_LIFE_S
+        self._cluster_id = ""
+
+    def stop(self) -> None:
+        """End the threads."""
+        self._executor.shutdown(wait=False, cancel_futures=True)
+
+    async def metadata(self) -> ClusterMetadata:
+        """Brokers, topics and partitions as they are now."""
+        if self._asking is None or self._asking.done():
+            self._asking = asyncio.get_running_loop().create_task(self._ask_metadata())
+        return await asyncio.shield(self._asking)
+
+    async def partitions_of(self, topic: str, *, wanted: Iterable[int] = ()) -> frozenset[int]:
+        """The topic's partitions; empty when there is no such topic. Asks again for what was not
+        there a moment ago.
+
+        What a topic has just been made of is not known to every broker at once, so "unknown" is
+        believed after a while only.
+        """
+        known = self._partitions.get(topic, frozenset())
+        asked_s = time.monotonic()
+        if asked_s - self._known_at_s < TOPICS_LIFE_S and known and known.issuperset(wanted):
+            return known
+        while True:
+            await self.metadata()
+            known = self._partitions.get(topic, frozenset())
+            if (known and known.issuperset(wanted)) or time.monotonic() - asked_s > UNKNOWN_AFTER_S:
+                return known
+            await asyncio.sleep(ASKED_AGAIN_AFTER_S)
+
+    async def cluster_id(self, *, wanted: str) -> str:
+        """The cluster's id; asks again when the one that is wanted is another than a moment ago."""
+        if self._cluster_id != wanted:
+            await self.metadata()
+        return self._cluster_id
+
+    def forget_topics(self) -> None:
+        """What was remembered has turned out to be wrong."""
+        self._known_at_s = -TOPICS_LIFE_S
+
+    async def watermarks(self, topic: str, partition: int) -> tuple[int, int]:
+        """The first offset that there is and the one behind the last."""
+        place = TopicPartition(topic, partition)
+        low, high = await asyncio.gather(self._offsets({place: _EARLIEST}), self._offsets({place: _LATEST}))
+        return low[topic, partition], high[topic, partition]
+
+    async def ends(self, places: Sequence[tuple[str, int]]) -> dict[tuple[str, int], int]:
+        """Log ends of partitions; those that cannot be asked are left out."""
+        if not places:
+            return {}
+        return await self._offsets({TopicPartition(*place): _LATEST for place in places})
+
+    async def create_topic(self, topic: NewTopic, *, is_validating: bool) -> None:
+        """Make a topic. Refused as the broker refuses."""
+        ordered = self._client.create_topics([topic], operation_timeout=self._timeout_s, validate_only=is_validating)
+        await self._await_all(ordered.values())
+        self.forget_topics()
+
+    async def delete_topic(self, topic: str) -> None:
+        """Delete a topic."""
+        await self._await_all(self._client.delete_topics([topic], operation_timeout=self._timeout_s).values())
+        self._partitions.pop(topic, None)
+
+    async def grow_topic(self, topic: str, partition_count: int) -> None:
+        """Give a topic more partitions."""
+        await self._await_all(self._client.create_partitions([NewPartitions(topic, partition_count)]).values())
+        self.forget_topics()
+
+    async def configs(self, kind: ResourceType, name: str) -> dict[str, ConfigEntry]:
+        """The configs of a topic or broker, by name."""
+        asked = self._client.describe_configs([ConfigResource(kind, name)], request_timeout=self._timeout_s)
+        (entries,) = await self._await_all(asked.values())
+        return dict(entries)
+
+    async def alter_configs(self, kind: ResourceType, name: str, changes: Mapping[str, str | None]) -> None:
+        """Set configs; None takes one back to its default."""
+        entries = [
+            ConfigEntry(
+                key,
+                value or "",
+                incremental_operation=AlterConfigOpType.DELETE if value is None else AlterConfigOpType.SET,
+            )
+            for key, value in changes.items()
+        ]
+        resource = ConfigResource(kind, name, incremental_configs=entries)
+        await self._await_all(self._client.incremental_alter_configs([resource]).values())
+
+    async def groups(self) -> list[str]:
+        """Names of the groups that the brokers tell of; one that does not answer in time is left
+        out.
+        """
+        timeout_s = min(self._timeout_s, GROUPS_TIMEOUT_S)
+        listing = await self._await(self._client.list_consumer_groups(request_timeout=timeout_s))
+        return sorted(group.group_id for group in listing.valid)
+
+    async def describe_groups(self, names: Sequence[str]) -> list[Any]:
+        """Descriptions in the order of the names."""
+        if not names:
+            return []
+        asked = self._client.describe_consumer_groups(list(names), request_timeout=self._timeout_s)
+        return await self._await_all(asked[name] for name in names)
+
+    async def committed(self, group: str) -> dict[tuple[str, int], int]:
+        """What the group has committed, in the topics that exist.
+
+        A consumer without a subscription asks: librdkafka's admin client ends the process when the
+        coordinator answers that it has moved (librdkafka #5040).
+        """
+        await self.metadata()
+        wanted = [TopicPartition(topic, index) for topic, held in self._partitions.items() for index in sorted(held)]
+        answered = await self._blocking(lambda: self._committed(group, wanted)) if wanted else []
+        return {
+            (item.topic, item.partition): item.offset for item in answered if item.error is None and item.offset >= 0
+        }
+
+    async def describe_topics(self, names: Sequence[str]) -> list[Any]:
+        """Descriptions that say which topics are internal, in the order of the names; those that
+        are gone meanwhile are left out.
+        """
+        if not names:
+            return []
+        asked = self._client.describe_topics(TopicCollection(list(names)), request_timeout=self._timeout_s)
+        answers = await asyncio.gather(*(self._await(asked[name]) for name in names), return_exceptions=True)
+        for answer in answers:
+            if isinstance(answer, BaseException) and not _is_unknown_topic(answer):
+                raise answer
+        return [answer for answer in answers if not isinstance(answer, BaseException)]
+
+    async def describe_topic(self, name: str) -> Any:
+        """One description. Refused when there is no such topic."""
+        if not name or "\0" in name:  # librdkafka reads C strings
+            raise unknown_topic_or_partition()
+        asked = self._client.describe_topics(TopicCollection([name]), request_timeout=self._timeout_s)
+        return await self._await(asked[name])
+
+    async def topic(self, name: str) -> KnownTopic:
+        """The topic's partitions now. Refused when there is no such topic.
+
+        Asked by its name: brokers look further for a name than for the list of all topics, in which
+        one that has just been made at the other site can be missing for a second.
+        """
+        described = await self.describe_topic(name)
+        partitions = {
+            item.id: KnownPartition(
+                item.id,
+                leader=-1 if item.leader is None else item.leader.id,
+                replicas=[node.id for node in item.replicas],
+                isrs=[node.id for node in item.isr],
+            )
+            for item in described.partitions
+        }
+        return KnownTopic(name, partitions)
+
+    async def describe_changed_topic(self, name: str, *, partition_count: int) -> Any:
+        """The description once it shows the change: not every broker knows of it at the moment when
+        it is answered.
+        """
+        async for attempt in jittered_backoff(retry_on=_NotKnownYet, max_ms=200, budget_ms=self._timeout_s * 1000):
+            with attempt:
+                found = await self.describe_topics([name])
+                if not found or len(found[0].partitions) < partition_count:
+                    raise _NotKnownYet(504, 504, f"Topic {name} was changed, and the brokers do not tell of it yet.")
+        return found[0]
+
+    async def describe_cluster(self) -> Any:
+        """Cluster id, controller and brokers with racks."""
+        return await self._await(self._client.describe_cluster(request_timeout=self._timeout_s))
+
+    def _committed(self, group: str, wanted: list[TopicPartition]) -> list[TopicPartition]:
+        consumer = Consumer({**self._properties, "group.id": group, "enable.auto.commit": False})
+        try:
+            return consumer.committed(wanted, timeout=self._timeout_s)
+        finally:
+            consumer.close()
+
+    async def _ask_metadata(self) -> ClusterMetadata:
+        metadata = await self._blocking(lambda: self._client.list_topics(timeout=self._timeout_s))
+        self._cluster_id = metadata.cluster_id or ""
+        self._known_at_s = time.monotonic()
+        self._partitions = {name: frozenset(topic.partitions) for name, topic in metadata.topics.items()}
+        return metadata
+
+    async def _offsets(self, asked: dict[TopicPartition, OffsetSpec]) -> dict[tuple[str, int], int]:
+        futures = self._client.list_offsets(asked, request_timeout=self._timeout_s)
+        found: list[ListOffsetsResultInfo] = await self._await_all(futures.values())
+        return {(place.topic, place.partition): info.offset for place, info in zip(futures, found, strict=True)}
+
+    async def _blocking(self, function: Callable[[], Result]) -> Result:
+        try:
+            return await asyncio.get_running_loop().run_in_executor(self._executor, function)
+        except KafkaException as error:
+            raise refused(error_of(error)) from error
+
+    async def _await(self, future: Future[Result]) -> Result:
+        try:
+            return await asyncio.wrap_future(future)
+        except KafkaException as error:
+            raise refused(error_of(error)) from error
+
+    async def _await_all(self, futures: Iterable[Future[Result]]) -> list[Result]:
+        return list(await asyncio.gather(*(self._await(future) for future in futures)))
+
+
+class _NotKnownYet(Refused):
+    """What was changed is not told by the broker that was asked."""
+
+
+def _is_unknown_topic(error: BaseException) -> bool:
+    return isinstance(error, Refused) and error.error_code == UNKNOWN_TOPIC_OR_PARTITION

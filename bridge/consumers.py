@@ -1,0 +1,153 @@
+"""The consumer instances that there are: made under a bound, found by group and name, closed when
+nobody asks them any more.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+import uuid
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any
+
+from confluent_kafka import Consumer, KafkaException
+
+from bridge.config import BridgeSettings
+from bridge.consumer_instance import ConsumerInstance
+from bridge.core.instance_settings import InstanceSettings
+from bridge.core.refusals import Refused, instance_exists, instance_not_found, invalid_consumer_config, too_many
+from bridge.metrics import BridgeMetrics
+from runtime.logs import get_logger
+from runtime.supervision import Supervisor, in_background
+
+SWEEPS_PER_LIFE = 10
+SWEEP_PAUSE_S_MAX = 1.0
+TEND_PAUSE_S = 0.5
+
+log = get_logger(__name__)
+
+
+class Consumers:
+    """All instances of this bridge. `start` begins to look for expired ones, `stop` closes all."""
+
+    def __init__(self, settings: BridgeSettings, metrics: BridgeMetrics) -> None:
+        self._settings = settings
+        self._metrics = metrics
+        self._instances: dict[tuple[str, str], ConsumerInstance] = {}
+        self._closing: set[asyncio.Task[None]] = set()
+        self._loops = Supervisor()
+        self._executor = ThreadPoolExecutor(max_workers=settings.instances_max, thread_name_prefix="bridge-consumer")
+        metrics.add_gauge("consumer_instances", lambda: len(self._instances))
+
+    def start(self) -> None:
+        """Begin to look for instances that nobody asks."""
+        self._loops.start("expired consumer instances", self._sweep)
+        self._loops.start("idle consumer instances", self._tend)
+
+    def interrupt_reads(self) -> None:
+        """Reads that wait answer with what they have: the bridge stops."""
+        for instance in self._instances.values():
+            instance.interrupt_read()
+
+    async def stop(self) -> None:
+        """Close every instance; each leaves its group."""
+        await self._loops.stop()
+        for key in list(self._instances):
+            self._close(key)
+        await asyncio.gather(*self._closing, return_exceptions=True)
+        self._executor.shutdown()
+
+    def create(self, group: str, wanted: InstanceSettings) -> ConsumerInstance:
+        """A new instance. Refused when the name is taken or the bound is reached."""
+        name = wanted.name or "-".join(part for part in ("rest-consumer", self._settings.id, str(uuid.uuid4())) if part)
+        if (group, name) in self._instances:
+            raise instance_exists()
+        if len(self._instances) + len(self._closing) >= self._settings.instances_max:
+            raise too_many(f"There are {self._settings.instances_max} consumer instances already.")
+        try:
+            consumer = Consumer(self._properties(group, name, wanted))
+        except (KafkaException, ValueError) as error:
+            raise invalid_consumer_config(str(error)) from error
+        timeout_ms = self._settings.read_timeout_ms if wanted.read_timeout_ms is None else wanted.read_timeout_ms
+        instance = ConsumerInstance(
+            group=group,
+            name=name,
+            embedded=wanted.embedded,
+            consumer=consumer,
+            executor=self._executor,
+            read_timeout_ms=timeout_ms,
+            fetch_min_bytes=wanted.fetch_min_bytes,
+        )
+        self._instances[group, name] = instance
+        log.info("consumer instance made", group=group, instance=name, format=wanted.embedded.value)
+        return instance
+
+    def find(self, group: str, name: str) -> ConsumerInstance:
+        """The instance. Refused when there is none."""
+        instance = self._instances.get((group, name))
+        if instance is None:
+            raise instance_not_found()
+        return instance
+
+    async def delete(self, group: str, name: str) -> None:
+        """Close the instance and wait until it has left its group. Refused when there is none."""
+        self.find(group, name)
+        await asyncio.shield(self._close((group, name)))
+
+    def _close(self, key: tuple[str, str]) -> asyncio.Task[None]:
+        instance = self._instances.pop(key)
+        task = in_background("closing a consumer instance", _closed(instance))
+        self._closing.add(task)
+        task.add_done_callback(self._closing.discard)
+        return task
+
+    async def _sweep(self) -> None:
+        life_s = self._settings.instance_timeout_ms / 1000
+        while True:
+            await asyncio.sleep(min(life_s / SWEEPS_PER_LIFE, SWEEP_PAUSE_S_MAX))
+            now_s = time.monotonic()
+            for key, instance in list(self._instances.items()):
+                if not instance.is_busy and now_s - instance.last_used_s > life_s:
+                    self._close(key)
+                    self._metrics.record_expired()
+                    log.info("consumer instance expired", group=key[0], instance=key[1])
+
+    async def _tend(self) -> None:
+        """Instances that nobody reads from take part in rebalances all the same."""
+        while True:
+            await asyncio.sleep(TEND_PAUSE_S)
+            for key, instance in list(self._instances.items()):
+                try:
+                    await instance.tend()
+                except Refused as refused:
+                    log.warning("idle consumer instance", group=key[0], instance=key[1], error=refused.message)
+
+    def _properties(self, group: str, name: str, wanted: InstanceSettings) -> dict[str, Any]:
+        settings = self._settings
+        poll_interval_ms = max(300_000, settings.instance_timeout_ms * 2)
+        properties: dict[str, Any] = {
+            "auto.offset.reset": "latest",
+            "enable.auto.commit": True,
+            "max.poll.interval.ms": min(poll_interval_ms, 86_400_000),
+            "queued.max.messages.kbytes": max(1, settings.prefetch_bytes // 1024),
+            "fetch.max.bytes": max(settings.prefetch_bytes, 1024),
+            "max.partition.fetch.bytes": min(settings.prefetch_bytes, 1024 * 1024),
+            **settings.consumer_properties,
+            "bootstrap.servers": settings.bootstrap,
+            "client.id": name,
+            "group.id": group,
+            "enable.auto.offset.store": False,
+        }
+        if wanted.reset_policy is not None:
+            properties["auto.offset.reset"] = wanted.reset_policy
+        if wanted.is_committing is not None:
+            properties["enable.auto.commit"] = wanted.is_committing
+        return properties
+
+
+async def _closed(instance: ConsumerInstance) -> None:
+    """Close; an instance that cannot say good-bye to its group is gone all the same."""
+    try:
+        await instance.close()
+    except Refused as refused:
+        log.warning("consumer instance closed", group=instance.group, instance=instance.name, error=refused.message)

@@ -1,0 +1,74 @@
+"""Cuts a stream of bytes into JSON documents that stand one after another, with or without line
+breaks between them.
+
+Only brackets and strings are looked at: whether a piece is good JSON is found when it is read.
+Bytes wait until their document is whole, bounded by `document_bytes_max`.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+
+from bridge.core.refusals import malformed, too_large
+
+_TOKEN = re.compile(rb'"(?:[^"\\]++|\\.)*+"|[{}\[\]"]', re.DOTALL)
+_SOLID = re.compile(rb"[^ \t\r\n]")
+_BLANK = b" \t\r\n"
+
+
+class DocumentStream:
+    """Takes pieces of bytes, gives whole documents."""
+
+    __slots__ = ("_buffer", "_depth", "_looked_at", "document_bytes_max")
+
+    def __init__(self, document_bytes_max: int) -> None:
+        self.document_bytes_max = document_bytes_max
+        self._buffer = bytearray()
+        self._looked_at = 0
+        self._depth = 0
+
+    @property
+    def waiting_bytes(self) -> int:
+        """Bytes of a document that is not whole."""
+        return len(self._buffer)
+
+    def feed(self, piece: bytes) -> Iterator[bytes]:
+        """The documents that the piece completes. Refused when something else than an object
+        begins, or one is too large.
+        """
+        self._buffer += piece
+        while (end := self._end_of_document()) is not None:
+            document = bytes(self._buffer[:end]).strip(_BLANK)
+            del self._buffer[:end]
+            self._looked_at = 0
+            if len(document) > self.document_bytes_max:
+                raise too_large(self.document_bytes_max)
+            yield document
+        if len(self._buffer) > self.document_bytes_max:
+            raise too_large(self.document_bytes_max)
+
+    def finish(self) -> None:
+        """The stream has ended. Refused when a document is broken off."""
+        if self._buffer.strip(_BLANK):
+            raise malformed("the last document is broken off")
+
+    def _end_of_document(self) -> int | None:
+        """Where the first document ends; None while it is not whole."""
+        if self._depth == 0:
+            first = _SOLID.search(self._buffer)
+            if first is not None and first[0] != b"{":
+                raise malformed("a record is a JSON object")
+        for token in _TOKEN.finditer(self._buffer, self._looked_at):
+            match token[0]:
+                case b"{" | b"[":
+                    self._depth += 1
+                case b"}" | b"]":
+                    self._depth -= 1
+                    if self._depth == 0:
+                        return token.end()
+                case b'"':  # a string whose end is not there yet
+                    self._looked_at = token.start()
+                    return None
+            self._looked_at = token.end()
+        return None

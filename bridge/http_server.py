@@ -1,0 +1,180 @@
+"""uvicorn in our event loop, with bounds on what a connection may do: its number, the size of a
+head, and the time a client may take.
+
+uvicorn itself bounds idle connections between requests and what it buffers of a body. Here are
+bounded: connections that send no head or half of one, bodies that nobody reads any more, and
+answers that the client does not take.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import functools
+import logging
+import socket
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+import uvicorn
+from starlette.types import ASGIApp
+from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
+
+from bridge.config import BridgeSettings
+from bridge.metrics import BridgeMetrics
+from runtime.addresses import HostPort
+from runtime.configuration import ConfigurationError
+from runtime.logs import get_logger
+from runtime.supervision import Supervisor
+
+HEAD_BYTES_MAX = 64 * 1024
+SWEEPS_PER_TIMEOUT = 10
+SWEEP_PAUSE_S_MAX = 1.0
+BACKLOG = 1024
+_FULL = (
+    b"HTTP/1.1 503 Service Unavailable\r\ncontent-type: application/json\r\ncontent-length: 60\r\nconnection: close\r\n\r\n"
+    b'{"error_code":503,"message":"The bridge has no connections."}'[:60]
+)
+
+log = get_logger(__name__)
+
+
+class BoundedProtocol(HttpToolsProtocol):
+    """One connection, and since when it has been in which state."""
+
+    def __init__(self, *arguments: Any, connections_max: int, metrics: BridgeMetrics, **named: Any) -> None:
+        super().__init__(*arguments, **named)
+        self._connections_max = connections_max
+        self._metrics = metrics
+        self._head_bytes = 0
+        self._is_in_head = self._is_in_body = False
+        self._waiting_since_s: float | None = None
+        self._unsent_bytes = 0
+        self._unsent_since_s: float | None = None
+
+    def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
+        """A client."""
+        super().connection_made(transport)
+        self._waiting_since_s = self.loop.time()
+        if len(self.connections) > self._connections_max:
+            transport.write(_FULL)
+            transport.close()
+            self._metrics.record_dropped("connections")
+
+    def data_received(self, data: bytes) -> None:
+        """Bytes of heads and bodies."""
+        was_in_head = self._is_in_head
+        super().data_received(data)
+        self._head_bytes = self._head_bytes + len(data) if was_in_head and self._is_in_head else 0
+        if self._head_bytes > HEAD_BYTES_MAX:
+            self.drop("head_size")
+
+    def on_message_begin(self) -> None:
+        """A head begins."""
+        super().on_message_begin()
+        self._is_in_head = True
+        self._waiting_since_s = self.loop.time()
+
+    def on_headers_complete(self) -> None:
+        """A head is whole."""
+        super().on_headers_complete()
+        self._is_in_head, self._is_in_body = False, True
+        self._waiting_since_s = None
+
+    def on_message_complete(self) -> None:
+        """A body is whole; uvicorn's own bound on idle connections counts from the end of the
+        answer.
+        """
+        super().on_message_complete()
+        self._is_in_body = False
+
+    def look(self, now_s: float, timeout_s: float) -> None:
+        """End the connection when the client takes too long."""
+        if self._is_in_body and self.cycle.response_complete and self._waiting_since_s is None:
+            self._waiting_since_s = now_s
+        unsent_bytes = self.transport.get_write_buffer_size()
+        if unsent_bytes == 0 or unsent_bytes < self._unsent_bytes:
+            self._unsent_since_s = None
+        elif self._unsent_since_s is None:
+            self._unsent_since_s = now_s
+        self._unsent_bytes = unsent_bytes
+        for since_s, reason in ((self._waiting_since_s, "request"), (self._unsent_since_s, "answer")):
+            if since_s is not None and now_s - since_s > timeout_s:
+                self.drop(reason)
+                return
+
+    def drop(self, reason: str) -> None:
+        """Cut the connection."""
+        self._metrics.record_dropped(reason)
+        log.info("connection dropped", client=self.client, reason=reason)
+        self.transport.abort()
+
+
+class _Server(uvicorn.Server):
+    """uvicorn without a hold on the process's signals."""
+
+    @contextlib.contextmanager
+    def capture_signals(self) -> Iterator[None]:
+        """Signals are the daemon's."""
+        yield
+
+
+class HttpServer:
+    """Serves an application on the listeners. `start` binds, `stop` lets running requests end."""
+
+    def __init__(self, app: ASGIApp, settings: BridgeSettings, metrics: BridgeMetrics) -> None:
+        self._settings = settings
+        logging.getLogger("uvicorn").setLevel(logging.WARNING)
+        protocol = functools.partial(BoundedProtocol, connections_max=settings.connections_max, metrics=metrics)
+        self._server = _Server(
+            uvicorn.Config(
+                app,
+                http=protocol,  # type: ignore[arg-type]
+                ws="none",
+                lifespan="off",
+                log_config=None,
+                access_log=False,
+                server_header=False,
+                proxy_headers=False,
+                timeout_keep_alive=max(1, settings.idle_timeout_ms // 1000),
+                timeout_graceful_shutdown=max(1, settings.shutdown_timeout_ms // 1000),
+            )
+        )
+        self._loops = Supervisor()
+        metrics.add_gauge("connections", lambda: len(self._server.server_state.connections))
+
+    async def start(self) -> tuple[HostPort, ...]:
+        """Bind and serve; where. ConfigurationError when an address cannot be had."""
+        sockets = _bound(self._settings.listeners)
+        self.serving = asyncio.create_task(self._server.serve(sockets))
+        self._loops.start("HTTP connections", self._sweep)
+        return tuple(HostPort(*bound.getsockname()[:2]) for bound in sockets)
+
+    async def stop(self) -> None:
+        """Take no more requests; wait for the running ones, for a while."""
+        self._server.should_exit = True
+        await self._loops.stop()
+        await self.serving
+
+    async def _sweep(self) -> None:
+        timeout_s = self._settings.client_timeout_ms / 1000
+        loop = asyncio.get_running_loop()
+        while True:
+            await asyncio.sleep(min(timeout_s / SWEEPS_PER_TIMEOUT, SWEEP_PAUSE_S_MAX))
+            for connection in list(self._server.server_state.connections):
+                if isinstance(connection, BoundedProtocol):
+                    connection.look(loop.time(), timeout_s)
+
+
+def _bound(listeners: Sequence[HostPort]) -> list[socket.socket]:
+    sockets: list[socket.socket] = []
+    for listener in listeners:
+        try:
+            family = socket.AF_INET6 if ":" in listener.host else socket.AF_INET
+            sockets.append(socket.create_server(listener, family=family, backlog=BACKLOG))
+        except OSError as error:
+            for bound in sockets:
+                bound.close()
+            accepted = f"addresses that can be bound ({error.strerror})"
+            raise ConfigurationError("listeners", f"http://{listener}", accepted) from error
+    return sockets

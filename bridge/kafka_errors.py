@@ -1,0 +1,53 @@
+"""librdkafka's errors as answers of the bridge."""
+
+from __future__ import annotations
+
+from confluent_kafka import KafkaError, KafkaException
+
+from bridge.core import refusals
+from bridge.core.refusals import Refused
+
+_INVALID = {
+    KafkaError._INVALID_ARG,
+    KafkaError.INVALID_CONFIG,
+    KafkaError.INVALID_PARTITIONS,
+    KafkaError.INVALID_REPLICATION_FACTOR,
+    KafkaError.INVALID_REPLICA_ASSIGNMENT,
+    KafkaError.INVALID_REQUEST,
+    KafkaError.TOPIC_EXCEPTION,
+    KafkaError.TOPIC_ALREADY_EXISTS,
+    KafkaError.POLICY_VIOLATION,
+    KafkaError.SECURITY_DISABLED,
+    KafkaError.UNKNOWN_MEMBER_ID,
+}
+_UNREACHED = {KafkaError._TRANSPORT, KafkaError._ALL_BROKERS_DOWN, KafkaError._TIMED_OUT, KafkaError._RESOLVE}
+_UNKNOWN_TOPIC = {KafkaError._UNKNOWN_TOPIC, KafkaError.UNKNOWN_TOPIC_OR_PART}
+
+
+def error_of(exception: KafkaException) -> KafkaError:
+    """The error inside."""
+    error: KafkaError = exception.args[0]
+    return error
+
+
+def refused(error: KafkaError) -> Refused:
+    """The answer to a request that met the error, as v3 gives it."""
+    code = error.code()
+    if code in _UNKNOWN_TOPIC:
+        return refusals.unknown_topic_or_partition()
+    if code == KafkaError.GROUP_ID_NOT_FOUND:
+        return refusals.resource_not_found("Consumer group")
+    if code in _INVALID:
+        return refusals.bad_request(error.str())
+    return refusals.kafka_failed(error.str(), is_retriable=error.retriable() or code in _UNREACHED)
+
+
+def refused_v2(error: KafkaError) -> Refused:
+    """The same, as v2 gives it."""
+    if error.code() in _UNKNOWN_TOPIC:
+        return refusals.topic_not_found()
+    if error.code() == KafkaError._UNKNOWN_PARTITION:
+        return refusals.partition_not_found()
+    if error.code() == KafkaError._STATE:
+        return refusals.illegal_state(error.str())
+    return refused(error)

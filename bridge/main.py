@@ -1,0 +1,140 @@
+"""The bridge as a daemon: parts started in order, stopped so that what was accepted is still
+answered. `cli/daemons.py` calls it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Mapping
+from contextlib import AsyncExitStack
+
+from bridge.admin import Admin
+from bridge.app import make_app
+from bridge.bodies import Bodies
+from bridge.config import BridgeSettings, load_bridge_settings
+from bridge.consumers import Consumers
+from bridge.core.rates import Rate
+from bridge.http_server import HttpServer
+from bridge.metrics import BridgeMetrics
+from bridge.parts import Parts
+from bridge.producing import RecordProducer
+from runtime.addresses import HostPort
+from runtime.configuration import ConfigurationError
+from runtime.logs import get_logger
+from runtime.metrics import MetricsServer, new_registry
+from runtime.process import OperationalFailure
+
+log = get_logger(__name__)
+
+
+class Bridge:
+    """One bridge. `start` returns when it serves; `stop` answers what was accepted and closes
+    everything.
+    """
+
+    def __init__(self, settings: BridgeSettings) -> None:
+        self._settings = settings
+        self._registry = new_registry()
+        metrics = BridgeMetrics(self._registry)
+        producer = RecordProducer(
+            {
+                **settings.producer_properties,
+                "bootstrap.servers": settings.bootstrap,
+                "client.id": settings.client_id,
+            },
+            metrics,
+            buffer_bytes=settings.buffer_bytes,
+            block_ms_max=settings.block_ms_max,
+        )
+        bodies = Bodies(
+            body_bytes_max=settings.request_bytes_max,
+            all_bytes_max=settings.bodies_bytes_max,
+            client_timeout_ms=settings.client_timeout_ms,
+            silence_ms=settings.idle_timeout_ms,
+        )
+        self._parts = Parts(
+            settings=settings,
+            metrics=metrics,
+            admin=Admin(settings),
+            producer=producer,
+            consumers=Consumers(settings, metrics),
+            bodies=bodies,
+            records_rate=Rate(settings.produce_requests_per_second),
+            bytes_rate=Rate(settings.produce_bytes_per_second),
+            stopping=asyncio.Event(),
+        )
+        metrics.add_gauge("bodies_bytes", lambda: bodies.room.used_bytes)
+        metrics.add_gauge("unacknowledged_bytes", lambda: producer.room.used_bytes)
+        self._http = HttpServer(make_app(self._parts), settings, metrics)
+        self._running = AsyncExitStack()
+
+    async def start(self) -> tuple[HostPort, ...]:
+        """Serve metrics and HTTP; where HTTP is. ConfigurationError when an address cannot be
+        had.
+        """
+        try:
+            self._serve_metrics()
+            self._parts.producer.start()
+            self._running.callback(self._parts.admin.stop)
+            self._running.push_async_callback(self._stop_producer)
+            self._parts.consumers.start()
+            self._running.push_async_callback(self._parts.consumers.stop)
+            addresses = await self._http.start()
+            self._running.push_async_callback(self._stop_http)
+        except BaseException:
+            await self._running.aclose()
+            raise
+        log.info("serving", listeners=",".join(f"http://{address}" for address in addresses))
+        return addresses
+
+    async def until_failed(self, stop: asyncio.Event) -> bool:
+        """Wait until `stop` is set (False), or HTTP is served no more although nobody asked for
+        that.
+        """
+        stopping = asyncio.ensure_future(stop.wait())
+        try:
+            await asyncio.wait([stopping, self._http.serving], return_when=asyncio.FIRST_COMPLETED)
+        finally:
+            stopping.cancel()
+        return not stop.is_set()
+
+    async def stop(self) -> None:
+        """Running requests are answered, consumers leave their groups, accepted records are
+        acknowledged.
+        """
+        await self._running.aclose()
+
+    async def _stop_http(self) -> None:
+        self._parts.stopping.set()
+        self._parts.consumers.interrupt_reads()
+        await self._http.stop()
+
+    async def _stop_producer(self) -> None:
+        left = await self._parts.producer.stop(within_ms=self._settings.shutdown_timeout_ms)
+        if left:
+            log.warning("records were left without an acknowledgement", records=left)
+
+    def _serve_metrics(self) -> None:
+        listener = self._settings.metrics_listener
+        if listener is None:
+            return
+        server = MetricsServer(self._registry, host=listener.host, port=listener.port)
+        try:
+            server.start()
+        except OSError as error:
+            accepted = f"an address that can be bound ({error.strerror})"
+            raise ConfigurationError("antipode.metrics.listener", str(listener), accepted) from error
+        self._running.callback(server.stop)
+
+
+async def run_bridge(properties: Mapping[str, str], stop: asyncio.Event) -> None:
+    """A bridge until `stop` is set. ConfigurationError says what is in the way, OperationalFailure
+    that it cannot go on.
+    """
+    bridge = Bridge(load_bridge_settings(properties))
+    await bridge.start()
+    has_failed = await bridge.until_failed(stop)
+    log.info("stopping")
+    await bridge.stop()
+    if has_failed:
+        raise OperationalFailure("the bridge's HTTP server ended by itself; see the log for what came before")

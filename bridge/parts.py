@@ -1,0 +1,89 @@
+"""What the handlers of requests are given: the parts of one bridge, and what every handler does
+with a request.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+from starlette.requests import Request
+from starlette.responses import Response
+
+from bridge.admin import Admin
+from bridge.bodies import Bodies
+from bridge.config import BridgeSettings
+from bridge.consumers import Consumers
+from bridge.core.documents import write
+from bridge.core.media_types import GENERAL, check_v2_content, negotiate
+from bridge.core.rates import Rate
+from bridge.core.refusals import bad_request
+from bridge.metrics import BridgeMetrics
+from bridge.producing import OutgoingRecord, RecordProducer
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Parts:
+    """The parts."""
+
+    settings: BridgeSettings
+    metrics: BridgeMetrics
+    admin: Admin
+    producer: RecordProducer
+    consumers: Consumers
+    bodies: Bodies
+    records_rate: Rate
+    bytes_rate: Rate
+    stopping: asyncio.Event
+
+    async def throttle(self, records: Iterable[OutgoingRecord]) -> None:
+        """Wait until so much may be produced; everybody who produces waits, as with a quota of
+        Kafka.
+        """
+        if not (self.records_rate.per_second or self.bytes_rate.per_second):
+            return
+        while (wait_ms := self._wait_ms()) > 0:  # noqa: ASYNC110 (time is what is waited for)
+            await asyncio.sleep(wait_ms / 1000)
+        sizes = [record.size_bytes for record in records]
+        self.records_rate.take(len(sizes))
+        self.bytes_rate.take(sum(sizes))
+
+    def _wait_ms(self) -> float:
+        now_ms = time.monotonic() * 1000
+        return max(self.records_rate.wait_ms(now_ms), self.bytes_rate.wait_ms(now_ms))
+
+    def address(self, request: Request) -> str:
+        """What links in an answer begin with."""
+        return self.settings.advertised or f"{request.url.scheme}://{request.url.netloc}"
+
+
+def answer_v2(request: Request, document: object, *, status: int = 200) -> Response:
+    """A document without records in the media type that the client wants."""
+    return Response(write(document), status, media_type=negotiate(request.headers.get("accept"), GENERAL))
+
+
+def check_v2(request: Request) -> None:
+    """Refused before anything is done when the answer's type or the body's is foreign."""
+    negotiate(request.headers.get("accept"), GENERAL)
+    check_v2_content(request.headers.get("content-type"))
+
+
+def number_in_path(request: Request, name: str) -> int:
+    """A number of the path. Refused when it is none, or more than 32 bits."""
+    text = request.path_params[name]
+    if not text.isascii() or not text.isdecimal() or int(text) >= 2**31:
+        raise bad_request(f"{name} {text!r} is not a number")
+    return int(text)
+
+
+def number_in_query(request: Request, name: str) -> int | None:
+    """A number of the query, None when it is not there. Refused when it is none."""
+    text = request.query_params.get(name)
+    if text is None:
+        return None
+    try:
+        return int(text)
+    except ValueError as error:
+        raise bad_request(f"{name}={text!r} is not a number") from error

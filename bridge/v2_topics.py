@@ -1,0 +1,169 @@
+"""API v2 without consumers: topics, partitions, offsets, brokers, and records into topics."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from confluent_kafka.admin import ResourceType  # type: ignore[attr-defined]
+from starlette.requests import Request
+from starlette.responses import Response
+from starlette.routing import Route
+
+from bridge.admin import KnownTopic
+from bridge.core import refusals
+from bridge.core.media_types import GENERAL, embedded_format_of, negotiate
+from bridge.core.refusals import Refused, partition_not_found, topic_not_found, unprocessable
+from bridge.core.v2_documents import KeyValue, Produced, ProducedRecord, read_records
+from bridge.parts import Parts, answer_v2, check_v2, number_in_path
+from bridge.producing import PARTITION_ANY, Delivered, Outcome, OutgoingRecord, Undelivered
+
+
+class V2Topics:
+    """The handlers."""
+
+    def __init__(self, parts: Parts) -> None:
+        self._parts = parts
+
+    def routes(self) -> list[Route]:
+        """Where they are."""
+        return [
+            Route("/", self.root),
+            Route("/brokers", self.brokers),
+            Route("/topics", self.topics),
+            Route("/topics/{topic}", self.topic),
+            Route("/topics/{topic}", self.produce, methods=["POST"]),
+            Route("/topics/{topic}/partitions", self.partitions),
+            Route("/topics/{topic}/partitions/{partition}", self.partition),
+            Route("/topics/{topic}/partitions/{partition}", self.produce, methods=["POST"]),
+            Route("/topics/{topic}/partitions/{partition}/offsets", self.offsets),
+        ]
+
+    async def root(self, request: Request) -> Response:
+        """Says that somebody is there."""
+        return answer_v2(request, {})
+
+    async def brokers(self, request: Request) -> Response:
+        """Node ids of the brokers."""
+        check_v2(request)
+        return answer_v2(request, {"brokers": sorted((await self._parts.admin.metadata()).brokers)})
+
+    async def topics(self, request: Request) -> Response:
+        """Names of the topics."""
+        check_v2(request)
+        return answer_v2(request, sorted((await self._parts.admin.metadata()).topics))
+
+    async def topic(self, request: Request) -> Response:
+        """One topic with its configs and partitions."""
+        check_v2(request)
+        topic = await self._topic(request)
+        configs = await self._parts.admin.configs(ResourceType.TOPIC, topic.topic)
+        document = {
+            "name": topic.topic,
+            "configs": {name: entry.value for name, entry in sorted(configs.items())},
+            "partitions": _partitions(topic),
+        }
+        return answer_v2(request, document)
+
+    async def partitions(self, request: Request) -> Response:
+        """The partitions of a topic."""
+        check_v2(request)
+        return answer_v2(request, _partitions(await self._topic(request)))
+
+    async def partition(self, request: Request) -> Response:
+        """One partition."""
+        check_v2(request)
+        number = number_in_path(request, "partition")
+        found = [item for item in _partitions(await self._topic(request)) if item["partition"] == number]
+        if not found:
+            raise partition_not_found()
+        return answer_v2(request, found[0])
+
+    async def offsets(self, request: Request) -> Response:
+        """Where the partition begins and ends."""
+        check_v2(request)
+        topic, number = request.path_params["topic"], number_in_path(request, "partition")
+        await self._check_places(topic, [number])
+        low, high = await self._parts.admin.watermarks(topic, number)
+        return answer_v2(request, {"beginning_offset": low, "end_offset": high})
+
+    async def produce(self, request: Request) -> Response:
+        """Records into the topic, or into one partition of it; the answer comes when Kafka has
+        acknowledged all of them.
+        """
+        parts, topic = self._parts, request.path_params["topic"]
+        negotiate(request.headers.get("accept"), GENERAL)
+        embedded = embedded_format_of(request.headers.get("content-type"))
+        fixed = number_in_path(request, "partition") if "partition" in request.path_params else None
+        async with parts.bodies.whole(request) as body:
+            records = _outgoing(read_records(body, embedded), fixed)
+            wanted = {record.partition for record in records} - {PARTITION_ANY}
+            await self._check_places(topic, sorted(wanted))
+            await parts.throttle(records)
+            outcomes = await parts.producer.send_all(topic, records)
+        if any(isinstance(outcome, Undelivered) and outcome.is_unknown_topic for outcome in outcomes):
+            parts.admin.forget_topics()
+        if all(isinstance(outcome, Undelivered) and outcome.is_unknown_topic for outcome in outcomes):
+            raise topic_not_found()
+        return answer_v2(request, Produced([_produced(outcome) for outcome in outcomes]))
+
+    async def _topic(self, request: Request) -> KnownTopic:
+        try:
+            return await self._parts.admin.topic(request.path_params["topic"])
+        except Refused as refusal:
+            if refusal.status in (400, 404):  # a name that no topic can have is one that none has
+                raise topic_not_found() from refusal
+            raise
+
+    async def _check_places(self, topic: str, wanted: Sequence[int]) -> None:
+        known = await self._parts.admin.partitions_of(topic, wanted=wanted)
+        if not known:
+            raise topic_not_found()
+        if not known.issuperset(wanted):
+            raise partition_not_found()
+
+
+def _partitions(topic: KnownTopic) -> list[dict[str, Any]]:
+    return [
+        {
+            "partition": number,
+            "leader": partition.leader,
+            "replicas": [
+                {"broker": broker, "leader": broker == partition.leader, "in_sync": broker in partition.isrs}
+                for broker in partition.replicas
+            ],
+        }
+        for number, partition in sorted(topic.partitions.items())
+    ]
+
+
+def _outgoing(records: Sequence[KeyValue], fixed: int | None) -> list[OutgoingRecord]:
+    """The records; in a partition's own place none may want another partition."""
+    if fixed is not None and any(partition not in (None, fixed) for _, _, partition in records):
+        raise unprocessable(f"partition must be {fixed} or left out")
+    return [
+        OutgoingRecord(
+            key=key,
+            value=value,
+            partition=fixed if fixed is not None else PARTITION_ANY if partition is None else partition,
+        )
+        for key, value, partition in records
+    ]
+
+
+def _produced(outcome: Outcome) -> ProducedRecord:
+    match outcome:
+        case Delivered():
+            return ProducedRecord(partition=outcome.partition, offset=outcome.offset)
+        case Undelivered():
+            refused = undelivered_v2(outcome)
+            return ProducedRecord(error_code=refused.error_code, error=refused.message)
+
+
+def undelivered_v2(outcome: Undelivered) -> Refused:
+    """Why a record was not taken: 50003 says that it may go through when sent again."""
+    if outcome.is_unknown_topic:
+        return topic_not_found()
+    if outcome.is_unknown_partition:
+        return partition_not_found()
+    return refusals.kafka_failed(outcome.error.str(), is_retriable=outcome.is_retriable)

@@ -1,0 +1,141 @@
+"""An internal topic as its coordinator uses it: append and wait until it is safe, read everything,
+know whether we lead.
+
+Implements the coordinator's `InternalLog` over the replicas. Reading gives the loop back between
+pieces, so that loading a large partition does not stop the broker.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Awaitable, Hashable
+from typing import Final
+
+from kio.schema.errors import ErrorCode
+
+from broker.log.errors import StorageError
+from broker.replication.hosted_partition import ALL_IN_SYNC, HostedPartition, PartitionFailure
+from broker.replication.partition_failures import failure_of
+from broker.replication.replicas import Replicas
+
+READ_BYTES_MAX: Final = 1024 * 1024
+
+
+class InternalLog:
+    """One internal topic of this broker."""
+
+    def __init__(self, topic: str, replicas: Replicas, *, commit_timeout_ms: float) -> None:
+        self._topic = topic
+        self._replicas = replicas
+        self._commit_timeout_ms = commit_timeout_ms
+
+    def _led(self, partition: int) -> HostedPartition:
+        hosted = self._replicas.find(self._topic, partition)
+        if hosted is None or not hosted.state.is_leader:
+            raise PartitionFailure(ErrorCode.not_leader_or_follower)
+        return hosted
+
+    def leader_epoch(self, partition: int) -> int | None:
+        """The leader epoch under which this broker leads the partition, None when it does not."""
+        hosted = self._replicas.find(self._topic, partition)
+        return hosted.state.leader_epoch if hosted is not None and hosted.state.is_leader else None
+
+    def append(self, partition: int, records: bytes) -> Awaitable[None] | None:
+        """Append; what to wait for until every in-sync replica has it, None when they all have.
+        PartitionFailure, from either.
+        """
+        append = OwnAppend(self._replicas, self._led(partition), records)
+        return None if append.is_committed else append.committed(self._commit_timeout_ms)
+
+    async def read_all(self, partition: int) -> AsyncIterator[bytes]:
+        """Whole batches from the log's start to its end of now, piece by piece. PartitionFailure.
+
+        To the end, not to the high watermark: a new leader has every committed record, but learns
+        only from its followers' fetches up to where they are committed.
+        """
+        hosted = self._led(partition)
+        offset, end = hosted.log.log_start_offset, hosted.state.log_end_offset
+        while offset < end:
+            try:
+                with self._replicas.read(
+                    hosted, offset, max_bytes=READ_BYTES_MAX, end_offset=end, has_minimum_one_batch=True
+                ) as piece:
+                    content, next_offset = piece.read_bytes(), piece.next_offset
+            except StorageError as error:
+                raise failure_of(error) from error
+            if not content:
+                return
+            yield content
+            offset = next_offset
+            await asyncio.sleep(0)
+
+
+class AwaitedCommit:
+    """The log of a partition that is led here, up to an offset, until every in-sync replica has
+    it.
+    """
+
+    def __init__(self, replicas: Replicas, hosted: HostedPartition, last_offset: int) -> None:
+        self._replicas = replicas
+        self._hosted = hosted
+        self.last_offset = last_offset
+        self._led_since_epoch = hosted.state.led_since_epoch
+        self._done: asyncio.Future[None] | None = None
+
+    @property
+    def is_committed(self) -> bool:
+        """True, when it was just made, when there is nothing to wait for."""
+        return self._hosted.state.high_watermark > self.last_offset and not self._hosted.log.needs_flush
+
+    async def committed(self, timeout_ms: float) -> None:
+        """Return when the records are committed. PartitionFailure when the disk, leadership or time
+        failed.
+        """
+        if self._hosted.log.needs_flush:
+            try:
+                await self._hosted.log.flush()
+            except StorageError as error:
+                raise failure_of(error) from error
+        self._done = asyncio.get_running_loop().create_future()
+        if self.changed(self._hosted.key, 0):
+            self.complete()
+            return await self._done
+        entry = self._replicas.produces.wait(self, keys=[self._hosted.key], timeout_ms=timeout_ms)
+        try:
+            await self._done
+        finally:
+            self._replicas.produces.forget(entry)
+
+    def changed(self, key: Hashable, grown_bytes: int) -> bool:  # noqa: ARG002  the Waiter's signature
+        """True when there is nothing more to wait for."""
+        return not self._is_led() or self._hosted.state.high_watermark > self.last_offset
+
+    def _is_led(self) -> bool:
+        """Without a break since the append: in between, the log may have been cut and other records
+        put in their place.
+        """
+        state = self._hosted.state
+        return state.is_leader and state.led_since_epoch == self._led_since_epoch
+
+    def complete(self) -> None:
+        """Settle the future."""
+        if self._done is None or self._done.done():
+            return
+        if not self._is_led():
+            self._done.set_exception(PartitionFailure(ErrorCode.not_leader_or_follower))
+        elif self._hosted.state.high_watermark <= self.last_offset:
+            self._done.set_exception(PartitionFailure(ErrorCode.request_timed_out))
+        else:
+            self._done.set_result(None)
+
+
+class OwnAppend(AwaitedCommit):
+    """What the broker itself appends to a partition that it leads, until every in-sync replica has
+    it. PartitionFailure when made.
+    """
+
+    def __init__(
+        self, replicas: Replicas, hosted: HostedPartition, records: bytes, *, passes_fence: bool = False
+    ) -> None:
+        info = replicas.append(hosted, records, acks=ALL_IN_SYNC, is_from_client=False, passes_fence=passes_fence)
+        super().__init__(replicas, hosted, info.last_offset)

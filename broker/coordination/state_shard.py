@@ -1,0 +1,452 @@
+"""One partition of an internal topic that this broker leads: its machine and its pending appends.
+What groups and transactions share.
+
+Commits in the measure of the machines in `core/`: decide, append, apply, answer. While one append
+is under way, further decisions collect and go out together with the next one, their plain records
+in one batch. Commands of one lane (a group, a transactional id) run one after the other, unless the
+shard says that they may run side by side, or that what was decided may be built upon before it is
+in the log. An append that fails, or whose outcome is unknown, ends the shard: whoever waits is told
+to try again, and the coordinator replays the log.
+
+What waits here is bounded by the connections: each has one request under way. Called by
+coordinators only, on their event loop.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import enum
+import math
+from abc import ABC, abstractmethod
+from collections import deque
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Final, Generic, Protocol, TypeVar
+
+from kio.schema.errors import ErrorCode
+
+from broker.replication.hosted_partition import PartitionFailure
+from runtime.clock import Clock
+from runtime.logs import get_logger
+from runtime.supervision import in_background, note_death, was_asked_to_end
+from wire.batches.records import Record, encode_batch
+
+log = get_logger(__name__)
+
+BATCH_BYTES_MAX: Final = 512 * 1024
+"""Records of one batch; well below the smallest message.max.bytes that anybody sets. A single
+larger record stays alone.
+"""
+APPEND_BYTES_MAX: Final = 8 * 1024 * 1024
+"""Batches of one append, unless a single decision has more."""
+
+KeyValue = tuple[bytes, bytes | None]
+Content = Sequence[KeyValue] | bytes
+"""What a decision writes: plain records, which share batches with those of other decisions, or
+whole batches; empty for nothing.
+"""
+CommandT = TypeVar("CommandT")
+ReplyT = TypeVar("ReplyT")
+DecisionT = TypeVar("DecisionT")
+
+
+class InternalLog(Protocol):
+    """An internal topic as a coordinator needs it. Failures are PartitionFailure."""
+
+    def leader_epoch(self, partition: int) -> int | None:
+        """The epoch under which this broker leads the partition, None when it does not."""
+        ...
+
+    def append(self, partition: int, records: bytes) -> Awaitable[object] | None:
+        """Append batches; what to wait for until they are committed, None when they are. Either may
+        fail.
+        """
+        ...
+
+    def read_all(self, partition: int) -> AsyncIterator[bytes]:
+        """Whole batches from the start to what is committed now."""
+        ...
+
+
+class CoordinatorRefusal(Exception):
+    """The coordinator cannot take the request here or now; `code` goes to the client."""
+
+    def __init__(self, code: ErrorCode) -> None:
+        super().__init__(code.name)
+        self.code = code
+
+
+class Access(enum.Enum):
+    """How a command gets on with those of its lane whose decisions are on their way into the
+    log.
+    """
+
+    ALONE = "alone"
+    """It waits for them, and later ones for it."""
+    SIDE_BY_SIDE = "side by side"
+    """Its like need not know of it."""
+    BUILT_UPON = "built upon"
+    """Applied when it is decided, so that its like can be decided at once; answered when it, and
+    what it was built upon, is in the log.
+
+    Sound because an append whose outcome is not known ends the shard with all that was applied.
+    """
+
+
+@dataclass(slots=True)
+class _Lane(Generic[CommandT]):
+    """The commands of one lane: what is being written, and what waits for that."""
+
+    write_count: int = 0
+    access: Access = Access.ALONE
+    waiting: deque[tuple[CommandT, int, int]] = field(default_factory=deque)
+    """Each with its token and its number."""
+
+    def may_run(self, access: Access) -> bool:
+        return not self.write_count or (access is self.access and access is not Access.ALONE)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Write(Generic[DecisionT]):
+    """A decision on its way into the log."""
+
+    number: int
+    lane: str
+    decision: DecisionT
+    content: Content
+    size_bytes: int
+    is_applied: bool
+
+
+@dataclass(frozen=True, slots=True)
+class _Awaited(Generic[DecisionT]):
+    """Decisions of one append that is under way."""
+
+    writes: list[_Write[DecisionT]]
+    append: Awaitable[object]
+
+
+class StateShard(ABC, Generic[CommandT, ReplyT, DecisionT]):
+    """See the module. A subclass brings the machine."""
+
+    def __init__(
+        self,
+        partition: int,
+        leader_epoch: int,
+        *,
+        internal_log: InternalLog,
+        clock: Clock,
+        on_failure: Callable[[StateShard[Any, Any, Any]], None],
+    ) -> None:
+        self.partition = partition
+        self.leader_epoch = leader_epoch
+        self.is_loaded = False
+        self.is_ended = False
+        self._log = internal_log
+        self._clock = clock
+        self._on_failure = on_failure
+        self._next_token = 1
+        self._requests: dict[int, asyncio.Future[ReplyT]] = {}
+        self._lanes: dict[str, _Lane[CommandT]] = {}
+        self._unwritten: deque[_Write[DecisionT]] = deque()
+        self._is_writing = False
+        self._writer: asyncio.Task[None] | None = None
+        """While an append is waited for."""
+        self._taken_count = 0
+        self._unfinished: dict[int, None] = {}
+        """The numbers of commands that were taken and are neither written nor without records, the
+        oldest first.
+        """
+        self._settling: deque[tuple[int, asyncio.Future[None]]] = deque()
+        """Who waits for the commands up to a number."""
+
+    # --- what the machine brings
+
+    @abstractmethod
+    def _replay(self, batches: bytes) -> int:
+        """Apply the records of these batches; how many there were. InvalidBatch."""
+
+    @abstractmethod
+    def _resume(self) -> None:
+        """The log was replayed: go on where the former coordinator stopped."""
+
+    @abstractmethod
+    def _lane_of(self, command: CommandT) -> str:
+        """Whose command it is."""
+
+    @abstractmethod
+    def _access(self, command: CommandT) -> Access:
+        """How it gets on with others of its lane."""
+
+    @abstractmethod
+    def _decide(self, command: CommandT, token: int) -> DecisionT:
+        """What must happen."""
+
+    @abstractmethod
+    def _content_of(self, decision: DecisionT) -> Content:
+        """The durable records of the decision; empty when it has none."""
+
+    @abstractmethod
+    def _apply(self, decision: DecisionT) -> None:
+        """Take the records into memory."""
+
+    @abstractmethod
+    def _act(self, decision: DecisionT) -> None:
+        """Answer, and start and stop timers: the records are in the log."""
+
+    @abstractmethod
+    def _stop(self) -> None:
+        """The shard has ended: no timer may fire any more."""
+
+    # --- loading
+
+    async def load(self) -> int:
+        """Replay the log; how many records it had. PartitionFailure, or InvalidBatch for a log that
+        cannot be read.
+        """
+        record_count = 0
+        async for batches in self._log.read_all(self.partition):
+            record_count += self._replay(batches)
+        self.is_loaded = True
+        self._resume()
+        return record_count
+
+    # --- commands
+
+    async def ask(self, command: CommandT) -> ReplyT:
+        """Run a command and wait for its answer, which a later command may give. CoordinatorRefusal
+        when the shard ends.
+        """
+        token = self._next_token
+        try:
+            return await self.begin(command)
+        finally:
+            self._requests.pop(token, None)
+
+    def begin(self, command: CommandT) -> asyncio.Future[ReplyT]:
+        """Run a command; its answer comes with the future. CoordinatorRefusal when the shard has
+        ended, or ends.
+        """
+        token = self._next_token
+        self._next_token += 1
+        request: asyncio.Future[ReplyT] = asyncio.get_running_loop().create_future()
+        self._requests[token] = request
+        try:
+            self.submit(command, token)
+        except BaseException:
+            self._requests.pop(token, None)
+            raise
+        return request
+
+    def submit(self, command: CommandT, token: int = 0) -> None:
+        """Run a command as soon as its lane is free. CoordinatorRefusal when the shard has
+        ended.
+        """
+        if self.is_ended:
+            raise CoordinatorRefusal(ErrorCode.not_coordinator)
+        name, access = self._lane_of(command), self._access(command)
+        lane = self._lanes.get(name)
+        self._taken_count += 1
+        if lane is not None and (lane.waiting or not lane.may_run(access)):
+            lane.waiting.append((command, token, self._taken_count))
+            self._unfinished[self._taken_count] = None
+            return
+        self._run(command, token, self._taken_count, name, access)
+
+    def _run(self, command: CommandT, token: int, number: int, name: str, access: Access) -> None:
+        decision = self._decide(command, token)
+        content = self._content_of(decision)
+        lane, is_applied = self._lanes.get(name) or _Lane(), access is Access.BUILT_UPON
+        if not content and not (is_applied and lane.write_count):
+            self._apply(decision)
+            self._act(decision)
+            self._note_finished(number)
+            return
+        self._unfinished[number] = None
+        self._lanes[name] = lane
+        lane.write_count += 1
+        lane.access = access
+        if is_applied:
+            self._apply(decision)
+        size_bytes = len(content) if isinstance(content, bytes) else sum(map(_record_bytes, content))
+        self._unwritten.append(
+            _Write(
+                number=number,
+                lane=name,
+                decision=decision,
+                content=content,
+                size_bytes=size_bytes,
+                is_applied=is_applied,
+            )
+        )
+        if not self._is_writing:
+            self._is_writing = True
+            asyncio.get_running_loop().call_soon(self._begin_writing)
+
+    def _answer(self, token: int, reply: ReplyT) -> None:
+        request = self._requests.pop(token, None)
+        if request is not None and not request.done():
+            request.set_result(reply)
+
+    # --- writing
+
+    def _begin_writing(self) -> None:
+        """What was decided in this turn of the loop joins the first append; a task is made only
+        when one has to be waited for.
+        """
+        try:
+            awaited = self._write_until_one_waits()
+        except Exception as error:
+            self._is_writing = False
+            self._writing_failed(error)
+            return
+        if awaited is None:
+            self._is_writing = False
+        else:
+            self._writer = in_background("coordinator write", self._write(awaited))
+
+    async def _write(self, awaited: _Awaited[DecisionT] | None) -> None:
+        try:
+            while awaited is not None:
+                await awaited.append
+                if self.is_ended:
+                    return
+                for write in awaited.writes:
+                    self._finish(write)
+                awaited = self._write_until_one_waits()
+        except (Exception, asyncio.CancelledError) as error:
+            if was_asked_to_end():
+                raise
+            self._writing_failed(error)
+        finally:
+            self._writer = None
+            self._is_writing = False
+
+    def _write_until_one_waits(self) -> _Awaited[DecisionT] | None:
+        """Write what is decided until an append is not safe at once; that one, None when everything
+        is written.
+        """
+        while self._unwritten:
+            writes = self._next_writes()
+            # a decision without records only waits for those that it was built upon, which are in
+            # the log by now
+            batches = _batches(writes, now_ms=self._clock.now_ms())
+            append = self._log.append(self.partition, batches) if batches else None
+            if append is not None:
+                return _Awaited(writes, append)
+            for write in writes:
+                self._finish(write)
+        return None
+
+    def _writing_failed(self, error: BaseException) -> None:
+        if isinstance(error, PartitionFailure):
+            log.warning("append to an internal partition failed", partition=self.partition, reason=str(error))
+            self._fail(error.code)
+            return
+        # Our bug, whatever it is: nobody shall wait for a shard that cannot go on.
+        self._fail(ErrorCode.coordinator_not_available)
+        note_death("coordinator write", partition=self.partition)
+
+    def _next_writes(self) -> list[_Write[DecisionT]]:
+        writes: list[_Write[DecisionT]] = []
+        size_bytes = 0
+        while self._unwritten and (not writes or size_bytes + self._unwritten[0].size_bytes <= APPEND_BYTES_MAX):
+            write = self._unwritten.popleft()
+            size_bytes += write.size_bytes
+            writes.append(write)
+        return writes
+
+    def _finish(self, write: _Write[DecisionT]) -> None:
+        if not write.is_applied:
+            self._apply(write.decision)
+        self._act(write.decision)
+        lane = self._lanes[write.lane]
+        lane.write_count -= 1
+        while lane.waiting and lane.may_run(access := self._access(lane.waiting[0][0])):
+            self._run(*lane.waiting.popleft(), write.lane, access)
+        if not lane.write_count:
+            del self._lanes[write.lane]
+        self._note_finished(write.number)
+
+    def _fail(self, code: ErrorCode) -> None:
+        if self.is_ended:
+            return
+        is_led_elsewhere = code is ErrorCode.not_leader_or_follower
+        self.end(ErrorCode.not_coordinator if is_led_elsewhere else ErrorCode.coordinator_not_available)
+        self._on_failure(self)
+
+    # --- the end
+
+    def end(self, code: ErrorCode) -> None:
+        """Forget everything; whoever waits gets the code. The shard is not used any more."""
+        self.is_ended = True
+        self.is_loaded = False
+        self._stop()
+        self._unwritten.clear()
+        self._lanes.clear()
+        for request in self._requests.values():
+            if not request.done():
+                request.set_exception(CoordinatorRefusal(code))
+        self._requests.clear()
+        self._unfinished.clear()
+        self._release_settled()
+
+    async def settled(self) -> None:
+        """Wait until everything taken so far is written or has failed, whatever comes meanwhile."""
+        if self._unfinished:
+            waited: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+            self._settling.append((self._taken_count, waited))
+            await waited
+
+    def _note_finished(self, number: int) -> None:
+        self._unfinished.pop(number, None)
+        if self._settling:
+            self._release_settled()
+
+    def _release_settled(self) -> None:
+        oldest = next(iter(self._unfinished), math.inf)
+        while self._settling and oldest > self._settling[0][0]:
+            _, waited = self._settling.popleft()
+            if not waited.done():
+                waited.set_result(None)
+
+
+def _record_bytes(record: KeyValue) -> int:
+    key, value = record
+    return len(key) + len(value or b"")
+
+
+def _batches(writes: Iterable[_Write[Any]], *, now_ms: int) -> bytes:
+    """The writes in their order; the plain records of as many as possible in one batch, those of
+    each in one if they fit there.
+    """
+    parts: list[bytes] = []
+    plain: list[KeyValue] = []
+    size_bytes = 0
+    for write in writes:
+        content = write.content
+        if plain and (isinstance(content, bytes) or size_bytes + write.size_bytes > BATCH_BYTES_MAX):
+            parts.extend(plain_batches(plain, now_ms=now_ms))
+            plain, size_bytes = [], 0
+        if isinstance(content, bytes):
+            parts.append(content)
+        else:
+            plain.extend(content)
+            size_bytes += write.size_bytes
+    parts.extend(plain_batches(plain, now_ms=now_ms))
+    return b"".join(parts)
+
+
+def plain_batches(records: Iterable[KeyValue], *, now_ms: int) -> Iterable[bytes]:
+    """The records as batches of a bounded size; nothing for no records."""
+    batch: list[Record] = []
+    size_bytes = 0
+    for key, value in records:
+        record_bytes = _record_bytes((key, value))
+        if batch and size_bytes + record_bytes > BATCH_BYTES_MAX:
+            yield encode_batch(batch)
+            batch, size_bytes = [], 0
+        batch.append(Record(key, value, now_ms))
+        size_bytes += record_bytes
+    if batch:
+        yield encode_batch(batch)

@@ -1,0 +1,441 @@
+"""KIP-848 groups: what a heartbeat means. Pure; works a decision out on a copy of the group and
+returns the records that lead there.
+
+One request does everything: it joins, says what the member subscribes to and owns, and is answered
+with what it may own. The coordinator works the target assignment out itself when the group's epoch
+has moved, and leads each member to it step by step: first the member gives up what is not its own
+any more (and says so), then it gets what others have given up. Called by `core/group_machine.py`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import dataclass, field
+from hashlib import blake2b
+from typing import Final
+
+from kio.schema.errors import ErrorCode
+
+from broker.groups.core.consumer_group_states import (
+    JOINING_EPOCH,
+    LEAVING_EPOCH,
+    LEAVING_STATIC_EPOCH,
+    ConsumerFact,
+    ConsumerGroup,
+    MemberState,
+    Reached,
+    TopicShapes,
+    copy_of,
+    partitions_of,
+)
+from broker.groups.core.server_assignors import ASSIGNORS, AssignmentInput, Owned
+from broker.groups.core.topic_patterns import InvalidPattern, compiled_pattern, is_matched
+from wire.batches.consumer_group_records import (
+    CURRENT_KIND,
+    GROUP_KIND,
+    MEMBER_KIND,
+    TARGET_EPOCH_KIND,
+    TARGET_KIND,
+    ClassicMember,
+    ConsumerGroupKey,
+    ConsumerGroupValue,
+    CurrentAssignment,
+    GroupEpoch,
+    MemberMetadata,
+    TargetAssignment,
+    TargetEpoch,
+)
+
+NO_TIMEOUT: Final = -1
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MemberHeartbeat:
+    """What a member says; None stands for "as before"."""
+
+    member_id: str
+    member_epoch: int
+    instance_id: str | None
+    rack_id: str | None
+    client_id: str
+    client_host: str
+    rebalance_timeout_ms: int
+    topic_names: tuple[str, ...] | None
+    topic_regex: str | None
+    server_assignor: str | None
+    owned: Owned | None
+    classic: ClassicMember | None = None
+    """For a member of the classic protocol, whose JoinGroup means the same as a heartbeat
+    (`core/classic_members.py`).
+    """
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class HeartbeatReply:
+    """The member's epoch; `assigned` only while it must hear of it."""
+
+    error: ErrorCode = ErrorCode.none
+    message: str | None = None
+    member_id: str = ""
+    member_epoch: int = 0
+    assigned: Owned | None = None
+
+
+@dataclass(slots=True)
+class ConsumerTurn:
+    """One decision in the making."""
+
+    group: ConsumerGroup
+    topics: TopicShapes
+    size_max: int
+    assignors: Sequence[str] = tuple(ASSIGNORS)
+    facts: list[ConsumerFact] = field(default_factory=list)
+    reason: str = ""
+
+    def put(self, kind: int, value: ConsumerGroupValue | None, member_id: str = "") -> None:
+        """Note a record, and let it be true in the copy."""
+        key = ConsumerGroupKey(kind, self.group.group_id, member_id)
+        self.facts.append(ConsumerFact(key, value))
+        self.group.put(key, value)
+
+
+class Refused(Exception):
+    """The heartbeat cannot be taken."""
+
+    def __init__(self, error: ErrorCode, message: str) -> None:
+        super().__init__(message)
+        self.error = error
+        self.message = message
+
+
+def heartbeat(
+    known: ConsumerGroup,
+    said: MemberHeartbeat,
+    topics: TopicShapes,
+    *,
+    size_max: int,
+    assignors: Sequence[str] = tuple(ASSIGNORS),
+) -> tuple[ConsumerTurn, HeartbeatReply]:
+    """What follows from a heartbeat; `topics` are all that clients see."""
+    if known.checked_topics is topics and _changes_nothing(known, said):
+        return ConsumerTurn(known, topics, size_max), _reply(known, said, known.reached[said.member_id])
+    turn = ConsumerTurn(copy_of(known), topics, size_max, assignors)
+    try:
+        if said.member_epoch in (LEAVING_EPOCH, LEAVING_STATIC_EPOCH):
+            return turn, _leave(turn, said)
+        reached, is_news = _stay(turn, said)
+    except Refused as refused:
+        turn.facts.clear()
+        turn.reason = f"{said.member_id}: {refused.error.name}"
+        return turn, HeartbeatReply(error=refused.error, message=refused.message)
+    known.checked_topics = topics if turn.group.epoch == known.epoch else None
+    if said.owned is not None:
+        known.said_owned[said.member_id] = said.owned
+    return turn, _reply(known, said, reached, is_news=is_news)
+
+
+def _reply(known: ConsumerGroup, said: MemberHeartbeat, reached: Reached, *, is_news: bool = False) -> HeartbeatReply:
+    """Tells the member what it may own until it has said that it owns just that: an answer that is
+    late is lost to it.
+    """
+    must_hear = is_news or known.said_owned.get(said.member_id) != reached.assigned
+    return HeartbeatReply(
+        member_id=said.member_id,
+        member_epoch=reached.epoch,
+        assigned=reached.assigned if must_hear else None,
+    )
+
+
+def _changes_nothing(known: ConsumerGroup, said: MemberHeartbeat) -> bool:
+    """Whether a member that has reached the target only says that it lives."""
+    reached = known.reached.get(said.member_id)
+    return (
+        reached is not None
+        and reached.state is MemberState.STABLE
+        and said.member_epoch == reached.epoch == known.target_epoch == known.epoch
+        and all(
+            news is None
+            for news in (said.topic_names, said.topic_regex, said.server_assignor, said.owned, said.rack_id)
+        )
+        and said.instance_id is None
+        and said.rebalance_timeout_ms == NO_TIMEOUT
+    )
+
+
+def remove_member(known: ConsumerGroup, member_id: str, reason: str) -> ConsumerTurn:
+    """The member is out: its session ended, or it did not give up its partitions in time."""
+    turn = ConsumerTurn(copy_of(known), {}, 0)
+    if member_id in turn.group.members:
+        forget_member(turn, member_id)
+        _raise_epoch(turn, turn.group.metadata_hash)
+        turn.reason = reason
+    return turn
+
+
+def removal(known: ConsumerGroup) -> list[ConsumerFact]:
+    """Records that remove the group altogether."""
+    turn = ConsumerTurn(copy_of(known), {}, 0)
+    for member_id in known.members:
+        forget_member(turn, member_id)
+    turn.put(TARGET_EPOCH_KIND, None)
+    turn.put(GROUP_KIND, None)
+    return turn.facts
+
+
+# --- leaving
+
+
+def _leave(turn: ConsumerTurn, said: MemberHeartbeat) -> HeartbeatReply:
+    group = turn.group
+    if said.member_id not in group.members:
+        raise Refused(ErrorCode.unknown_member_id, f"{said.member_id} is not a member")
+    is_pausing = said.member_epoch == LEAVING_STATIC_EPOCH and said.instance_id is not None
+    if is_pausing:
+        # a static member will be back: it keeps its place, and what it owned, until its session
+        # ends
+        reached = group.reached_by(said.member_id)
+        put_reached(turn, said.member_id, reached._replace(epoch=LEAVING_STATIC_EPOCH))
+        turn.reason = f"{said.member_id} left temporarily"
+    else:
+        forget_member(turn, said.member_id)
+        _raise_epoch(turn, group.metadata_hash)
+        turn.reason = f"{said.member_id} leaves"
+    return HeartbeatReply(member_id=said.member_id, member_epoch=said.member_epoch)
+
+
+def forget_member(turn: ConsumerTurn, member_id: str) -> None:
+    """Remove everything that is kept of a member."""
+    if member_id in turn.group.reached:
+        turn.put(CURRENT_KIND, None, member_id)
+    if member_id in turn.group.targets:
+        turn.put(TARGET_KIND, None, member_id)
+    turn.put(MEMBER_KIND, None, member_id)
+
+
+# --- staying
+
+
+def _stay(turn: ConsumerTurn, said: MemberHeartbeat) -> tuple[Reached, bool]:
+    """What the member owns now, and whether it must hear of it because it asks or because that has
+    changed.
+    """
+    group = turn.group
+    former = group.members.get(said.member_id)
+    before = group.reached_by(said.member_id)
+    if said.member_epoch == JOINING_EPOCH:
+        before = _join(turn, said) or before
+    else:
+        _check_epoch(turn, said)
+    reached = lead_on(turn, said, former)
+    is_asking = said.member_epoch == JOINING_EPOCH or said.owned is not None
+    return reached, is_asking or reached.assigned != before.assigned
+
+
+def lead_on(turn: ConsumerTurn, said: MemberHeartbeat, former: MemberMetadata | None) -> Reached:
+    """Take over what the member says of itself, work a new target out where it must be, and take
+    the member's next step towards it.
+    """
+    _take_subscription(turn, said, former)
+    _work_target_out(turn)
+    reached = _next_step(turn, said)
+    if reached != turn.group.reached.get(said.member_id):
+        put_reached(turn, said.member_id, reached)
+    return reached
+
+
+def _check_epoch(turn: ConsumerTurn, said: MemberHeartbeat) -> None:
+    group = turn.group
+    if said.member_id not in group.members:
+        raise Refused(ErrorCode.unknown_member_id, f"{said.member_id} is not a member of {group.group_id}")
+    reached = group.reached_by(said.member_id)
+    if said.instance_id is not None and group.static_member(said.instance_id) != said.member_id:
+        raise Refused(ErrorCode.fenced_instance_id, f"{said.instance_id} is used by another member")
+    if said.member_epoch == reached.epoch:
+        return
+    # the answer with the newer epoch was lost: the member goes on if it owns nothing that it must
+    # not
+    is_repeated = said.member_epoch == reached.previous_epoch and said.owned is not None
+    if not (is_repeated and said.owned is not None and said.owned <= reached.assigned):
+        message = f"{said.member_id} has epoch {reached.epoch}, not {said.member_epoch}"
+        raise Refused(ErrorCode.fenced_member_epoch, message)
+
+
+def _join(turn: ConsumerTurn, said: MemberHeartbeat) -> Reached | None:
+    """A member comes, or comes back; what a static one owned under its former id goes with it."""
+    group = turn.group
+    former_id = group.static_member(said.instance_id)
+    if former_id is None or former_id == said.member_id:
+        if said.member_id not in group.members and len(group.members) >= turn.size_max:
+            raise Refused(ErrorCode.group_max_size_reached, f"{group.group_id} has {len(group.members)} members")
+        return None
+    reached = group.reached_by(former_id)
+    if reached.epoch != LEAVING_STATIC_EPOCH and group.members[former_id].classic is None:
+        # one of the classic protocol does not say that it pauses: its successor takes its place, as
+        # in a classic group
+        raise Refused(ErrorCode.unreleased_instance_id, f"{said.instance_id} is used by another member")
+    metadata, target = group.members[former_id], group.targets.get(former_id, frozenset())
+    forget_member(turn, former_id)
+    turn.put(MEMBER_KIND, metadata, said.member_id)
+    turn.put(TARGET_KIND, TargetAssignment(partitions_of(target)), said.member_id)
+    returned = Reached(JOINING_EPOCH, JOINING_EPOCH, MemberState.STABLE, reached.assigned & target)
+    put_reached(turn, said.member_id, returned)
+    turn.reason = f"{said.instance_id} is back as {said.member_id}"
+    return returned
+
+
+def _take_subscription(turn: ConsumerTurn, said: MemberHeartbeat, former: MemberMetadata | None) -> None:
+    if said.server_assignor and said.server_assignor not in turn.assignors:
+        accepted = ", ".join(turn.assignors)
+        raise Refused(ErrorCode.unsupported_assignor, f"{said.server_assignor} is not supported; accepted: {accepted}")
+    former = former or turn.group.members.get(said.member_id)
+    metadata = MemberMetadata(
+        instance_id=said.instance_id if former is None or said.instance_id is not None else former.instance_id,
+        rack_id=said.rack_id if former is None or said.rack_id is not None else former.rack_id,
+        client_id=said.client_id,
+        client_host=said.client_host,
+        topic_names=_newer(said.topic_names, former.topic_names if former else ()),
+        topic_regex=_regex(said, former),
+        rebalance_timeout_ms=said.rebalance_timeout_ms
+        if former is None or said.rebalance_timeout_ms != NO_TIMEOUT
+        else former.rebalance_timeout_ms,
+        server_assignor=said.server_assignor if former is None or said.server_assignor else former.server_assignor,
+        classic=said.classic,
+    )
+    known = turn.group.members.get(said.member_id)
+    if metadata != known:
+        turn.put(MEMBER_KIND, metadata, said.member_id)
+    is_changed = known is None or (known.topic_names, known.topic_regex, known.server_assignor) != (
+        metadata.topic_names,
+        metadata.topic_regex,
+        metadata.server_assignor,
+    )
+    found = _metadata_hash(turn)
+    if is_changed or found != turn.group.metadata_hash:
+        turn.reason = turn.reason or f"{said.member_id} or its topics are new"
+        _raise_epoch(turn, found)
+
+
+def _newer(said: tuple[str, ...] | None, former: tuple[str, ...]) -> tuple[str, ...]:
+    return former if said is None else tuple(sorted(set(said)))
+
+
+def _regex(said: MemberHeartbeat, former: MemberMetadata | None) -> str | None:
+    if said.topic_regex is None:
+        return None if former is None else former.topic_regex
+    if said.topic_regex:
+        try:
+            compiled_pattern(said.topic_regex)
+        except InvalidPattern as error:
+            message = f"SubscribedTopicRegex `{said.topic_regex}` is not a valid regular expression: {error}"
+            raise Refused(ErrorCode.invalid_regular_expression, message) from error
+    return said.topic_regex or None
+
+
+def _raise_epoch(turn: ConsumerTurn, metadata_hash: int) -> None:
+    turn.put(GROUP_KIND, GroupEpoch(turn.group.epoch + 1, metadata_hash))
+
+
+def put_reached(turn: ConsumerTurn, member_id: str, reached: Reached) -> None:
+    """Note what a member owns now."""
+    value = CurrentAssignment(
+        reached.epoch,
+        reached.previous_epoch,
+        reached.state.value,
+        partitions_of(reached.assigned),
+        partitions_of(reached.pending_revocation),
+    )
+    turn.put(CURRENT_KIND, value, member_id)
+
+
+# --- the target
+
+
+def subscribed_names(member: MemberMetadata, topics: TopicShapes) -> set[str]:
+    """Topics that the member wants and that exist."""
+    found = {name for name in member.topic_names if name in topics}
+    if member.topic_regex:
+        found |= {name for name in topics if is_matched(member.topic_regex, name)}
+    return found
+
+
+def subscription(group: ConsumerGroup) -> Callable[[str], bool]:
+    """Whether members of the group want a topic, by its name, be it there or not."""
+    names = {name for member in group.members.values() for name in member.topic_names}
+    patterns = {member.topic_regex for member in group.members.values() if member.topic_regex}
+    return lambda topic: topic in names or any(is_matched(text, topic) for text in patterns)
+
+
+def _subscriptions(turn: ConsumerTurn) -> Mapping[str, Collection[str]]:
+    remembered: dict[tuple[tuple[str, ...], str | None], set[str]] = {}
+    found = {}
+    for member_id, member in turn.group.members.items():
+        key = (member.topic_names, member.topic_regex)
+        if key not in remembered:
+            remembered[key] = subscribed_names(member, turn.topics)
+        found[member_id] = remembered[key]
+    return found
+
+
+def _metadata_hash(turn: ConsumerTurn) -> int:
+    """Changes when a subscribed topic comes, goes or grows."""
+    names: set[str] = set()
+    for subscribed in _subscriptions(turn).values():
+        names.update(subscribed)
+    if not names:
+        return 0
+    digest = blake2b(digest_size=8)
+    for topic_id, count in sorted(turn.topics[name] for name in names):
+        digest.update(topic_id + count.to_bytes(4, "big"))
+    return int.from_bytes(digest.digest(), "big", signed=True)
+
+
+def assignor_of(group: ConsumerGroup, assignors: Sequence[str]) -> str:
+    """What most members ask for, of those that the broker offers; the first of these when they ask
+    for none.
+    """
+    votes = [member.server_assignor for member in group.members.values() if member.server_assignor in assignors]
+    return max(sorted(filter(None, set(votes))), key=votes.count) if votes else assignors[0]
+
+
+def _work_target_out(turn: ConsumerTurn) -> None:
+    group = turn.group
+    if group.target_epoch == group.epoch:
+        return
+    subscriptions = _subscriptions(turn)
+    shapes = {turn.topics[name] for names in subscriptions.values() for name in names}
+    given = AssignmentInput(
+        subscriptions={member: {turn.topics[name][0] for name in names} for member, names in subscriptions.items()},
+        partition_counts=dict(shapes),
+        current={member: group.targets.get(member, frozenset()) for member in group.members},
+    )
+    for member_id, owned in ASSIGNORS[assignor_of(group, turn.assignors)](given).items():
+        if group.targets.get(member_id) != owned:
+            turn.put(TARGET_KIND, TargetAssignment(partitions_of(owned)), member_id)
+    turn.put(TARGET_EPOCH_KIND, TargetEpoch(group.epoch))
+
+
+# --- towards the target
+
+
+def _next_step(turn: ConsumerTurn, said: MemberHeartbeat) -> Reached:
+    group = turn.group
+    reached = group.reached_by(said.member_id)
+    is_pending = reached.state is MemberState.UNREVOKED_PARTITIONS
+    if (
+        is_pending
+        and said.member_epoch != JOINING_EPOCH
+        and (said.owned is None or said.owned & reached.pending_revocation)
+    ):
+        return reached
+    if reached.state is MemberState.STABLE and reached.epoch == group.target_epoch:
+        return reached
+    target = group.targets.get(said.member_id, frozenset())
+    kept = reached.assigned & target
+    given_up = reached.assigned - target
+    if given_up and said.member_epoch != JOINING_EPOCH and (said.owned is None or said.owned & given_up):
+        return reached._replace(state=MemberState.UNREVOKED_PARTITIONS, assigned=kept, pending_revocation=given_up)
+    wanted = target - kept
+    free = wanted - group.holders(but=said.member_id)
+    state = MemberState.STABLE if free == wanted else MemberState.UNRELEASED_PARTITIONS
+    previous = reached.epoch if reached.epoch != group.target_epoch else reached.previous_epoch
+    return Reached(group.target_epoch, previous, state, kept | free)

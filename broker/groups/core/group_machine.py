@@ -1,0 +1,428 @@
+"""The group machine: the groups of one partition of `__consumer_offsets`. Decide, commit, apply,
+act.
+
+`decide` reads the state and changes nothing; `apply` is the only way to change it, for live records
+and for the replay of the log alike. The shell (`broker/groups/coordinator.py`) appends the durable
+records of a decision, applies all of them once the append is committed, and then acts on the
+effects. It decides upon one group's commands one after the other: not before the records of the
+former were applied, except that commits of offsets need not wait for each other. Offsets are
+answered from what is applied only.
+
+Invariants: (a) only EMPTY groups without members and STABLE ones with them are stored (held by
+`apply`); (b) every group is sound (`Group.violations`); (c) a group is listed under its own name;
+(d) offsets belong to a group that is listed (`check_invariants`).
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from dataclasses import replace
+from typing import Final, assert_never
+
+from kio.schema.errors import ErrorCode
+
+from broker.groups.core import classic_members, consumer_group_turn, consumer_groups, group_migration, group_offsets
+from broker.groups.core import group_membership as membership
+from broker.groups.core.consumer_group_states import JOINING_EPOCH, ConsumerFact, ConsumerGroup
+from broker.groups.core.consumer_groups import HeartbeatReply
+from broker.groups.core.group_messages import (
+    Answer,
+    CodeReply,
+    Command,
+    CommitOffsets,
+    CommitTransactionOffsets,
+    ConsumerHeartbeat,
+    Decision,
+    DeleteGroup,
+    DeleteOffsets,
+    EndProducerTransaction,
+    EvictMembers,
+    ExpireOffsets,
+    FireTimer,
+    ForgetTopics,
+    GroupChanged,
+    GroupRecord,
+    GroupRemoved,
+    GroupStored,
+    Heartbeat,
+    JoinGroup,
+    JoinReply,
+    LeaveGroup,
+    MirrorOffsets,
+    OffsetCommitted,
+    OffsetPending,
+    OffsetRemoved,
+    PartitionsReply,
+    ResumeGroup,
+    SyncGroup,
+    TopicPartition,
+    TransactionEnded,
+)
+from broker.groups.core.group_migration import MEMBER_TIMERS, NotConvertible
+from broker.groups.core.group_offsets import Offsets, OffsetTable
+from broker.groups.core.group_pending_offsets import PendingOffsets
+from broker.groups.core.group_states import NO_GENERATION, Group, GroupState
+from broker.groups.core.group_turn import GroupLimits, Turn
+from broker.settings.core.group_configs import SESSION_TIMEOUT, in_force
+from wire.batches.consumer_group_records import GROUP_KIND
+from wire.batches.group_records import OffsetValue
+from wire.znodes.group_configs import GroupConfigs
+
+STORY_LENGTH: Final = 64
+
+
+class InvariantBroken(AssertionError):
+    """The machine is not what it must be; carries its last decisions."""
+
+
+class Groups:
+    """See the module."""
+
+    def __init__(self, limits: GroupLimits, configs_of: Callable[[str], GroupConfigs] = lambda _group_id: {}) -> None:
+        self._limits = limits
+        self._configs_of = configs_of
+        self._groups: dict[str, Group] = {}
+        self._offsets = OffsetTable()
+        self._pending = PendingOffsets()
+        self._consumers: dict[str, ConsumerGroup] = {}
+        self._story: deque[str] = deque(maxlen=STORY_LENGTH)
+
+    # --- reading
+
+    def get(self, group_id: str) -> Group | None:
+        """The group, None when there is none."""
+        return self._groups.get(group_id)
+
+    def consumers(self, group_id: str) -> ConsumerGroup | None:
+        """The group as one of the KIP-848 protocol, None when it is not."""
+        return self._consumers.get(group_id)
+
+    def __iter__(self) -> Iterator[Group]:
+        """All groups, also those that only hold offsets."""
+        return iter(tuple(self._groups.values()))
+
+    def __len__(self) -> int:
+        return len(self._groups)
+
+    def offsets_of(self, group_id: str) -> Offsets:
+        """Committed offsets of the group."""
+        return self._offsets.of(group_id)
+
+    def offset(self, group_id: str, partition: TopicPartition) -> OffsetValue | None:
+        """The committed offset of one partition."""
+        return self._offsets.of(group_id).get(partition)
+
+    def has_pending_offset(self, group_id: str, partition: TopicPartition) -> bool:
+        """True while an open transaction may still change the committed offset."""
+        return self._pending.holds(group_id, partition)
+
+    def has_transaction(self, producer_id: int, producer_epoch: int) -> bool:
+        """True while the producer's transaction of that epoch has offsets here."""
+        return self._pending.epoch_of(producer_id) == producer_epoch
+
+    @property
+    def offset_count(self) -> int:
+        """All committed offsets."""
+        return self._offsets.count()
+
+    # --- deciding
+
+    def decide(self, command: Command, *, now_ms: int, token: int = 0) -> Decision:
+        """What must happen; `now_ms` is Unix time, `token` names the request that waits for an
+        answer (0: nobody does).
+        """
+        decision = self._decide(command, now_ms=now_ms, token=token)
+        if decision.reason:
+            self._story.append(f"{command.group_id}: {decision.reason}")
+        return decision
+
+    def _decide(self, command: Command, *, now_ms: int, token: int) -> Decision:
+        if isinstance(command, EndProducerTransaction):
+            return _end_transaction(command, token)
+        consumers = self._consumers.get(command.group_id)
+        if isinstance(command, ConsumerHeartbeat):
+            return self._consumer_heartbeat(consumers, command, now_ms=now_ms, token=token)
+        if consumers is not None:
+            return self._decide_for_consumers(consumers, command, now_ms=now_ms, token=token)
+        return self._decide_for_classic(command, now_ms=now_ms, token=token)
+
+    def _consumer_heartbeat(
+        self, known: ConsumerGroup | None, command: ConsumerHeartbeat, *, now_ms: int, token: int
+    ) -> Decision:
+        classic, limits = self._groups.get(command.group_id), self._limits_of(command.group_id)
+        before: Decision | None = None
+        if known is None and classic is not None and not classic.is_simple:
+            try:
+                known, before = self._upgraded(classic, command)
+            except NotConvertible as error:
+                refusal = HeartbeatReply(error=ErrorCode.group_id_not_found, message=str(error))
+                return Decision(effects=(Answer(token=token, reply=refusal),))
+        group = known or ConsumerGroup(command.group_id)
+        decision = consumer_group_turn.heartbeat(group, command, limits, token=token, now_ms=now_ms)
+        if before is None or not decision.records:
+            return decision
+        return Decision(
+            records=(*before.records, *decision.records),
+            effects=(*before.effects, *decision.effects),
+            reason=f"{before.reason}; {decision.reason}" if before.reason else decision.reason,
+        )
+
+    def _limits_of(self, group_id: str) -> GroupLimits:
+        """The bounds, with what was set for the group."""
+        configs, limits = self._configs_of(group_id), self._limits
+        if not configs:
+            return limits
+        timeout_ms = in_force(configs, SESSION_TIMEOUT, limits.group_bounds)
+        return replace(limits, consumer_session_timeout_ms=timeout_ms)
+
+    def _upgraded(self, classic: Group, command: ConsumerHeartbeat) -> tuple[ConsumerGroup | None, Decision]:
+        """The classic group goes, its offsets stay; its members, if any, go on in a group of the
+        newer protocol. NotConvertible.
+        """
+        removed = GroupRemoved(group_id=classic.group_id)
+        effects = tuple(group_migration.leaving_classic(classic))
+        if not classic.members:
+            return None, Decision(records=(removed,), effects=effects)
+        if not self._limits.may_upgrade or command.said.member_epoch != JOINING_EPOCH:
+            raise NotConvertible(f"{classic.group_id} has members of the classic protocol")
+        turn = group_migration.upgraded(classic, command.topics)
+        reason = f"{len(classic.members)} members move from the classic to the consumer protocol"
+        return turn.group, Decision(records=(removed, *turn.facts), effects=effects, reason=reason)
+
+    def _decide_for_consumers(self, consumers: ConsumerGroup, command: Command, *, now_ms: int, token: int) -> Decision:
+        is_timer = isinstance(command, FireTimer)
+        if isinstance(command, FireTimer) and command.key.kind in MEMBER_TIMERS:
+            return consumer_group_turn.fire(consumers, command, self._limits, now_ms=now_ms)
+        if isinstance(command, ResumeGroup):
+            return consumer_group_turn.resume(consumers, self._limits_of(command.group_id))
+        if consumers.members and isinstance(command, JoinGroup | SyncGroup | Heartbeat | LeaveGroup):
+            return classic_members.decide(consumers, command, self._limits, token=token, now_ms=now_ms)
+        refused = consumer_group_turn.refuse(consumers, command, token)
+        if refused is not None or is_timer:
+            return refused or Decision()
+        if isinstance(command, CommitOffsets):
+            # the member was checked above; below the group has no members
+            command = replace(command, member_id="", group_instance_id=None, generation=NO_GENERATION)
+        decision = self._decide_for_classic(command, now_ms=now_ms, token=token)
+        if isinstance(command, JoinGroup | DeleteGroup):
+            return replace(decision, records=(*consumer_groups.removal(consumers), *decision.records))
+        kept = tuple(record for record in decision.records if not isinstance(record, GroupRemoved))
+        if isinstance(command, ExpireOffsets) and not consumers.members and len(kept) < len(decision.records):
+            # neither members nor offsets are left
+            kept = (*kept, *consumer_groups.removal(consumers))
+        return replace(decision, records=kept)
+
+    def _decide_for_classic(self, command: Command, *, now_ms: int, token: int) -> Decision:
+        known = self._groups.get(command.group_id)
+        if known is None and not isinstance(
+            command, JoinGroup | CommitOffsets | MirrorOffsets | LeaveGroup | Heartbeat
+        ):
+            return self._without_group(command, token)
+        if known is None and isinstance(command, CommitOffsets) and command.generation >= 0:
+            return group_offsets.commit_without_group(command, token)
+        if known is None and isinstance(command, JoinGroup) and command.member_id:
+            reply = JoinReply(error=ErrorCode.unknown_member_id, member_id=command.member_id)
+            return Decision(effects=(Answer(token=token, reply=reply),))
+        group = known or Group(group_id=command.group_id, state_since_ms=now_ms)
+        turn = Turn(group, now_ms=now_ms, token=token, limits=self._limits)
+        records = self._take(turn, command)
+        return turn.decision(records)
+
+    def _without_group(self, command: Command, token: int) -> Decision:
+        match command:
+            case SyncGroup():
+                turn = Turn(Group(group_id=command.group_id), now_ms=0, token=token, limits=self._limits)
+                membership.sync(turn, command)
+                return turn.decision()
+            case DeleteGroup():
+                return _refusal(token, CodeReply(error=ErrorCode.group_id_not_found))
+            case DeleteOffsets():
+                return _refusal(token, PartitionsReply(error=ErrorCode.group_id_not_found))
+            case _:
+                return Decision()
+
+    def _take(self, turn: Turn, command: Command) -> list[GroupRecord]:
+        match command:
+            case CommitTransactionOffsets():
+                return group_offsets.commit_pending(turn, command)
+            case CommitOffsets():
+                return group_offsets.commit(turn, command)
+            case JoinGroup():
+                membership.join(turn, command)
+            case SyncGroup():
+                membership.sync(turn, command)
+            case Heartbeat():
+                membership.heartbeat(turn, command)
+            case LeaveGroup():
+                membership.leave(turn, command)
+            case FireTimer():
+                membership.fire(turn, command)
+            case EvictMembers():
+                membership.evict(turn, command)
+            case ResumeGroup():
+                membership.resume(turn)
+            case MirrorOffsets():
+                return group_offsets.mirror(turn, command, self._offsets.of(command.group_id))
+            case _:
+                return self._forget(turn, command)
+        return []
+
+    def _forget(self, turn: Turn, command: Command) -> list[GroupRecord]:
+        group, offsets = turn.group, self._offsets.of(command.group_id)
+        match command:
+            case DeleteGroup():
+                return _delete(turn, offsets)
+            case DeleteOffsets():
+                return group_offsets.delete_offsets(turn, command.partitions, offsets, self._subscription(group))
+            case ForgetTopics():
+                gone: Collection[TopicPartition] = [found for found in offsets if found.topic in command.topics]
+                turn.reason = f"{len(gone)} offsets belonged to deleted topics" if gone else ""
+            case ExpireOffsets():
+                over = group_offsets.expired(
+                    group,
+                    offsets,
+                    now_ms=turn.now_ms,
+                    retention_ms=turn.limits.offsets_retention_ms,
+                    counted_from_ms=command.counted_from_ms,
+                )
+                gone = self._unwanted(group, over)
+                turn.reason = f"{len(gone)} offsets expired" if gone else ""
+            case _:
+                raise InvariantBroken(f"no rule for command {command!r}")
+        if not gone and (offsets or command.__class__ is ForgetTopics):
+            return []
+        return group_offsets.removals(group, gone, offsets)
+
+    def _subscription(self, group: Group) -> group_offsets.Subscription:
+        consumers = self._consumers.get(group.group_id)
+        if consumers is not None:
+            return consumer_groups.subscription(consumers)
+        return group_offsets.subscription(group)
+
+    def _unwanted(self, group: Group, over: Collection[TopicPartition]) -> Collection[TopicPartition]:
+        """Those of the offsets that neither a member nor an open transaction has to do with."""
+        if not over:
+            return over
+        is_subscribed = self._subscription(group)
+        return [
+            partition
+            for partition in over
+            if not is_subscribed(partition.topic) and not self._pending.holds(group.group_id, partition)
+        ]
+
+    # --- applying
+
+    def apply(self, record: GroupRecord) -> None:
+        """Let a fact be true."""
+        match record:
+            case GroupStored() | GroupChanged():
+                self._check_storable(record)
+                self._groups[record.group.group_id] = record.group
+            case GroupRemoved():
+                self._groups.pop(record.group_id, None)
+                self._keep_place(record.group_id)
+            case ConsumerFact():
+                self._apply_consumer_fact(record)
+            case OffsetCommitted():
+                self._pending.void(record.group_id, record.partition)
+                self._put_offset(record)
+            case OffsetRemoved():
+                self._pending.void(record.group_id, record.partition)
+                self._offsets.remove(record.group_id, record.partition)
+            case OffsetPending():
+                self._pending.put(record)
+            case TransactionEnded():
+                for committed in self._pending.end(record.producer_id, is_commit=record.is_commit):
+                    self._put_offset(committed)
+            case _:
+                assert_never(record)
+
+    def _apply_consumer_fact(self, fact: ConsumerFact) -> None:
+        group_id = fact.key.group
+        if fact.key.kind == GROUP_KIND and fact.value is None:
+            self._consumers.pop(group_id, None)
+            found = self._groups.get(group_id)
+            if found is not None and found.is_simple and not self._offsets.of(group_id):
+                del self._groups[group_id]
+            return
+        if fact.value is None and group_id not in self._consumers:
+            return
+        self._consumers.setdefault(group_id, ConsumerGroup(group_id)).put(fact.key, fact.value)
+        self._keep_place(group_id)
+
+    def _keep_place(self, group_id: str) -> None:
+        """A group with offsets, or of the newer protocol, is listed even if it has no classic
+        members.
+        """
+        if group_id not in self._groups and (group_id in self._consumers or self._offsets.of(group_id)):
+            self._groups[group_id] = Group(group_id=group_id)
+
+    def _put_offset(self, record: OffsetCommitted) -> None:
+        self._offsets.put(record.group_id, record.partition, record.value)
+        if record.group_id not in self._groups:
+            self._groups[record.group_id] = Group(group_id=record.group_id)
+
+    def _check_storable(self, record: GroupStored | GroupChanged) -> None:
+        group = record.group
+        if isinstance(record, GroupStored) and group.state not in (GroupState.EMPTY, GroupState.STABLE):
+            raise InvariantBroken(f"{group.group_id} is stored in state {group.state.value}\n" + "\n".join(self._story))
+
+    def settle_replay(self) -> None:
+        """The log was replayed: groups without members, generation and offsets are gone."""
+        for group_id, group in tuple(self._groups.items()):
+            if group.is_simple and not self._offsets.of(group_id) and group_id not in self._consumers:
+                del self._groups[group_id]
+
+    def durable_state(self) -> tuple[Mapping[str, Group], Mapping[str, Offsets]]:
+        """What a replay of the log must give, for groups that are EMPTY or STABLE."""
+        groups = {
+            group_id: group.durable()
+            for group_id, group in self._groups.items()
+            if group.state in (GroupState.EMPTY, GroupState.STABLE)
+        }
+        return groups, {group_id: dict(self._offsets.of(group_id)) for group_id in self._offsets.groups()}
+
+    # --- checking
+
+    def check_invariants(self) -> None:
+        """Raise InvariantBroken with the last decisions when the state is not sound."""
+        problems = [
+            f"{group_id}: {violation}" for group_id, group in self._groups.items() for violation in group.violations()
+        ]
+        problems += [f"{name}: {wrong}" for name, found in self._consumers.items() for wrong in found.violations()]
+        problems += [f"{group_id} is listed as {name}" for name, group_id in self._misfiled()]
+        problems += [
+            f"{group_id}: offsets without a group"
+            for group_id in self._offsets.groups()
+            if group_id not in self._groups
+        ]
+        if problems:
+            raise InvariantBroken("; ".join(problems) + "\nstory:\n" + "\n".join(self._story))
+
+    def _misfiled(self) -> Iterable[tuple[str, str]]:
+        return [(name, group.group_id) for name, group in self._groups.items() if name != group.group_id]
+
+
+def _refusal(token: int, reply: CodeReply | PartitionsReply) -> Decision:
+    return Decision(effects=(Answer(token=token, reply=reply),))
+
+
+def _end_transaction(command: EndProducerTransaction, token: int) -> Decision:
+    ended = TransactionEnded(
+        producer_id=command.producer_id,
+        producer_epoch=command.producer_epoch,
+        is_commit=command.is_commit,
+        coordinator_epoch=command.coordinator_epoch,
+    )
+    return Decision(records=(ended,), effects=(Answer(token=token, reply=CodeReply()),))
+
+
+def _delete(turn: Turn, offsets: Offsets) -> list[GroupRecord]:
+    group = turn.group
+    if group.state is not GroupState.EMPTY or group.pending:
+        turn.answer(turn.token, CodeReply(error=ErrorCode.non_empty_group))
+        return []
+    turn.answer(turn.token, CodeReply())
+    turn.reason = "deleted"
+    return group_offsets.removals(group, offsets, offsets)

@@ -1,0 +1,397 @@
+"""What goes into the group machine and what comes out: commands, replies, records, effects. Values
+only.
+
+Commands are imperatives from clients (with a token that names the waiting request) or from the
+shell (a timer that fired, a role that changed). Records are facts: durable ones go to
+`__consumer_offsets` and count once they are committed, the others live in memory. Effects are acted
+upon after the records of the same decision were applied.
+"""
+
+from __future__ import annotations
+
+import enum
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import NamedTuple
+
+from kio.schema.errors import ErrorCode
+
+from broker.groups.core.consumer_group_states import ConsumerFact, TopicShapes
+from broker.groups.core.consumer_groups import HeartbeatReply, MemberHeartbeat
+from broker.groups.core.group_states import NO_GENERATION, AssignmentProtocol, Group
+from wire.batches.group_records import NO_TIMESTAMP, OffsetValue
+
+
+class TopicPartition(NamedTuple):
+    """A partition by name."""
+
+    topic: str
+    partition: int
+
+
+# --- commands
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Command:
+    """Something asked of one group."""
+
+    group_id: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class JoinGroup(Command):
+    """Become or stay a member. `fresh_member_id` is used when the member has none yet."""
+
+    member_id: str
+    fresh_member_id: str
+    group_instance_id: str | None
+    client_id: str
+    client_host: str
+    session_timeout_ms: int
+    rebalance_timeout_ms: int
+    protocol_type: str
+    protocols: tuple[AssignmentProtocol, ...]
+    requires_known_member: bool
+    """From version 4 on a member must come back with the id that it was handed (KIP-394)."""
+    may_skip_assignment: bool
+    """From version 9 on a static leader can be told that its assignment still stands (KIP-814)."""
+    topics: TopicShapes = field(default_factory=dict, repr=False)
+    """All that clients see: for a group that has members of the newer protocol."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SyncGroup(Command):
+    """Ask for the assignment; the leader brings everybody's."""
+
+    member_id: str
+    group_instance_id: str | None
+    generation: int
+    protocol_type: str | None
+    protocol: str | None
+    assignments: Mapping[str, bytes]
+    topics: TopicShapes = field(default_factory=dict, repr=False)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Heartbeat(Command):
+    """Say that the member lives."""
+
+    member_id: str
+    group_instance_id: str | None
+    generation: int
+
+
+class LeavingMember(NamedTuple):
+    """Who leaves; a static member may be named by its instance id alone."""
+
+    member_id: str
+    group_instance_id: str | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LeaveGroup(Command):
+    """Take members out."""
+
+    members: tuple[LeavingMember, ...]
+    topics: TopicShapes = field(default_factory=dict, repr=False)
+
+
+class CommittedOffset(NamedTuple):
+    """An offset as a client wants it kept. `retention_ms` -1 is the broker's own retention."""
+
+    offset: int
+    leader_epoch: int
+    metadata: str
+    retention_ms: int = -1
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CommitOffsets(Command):
+    """Store offsets, as a member of a generation or, without one, for a group that has no
+    members.
+    """
+
+    member_id: str = ""
+    group_instance_id: str | None = None
+    generation: int = NO_GENERATION
+    offsets: Mapping[TopicPartition, CommittedOffset]
+    knows_member_epochs: bool = True
+    """False for a request of a version from before KIP-848."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CommitTransactionOffsets(CommitOffsets):
+    """Store offsets that count once the producer's transaction is committed. `guard` is what its
+    admission was given.
+    """
+
+    producer_id: int
+    producer_epoch: int
+    guard: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class EndProducerTransaction(Command):
+    """The transaction of a producer is over: its marker. It belongs to no group: the group id is
+    empty.
+    """
+
+    producer_id: int
+    producer_epoch: int
+    is_commit: bool
+    coordinator_epoch: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MirrorOffsets(Command):
+    """Store what a mirror read at the active site, forget what is gone there (offset -1); never
+    while the group has members here.
+    """
+
+    offsets: Mapping[TopicPartition, CommittedOffset]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DeleteGroup(Command):
+    """Forget the group and its offsets."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DeleteOffsets(Command):
+    """Forget some offsets."""
+
+    partitions: tuple[TopicPartition, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ForgetTopics(Command):
+    """Topics were deleted: their offsets mean nothing any more."""
+
+    topics: frozenset[str]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ExpireOffsets(Command):
+    """Forget what is older than the retention, which begins for no offset before
+    `counted_from_ms`.
+    """
+
+    counted_from_ms: int = NO_TIMESTAMP
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class EvictMembers(Command):
+    """The group belongs to another site now: its members must look for their coordinator anew."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ResumeGroup(Command):
+    """The log was replayed: members have one session timeout to show up."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ConsumerHeartbeat(Command):
+    """A member of a KIP-848 group says what it wants and has. `topics` are all that clients see."""
+
+    said: MemberHeartbeat
+    topics: TopicShapes
+
+
+class TimerKind(enum.Enum):
+    """What a timer is for."""
+
+    SESSION = "session"
+    JOIN = "join"
+    SYNC = "sync"
+    PENDING = "pending"
+    CONSUMER_SESSION = "consumer session"
+    CONSUMER_REBALANCE = "consumer rebalance"
+    REJOIN = "rejoin"
+    """A member of the classic protocol in a group of the newer one was told to join again."""
+    FIRST_SYNC = "first sync"
+    """It joined, and has to ask for its assignment."""
+
+
+class TimerKey(NamedTuple):
+    """One timer of a group; `member_id` is empty for those of the whole group."""
+
+    kind: TimerKind
+    group_id: str
+    member_id: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FireTimer(Command):
+    """A timer's time has come."""
+
+    key: TimerKey
+    topics: TopicShapes = field(default_factory=dict, repr=False)
+
+
+# --- replies
+
+
+class JoinedMember(NamedTuple):
+    """A member as the leader sees it."""
+
+    member_id: str
+    group_instance_id: str | None
+    metadata: bytes
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class JoinReply:
+    """The generation that was joined."""
+
+    error: ErrorCode = ErrorCode.none
+    member_id: str = ""
+    generation: int = NO_GENERATION
+    protocol_type: str | None = None
+    protocol: str | None = None
+    leader: str = ""
+    skip_assignment: bool = False
+    members: tuple[JoinedMember, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SyncReply:
+    """The member's assignment."""
+
+    error: ErrorCode = ErrorCode.none
+    protocol_type: str | None = None
+    protocol: str | None = None
+    assignment: bytes = b""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CodeReply:
+    """Done, or why not."""
+
+    error: ErrorCode = ErrorCode.none
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LeaveReply:
+    """The outcome by member, in the order of the request."""
+
+    errors: tuple[ErrorCode, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PartitionsReply:
+    """The outcome for the whole group, then by partition."""
+
+    error: ErrorCode = ErrorCode.none
+    errors: Mapping[TopicPartition, ErrorCode] = field(default_factory=dict)
+
+
+Reply = JoinReply | SyncReply | CodeReply | LeaveReply | PartitionsReply | HeartbeatReply
+
+
+# --- records
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GroupStored:
+    """Durable: the group's generation, as of now."""
+
+    group: Group
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GroupChanged:
+    """In memory: the group between two generations."""
+
+    group: Group
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GroupRemoved:
+    """Durable: there is no such group (its offsets are removed one by one)."""
+
+    group_id: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class OffsetCommitted:
+    """Durable: the group's offset of a partition."""
+
+    group_id: str
+    partition: TopicPartition
+    value: OffsetValue
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class OffsetRemoved:
+    """Durable: the group has no offset of the partition any more."""
+
+    group_id: str
+    partition: TopicPartition
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class OffsetPending:
+    """Durable: an offset that counts once the producer's transaction is committed."""
+
+    group_id: str
+    partition: TopicPartition
+    value: OffsetValue
+    producer_id: int
+    producer_epoch: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TransactionEnded:
+    """Durable, as a marker: what is pending of the producer counts, or is dropped."""
+
+    producer_id: int
+    producer_epoch: int
+    is_commit: bool
+    coordinator_epoch: int
+
+
+KeyedRecord = GroupStored | GroupRemoved | OffsetCommitted | OffsetRemoved | OffsetPending | ConsumerFact
+DurableRecord = KeyedRecord | TransactionEnded
+GroupRecord = DurableRecord | GroupChanged
+
+
+# --- effects
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Answer:
+    """Answer the request with this token; it may be gone."""
+
+    token: int
+    reply: Reply
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StartTimer:
+    """Start the timer, or start it anew; with `keeps_running` one that runs goes on as it was."""
+
+    key: TimerKey
+    delay_ms: int
+    keeps_running: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CancelTimer:
+    """Stop the timer, if it runs."""
+
+    key: TimerKey
+
+
+Effect = Answer | StartTimer | CancelTimer
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Decision:
+    """Records to commit and apply, then effects to act upon; `reason` is one sentence for the
+    log.
+    """
+
+    records: tuple[GroupRecord, ...] = ()
+    effects: tuple[Effect, ...] = ()
+    reason: str = ""

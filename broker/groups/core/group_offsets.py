@@ -1,0 +1,230 @@
+"""Offsets of consumer groups: what may be committed, what is forgotten and when. Pure.
+
+`OffsetTable` is the committed state, changed by records only; the functions beside it decide.
+Offsets of an empty group expire together, a retention time after the group became empty (or after
+the commit, if that is later). Those of a simple group (no members ever), and those of topics that
+no member of a stable consumer group subscribes to, expire one by one after their commit (KIP-211,
+KIP-496). A commit that named its own retention (OffsetCommit 2 to 4) ends then. Groups that a link
+brings here do not expire (`group_routing.py`): their mirror forgets what the active site forgets.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field
+
+from kio.schema.errors import ErrorCode
+
+from broker.groups.core.group_membership import member_error
+from broker.groups.core.group_messages import (
+    Answer,
+    CommitOffsets,
+    CommittedOffset,
+    CommitTransactionOffsets,
+    Decision,
+    GroupRecord,
+    GroupRemoved,
+    MirrorOffsets,
+    OffsetCommitted,
+    OffsetPending,
+    OffsetRemoved,
+    PartitionsReply,
+    TopicPartition,
+)
+from broker.groups.core.group_states import CONSUMER_PROTOCOL_TYPE, Group, GroupState
+from broker.groups.core.group_turn import Turn
+from wire.batches.consumer_protocol import subscribed_topics
+from wire.batches.group_records import NO_TIMESTAMP, OffsetValue
+from wire.protocol.byte_reader import Malformed
+
+Offsets = Mapping[TopicPartition, OffsetValue]
+Subscription = Callable[[str], bool]
+"""Whether members of a group want a topic, by its name."""
+
+
+@dataclass(slots=True)
+class OffsetTable:
+    """Committed offsets by group and partition."""
+
+    _groups: dict[str, dict[TopicPartition, OffsetValue]] = field(default_factory=dict)
+
+    def of(self, group_id: str) -> Offsets:
+        """The group's offsets; empty for one that has none."""
+        return self._groups.get(group_id, {})
+
+    def groups(self) -> Iterable[str]:
+        """Groups that have offsets."""
+        return self._groups.keys()
+
+    def count(self) -> int:
+        """All offsets."""
+        return sum(map(len, self._groups.values()))
+
+    def put(self, group_id: str, partition: TopicPartition, value: OffsetValue) -> None:
+        """An offset was committed."""
+        self._groups.setdefault(group_id, {})[partition] = value
+
+    def remove(self, group_id: str, partition: TopicPartition) -> None:
+        """An offset was removed."""
+        offsets = self._groups.get(group_id)
+        if offsets is not None:
+            offsets.pop(partition, None)
+            if not offsets:
+                del self._groups[group_id]
+
+
+# --- commits
+
+
+def commit_error(turn: Turn, command: CommitOffsets) -> ErrorCode:
+    """Why nothing of the commit can be taken; `none` when it can."""
+    group = turn.group
+    is_anonymous = not command.member_id and command.group_instance_id is None
+    is_transactional = isinstance(command, CommitTransactionOffsets)
+    if command.generation < 0 and group.state is GroupState.EMPTY:
+        # A consumer that has not joined, or a tool; those of KIP-848 send a member id all the same.
+        return ErrorCode.none
+    if command.generation < 0 and is_anonymous:
+        # Producers before KIP-447 do not know the member: the transactional id alone fences them.
+        return ErrorCode.none if is_transactional else ErrorCode.unknown_member_id
+    error = member_error(
+        turn,
+        member_id=command.member_id,
+        group_instance_id=command.group_instance_id,
+        generation=command.generation,
+    )
+    if error is ErrorCode.none and group.state is GroupState.COMPLETING_REBALANCE and not is_transactional:
+        # The member knows the generation, but nobody knows yet what it will own.
+        return ErrorCode.rebalance_in_progress
+    return error
+
+
+def commit(turn: Turn, command: CommitOffsets) -> list[GroupRecord]:
+    """A client's commit: all of it, except metadata that is too long."""
+    error = commit_error(turn, command)
+    if error is not ErrorCode.none:
+        turn.answer(turn.token, PartitionsReply(error=error))
+        return []
+    member = turn.group.members.get(command.member_id)
+    if member is not None:
+        turn.restart_session(member)
+    return _take(turn, command.offsets)
+
+
+def commit_without_group(command: CommitOffsets, token: int) -> Decision:
+    """The refusal of a commit of some generation of a group that is not there."""
+    is_classic = isinstance(command, CommitTransactionOffsets) or not command.knows_member_epochs
+    error = ErrorCode.illegal_generation if is_classic else ErrorCode.group_id_not_found
+    return Decision(effects=(Answer(token=token, reply=PartitionsReply(error=error)),))
+
+
+def commit_pending(turn: Turn, command: CommitTransactionOffsets) -> list[GroupRecord]:
+    """A producer's commit: as a client's, but it counts with the end of the transaction."""
+    return [
+        OffsetPending(
+            group_id=record.group_id,
+            partition=record.partition,
+            value=record.value,
+            producer_id=command.producer_id,
+            producer_epoch=command.producer_epoch,
+        )
+        for record in commit(turn, command)
+        if isinstance(record, OffsetCommitted)
+    ]
+
+
+def mirror(turn: Turn, command: MirrorOffsets, offsets: Offsets) -> list[GroupRecord]:
+    """A mirror's commit: refused while the group has members here. Offset -1 says that the active
+    site has none any more.
+    """
+    if turn.group.members:
+        turn.answer(turn.token, PartitionsReply(error=ErrorCode.non_empty_group))
+        return []
+    gone = [partition for partition, offset in command.offsets.items() if offset.offset < 0]
+    kept = {partition: offset for partition, offset in command.offsets.items() if offset.offset >= 0}
+    removed = removals(turn.group, [partition for partition in gone if partition in offsets], offsets) if gone else []
+    if kept:
+        removed = [record for record in removed if not isinstance(record, GroupRemoved)]
+    return [*removed, *_take(turn, kept, gone)]
+
+
+def _take(
+    turn: Turn, offsets: Mapping[TopicPartition, CommittedOffset], gone: Iterable[TopicPartition] = ()
+) -> list[GroupRecord]:
+    """Records of the offsets that can be kept; answers for them and for those that are `gone`."""
+    records: list[GroupRecord] = []
+    errors = dict.fromkeys(gone, ErrorCode.none)
+    for partition, offset in offsets.items():
+        if len(offset.metadata) > turn.limits.offset_metadata_bytes_max:
+            errors[partition] = ErrorCode.offset_metadata_too_large
+            continue
+        errors[partition] = ErrorCode.none
+        expires_ms = NO_TIMESTAMP if offset.retention_ms < 0 else turn.now_ms + offset.retention_ms
+        value = OffsetValue(offset.offset, offset.leader_epoch, offset.metadata, turn.now_ms, expires_ms)
+        records.append(OffsetCommitted(group_id=turn.group.group_id, partition=partition, value=value))
+    turn.answer(turn.token, PartitionsReply(errors=errors))
+    return records
+
+
+# --- forgetting
+
+
+def delete_offsets(
+    turn: Turn, partitions: Iterable[TopicPartition], offsets: Offsets, is_subscribed: Subscription
+) -> list[GroupRecord]:
+    """Remove some offsets; those of topics that members subscribe to are kept."""
+    group = turn.group
+    if group.members and group.protocol_type != CONSUMER_PROTOCOL_TYPE:
+        turn.answer(turn.token, PartitionsReply(error=ErrorCode.non_empty_group))
+        return []
+    errors = {
+        partition: ErrorCode.group_subscribed_to_topic if is_subscribed(partition.topic) else ErrorCode.none
+        for partition in partitions
+    }
+    turn.answer(turn.token, PartitionsReply(errors=errors))
+    removed = [partition for partition, error in errors.items() if error is ErrorCode.none and partition in offsets]
+    return removals(group, removed, offsets)
+
+
+def subscription(group: Group) -> Subscription:
+    """Of a group of the classic protocol; every topic when somebody's subscription cannot be
+    read.
+    """
+    topics: set[str] = set()
+    try:
+        for member in group.members.values():
+            for offered in member.protocols:
+                topics.update(subscribed_topics(offered.metadata))
+    except Malformed:
+        return lambda _topic: True
+    return topics.__contains__
+
+
+def removals(group: Group, partitions: Iterable[TopicPartition], offsets: Offsets) -> list[GroupRecord]:
+    """Records that remove the offsets, and with the last one a group that nothing is left of."""
+    removed = list(partitions)
+    records: list[GroupRecord] = [OffsetRemoved(group_id=group.group_id, partition=partition) for partition in removed]
+    is_left = len(removed) < len(offsets) or group.members or group.pending or group.state is not GroupState.EMPTY
+    if not is_left:
+        records.append(GroupRemoved(group_id=group.group_id))
+    return records
+
+
+def expired(
+    group: Group, offsets: Offsets, *, now_ms: int, retention_ms: int, counted_from_ms: int = NO_TIMESTAMP
+) -> list[TopicPartition]:
+    """Offsets whose time is over, if no member subscribes to their topics.
+
+    It began for none of them before `counted_from_ms`, when this site took the group over.
+    """
+    is_settled = group.state is (GroupState.STABLE if group.members else GroupState.EMPTY)
+    if not is_settled or (group.members and group.protocol_type != CONSUMER_PROTOCOL_TYPE):
+        return []
+    empty_since_ms = NO_TIMESTAMP if group.members or group.is_simple else group.state_since_ms
+
+    def is_over(value: OffsetValue) -> bool:
+        if value.expire_timestamp_ms != NO_TIMESTAMP:
+            return now_ms >= value.expire_timestamp_ms
+        return now_ms - max(value.commit_timestamp_ms, empty_since_ms, counted_from_ms) >= retention_ms
+
+    return [partition for partition, value in offsets.items() if is_over(value)]

@@ -1,0 +1,159 @@
+"""From one generation of a group to the next: begin, wait for members, form the generation. Pure,
+on a `Turn`.
+
+A rebalance begins when a member comes, goes or changes. It ends when all members have joined and
+nobody who was handed a member id is awaited, or when the longest rebalance timeout of the members
+is over: dynamic members that have not joined by then are out, static ones stay. The first rebalance
+of an empty group waits a fixed delay instead, prolonged by newcomers up to the rebalance timeout
+(KIP-134).
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from kio.schema.errors import ErrorCode
+
+from broker.groups.core.group_messages import JoinedMember, JoinReply, SyncReply, TimerKind
+from broker.groups.core.group_states import Group, GroupState, InitialDelay, Member
+from broker.groups.core.group_turn import Turn, unparked
+
+
+def begin(turn: Turn, reason: str) -> None:
+    """Begin a rebalance; nothing happens while one is under way except that it may be complete
+    now.
+    """
+    group = turn.group
+    if group.state is GroupState.PREPARING_REBALANCE:
+        try_complete(turn)
+        return
+    turn.reason = f"rebalance of generation {group.generation}: {reason}"
+    if group.state is GroupState.COMPLETING_REBALANCE:
+        _refuse_syncs(turn)
+    turn.cancel_timer(TimerKind.SYNC)
+    is_first = group.state is GroupState.EMPTY
+    turn.group = replace(turn.group.in_state(GroupState.PREPARING_REBALANCE, now_ms=turn.now_ms), unsynced=frozenset())
+    if is_first:
+        delay_ms = turn.limits.initial_rebalance_delay_ms
+        left_ms = max(group.rebalance_timeout_ms, turn.group.rebalance_timeout_ms) - delay_ms
+        turn.group = replace(turn.group, initial_delay=InitialDelay(left_ms=max(left_ms, 0)))
+        turn.start_timer(TimerKind.JOIN, delay_ms)
+        return
+    turn.start_timer(TimerKind.JOIN, turn.group.rebalance_timeout_ms)
+    try_complete(turn)
+
+
+def _refuse_syncs(turn: Turn) -> None:
+    members = []
+    for member in turn.group.members.values():
+        turn.answer(member.sync_token, SyncReply(error=ErrorCode.rebalance_in_progress))
+        if member.sync_token is not None:
+            turn.restart_session(member)
+        members.append(replace(member, sync_token=None, assignment=b""))
+    turn.group = turn.group.with_members(members)
+
+
+def try_complete(turn: Turn) -> None:
+    """Form the generation when nobody is awaited."""
+    group = turn.group
+    if group.state is GroupState.PREPARING_REBALANCE and group.initial_delay is None and group.has_all_joined:
+        complete(turn)
+
+
+def join_time_is_up(turn: Turn) -> None:
+    """The JOIN timer fired: wait on for newcomers of a first rebalance, else form the generation
+    with who is there.
+    """
+    group = turn.group
+    if group.state is not GroupState.PREPARING_REBALANCE:
+        return
+    delay = group.initial_delay
+    if delay is not None and delay.has_newcomer and delay.left_ms > 0:
+        more_ms = min(turn.limits.initial_rebalance_delay_ms, delay.left_ms)
+        turn.group = replace(group, initial_delay=InitialDelay(left_ms=delay.left_ms - more_ms))
+        turn.start_timer(TimerKind.JOIN, more_ms)
+        return
+    complete(turn)
+
+
+def complete(turn: Turn) -> None:
+    """Form the next generation of those who have joined."""
+    for member in tuple(turn.group.members.values()):
+        if member.join_token is None and not member.is_static:
+            turn.drop(member, ErrorCode.unknown_member_id)
+    group = turn.group = replace(turn.group, initial_delay=None)
+    joined = [member for member in group.members.values() if member.join_token is not None]
+    if not group.members:
+        _become_empty(turn)
+    elif not joined:
+        # Only static members that are away: they keep their place until their sessions end.
+        turn.start_timer(TimerKind.JOIN, group.rebalance_timeout_ms)
+    else:
+        if group.leader not in {member.member_id for member in joined}:
+            turn.group = replace(group, leader=joined[0].member_id)
+        _start_generation(turn)
+
+
+def _become_empty(turn: Turn) -> None:
+    turn.cancel_timer(TimerKind.JOIN)
+    turn.cancel_timer(TimerKind.SYNC)
+    turn.group = replace(
+        turn.group.in_state(GroupState.EMPTY, now_ms=turn.now_ms),
+        generation=turn.group.generation + 1,
+        protocol=None,
+        leader=None,
+        unsynced=frozenset(),
+    )
+    turn.must_store = True
+    turn.reason = f"generation {turn.group.generation} is empty"
+
+
+def _start_generation(turn: Turn) -> None:
+    turn.cancel_timer(TimerKind.JOIN)
+    group = turn.group
+    members = list(group.members.values())
+    turn.group = replace(
+        group.in_state(GroupState.COMPLETING_REBALANCE, now_ms=turn.now_ms).with_members(
+            replace(unparked(member), is_new=False, assignment=b"") for member in members
+        ),
+        generation=group.generation + 1,
+        protocol=group.vote(),
+        unsynced=frozenset(group.members),
+    )
+    for member in members:
+        turn.answer(member.join_token, generation_reply(turn.group, member.member_id))
+        if member.join_token is not None:
+            turn.restart_session(turn.group.members[member.member_id])
+    turn.start_timer(TimerKind.SYNC, turn.group.rebalance_timeout_ms)
+    turn.reason = f"generation {turn.group.generation} has {len(members)} members under {turn.group.protocol}"
+
+
+def generation_reply(group: Group, member_id: str) -> JoinReply:
+    """How a member is told of the group's present generation; its leader gets everybody's
+    subscriptions.
+    """
+    members = joined_members(group) if member_id == group.leader else ()
+    return JoinReply(
+        member_id=member_id,
+        generation=group.generation,
+        protocol_type=group.protocol_type,
+        protocol=group.protocol,
+        leader=group.leader or "",
+        members=members,
+    )
+
+
+def joined_members(group: Group) -> tuple[JoinedMember, ...]:
+    """Everybody's subscription under the protocol of the generation."""
+    return tuple(
+        JoinedMember(member.member_id, member.group_instance_id, member.metadata_for(group.protocol))
+        for member in group.members.values()
+    )
+
+
+def remove(turn: Turn, member: Member, error: ErrorCode, reason: str) -> None:
+    """Take a member out and let the others rebalance."""
+    turn.drop(member, error)
+    if turn.group.state is GroupState.EMPTY:
+        return
+    begin(turn, reason)

@@ -1,0 +1,46 @@
+"""The sync reports of one link's mirror at this broker: the last of each daemon, and their ages.
+
+`wire/rules/sync_reports.py` defines a report. Ages run on this broker's monotonic clock from the
+age that the daemon reported, so that a corrected wall clock changes none of them.
+"""
+
+from __future__ import annotations
+
+from wire.rules.sync_reports import MIRROR_SLOTS, NEVER, GroupWord, HeardWord, counting
+
+
+class HeardWords:
+    """Of one link. Times of hearing are monotonic ms."""
+
+    def __init__(self) -> None:
+        # When each part was carried whole, by this broker's monotonic clock.
+        self._synced_ms: list[float | None] = [None] * MIRROR_SLOTS
+        self._heard: dict[str, tuple[GroupWord, float]] = {}
+
+    def ages_ms(self, now_ms: float) -> list[int]:
+        """How long ago each part was carried whole, by whomever; NEVER where nobody said so."""
+        return [NEVER if at_ms is None else max(0, round(now_ms - at_ms)) for at_ms in self._synced_ms]
+
+    def take(self, word: GroupWord, now_ms: float, *, unix_ms: int) -> None:
+        """A daemon has said this."""
+        if word.synced_at_ms:
+            ago_ms = max(0, unix_ms - word.synced_at_ms) if word.synced_ms_ago is None else word.synced_ms_ago
+            for slot in word.slots:
+                before_ms = self._synced_ms[slot]
+                at_ms = now_ms - ago_ms
+                self._synced_ms[slot] = at_ms if before_ms is None else max(at_ms, before_ms)
+        self._heard[word.daemon] = (word, now_ms)
+        counted = {one.daemon for one in self.words(now_ms)}
+        self._heard = {daemon: heard for daemon, heard in self._heard.items() if daemon in counted}
+
+    def words(self, now_ms: float) -> list[HeardWord]:
+        """The words that count."""
+        return counting(
+            [HeardWord(word.daemon, word.slots, word.problems, now_ms - at_ms) for word, at_ms in self._heard.values()]
+        )
+
+    def forget_words(self) -> None:
+        """The link has turned: what was said before is of another time. How far groups were carried
+        stays known.
+        """
+        self._heard.clear()

@@ -1,0 +1,144 @@
+"""Which site coordinates a group, and so what this broker may do with it: the link roles of
+ARCHITECTURE.md for groups.
+
+| role | members, reading offsets | client commits | mirror commits |
+| --- | --- | --- | --- |
+| local, active | here | here | no |
+| unconfirmed, fenced | here; under a fence nobody joins | not now: COORDINATOR_LOAD_IN_PROGRESS, which clients retry here | no |
+| passive, routed | NOT_COORDINATOR: clients find the active site's coordinator | NOT_COORDINATOR | at the link's epoch |
+| passive, not routed | here: the site answers for itself | here | at the link's epoch, for groups without members |
+
+Offsets expire where the group is local or active, and elsewhere when its mirror says that the
+active site has forgotten them. Programs of our own (software name `antipode`) may read the passive
+site's offsets. Read from the image at each question.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Protocol
+
+from kio.schema.errors import ErrorCode
+
+from broker.groups.core.consumer_group_states import TopicShapes
+from broker.metadata.core.cluster_image import ClusterImage, LinkRole
+from wire.batches.group_records import NO_TIMESTAMP, OFFSETS_TOPIC
+from wire.znodes.group_configs import GroupConfigs
+
+
+class GroupRouting(Protocol):
+    """What the coordinator asks about a group."""
+
+    def partition_count(self) -> int:
+        """Partitions of `__consumer_offsets`, 0 while it does not exist."""
+        ...
+
+    def topic_shapes(self) -> TopicShapes:
+        """Id and partition count of every topic that clients see."""
+        ...
+
+    def group_configs(self, group_id: str) -> GroupConfigs:
+        """What was set for this group."""
+        ...
+
+    def is_elsewhere(self, group_id: str) -> bool:
+        """True when clients must be sent to another site's coordinator."""
+        ...
+
+    def is_fenced(self, group_id: str) -> bool:
+        """True while nobody may write what the group's link carries: another site is about to
+        coordinate it.
+        """
+        ...
+
+    def commit_error(self, group_id: str) -> ErrorCode:
+        """Why clients may not commit offsets here now; `none` when they may."""
+        ...
+
+    def mirror_error(self, group_id: str, *, link: str, link_epoch: int) -> ErrorCode:
+        """Why a mirror of the link at that epoch may not commit offsets here; `none` when it
+        may.
+        """
+        ...
+
+    def expiry_counted_from_ms(self, group_id: str) -> int | None:
+        """Since when offsets of the group may grow old here; None while they live as long as at
+        another site.
+        """
+        ...
+
+
+class ImageRouting:
+    """GroupRouting over the broker's newest image."""
+
+    def __init__(self, image: Callable[[], ClusterImage]) -> None:
+        self._image = image
+        self._shapes: tuple[int, TopicShapes] = (-1, {})
+
+    def topic_shapes(self) -> TopicShapes:
+        """Id and partition count of every topic that clients see; worked out once for each
+        image.
+        """
+        image = self._image()
+        if self._shapes[0] != image.version:
+            routed = {name: image.routed_topic(name) for name in image.routed_topic_names()}
+            shapes = {
+                name: (found.topic.topic_id, len(found.topic.partitions)) for name, found in routed.items() if found
+            }
+            self._shapes = image.version, shapes
+        return self._shapes[1]
+
+    def partition_count(self) -> int:
+        """Partitions of `__consumer_offsets`, 0 while it does not exist."""
+        topic = self._image().topics.get(OFFSETS_TOPIC)
+        return 0 if topic is None else len(topic.partitions)
+
+    def group_configs(self, group_id: str) -> GroupConfigs:
+        """What was set for this group."""
+        return self._image().group_configs.get(group_id, {})
+
+    def is_elsewhere(self, group_id: str) -> bool:
+        """True when a routed link makes this site passive for the group."""
+        image = self._image()
+        link = image.link_of_group(group_id)
+        return link is not None and link.is_routed and image.role_in(link) is LinkRole.PASSIVE
+
+    def is_fenced(self, group_id: str) -> bool:
+        """True while nobody may write what the group's link carries: another site is about to
+        coordinate it.
+        """
+        image = self._image()
+        return image.role_in(image.link_of_group(group_id)) is LinkRole.FENCED
+
+    def commit_error(self, group_id: str) -> ErrorCode:
+        """See the module's table."""
+        if self.is_elsewhere(group_id):
+            return ErrorCode.not_coordinator
+        image = self._image()
+        if image.role_in(image.link_of_group(group_id)) in (LinkRole.UNCONFIRMED, LinkRole.FENCED):
+            return ErrorCode.coordinator_load_in_progress
+        return ErrorCode.none
+
+    def mirror_error(self, group_id: str, *, link: str, link_epoch: int) -> ErrorCode:
+        """As for mirrored records: unknown link or later epoch, earlier epoch, not passive for the
+        group.
+        """
+        image = self._image()
+        record = image.links.get(link)
+        if record is None or link_epoch > record.epoch:
+            return ErrorCode.unknown_leader_epoch
+        if link_epoch < record.epoch:
+            return ErrorCode.fenced_leader_epoch
+        if image.link_of_group(group_id) is not record or image.role_in(record) is not LinkRole.PASSIVE:
+            return ErrorCode.not_coordinator
+        return ErrorCode.none
+
+    def expiry_counted_from_ms(self, group_id: str) -> int | None:
+        """The time of the link's record: a promotion is such a change, and what was committed long
+        ago begins to age with it.
+        """
+        image = self._image()
+        link = image.link_of_group(group_id)
+        if image.role_in(link) not in (LinkRole.LOCAL, LinkRole.ACTIVE):
+            return None
+        return NO_TIMESTAMP if link is None else link.updated_at_ms

@@ -1,0 +1,49 @@
+"""AlterReplicaLogDirs: a partition's log moves to another log directory of this broker, while it is
+written and read.
+
+Behaviour: as Kafka. The answer says that the move has begun; DescribeLogDirs shows how far it is.
+For a partition that is not here yet the directory is kept in mind and REPLICA_NOT_AVAILABLE
+answered: that is how a reassignment chooses directories. Versions: 1 to 2. Not done: nothing.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from kio.schema.errors import ErrorCode
+
+from broker.metadata.request_context import RequestContext
+from broker.network.entities import builder
+from broker.services import BrokerServices
+
+API_KEY = 34
+MIN_VERSION = 1
+MAX_VERSION = 2
+
+
+async def handle(services: BrokerServices, context: RequestContext, request: Any) -> Any:
+    """Answer an AlterReplicaLogDirs request."""
+    build = builder(API_KEY, context.api_version)
+    results: dict[str, list[Any]] = {}
+    for wanted in request.dirs:
+        for topic in wanted.topics:
+            for partition in topic.partitions:
+                error = _wish(services, wanted.path, topic.name, partition)
+                part = build.part("AlterReplicaLogDirPartitionResult", partition_index=partition, error_code=error)
+                results.setdefault(topic.name, []).append(part)
+    return build.response(
+        results=tuple(
+            build.part("AlterReplicaLogDirTopicResult", topic_name=name, partitions=tuple(partitions))
+            for name, partitions in results.items()
+        )
+    )
+
+
+def _wish(services: BrokerServices, path: str, topic: str, partition: int) -> ErrorCode:
+    logs = services.logs
+    directory = logs.directory_at(path)
+    if directory is None:
+        return ErrorCode.kafka_storage_error if path in logs.offline else ErrorCode.log_dir_not_found
+    if logs.is_offline(topic, partition):
+        return ErrorCode.kafka_storage_error
+    return ErrorCode.none if logs.wish_home(topic, partition, directory) else ErrorCode.replica_not_available

@@ -1,0 +1,34 @@
+"""UnregisterBroker: forwarded to the active controller, which gives up a broker that is gone for
+good (KIP-631).
+
+Behaviour: refused with INVALID_REQUEST while the broker is registered, and with
+BROKER_ID_NOT_REGISTERED for a node id that no partition refers to; a broker that was given up
+before is answered as done. Apache Kafka also drops a broker that runs. Concerns this site's own
+brokers. Versions: 0.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from kio.schema.errors import ErrorCode
+
+from broker.metadata.request_context import RequestContext
+from broker.network.entities import builder
+from broker.services import BrokerServices
+from wire.control import controller_pb2 as pb
+from wire.control.clients import ControllerUnavailable
+
+API_KEY = 64
+MIN_VERSION = 0
+MAX_VERSION = 0
+
+
+async def handle(services: BrokerServices, context: RequestContext, request: Any) -> Any:
+    """Answer an UnregisterBroker request."""
+    build = builder(API_KEY, context.api_version)
+    try:
+        reply = await services.controller.unregister_broker(pb.UnregisterBrokerRequest(node_id=request.broker_id))
+    except ControllerUnavailable as error:
+        return build.response(error_code=ErrorCode.not_controller, error_message=str(error))
+    return build.response(error_code=ErrorCode(reply.error_code), error_message=reply.error_message or None)

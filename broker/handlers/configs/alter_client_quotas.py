@@ -1,0 +1,60 @@
+"""AlterClientQuotas: forwarded to the active controller, which stores quotas and tells every
+broker.
+
+Behaviour: each entity for itself; the answer comes when the living brokers know. A site has quotas
+of its own, neither mirrored nor handed on to the other site. Versions: 0 and 1. Not done: host
+names as ip entities.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from kio.schema.errors import ErrorCode
+
+from broker.metadata.request_context import RequestContext
+from broker.network.entities import builder
+from broker.services import BrokerServices
+from wire.control import controller_pb2 as pb
+from wire.control.clients import ControllerUnavailable
+from wire.rules.client_quotas import entity_message, quota_entity
+
+API_KEY = 49
+MIN_VERSION = 0
+MAX_VERSION = 1
+
+
+async def handle(services: BrokerServices, context: RequestContext, request: Any) -> Any:
+    """Answer an AlterClientQuotas request."""
+    build = builder(API_KEY, context.api_version)
+    wanted = pb.AlterClientQuotasRequest(
+        changes=[_change(entry) for entry in request.entries], is_validate_only=request.validate_only
+    )
+    try:
+        reply = await services.controller.alter_client_quotas(wanted)
+        outcomes = [(ErrorCode(result.error_code), result.error_message or None) for result in reply.results]
+    except ControllerUnavailable as error:
+        outcomes = [(ErrorCode.not_controller, str(error))] * len(request.entries)
+    return build.response(
+        entries=tuple(
+            build.part(
+                "EntryData",
+                error_code=code,
+                error_message=message,
+                entity=tuple(
+                    build.part("EntityData", entity_type=part.entity_type, entity_name=part.entity_name)
+                    for part in entry.entity
+                ),
+            )
+            for entry, (code, message) in zip(request.entries, outcomes, strict=True)
+        )
+    )
+
+
+def _change(entry: Any) -> pb.QuotaChange:
+    entity = quota_entity((part.entity_type, part.entity_name) for part in entry.entity)
+    return pb.QuotaChange(
+        entity=entity_message(entity),
+        set={op.key: op.value for op in entry.ops if not op.remove},
+        remove=[op.key for op in entry.ops if op.remove],
+    )

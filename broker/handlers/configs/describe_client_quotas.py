@@ -1,0 +1,44 @@
+"""DescribeClientQuotas: the quotas of users, client ids and addresses that a filter chooses.
+
+Behaviour: from this broker's image, so what was just altered anywhere is there as soon as the
+controller has told it. Each site has quotas of its own. Versions: 0 and 1.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from kio.schema.errors import ErrorCode
+
+from broker.metadata.request_context import RequestContext
+from broker.network.entities import builder
+from broker.quotas.core.quota_filter import BadFilter, FilterPart, Match, UnknownEntityType, check_filter, is_chosen
+from broker.services import BrokerServices
+
+API_KEY = 48
+MIN_VERSION = 0
+MAX_VERSION = 1
+
+
+async def handle(services: BrokerServices, context: RequestContext, request: Any) -> Any:
+    """Answer a DescribeClientQuotas request."""
+    build = builder(API_KEY, context.api_version)
+    try:
+        parts = [FilterPart(part.entity_type, Match(part.match_type), part.match) for part in request.components]
+        check_filter(parts)
+    except UnknownEntityType as error:
+        return build.response(error_code=ErrorCode.unsupported_version, error_message=str(error), entries=None)
+    except BadFilter as error:
+        return build.response(error_code=ErrorCode.invalid_request, error_message=str(error), entries=None)
+    except ValueError:
+        return build.response(error_code=ErrorCode.invalid_request, error_message="Unexpected match type", entries=None)
+    entries = tuple(
+        build.part(
+            "EntryData",
+            entity=tuple(build.part("EntityData", entity_type=kind, entity_name=name) for kind, name in entity),
+            values=tuple(build.part("ValueData", key=key, value=value) for key, value in sorted(values.items())),
+        )
+        for entity, values in services.image.quotas.items()
+        if is_chosen(entity, parts, is_strict=request.strict)
+    )
+    return build.response(error_code=ErrorCode.none, error_message=None, entries=entries)

@@ -1,0 +1,170 @@
+"""IncrementalAlterConfigs: single configs of topics and brokers set, removed, or (lists) extended
+and shortened.
+
+Behaviour: those of topics are forwarded to the active controller; topics that a link brings are
+changed at the active site (`broker/site/active_site.py`), or refused (POLICY_VIOLATION) when that
+cannot be. A broker alters its own configs and those of all brokers, by an empty name, and the
+levels of its loggers (KIP-412). Configs of groups are checked here, stored and published by the
+controller. Versions: 0 and 1. Not done: client metrics.
+"""
+
+from __future__ import annotations
+
+from typing import Any, Final
+
+from kio.schema.errors import ErrorCode
+
+from broker.handlers.configs.config_requests import BROKER_RESOURCE, DONE, alter_broker
+from broker.handlers.configs.describe_configs import TOPIC_RESOURCE, topics_of
+from broker.handlers.configs.group_config_requests import GROUP_RESOURCE, alter_group, answer_of_their_site
+from broker.handlers.configs.logger_levels import LOGGER_RESOURCE, alter_loggers, refusal_of
+from broker.handlers.topics.create_topics import policy_refusal
+from broker.metadata.core.cluster_image import ClusterImage
+from broker.metadata.request_context import RequestContext
+from broker.network.entities import builder
+from broker.services import BrokerServices
+from broker.settings.core.broker_configs import Operation, PropertyChange
+from broker.settings.core.topic_configs import resolve
+from broker.site.active_site import in_parts
+from wire.control import controller_pb2 as pb
+from wire.control.clients import ControllerUnavailable
+from wire.rules.topic_configs import TOPIC_CONFIGS, ConfigKind
+
+API_KEY = 44
+MIN_VERSION = 0
+MAX_VERSION = 1
+
+_SET, _DELETE, _APPEND, _SUBTRACT = range(4)
+_OWN_RESOURCES: Final = (BROKER_RESOURCE, LOGGER_RESOURCE, GROUP_RESOURCE)
+
+
+class RefusedChange(Exception):
+    """A change cannot be forwarded; carries the Kafka error."""
+
+    def __init__(self, error: ErrorCode, message: str | None) -> None:
+        super().__init__(message)
+        self.error = error
+        self.message = message
+
+
+def check_resource(image: ClusterImage, resource: Any) -> None:
+    """Raise RefusedChange unless the resource is a topic that may be changed here."""
+    if resource.resource_type != TOPIC_RESOURCE:
+        raise RefusedChange(
+            ErrorCode.invalid_request, "only configs of topics, groups and brokers can be altered while a broker runs"
+        )
+    refusal = policy_refusal(image, resource.resource_name)
+    if refusal is not None:
+        raise RefusedChange(ErrorCode.policy_violation, refusal)
+    if resource.resource_name not in image.topics:
+        raise RefusedChange(ErrorCode.unknown_topic_or_partition, None)
+
+
+async def forward(
+    services: BrokerServices,
+    build: Any,
+    resources: Any,
+    changes: dict[str, pb.TopicConfigChange | RefusedChange],
+    *,
+    is_validate_only: bool,
+) -> tuple[Any, ...]:
+    """Send the changes that stand to the controller; one result for each resource, in order."""
+    outcomes: dict[str, tuple[ErrorCode, str | None]] = {}
+    wanted = [change for change in changes.values() if isinstance(change, pb.TopicConfigChange)]
+    if wanted:
+        request = pb.AlterTopicConfigsRequest(changes=wanted, is_validate_only=is_validate_only)
+        try:
+            reply = await services.controller.alter_topic_configs(request)
+            outcomes = {result.name: (ErrorCode(result.error_code), result.error_message) for result in reply.results}
+        except ControllerUnavailable as error:
+            outcomes = {change.name: (ErrorCode.not_controller, str(error)) for change in wanted}
+    results = []
+    for resource in resources:
+        change = changes[resource.resource_name]
+        if isinstance(change, RefusedChange):
+            outcome = change.error, change.message
+        else:
+            outcome = outcomes.get(resource.resource_name, (ErrorCode.unknown_server_error, None))
+        results.append(result_part(build, resource, outcome))
+    return tuple(results)
+
+
+def result_part(build: Any, resource: Any, outcome: tuple[ErrorCode, str | None]) -> Any:
+    """The answer for one resource."""
+    return build.part(
+        "AlterConfigsResourceResponse",
+        error_code=outcome[0],
+        error_message=outcome[1] or None,
+        resource_type=resource.resource_type,
+        resource_name=resource.resource_name,
+    )
+
+
+async def handle(services: BrokerServices, context: RequestContext, request: Any) -> Any:
+    """Answer an IncrementalAlterConfigs request."""
+    build, image = builder(API_KEY, context.api_version), services.image
+    names = topics_of(request)
+    answer = await in_parts(handle, services, context, request, entries="resources", results="responses", names=names)
+    answer = answer or await services.active_site.answer(image, context, request, names)
+    if answer is not None:
+        return answer
+    answer = await answer_of_their_site(services, context, request)
+    if answer is not None:
+        return answer
+    own = [resource for resource in request.resources if resource.resource_type in _OWN_RESOURCES]
+    others = [resource for resource in request.resources if resource.resource_type not in _OWN_RESOURCES]
+    changes: dict[str, pb.TopicConfigChange | RefusedChange] = {}
+    for resource in others:
+        try:
+            check_resource(image, resource)
+            changes[resource.resource_name] = _change(services, image, resource)
+        except RefusedChange as refused:
+            changes[resource.resource_name] = refused
+    results = [result_part(build, resource, await _alter_own(services, request, resource)) for resource in own]
+    forwarded = await forward(services, build, others, changes, is_validate_only=request.validate_only)
+    return build.response(responses=(*results, *forwarded))
+
+
+async def _alter_own(services: BrokerServices, request: Any, resource: Any) -> tuple[ErrorCode, str | None]:
+    try:
+        changes = [
+            PropertyChange(config.name, Operation(config.config_operation), config.value) for config in resource.configs
+        ]
+    except ValueError as error:
+        return ErrorCode.invalid_request, str(error)
+    if resource.resource_type == LOGGER_RESOURCE:
+        refusal = refusal_of(resource.resource_name, node_id=services.config.node_id)
+        return alter_loggers(changes, is_validate_only=request.validate_only) if refusal is DONE else refusal
+    if resource.resource_type == GROUP_RESOURCE:
+        return await alter_group(services, resource.resource_name, changes, is_validate_only=request.validate_only)
+    return await alter_broker(services, resource.resource_name, changes, is_validate_only=request.validate_only)
+
+
+def _change(services: BrokerServices, image: ClusterImage, resource: Any) -> pb.TopicConfigChange:
+    change = pb.TopicConfigChange(name=resource.resource_name)
+    overrides = image.topics[resource.resource_name].configs
+    for config in resource.configs:
+        if config.config_operation == _DELETE:
+            change.remove.append(config.name)
+        elif config.value is None:
+            raise RefusedChange(ErrorCode.invalid_config, f"{config.name} has no value")
+        elif config.config_operation == _SET:
+            change.set[config.name] = config.value
+        else:
+            change.set[config.name] = _changed_list(services, overrides, config)
+    return change
+
+
+def _changed_list(services: BrokerServices, overrides: Any, config: Any) -> str:
+    definition = TOPIC_CONFIGS.get(config.name)
+    if (
+        definition is None
+        or definition.kind is not ConfigKind.LIST
+        or config.config_operation not in (_APPEND, _SUBTRACT)
+    ):
+        raise RefusedChange(ErrorCode.invalid_config, f"{config.name} is not a list: append and subtract do not apply")
+    current = [item for item in resolve(definition, services.configs.layers, overrides).text.split(",") if item]
+    given = [item.strip() for item in config.value.split(",") if item.strip()]
+    if config.config_operation == _APPEND:
+        return ",".join([*current, *(item for item in given if item not in current)])
+    return ",".join(item for item in current if item not in given)

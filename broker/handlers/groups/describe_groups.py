@@ -1,0 +1,103 @@
+"""DescribeGroups: state, members and assignments of groups.
+
+Behaviour: a group that is not there is Dead; from version 6 on it is GROUP_ID_NOT_FOUND too.
+Subscriptions and protocol are told of STABLE groups only, as in Kafka. Authorized operations are
+all there are (`broker/metadata/core/authorized_operations.py`). Versions: 0 to 6.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from kio.schema.errors import ErrorCode
+
+from broker.coordination.state_shard import CoordinatorRefusal
+from broker.groups.core.group_states import Group, GroupState, Member
+from broker.metadata.core.authorized_operations import ALL_OF_A_GROUP, NOT_ASKED, answered
+from broker.metadata.request_context import RequestContext
+from broker.network.entities import builder
+from broker.services import BrokerServices
+
+API_KEY = 15
+MIN_VERSION = 0
+MAX_VERSION = 6
+
+_NOT_FOUND_FROM = 6
+
+
+async def handle(services: BrokerServices, context: RequestContext, request: Any) -> Any:
+    """Answer a DescribeGroups request."""
+    operations = answered(ALL_OF_A_GROUP, is_asked=getattr(request, "include_authorized_operations", False))
+    groups = tuple(_described(services, context, group_id, operations) for group_id in request.groups)
+    return builder(API_KEY, context.api_version).response(groups=groups)
+
+
+def _described(services: BrokerServices, context: RequestContext, group_id: str, operations: int) -> Any:
+    try:
+        group = services.groups.describe(group_id, is_own_tool=context.is_own_tool)
+        if services.groups.describe_consumers(group_id, is_own_tool=context.is_own_tool) is not None:
+            group = None  # ConsumerGroupDescribe is for those of KIP-848
+    except CoordinatorRefusal as refusal:
+        return _entity(context, group_id, error=refusal.code)
+    if group is None:
+        is_error = context.api_version >= _NOT_FOUND_FROM
+        return _entity(
+            context,
+            group_id,
+            error=ErrorCode.group_id_not_found if is_error else ErrorCode.none,
+            message=f"group {group_id} does not exist" if is_error else None,
+            state=GroupState.DEAD.value,
+            operations=NOT_ASKED if is_error else operations,
+        )
+    return _of_group(context, group, operations)
+
+
+def _of_group(context: RequestContext, group: Group, operations: int) -> Any:
+    is_stable = group.state is GroupState.STABLE
+    build = builder(API_KEY, context.api_version)
+    return _entity(
+        context,
+        group.group_id,
+        state=group.state.value,
+        protocol_type=group.protocol_type or "",
+        protocol=(group.protocol or "") if is_stable else "",
+        members=tuple(_member(build, group, member, is_stable=is_stable) for member in group.members.values()),
+        operations=operations,
+    )
+
+
+def _member(build: Any, group: Group, member: Member, *, is_stable: bool) -> Any:
+    return build.part(
+        "DescribedGroupMember",
+        member_id=member.member_id,
+        group_instance_id=member.group_instance_id,
+        client_id=member.client_id,
+        client_host=member.client_host,
+        member_metadata=member.metadata_for(group.protocol) if is_stable else b"",
+        member_assignment=member.assignment if is_stable else b"",
+    )
+
+
+def _entity(
+    context: RequestContext,
+    group_id: str,
+    *,
+    error: ErrorCode = ErrorCode.none,
+    message: str | None = None,
+    state: str = "",
+    protocol_type: str = "",
+    protocol: str = "",
+    members: tuple[Any, ...] = (),
+    operations: int = NOT_ASKED,
+) -> Any:
+    return builder(API_KEY, context.api_version).part(
+        "DescribedGroup",
+        error_code=error,
+        error_message=message,
+        group_id=group_id,
+        group_state=state,
+        protocol_type=protocol_type,
+        protocol_data=protocol,
+        members=members,
+        authorized_operations=operations,
+    )

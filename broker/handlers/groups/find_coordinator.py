@@ -1,0 +1,173 @@
+"""FindCoordinator: which broker coordinates a group or a transactional id.
+
+Behaviour: the leader of the group's partition of `__consumer_offsets`, which the first question of
+all creates. For a group that another site coordinates, that site's coordinator as its view names
+it, and while the view names none, as the site itself says; programs of our own (software name
+`antipode`) are told this site's. Likewise for transactional ids and `__transaction_state`; a
+passive site always asks the active one, whose answer it gives with the addresses of the client's
+listener. While there is no coordinator, or as few brokers are registered as to create no internal
+topic, the answer waits a little for one, and is COORDINATOR_NOT_AVAILABLE then: librdkafka's
+transactional producers never ask again after the third such answer. Versions: 0 to 6; from 4 on
+several keys at once. Not done: coordinators of share groups (COORDINATOR_NOT_AVAILABLE, with a
+sentence).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping
+from dataclasses import replace
+from typing import Any, Final, NamedTuple
+
+from kio.schema.errors import ErrorCode
+
+from broker.metadata.core.cluster_image import NO_NODE, ClusterImage, LinkRole, group_partition
+from broker.metadata.request_context import RequestContext
+from broker.network.entities import builder
+from broker.services import BrokerServices
+from wire.batches.group_records import OFFSETS_TOPIC
+from wire.batches.transaction_records import TRANSACTIONS_TOPIC
+from wire.rules.links import other_site
+
+API_KEY = 10
+MIN_VERSION = 0
+MAX_VERSION = 6
+
+GROUP_KEY_TYPE = 0
+TRANSACTION_KEY_TYPE = 1
+_TOPICS: Final = {GROUP_KEY_TYPE: OFFSETS_TOPIC, TRANSACTION_KEY_TYPE: TRANSACTIONS_TOPIC}
+_SEVERAL_KEYS_FROM = 4
+WAIT_MS: Final = 500
+"""How long an answer may wait for a coordinator: what else the connection carries waits with it."""
+
+
+class Found(NamedTuple):
+    """A coordinator, or why there is none."""
+
+    node_id: int = NO_NODE
+    host: str = ""
+    port: int = -1
+    error: ErrorCode = ErrorCode.none
+    message: str | None = None
+
+
+async def handle(services: BrokerServices, context: RequestContext, request: Any) -> Any:
+    """Answer a FindCoordinator request."""
+    build = builder(API_KEY, context.api_version)
+    key_type = getattr(request, "key_type", GROUP_KEY_TYPE)
+    has_several = context.api_version >= _SEVERAL_KEYS_FROM
+    keys = request.coordinator_keys if has_several else (request.key,)
+    by_site: dict[str | None, list[str]] = {}
+    for key in keys:
+        by_site.setdefault(_site_to_ask(services, context, key, key_type), []).append(key)
+    found: dict[str, Found] = {}
+    for site, named in by_site.items():
+        if site is None:
+            found.update(await _find_here(services, context, named, key_type))
+        else:
+            asked = replace(request, coordinator_keys=tuple(named)) if has_several else request
+            found.update(await _ask_site(services, context, site, asked, named))
+    if not has_several:
+        return build.response(**_fields(found[request.key]))
+    return build.response(coordinators=tuple(build.part("Coordinator", key=key, **_fields(found[key])) for key in keys))
+
+
+def _site_to_ask(services: BrokerServices, context: RequestContext, key: str, key_type: int) -> str | None:
+    """The site that knows better than this broker who coordinates the key, None when there is
+    none.
+    """
+    if context.is_own_tool:
+        return None
+    image = services.image
+    if key_type == TRANSACTION_KEY_TYPE:
+        link = services.transaction_routing.active_elsewhere()
+        return None if link is None else other_site(link, image.site)
+    link = image.link_of_group(key) if key_type == GROUP_KEY_TYPE else None
+    if link is None or not link.is_routed or image.role_in(link) is not LinkRole.PASSIVE:
+        return None
+    # views are a moment old: what the group needs may just have been made there, or have to be made
+    is_found = find(services, context, key, key_type).error is ErrorCode.none
+    return None if is_found else other_site(link, image.site)
+
+
+async def _find_here(
+    services: BrokerServices, context: RequestContext, keys: Collection[str], key_type: int
+) -> dict[str, Found]:
+    """As this broker knows it, or comes to know in time."""
+
+    def found() -> dict[str, Found]:
+        return {key: find(services, context, key, key_type) for key in keys}
+
+    def is_known(_: ClusterImage) -> bool:
+        return all(each.error is ErrorCode.none for each in found().values())
+
+    topic = _TOPICS.get(key_type)
+    if topic is not None:
+        services.topic_creator.request_missing(topic, services.image)
+        await services.cluster.wait_for(is_known, timeout_ms=WAIT_MS)
+    return found()
+
+
+def _fields(found: Found) -> dict[str, Any]:
+    return {
+        "error_code": found.error,
+        "error_message": found.message,
+        "node_id": found.node_id,
+        "host": found.host,
+        "port": found.port,
+    }
+
+
+def find(services: BrokerServices, context: RequestContext, key: str, key_type: int) -> Found:
+    """The coordinator of one key as the newest image has it."""
+    image = services.image
+    if key_type == GROUP_KEY_TYPE:
+        return _located(image, context, _coordinator(services, image, key, is_local=context.is_own_tool))
+    if key_type == TRANSACTION_KEY_TYPE:
+        return _located(image, context, services.transaction_routing.coordinator(key))
+    return _unavailable(
+        f"key type {key_type} is not supported; accepted: {GROUP_KEY_TYPE} (group), {TRANSACTION_KEY_TYPE} (transaction)"
+    )
+
+
+def _located(image: ClusterImage, context: RequestContext, node_id: int) -> Found:
+    brokers = image.brokers if context.is_own_tool else image.routed_brokers()
+    broker = brokers.get(node_id)
+    if broker is None:
+        return _unavailable("no coordinator is available")
+    for endpoint in broker.endpoints:
+        if endpoint.listener == context.listener:
+            return Found(node_id, endpoint.host, endpoint.port)
+    return _unavailable(f"broker {node_id} has no listener {context.listener}")
+
+
+async def _ask_site(
+    services: BrokerServices, context: RequestContext, site: str, request: Any, keys: Collection[str]
+) -> Mapping[str, Found]:
+    """The site's answer, with the addresses under which this client reaches its brokers."""
+    answer = await services.active_site.ask_site(services.image, site, context, request)
+    image = services.image
+    if context.api_version < _SEVERAL_KEYS_FROM:
+        return dict.fromkeys(keys, _relocated(image, context, answer))
+    answered = {} if answer is None else {coordinator.key: coordinator for coordinator in answer.coordinators}
+    return {key: _relocated(image, context, answered.get(key)) for key in keys}
+
+
+def _relocated(image: ClusterImage, context: RequestContext, answered: Any) -> Found:
+    if answered is None:
+        return _unavailable("the coordinator's site does not answer")
+    if answered.error_code is not ErrorCode.none:
+        return Found(error=answered.error_code, message=answered.error_message)
+    return _located(image, context, answered.node_id)
+
+
+def _coordinator(services: BrokerServices, image: ClusterImage, group: str, *, is_local: bool) -> int:
+    if not is_local:
+        return image.coordinator_of(group, partition_count=services.config.offsets_partition_count)
+    topic = image.topics.get(OFFSETS_TOPIC)
+    if topic is None:
+        return NO_NODE
+    return topic.partitions[group_partition(group, len(topic.partitions))].leader
+
+
+def _unavailable(message: str) -> Found:
+    return Found(error=ErrorCode.coordinator_not_available, message=message)

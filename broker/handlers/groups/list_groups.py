@@ -1,0 +1,51 @@
+"""ListGroups: the groups that this broker coordinates.
+
+Behaviour: filters by state (any case) and type (`classic`, or `consumer` for those of KIP-848).
+COORDINATOR_LOAD_IN_PROGRESS, with what is known, while some partition is being loaded. Versions: 0
+to 5. Not done: nothing.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from kio.schema.errors import ErrorCode
+
+from broker.groups.core.group_states import CONSUMER_PROTOCOL_TYPE
+from broker.metadata.request_context import RequestContext
+from broker.network.entities import builder
+from broker.services import BrokerServices
+
+API_KEY = 16
+MIN_VERSION = 0
+MAX_VERSION = 5
+
+CLASSIC_TYPE = "classic"
+CONSUMER_TYPE = "consumer"
+
+
+async def handle(services: BrokerServices, context: RequestContext, request: Any) -> Any:
+    """Answer a ListGroups request."""
+    build = builder(API_KEY, context.api_version)
+    states = {state.lower() for state in getattr(request, "states_filter", ())}
+    types = {kind.lower() for kind in getattr(request, "types_filter", ())}
+    groups = [
+        (group, services.groups.describe_consumers(group.group_id, is_own_tool=True))
+        for group in services.groups.list_groups(is_own_tool=context.is_own_tool)
+    ]
+    error = ErrorCode.coordinator_load_in_progress if services.groups.is_loading else ErrorCode.none
+    return build.response(
+        error_code=error,
+        groups=tuple(
+            build.part(
+                "ListedGroup",
+                group_id=group.group_id,
+                protocol_type=(group.protocol_type or "") if consumers is None else CONSUMER_PROTOCOL_TYPE,
+                group_state=group.state.value if consumers is None else consumers.state,
+                group_type=CLASSIC_TYPE if consumers is None else CONSUMER_TYPE,
+            )
+            for group, consumers in groups
+            if not states or (group.state.value if consumers is None else consumers.state).lower() in states
+            if not types or (CLASSIC_TYPE if consumers is None else CONSUMER_TYPE) in types
+        ),
+    )

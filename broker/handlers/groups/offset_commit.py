@@ -1,0 +1,166 @@
+"""OffsetCommit: keep a group's offsets; answered when they are in the log of every in-sync replica.
+
+Behaviour: partitions that no site knows get UNKNOWN_TOPIC_OR_PARTITION, metadata that is too long
+OFFSET_METADATA_TOO_LARGE, the others are kept. Without member and generation: for groups without
+members. Versions: 2 to 10; 2 to 4 may name a retention time, 10 names topics by their ids
+(UNKNOWN_TOPIC_ID when there is none).
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING, Any, Final
+
+from kio.schema.errors import ErrorCode
+
+from broker.coordination.state_shard import CoordinatorRefusal
+from broker.groups.core.group_messages import CommitOffsets, CommittedOffset, PartitionsReply, Reply, TopicPartition
+from broker.metadata.request_context import RequestContext
+from broker.network.entities import builder, topic_id_bytes
+from broker.services import BrokerServices
+from wire.protocol.offset_commit_codec import (
+    BROKERS_RETENTION_MS,
+    HIGHEST_VERSION,
+    LOWEST_VERSION,
+    NO_LEADER_EPOCH,
+    OffsetCommitRequest,
+    TopicOutcome,
+    encode_offset_commit_response,
+    parse_offset_commit_request,
+)
+
+if TYPE_CHECKING:
+    from broker.network.connections import Frame
+    from broker.network.exchange import Exchange
+
+API_KEY = 8
+MIN_VERSION = LOWEST_VERSION
+MAX_VERSION = HIGHEST_VERSION
+
+_MEMBER_EPOCHS_FROM: Final = 9
+_TOPIC_IDS_FROM: Final = 10
+
+Names = Mapping[bytes, str]
+
+
+def handle_frame(services: BrokerServices, exchange: Exchange, frame: Frame) -> None:
+    """Answer an OffsetCommit request."""
+    image, version = services.image, exchange.header.api_version
+    names = image.topic_names if version >= _TOPIC_IDS_FROM else None
+    request = parse_offset_commit_request(frame, exchange.header.body_position, version)
+
+    def is_known(partition: TopicPartition) -> bool:
+        routed = image.routed_topic(partition.topic)
+        return routed is not None and partition.partition in routed.topic.partitions
+
+    command = CommitOffsets(
+        group_id=request.group_id,
+        member_id=request.member_id,
+        group_instance_id=request.group_instance_id,
+        generation=request.generation,
+        offsets=named_offsets(request, is_known, names, retention_ms=request.retention_ms),
+        knows_member_epochs=version >= _MEMBER_EPOCHS_FROM,
+    )
+    try:
+        replied = services.groups.commit(command)
+    except CoordinatorRefusal as refusal:
+        _answer(exchange, request, PartitionsReply(error=refusal.code), names)
+        return
+    exchange.when(replied, lambda done: _answer(exchange, request, _reply_of(done), names))
+
+
+def _reply_of(done: asyncio.Future[Reply]) -> PartitionsReply:
+    try:
+        reply = done.result()
+    except CoordinatorRefusal as refusal:
+        return PartitionsReply(error=refusal.code)
+    if not isinstance(reply, PartitionsReply):
+        raise TypeError(f"a commit was answered with {reply!r}")
+    return reply
+
+
+def _answer(exchange: Exchange, request: OffsetCommitRequest, reply: PartitionsReply, names: Names | None) -> None:
+    outcomes = []
+    for topic in request.topics:
+        name = _name_of(topic, names)
+        codes = [
+            (
+                named.partition_index,
+                int(_outcome(TopicPartition(name, named.partition_index), reply.error, reply.errors)),
+            )
+            for named in topic.partitions
+        ]
+        outcomes.append(TopicOutcome(topic.name, topic.topic_id, codes))
+        exchange.count_errors(code for _, code in codes)
+    body = encode_offset_commit_response(outcomes, exchange.header.api_version, throttle_time_ms=exchange.rest_ms())
+    exchange.answer_body([body], body_size=len(body))
+
+
+def _outcome(partition: TopicPartition, error: ErrorCode, errors: Mapping[TopicPartition, ErrorCode]) -> ErrorCode:
+    if error is not ErrorCode.none:
+        return error
+    unknown = ErrorCode.unknown_topic_or_partition if partition.topic else ErrorCode.unknown_topic_id
+    return errors.get(partition, unknown)
+
+
+def _name_of(topic: Any, names: Names | None) -> str:
+    """The topic's name; that behind its id where requests name ids, empty for an unknown one."""
+    name: str = topic.name if names is None else names.get(topic_id_bytes(topic.topic_id), "")
+    return name
+
+
+def named_offsets(
+    request: Any,
+    is_known: Callable[[TopicPartition], bool],
+    names: Names | None = None,
+    *,
+    retention_ms: int = BROKERS_RETENTION_MS,
+) -> Mapping[TopicPartition, CommittedOffset]:
+    """The request's offsets of partitions that are known; `names` by topic id for a request that
+    names ids.
+    """
+    offsets = {}
+    for topic in request.topics:
+        name = _name_of(topic, names)
+        for named in topic.partitions:
+            partition = TopicPartition(name, named.partition_index)
+            if is_known(partition):
+                offsets[partition] = CommittedOffset(
+                    named.committed_offset,
+                    getattr(named, "committed_leader_epoch", NO_LEADER_EPOCH),
+                    named.committed_metadata or "",
+                    retention_ms,
+                )
+    return offsets
+
+
+def response(
+    api_key: int,
+    context: RequestContext,
+    request: Any,
+    error: ErrorCode,
+    errors: Mapping[TopicPartition, ErrorCode],
+) -> Any:
+    """The outcome by partition, in the order of a request of one of the other APIs that commit
+    offsets; `error` stands for all.
+    """
+    build = builder(api_key, context.api_version)
+    kind = "TxnOffsetCommit" if build.has("TxnOffsetCommitResponseTopic") else "OffsetCommit"
+    return build.response(
+        topics=tuple(
+            build.part(
+                f"{kind}ResponseTopic",
+                name=topic.name,
+                partitions=tuple(
+                    build.part(
+                        f"{kind}ResponsePartition",
+                        partition_index=named.partition_index,
+                        error_code=_outcome(TopicPartition(topic.name, named.partition_index), error, errors),
+                    )
+                    for named in topic.partitions
+                ),
+            )
+            for topic in request.topics
+        )
+    )

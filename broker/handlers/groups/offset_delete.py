@@ -1,0 +1,61 @@
+"""OffsetDelete: forget a group's offsets of some partitions.
+
+Behaviour: GROUP_SUBSCRIBED_TO_TOPIC for topics that a member subscribes to; partitions without an
+offset are fine, those that no site knows get UNKNOWN_TOPIC_OR_PARTITION (their offsets go when the
+topic is deleted). Versions: 0. Not done: nothing.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from kio.schema.errors import ErrorCode
+
+from broker.coordination.state_shard import CoordinatorRefusal
+from broker.groups.core.group_messages import DeleteOffsets, PartitionsReply, TopicPartition
+from broker.metadata.request_context import RequestContext
+from broker.network.entities import builder
+from broker.services import BrokerServices
+
+API_KEY = 47
+MIN_VERSION = 0
+MAX_VERSION = 0
+
+
+async def handle(services: BrokerServices, context: RequestContext, request: Any) -> Any:
+    """Answer an OffsetDelete request."""
+    image = services.image
+    partitions = tuple(
+        TopicPartition(topic.name, named.partition_index)
+        for topic in request.topics
+        if (routed := image.routed_topic(topic.name)) is not None
+        for named in topic.partitions
+        if named.partition_index in routed.topic.partitions
+    )
+    try:
+        reply = await services.groups.delete_offsets(DeleteOffsets(group_id=request.group_id, partitions=partitions))
+    except CoordinatorRefusal as refusal:
+        reply = PartitionsReply(error=refusal.code)
+    build = builder(API_KEY, context.api_version)
+    if reply.error is not ErrorCode.none:
+        return build.response(error_code=reply.error, topics=())
+    return build.response(
+        error_code=ErrorCode.none,
+        topics=tuple(
+            build.part(
+                "OffsetDeleteResponseTopic",
+                name=topic.name,
+                partitions=tuple(_outcome(build, reply, topic.name, named) for named in topic.partitions),
+            )
+            for topic in request.topics
+        ),
+    )
+
+
+def _outcome(build: Any, reply: PartitionsReply, topic: str, named: Any) -> Any:
+    partition = TopicPartition(topic, named.partition_index)
+    return build.part(
+        "OffsetDeleteResponsePartition",
+        partition_index=named.partition_index,
+        error_code=reply.errors.get(partition, ErrorCode.unknown_topic_or_partition),
+    )

@@ -1,0 +1,41 @@
+"""SyncGroup: a member asks for its assignment, the leader brings everybody's.
+
+Behaviour: answered when the leader's assignment is committed. Versions: 0 to 5. Not done: nothing.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from broker.coordination.state_shard import CoordinatorRefusal
+from broker.groups.core.group_messages import SyncGroup, SyncReply
+from broker.metadata.request_context import RequestContext
+from broker.network.entities import builder
+from broker.services import BrokerServices
+
+API_KEY = 14
+MIN_VERSION = 0
+MAX_VERSION = 5
+
+
+async def handle(services: BrokerServices, context: RequestContext, request: Any) -> Any:
+    """Answer a SyncGroup request."""
+    command = SyncGroup(
+        group_id=request.group_id,
+        member_id=request.member_id,
+        group_instance_id=getattr(request, "group_instance_id", None),
+        generation=request.generation_id,
+        protocol_type=getattr(request, "protocol_type", None),
+        protocol=getattr(request, "protocol_name", None),
+        assignments={given.member_id: bytes(given.assignment) for given in request.assignments},
+    )
+    try:
+        reply = await services.groups.sync(command)
+    except CoordinatorRefusal as refusal:
+        reply = SyncReply(error=refusal.code)
+    return builder(API_KEY, context.api_version).response(
+        error_code=reply.error,
+        protocol_type=reply.protocol_type,
+        protocol_name=reply.protocol,
+        assignment=reply.assignment,
+    )

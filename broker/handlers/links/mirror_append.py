@@ -1,0 +1,276 @@
+"""MirrorAppend (private): a mirror's raw batches, appended unchanged at the passive site.
+
+Behaviour: link epoch and role checked first; batches that are there already are acknowledged, gaps
+and other histories refused with where the log ends (see `wire/protocol/private.py`). Topics whose
+flush.messages demands it are flushed before the answer, and what is acknowledged is below this
+site's high watermark, on every in-sync replica and on min.insync.replicas of them: the source may
+expire it, and may tell its producers on a sync link. Versions: 0. Not done: throttling.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import uuid
+from collections.abc import Hashable
+from typing import TYPE_CHECKING, Final
+
+from kio.schema.errors import ErrorCode
+
+from broker.log.errors import StorageError
+from broker.metadata.core.access import mirror_error
+from broker.metadata.core.cluster_image import UNKNOWN_EPOCH, ClusterImage
+from broker.network.entities import topic_id_bytes
+from broker.replication.hosted_partition import HostedPartition, PartitionFailure
+from broker.replication.mirror_append import Diverged, append_mirrored, restart_in_threads, restart_wanted
+from broker.services import BrokerServices
+from wire.protocol.mirror_append_codec import (
+    MirrorAppend,
+    PartitionAppended,
+    PartitionToMirror,
+    TopicToMirror,
+    encode_mirror_append_response,
+    parse_mirror_append,
+)
+from wire.protocol.private import MIRROR_APPEND, NO_DIVERGENCE, PRIVATE_VERSIONS
+
+if TYPE_CHECKING:
+    from broker.network.connections import Frame
+    from broker.network.exchange import Exchange
+
+API_KEY = MIRROR_APPEND
+REPLICATION_TIMEOUT_MS: Final = 5_000.0
+"""Below the time that a mirror waits for an answer."""
+MIN_VERSION, MAX_VERSION = PRIVATE_VERSIONS[MIRROR_APPEND]
+
+
+class _Outcome:
+    """One partition's result, until it is encoded."""
+
+    __slots__ = (
+        "_led_since_epoch",
+        "divergence",
+        "error",
+        "hosted",
+        "index",
+        "link_epoch",
+        "log_end_offset",
+        "message",
+    )
+
+    def __init__(self, index: int, link_epoch: int) -> None:
+        self.index = index
+        self.link_epoch = link_epoch
+        self.error = ErrorCode.none
+        self.message: str | None = None
+        self.hosted: HostedPartition | None = None
+        self.log_end_offset = -1
+        self._led_since_epoch = UNKNOWN_EPOCH
+        self.divergence: Diverged | None = None
+
+    def took(self, hosted: HostedPartition) -> None:
+        """The partition has the batches; what follows counts only while it is led without a
+        break.
+        """
+        self.log_end_offset = hosted.log.log_end_offset
+        self._led_since_epoch = hosted.state.led_since_epoch
+
+    def is_missing(self) -> bool:
+        """Whether followers have yet to take what was appended; it fails when they cannot any
+        more.
+        """
+        if self.hosted is None or self.error is not ErrorCode.none:
+            return False
+        state = self.hosted.state
+        if not state.is_leader or state.led_since_epoch != self._led_since_epoch:
+            # the log may have been cut in between, and other batches put in their place
+            self.fail(PartitionFailure(ErrorCode.not_leader_or_follower))
+            return False
+        return state.high_watermark < self.log_end_offset
+
+    def fail(self, failure: PartitionFailure) -> None:
+        """Remember why it failed."""
+        self.error, self.message = failure.code, failure.reason
+        if isinstance(failure, Diverged):
+            self.divergence = failure
+
+    def _end(self) -> int:
+        """Where the log ended after the append, or ends where there was none."""
+        if self.log_end_offset >= 0:
+            return self.log_end_offset
+        return -1 if self.hosted is None else self.hosted.log.log_end_offset
+
+    def appended(self) -> PartitionAppended:
+        """As the response has it."""
+        return PartitionAppended(
+            partition_index=self.index,
+            error_code=self.error,
+            error_message=self.message,
+            log_end_offset=self._end(),
+            link_epoch=self.link_epoch,
+            divergence_epoch=NO_DIVERGENCE if self.divergence is None else self.divergence.epoch,
+            divergence_end_offset=-1 if self.divergence is None else self.divergence.end_offset,
+        )
+
+
+def handle_frame(services: BrokerServices, exchange: Exchange, frame: Frame) -> None:
+    """Answer a MirrorAppend request."""
+    position = exchange.header.body_position
+    request = parse_mirror_append(frame, position)
+    if _restarting(services, request):
+        # the frame is gone when the disk has done its part
+        kept = parse_mirror_append(memoryview(bytes(frame)), position)
+        exchange.later(_restart_and_append(services, exchange, kept))
+    else:
+        _append_all(services, exchange, request)
+
+
+def _restarting(services: BrokerServices, request: MirrorAppend) -> list[tuple[HostedPartition, PartitionToMirror]]:
+    """The partitions whose logs are to go on empty where their sources begin."""
+    found = []
+    for topic in request.topics:
+        for sent in topic.partitions:
+            hosted = services.replicas.find(topic.name, sent.partition_index)
+            if hosted is not None and restart_wanted(hosted, sent) is not None:
+                with contextlib.suppress(PartitionFailure):
+                    found.append((_find(services, request, topic, sent), sent))
+    return found
+
+
+async def _restart_and_append(services: BrokerServices, exchange: Exchange, request: MirrorAppend) -> None:
+    for hosted, sent in _restarting(services, request):
+        try:
+            await restart_in_threads(services.replicas, hosted, sent)
+        except StorageError as error:
+            services.replicas.storage_failed(error)
+    _append_all(services, exchange, request)
+
+
+def _append_all(services: BrokerServices, exchange: Exchange, request: MirrorAppend) -> None:
+    image = services.image
+    outcomes = [
+        (topic.name, [_append(services, image, request, topic, partition) for partition in topic.partitions])
+        for topic in request.topics
+    ]
+    to_flush = [
+        outcome
+        for _, partitions in outcomes
+        for outcome in partitions
+        if outcome.hosted is not None and outcome.error is ErrorCode.none and outcome.hosted.log.needs_flush
+    ]
+    if to_flush:
+        exchange.later(_answer_flushed(services, exchange, outcomes, to_flush))
+    else:
+        _answer_replicated(services, exchange, outcomes)
+
+
+def _append(
+    services: BrokerServices,
+    image: ClusterImage,
+    request: MirrorAppend,
+    topic: TopicToMirror,
+    partition: PartitionToMirror,
+) -> _Outcome:
+    link = image.links.get(request.link)
+    outcome = _Outcome(partition.partition_index, -1 if link is None else link.epoch)
+    try:
+        hosted = outcome.hosted = _find(services, request, topic, partition)
+        append_mirrored(services.replicas, hosted, partition, now_ms=services.clock.now_ms())
+        outcome.took(hosted)
+    except PartitionFailure as failure:
+        outcome.fail(failure)
+    return outcome
+
+
+def _find(
+    services: BrokerServices, request: MirrorAppend, topic: TopicToMirror, sent: PartitionToMirror
+) -> HostedPartition:
+    return find_mirrored(
+        services,
+        topic.name,
+        topic.topic_id,
+        sent.partition_index,
+        link=request.link,
+        link_epoch=request.link_epoch,
+    )
+
+
+def find_mirrored(
+    services: BrokerServices, topic: str, topic_id: uuid.UUID | None, index: int, *, link: str, link_epoch: int
+) -> HostedPartition:
+    """The partition, when it is led here and the link's mirror may change it; PartitionFailure."""
+    image = services.image
+    error = mirror_error(image, topic, link_name=link, link_epoch=link_epoch)
+    if error is not ErrorCode.none:
+        raise PartitionFailure(error, f"a mirror of link {link} at epoch {link_epoch} may not append here")
+    # A passive site routes clients away, so existence is asked of the own topics.
+    hosted = services.replicas.find(topic, index)
+    if hosted is None:
+        known = image.partition(topic, index)
+        raise PartitionFailure(
+            ErrorCode.unknown_topic_or_partition if known is None else ErrorCode.not_leader_or_follower
+        )
+    if topic_id_bytes(topic_id) != hosted.topic_id:
+        raise PartitionFailure(ErrorCode.inconsistent_topic_id, "the topic with this name has another topic id")
+    if not hosted.state.is_leader:
+        raise PartitionFailure(ErrorCode.not_leader_or_follower)
+    return hosted
+
+
+async def _answer_flushed(
+    services: BrokerServices, exchange: Exchange, outcomes: list[tuple[str, list[_Outcome]]], to_flush: list[_Outcome]
+) -> None:
+    logs = [outcome.hosted.log for outcome in to_flush if outcome.hosted is not None]
+    results = await asyncio.gather(*(log.flush() for log in logs), return_exceptions=True)
+    for outcome, result in zip(to_flush, results, strict=True):
+        if isinstance(result, StorageError):
+            outcome.fail(PartitionFailure(ErrorCode.kafka_storage_error, str(result)))
+        elif isinstance(result, BaseException):
+            raise result
+    _answer_replicated(services, exchange, outcomes)
+
+
+def _answer_replicated(
+    services: BrokerServices, exchange: Exchange, outcomes: list[tuple[str, list[_Outcome]]]
+) -> None:
+    missing = [outcome for _, partitions in outcomes for outcome in partitions if outcome.is_missing()]
+    if not missing:
+        _answer(exchange, outcomes)
+        return
+    waiting = _WaitingAppend(exchange, outcomes, missing)
+    produces = services.replicas.produces
+    keys = {outcome.hosted.key for outcome in missing if outcome.hosted is not None}
+    entry = produces.wait(waiting, keys=keys, timeout_ms=REPLICATION_TIMEOUT_MS)
+    exchange.connection.on_close = lambda: produces.forget(entry)
+
+
+class _WaitingAppend:
+    """Mirrored batches that are not on every in-sync replica yet; the `Waiter` until they are."""
+
+    def __init__(self, exchange: Exchange, outcomes: list[tuple[str, list[_Outcome]]], missing: list[_Outcome]) -> None:
+        self._exchange = exchange
+        self._outcomes = outcomes
+        self._missing = missing
+
+    def changed(self, key: Hashable, grown_bytes: int) -> bool:  # noqa: ARG002  the Waiter's signature
+        """True when nothing is waited for any more."""
+        self._missing = [outcome for outcome in self._missing if outcome.is_missing()]
+        return not self._missing
+
+    def complete(self) -> None:
+        """Answer; a mirror sends again what took too long, and it is found to be there."""
+        self._exchange.answer_by(self._answer)
+
+    def _answer(self) -> None:
+        for outcome in self._missing:
+            few = outcome.hosted is not None and not outcome.hosted.state.has_enough_in_sync
+            why = "fewer replicas are in sync than min.insync.replicas" if few else "an in-sync replica is slow"
+            outcome.fail(PartitionFailure(ErrorCode.request_timed_out, why))
+        _answer(self._exchange, self._outcomes)
+
+
+def _answer(exchange: Exchange, outcomes: list[tuple[str, list[_Outcome]]]) -> None:
+    topics = [(name, [outcome.appended() for outcome in partitions]) for name, partitions in outcomes]
+    exchange.count_errors(outcome.error for _, partitions in outcomes for outcome in partitions)
+    body = encode_mirror_append_response(topics, throttle_time_ms=exchange.rest_ms())
+    exchange.answer_body([body], body_size=len(body))

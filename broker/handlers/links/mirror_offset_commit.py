@@ -1,0 +1,56 @@
+"""MirrorOffsetCommit (private): a mirror writes a group's offsets at the passive site.
+
+Behaviour: accepted only while a link makes this site passive for the group, and at the link's
+epoch, which the group instance id carries (`wire/protocol/private.py`); a group with members keeps
+its offsets (NON_EMPTY_GROUP). Topics need not be here yet. Offset -1 says that the active site has
+none any more: it is forgotten here too. A request without a group is a daemon's word on its part of
+the link: as of when everything is carried, for the account of a failover, and what it fails at.
+Versions: 8 and 9. Not done: nothing.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from kio.schema.errors import ErrorCode
+
+from broker.coordination.state_shard import CoordinatorRefusal
+from broker.groups.core.group_messages import MirrorOffsets
+from broker.handlers.groups.offset_commit import named_offsets, response
+from broker.metadata.request_context import RequestContext
+from broker.services import BrokerServices
+from wire.protocol.private import MIRROR_OFFSET_COMMIT, PRIVATE_VERSIONS, parse_link_claim
+from wire.rules.sync_reports import decode_word
+
+API_KEY = MIRROR_OFFSET_COMMIT
+MIN_VERSION, MAX_VERSION = PRIVATE_VERSIONS[MIRROR_OFFSET_COMMIT]
+
+
+async def handle(services: BrokerServices, context: RequestContext, request: Any) -> Any:
+    """Answer a MirrorOffsetCommit request."""
+    try:
+        link, link_epoch = parse_link_claim(request.group_instance_id)
+    except ValueError:
+        return response(API_KEY, context, request, ErrorCode.invalid_request, {})
+    if not request.group_id:
+        _note_word(services, request, link, link_epoch)
+        taken = dict.fromkeys(named_offsets(request, lambda _: True), ErrorCode.none)
+        return response(API_KEY, context, request, ErrorCode.none, taken)
+    command = MirrorOffsets(group_id=request.group_id, offsets=named_offsets(request, lambda _: True))
+    try:
+        reply = await services.groups.commit_mirrored(command, link=link, link_epoch=link_epoch)
+    except CoordinatorRefusal as refusal:
+        return response(API_KEY, context, request, refusal.code, {})
+    return response(API_KEY, context, request, reply.error, reply.errors)
+
+
+def _note_word(services: BrokerServices, request: Any, link: str, link_epoch: int) -> None:
+    record, claim = services.image.links.get(link), request.member_id
+    if record is None or record.epoch != link_epoch or not (claim.isascii() and claim.isdecimal()):
+        return
+    said = next((partition.committed_metadata for topic in request.topics for partition in topic.partitions), None)
+    try:
+        word = decode_word(said, synced_at_ms=int(claim))
+    except ValueError:
+        return
+    services.group_reports.note_word(link, word, link_epoch=link_epoch)

@@ -1,0 +1,57 @@
+"""MirrorTransactionalIds (private): a mirror reports the active site's transactional producers.
+
+Behaviour: accepted only at the link's epoch, and only while the link's other site coordinates
+transactions instead of this one. Kept as carried producers
+(`broker/transactions/core/transaction_machine.py`); an id whose transaction this site has not ended
+stays unchanged. Versions: 0. Not done: nothing.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+from kio.schema.errors import ErrorCode
+
+from broker.coordination.state_shard import CoordinatorRefusal
+from broker.metadata.request_context import RequestContext
+from broker.services import BrokerServices
+from broker.transactions.core.transaction_messages import CarryProducer
+from wire.protocol.private import (
+    MIRROR_TRANSACTIONAL_IDS,
+    PRIVATE_VERSIONS,
+    MirroredProducerOutcome,
+    MirrorTransactionalIdsResponse,
+)
+
+API_KEY = MIRROR_TRANSACTIONAL_IDS
+MIN_VERSION, MAX_VERSION = PRIVATE_VERSIONS[MIRROR_TRANSACTIONAL_IDS]
+
+
+async def handle(services: BrokerServices, _context: RequestContext, request: Any) -> Any:
+    """Answer a MirrorTransactionalIds request."""
+    errors = await asyncio.gather(
+        *(
+            _carry(services, producer, link=request.link, link_epoch=request.link_epoch)
+            for producer in request.producers
+        )
+    )
+    return MirrorTransactionalIdsResponse(
+        outcomes=tuple(
+            MirroredProducerOutcome(transactional_id=producer.transactional_id, error_code=error)
+            for producer, error in zip(request.producers, errors, strict=True)
+        )
+    )
+
+
+async def _carry(services: BrokerServices, producer: Any, *, link: str, link_epoch: int) -> ErrorCode:
+    command = CarryProducer(
+        transactional_id=producer.transactional_id,
+        producer_id=producer.producer_id,
+        producer_epoch=producer.producer_epoch,
+        timeout_ms=producer.timeout_ms,
+    )
+    try:
+        return await services.transactions.carry(command, link=link, link_epoch=link_epoch)
+    except CoordinatorRefusal as refusal:
+        return refusal.code

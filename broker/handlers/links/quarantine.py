@@ -1,0 +1,50 @@
+"""Quarantine (private): lists, reads and deletes what this broker keeps of removed records
+(`broker/replication/quarantine.py`).
+
+Behaviour: log directories that are offline are left out. A piece of an entry is a megabyte at most.
+Versions: 0. Not done: nothing.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Sequence
+from dataclasses import asdict
+from typing import Any
+
+from kio.schema.errors import ErrorCode
+
+from broker.metadata.request_context import RequestContext
+from broker.services import BrokerServices
+from wire.protocol.private import PRIVATE_VERSIONS
+from wire.protocol.quarantine_messages import DELETE, LIST, QUARANTINE, READ, QuarantineEntry, QuarantineResponse
+
+API_KEY = QUARANTINE
+MIN_VERSION, MAX_VERSION = PRIVATE_VERSIONS[QUARANTINE]
+
+
+async def handle(services: BrokerServices, _context: RequestContext, request: Any) -> Any:
+    """Answer a Quarantine request."""
+    directories = [directory.path for directory in services.logs.directories]
+    try:
+        return await asyncio.to_thread(_answer, services, directories, request)
+    except LookupError as error:
+        return QuarantineResponse(error_code=ErrorCode.resource_not_found, error_message=str(error))
+    except OSError as error:
+        return QuarantineResponse(error_code=ErrorCode.kafka_storage_error, error_message=str(error))
+
+
+def _answer(services: BrokerServices, directories: Sequence[str], request: Any) -> QuarantineResponse:
+    quarantine = services.replicas.cuts.quarantine
+    if request.action == LIST:
+        found = quarantine.entries(directories, topics=services.image.topics)
+        entries = tuple(QuarantineEntry(**asdict(entry)) for entry in found)
+        return QuarantineResponse(error_code=ErrorCode.none, entries=entries)
+    if request.action == READ:
+        records = quarantine.read(directories, request.name, request.position)
+        return QuarantineResponse(error_code=ErrorCode.none, records=records)
+    if request.action == DELETE:
+        quarantine.delete(directories, request.name)
+        return QuarantineResponse(error_code=ErrorCode.none)
+    message = f"action {request.action} is unknown; accepted: {LIST} (list), {READ} (read) and {DELETE} (delete)"
+    return QuarantineResponse(error_code=ErrorCode.invalid_request, error_message=message)

@@ -1,0 +1,162 @@
+"""DeleteRecords: the log start moves up to an offset, or (-1) to the high watermark; what lies
+below is not read any more.
+
+Behaviour: as Kafka. Only the leader answers, never beyond the high watermark (OFFSET_OUT_OF_RANGE),
+not for internal topics nor for those that are only compacted (POLICY_VIOLATION). The new log starts
+are on disk before the answer, so that a crash brings nothing back; whole segments below go with the
+next retention pass. The answer waits until every living follower's log begins there too, at most
+the request's timeout (REQUEST_TIMED_OUT, and the records are deleted all the same). Versions: 0 to
+2. Not done: nothing.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Collection, Hashable
+from typing import Any
+
+from kio.schema.errors import ErrorCode
+
+from broker.log.errors import StorageError
+from broker.metadata.core.cluster_image import ClusterImage
+from broker.metadata.request_context import RequestContext
+from broker.network.entities import builder
+from broker.replication.hosted_partition import HostedPartition, PartitionFailure
+from broker.replication.partition_failures import failure_of
+from broker.services import BrokerServices
+from wire.rules.topic_names import is_internal_topic
+
+API_KEY = 21
+MIN_VERSION = 0
+MAX_VERSION = 2
+
+UP_TO_HIGH_WATERMARK = -1
+UNKNOWN_OFFSET = -1
+
+
+async def handle(services: BrokerServices, context: RequestContext, request: Any) -> Any:
+    """Answer a DeleteRecords request."""
+    build, image = builder(API_KEY, context.api_version), services.image
+    outcomes = [
+        (topic.name, [(asked, _advance(services, image, topic.name, asked)) for asked in topic.partitions])
+        for topic in request.topics
+    ]
+    failure = await _keep_log_starts(services)
+    advanced = [outcome for _, partitions in outcomes for _, outcome in partitions if isinstance(outcome, Advanced)]
+    if failure is None and advanced:
+        await _Followers(services, advanced).wait(max(request.timeout.total_seconds(), 0) * 1000)
+    return build.response(
+        topics=tuple(
+            build.part(
+                "DeleteRecordsTopicResult",
+                name=name,
+                partitions=tuple(
+                    _result(build, asked.partition_index, outcome, failure) for asked, outcome in partitions
+                ),
+            )
+            for name, partitions in outcomes
+        )
+    )
+
+
+class Advanced:
+    """A partition whose log starts higher now, and what came of waiting for its followers."""
+
+    def __init__(self, hosted: HostedPartition, offset: int) -> None:
+        self.hosted = hosted
+        self.offset = offset
+        self.low_watermark = UNKNOWN_OFFSET
+        self.error = ErrorCode.request_timed_out
+        self._led_since_epoch = hosted.state.led_since_epoch
+
+    def look(self, live: Collection[int]) -> None:
+        """Take over how far the living followers are."""
+        state = self.hosted.state
+        if not state.is_leader or state.led_since_epoch != self._led_since_epoch:
+            self.low_watermark, self.error = UNKNOWN_OFFSET, ErrorCode.not_leader_or_follower
+            return
+        self.low_watermark = state.low_watermark(self.hosted.log.log_start_offset, live)
+        if self.low_watermark >= self.offset:
+            self.error = ErrorCode.none
+
+
+class _Followers:
+    """Waits until the living followers of all partitions begin where their leader does."""
+
+    def __init__(self, services: BrokerServices, advanced: list[Advanced]) -> None:
+        self._services = services
+        self._waited = advanced
+        self._done: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+
+    async def wait(self, timeout_ms: float) -> None:
+        """Return when there is nothing more to wait for, or the time is up."""
+        self._look()
+        if not self._waited:
+            return
+        deletes = self._services.replicas.deletes
+        entry = deletes.wait(self, keys={found.hosted.key for found in self._waited}, timeout_ms=timeout_ms)
+        try:
+            await self._done
+        finally:
+            deletes.forget(entry)
+
+    def changed(self, key: Hashable, grown_bytes: int) -> bool:  # noqa: ARG002  the Waiter's signature
+        """A follower fetched or went, or the leadership changed; True when no partition is waited
+        for any more.
+        """
+        self._look()
+        return not self._waited
+
+    def _look(self) -> None:
+        live = self._services.image.brokers.keys()
+        for found in self._waited:
+            found.look(live)
+        self._waited = [found for found in self._waited if found.error is ErrorCode.request_timed_out]
+
+    def complete(self) -> None:
+        """What is still waited for has timed out."""
+        if not self._done.done():
+            self._done.set_result(None)
+
+
+def _advance(services: BrokerServices, image: ClusterImage, topic: str, asked: Any) -> Advanced | PartitionFailure:
+    """The partition with its new log start, or why there is none."""
+    try:
+        hosted = services.replicas.get(image, topic, asked.partition_index)
+        hosted.check_writable(acks=1)
+    except PartitionFailure as failure:
+        return failure
+    if is_internal_topic(topic):
+        return PartitionFailure(
+            ErrorCode.invalid_topic_exception, f"{topic} is internal: its records cannot be deleted"
+        )
+    if hosted.config.is_compacted and not hosted.config.is_deleted:
+        return PartitionFailure(
+            ErrorCode.policy_violation, f"{topic} has a cleanup.policy without delete: its records cannot be deleted"
+        )
+    high_watermark = hosted.state.high_watermark
+    offset = high_watermark if asked.offset == UP_TO_HIGH_WATERMARK else asked.offset
+    if not 0 <= offset <= high_watermark:
+        return PartitionFailure(ErrorCode.offset_out_of_range)
+    services.replicas.advance_log_start(hosted, offset)
+    return Advanced(hosted, offset)
+
+
+async def _keep_log_starts(services: BrokerServices) -> PartitionFailure | None:
+    try:
+        await services.logs.checkpoint_log_start_offsets()
+    except StorageError as error:
+        return failure_of(error)
+    return None
+
+
+def _result(build: Any, partition: int, outcome: Advanced | PartitionFailure, failure: PartitionFailure | None) -> Any:
+    if isinstance(outcome, PartitionFailure):
+        low_watermark, error = UNKNOWN_OFFSET, outcome.code
+    elif failure is not None:
+        low_watermark, error = UNKNOWN_OFFSET, failure.code
+    else:
+        low_watermark, error = outcome.low_watermark, outcome.error
+    return build.part(
+        "DeleteRecordsPartitionResult", partition_index=partition, low_watermark=low_watermark, error_code=error
+    )

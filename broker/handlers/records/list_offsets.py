@@ -1,0 +1,119 @@
+"""ListOffsets: earliest, latest, by timestamp, and of the largest timestamp.
+
+Behaviour: latest is the high watermark for clients, the last stable offset for read-committed ones.
+A new leader that does not know yet how far the former one had told clients that records are safe
+answers OFFSET_NOT_AVAILABLE instead of a lower offset (KIP-207). Only leaders answer. Replica id -2
+may ask any role, and is told where what all in-sync replicas have ends. Versions: 1 to 11. Not
+done: earliest and latest tiered offsets (there are no tiers): answered -1 without error.
+"""
+
+from __future__ import annotations
+
+from typing import Any, Final, NamedTuple
+
+from kio.schema.errors import ErrorCode
+
+from broker.log.errors import StorageError
+from broker.metadata.core.access import CONSUMER_REPLICA_ID
+from broker.metadata.core.cluster_image import ClusterImage
+from broker.metadata.request_context import RequestContext
+from broker.network.entities import builder
+from broker.replication.hosted_partition import HostedPartition, PartitionFailure
+from broker.replication.partition_failures import failure_of
+from broker.services import BrokerServices
+
+API_KEY = 2
+MIN_VERSION = 1
+MAX_VERSION = 11
+OFFSET_NOT_AVAILABLE_FROM: Final = 5
+
+LATEST: Final = -1
+EARLIEST: Final = -2
+MAX_TIMESTAMP: Final = -3
+EARLIEST_LOCAL: Final = -4
+LATEST_TIERED: Final = -5
+EARLIEST_PENDING_UPLOAD: Final = -6
+
+
+class _Found(NamedTuple):
+    offset: int = -1
+    timestamp_ms: int = -1
+    leader_epoch: int = -1
+
+
+async def handle(services: BrokerServices, context: RequestContext, request: Any) -> Any:
+    """Answer a ListOffsets request."""
+    build, image = builder(API_KEY, context.api_version), services.image
+    topics = tuple(
+        build.part(
+            "ListOffsetsTopicResponse",
+            name=topic.name,
+            partitions=tuple(
+                _partition(services, image, build, request, topic.name, part) for part in topic.partitions
+            ),
+        )
+        for topic in request.topics
+    )
+    return build.response(topics=topics)
+
+
+def _partition(
+    services: BrokerServices, image: ClusterImage, build: Any, request: Any, topic: str, partition: Any
+) -> Any:
+    error, found = ErrorCode.none, _Found()
+    try:
+        hosted = services.replicas.get(image, topic, partition.partition_index)
+        hosted.check_readable(request.replica_id)
+        hosted.check_leader_epoch(getattr(partition, "current_leader_epoch", -1))
+        end_offset = hosted.readable_end(
+            replica_id=request.replica_id, isolation_level=getattr(request, "isolation_level", 0)
+        )
+        found = _find(hosted, int(partition.timestamp), end_offset, replica_id=request.replica_id)
+        if request.replica_id == CONSUMER_REPLICA_ID and _may_go_back(hosted, int(partition.timestamp), found):
+            found = _Found()
+            error = (
+                ErrorCode.leader_not_available
+                if build.version < OFFSET_NOT_AVAILABLE_FROM
+                else ErrorCode.offset_not_available
+            )
+    except PartitionFailure as failure:
+        error = failure.code
+    except StorageError as storage_error:
+        error = failure_of(storage_error).code
+    return build.part(
+        "ListOffsetsPartitionResponse",
+        partition_index=partition.partition_index,
+        error_code=error,
+        timestamp=found.timestamp_ms,
+        offset=found.offset,
+        leader_epoch=found.leader_epoch,
+    )
+
+
+def _may_go_back(hosted: HostedPartition, timestamp_ms: int, found: _Found) -> bool:
+    """True while an earlier leader may have shown clients more than this one knows to be safe: what
+    was found is no answer then.
+    """
+    if hosted.state.high_watermark >= hosted.state.leader_epoch_start_offset:
+        return False
+    return timestamp_ms == LATEST or (timestamp_ms >= 0 and found.offset < 0)
+
+
+def _find(hosted: HostedPartition, timestamp_ms: int, end_offset: int, *, replica_id: int) -> _Found:
+    log = hosted.log
+    if timestamp_ms == LATEST:
+        # Of the record before the end that is told: behind it there may be records of later epochs.
+        # A client also learns of an epoch that has only begun. A tool and a mirror compare
+        # histories, and an epoch without a record is no part of one.
+        is_end_of_log = end_offset == log.log_end_offset
+        if is_end_of_log and replica_id >= CONSUMER_REPLICA_ID:
+            return _Found(end_offset, -1, log.latest_epoch)
+        return _Found(end_offset, -1, hosted.last_record_epoch if is_end_of_log else log.epoch_at(end_offset - 1))
+    if timestamp_ms in (EARLIEST, EARLIEST_LOCAL):
+        return _Found(log.log_start_offset, -1, log.epoch_at(log.log_start_offset))
+    if timestamp_ms in (LATEST_TIERED, EARLIEST_PENDING_UPLOAD):
+        return _Found()
+    found = log.offset_of_max_timestamp() if timestamp_ms == MAX_TIMESTAMP else log.offset_for_timestamp(timestamp_ms)
+    if found is None or found.offset >= end_offset:
+        return _Found()
+    return _Found(found.offset, found.timestamp_ms, found.leader_epoch)

@@ -1,0 +1,384 @@
+"""Produce: the hot way in. Record bytes go from the receive buffer to the log's write without a
+copy.
+
+Behaviour: acks 0 is never answered, and a failed partition then closes the connection (all that
+such a client can notice); acks 1 is answered after the append, acks -1 when every in-sync replica
+has the records. Topics whose flush.messages demands it are flushed before the answer. Errors carry
+the current leader (KIP-951) from version 10 on. Versions: 3 to 13. A transaction's first batch in a
+partition waits until the transaction's coordinator has said that the partition takes part
+(`transactional_produce.py`). While a broker hands its leaderships over, requests wait
+(`broker/site/controlled_shutdown.py`). A request counts with its size against the client's quota
+when it is answered. Requests that follow on the connection are appended while one waits for the
+in-sync replicas; answers keep the order of the requests.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Hashable, Iterator, Mapping
+from typing import TYPE_CHECKING, Final
+
+from kio.schema.errors import ErrorCode
+
+from broker.handlers.records.transactional_produce import TransactionalProduce
+from broker.log.errors import StorageError
+from broker.metadata.core.cluster_image import ClusterImage
+from broker.network.entities import topic_id_bytes
+from broker.replication.hosted_partition import HostedPartition, PartitionFailure
+from broker.services import BrokerServices
+from wire.protocol.byte_reader import Buffer
+from wire.protocol.leader_hints import NO_HINT, LeaderHint, NodeEndpoint
+from wire.protocol.produce_codec import (
+    HIGHEST_VERSION,
+    LOWEST_VERSION,
+    PartitionProduced,
+    PartitionRecords,
+    ProduceRequest,
+    ProduceResponse,
+    TopicProduced,
+    encode_produce_response,
+    parse_produce_request,
+)
+from wire.rules.topic_names import is_internal_topic
+
+if TYPE_CHECKING:
+    from broker.network.connections import Frame
+    from broker.network.exchange import Exchange
+
+API_KEY = 0
+MIN_VERSION = LOWEST_VERSION
+MAX_VERSION = HIGHEST_VERSION
+ADVERTISED_FROM = 0
+"""Versions 0 to 2 are listed and refused, see api_versions.py."""
+
+ACKS_NONE: Final = 0
+ACKS_ALL: Final = -1
+_ACKS = (ACKS_NONE, 1, ACKS_ALL)
+_TOPIC_IDS_FROM = 13
+_HINTED_ERRORS = (ErrorCode.not_leader_or_follower, ErrorCode.fenced_leader_epoch)
+
+
+class _Append:
+    """What one request has appended so far."""
+
+    __slots__ = ("appended", "error_count", "led_since", "topics")
+
+    def __init__(self) -> None:
+        self.topics: list[TopicProduced] = []
+        self.appended: list[tuple[HostedPartition, int]] = []
+        self.led_since: dict[tuple[str, int], int] = {}
+        """For what is to be flushed first, since which epoch it is led without a break; taken right
+        after the append.
+        """
+        self.error_count = 0
+
+    def to_flush(self) -> list[HostedPartition]:
+        """What has to be on disk before the answer."""
+        found = [hosted for hosted, _ in self.appended if hosted.log.needs_flush]
+        if found:
+            self.led_since = {hosted.key: hosted.state.led_since_epoch for hosted, _ in self.appended}
+        return found
+
+
+def handle_frame(services: BrokerServices, exchange: Exchange, frame: Frame) -> None:
+    """Answer a Produce request."""
+    header = exchange.header
+    request = parse_produce_request(frame, header.body_position, header.api_version)
+    admission: TransactionalProduce | None = None
+    if request.transactional_id is not None:
+        admission = TransactionalProduce(services, request, header.api_version)
+        if admission.is_needed and (services.hand_over.is_under_way or not admission.ask_now()):
+            exchange.later(_append_admitted(services, exchange, _copied(request), admission))
+            return
+    if services.hand_over.is_under_way:
+        exchange.later(_append_when_moved(services, exchange, _copied(request)))
+        return
+    try:
+        done = _append_all(services, services.image, request, header.api_version, admission)
+    finally:
+        if admission is not None:
+            admission.end()
+    if to_flush := done.to_flush():
+        exchange.later(_finish_flushed(services, exchange, request, done, to_flush))
+    else:
+        _finish(services, exchange, request, done)
+
+
+def _copied(request: ProduceRequest) -> ProduceRequest:
+    """The request with records of its own: the frame is valid only until the handler returns."""
+    return request._replace(
+        topics=[
+            topic._replace(
+                partitions=[
+                    partition._replace(records=None if partition.records is None else bytes(partition.records))
+                    for partition in topic.partitions
+                ]
+            )
+            for topic in request.topics
+        ]
+    )
+
+
+async def _append_admitted(
+    services: BrokerServices, exchange: Exchange, request: ProduceRequest, admission: TransactionalProduce
+) -> None:
+    """Ask the transaction's coordinator first."""
+    try:
+        await admission.ask()
+        done = _append_all(services, services.image, request, exchange.header.api_version, admission)
+    finally:
+        admission.end()
+    if to_flush := done.to_flush():
+        await _finish_flushed(services, exchange, request, done, to_flush)
+    else:
+        _finish(services, exchange, request, done)
+
+
+async def _append_when_moved(services: BrokerServices, exchange: Exchange, request: ProduceRequest) -> None:
+    """Leaderships are on the move: wait for that, so that whoever is refused is told the new
+    leader.
+    """
+    await services.hand_over.moved()
+    done = _append_all(services, services.image, request, exchange.header.api_version)
+    if to_flush := done.to_flush():
+        await _finish_flushed(services, exchange, request, done, to_flush)
+    else:
+        _finish(services, exchange, request, done)
+
+
+def _append_all(
+    services: BrokerServices,
+    image: ClusterImage,
+    request: ProduceRequest,
+    version: int,
+    admission: TransactionalProduce | None = None,
+) -> _Append:
+    done = _Append()
+    has_topic_ids = version >= _TOPIC_IDS_FROM
+    for topic in request.topics:
+        name: str | None = topic.name
+        unknown = ErrorCode.unknown_topic_or_partition
+        if has_topic_ids:
+            name = image.topic_names.get(topic_id_bytes(topic.topic_id))
+            unknown = ErrorCode.unknown_topic_id
+        results = []
+        for partition in topic.partitions:
+            if name is None:
+                done.error_count += 1
+                results.append(PartitionProduced(partition.partition_index, unknown))
+            else:
+                results.append(_append(services, image, name, partition, request.acks, done, admission))
+        done.topics.append(TopicProduced(topic.name, topic.topic_id, results))
+    return done
+
+
+def _append(
+    services: BrokerServices,
+    image: ClusterImage,
+    topic: str,
+    partition: PartitionRecords,
+    acks: int,
+    done: _Append,
+    admission: TransactionalProduce | None,
+) -> PartitionProduced:
+    hosted: HostedPartition | None = None
+    try:
+        records = _checked_records(topic, partition, acks)
+        hosted = services.replicas.get(image, topic, partition.partition_index)
+        may_begin = admission is not None and admission.may_begin(hosted)
+        info = services.replicas.append(hosted, records, acks=acks, may_begin_transaction=may_begin)
+    except PartitionFailure as failure:
+        done.error_count += 1
+        hint = _hint(image, topic, partition.partition_index) if failure.code in _HINTED_ERRORS else NO_HINT
+        start = -1 if hosted is None else hosted.log.log_start_offset
+        return PartitionProduced(
+            partition.partition_index,
+            failure.code,
+            log_start_offset=start,
+            record_errors=failure.record_errors,
+            error_message=failure.reason,
+            current_leader=hint,
+        )
+    done.appended.append((hosted, info.last_offset + 1))
+    return PartitionProduced(
+        partition.partition_index, ErrorCode.none, info.first_offset, info.log_append_time_ms, info.log_start_offset
+    )
+
+
+def _checked_records(topic: str, partition: PartitionRecords, acks: int) -> Buffer:
+    if is_internal_topic(topic):
+        raise PartitionFailure(ErrorCode.invalid_topic_exception, f"only coordinators may write to {topic}")
+    if acks not in _ACKS:
+        raise PartitionFailure(ErrorCode.invalid_required_acks)
+    if partition.records is None:
+        raise PartitionFailure(ErrorCode.invalid_record, "no records")
+    return partition.records
+
+
+def _hint(image: ClusterImage, topic: str, index: int) -> LeaderHint:
+    routed = image.routed_topic(topic)
+    partition = None if routed is None else routed.topic.partitions.get(index)
+    if partition is None or partition.leader < 0 or partition.leader == image.node_id:
+        return NO_HINT
+    return LeaderHint(partition.leader, partition.leader_epoch)
+
+
+def hinted_endpoints(image: ClusterImage, hints: set[int], listener: str) -> list[NodeEndpoint]:
+    """Where the hinted leaders listen."""
+    brokers = image.routed_brokers() if hints else {}
+    return [
+        NodeEndpoint(node_id, endpoint.host, endpoint.port, brokers[node_id].rack or None)
+        for node_id in hints & brokers.keys()
+        for endpoint in brokers[node_id].endpoints
+        if endpoint.listener == listener
+    ]
+
+
+async def _finish_flushed(
+    services: BrokerServices,
+    exchange: Exchange,
+    request: ProduceRequest,
+    done: _Append,
+    to_flush: list[HostedPartition],
+) -> None:
+    results = await asyncio.gather(*(hosted.log.flush() for hosted in to_flush), return_exceptions=True)
+    failed: dict[tuple[str, int], ErrorCode] = {}
+    for hosted, result in zip(to_flush, results, strict=True):
+        if isinstance(result, StorageError):
+            failed[hosted.key] = ErrorCode.kafka_storage_error
+            services.replicas.storage_failed(result)
+        elif isinstance(result, BaseException):
+            raise result
+    for hosted, _ in done.appended if request.acks == ACKS_ALL else ():
+        if not hosted.state.is_leader or hosted.state.led_since_epoch != done.led_since[hosted.key]:
+            # not led without a break during the flush: other records may stand where these were
+            failed.setdefault(hosted.key, ErrorCode.not_leader_or_follower)
+    if failed:
+        _replace_failed(done, failed)
+    _finish(services, exchange, request, done)
+
+
+def _replace_failed(done: _Append, failed: Mapping[tuple[str, int], ErrorCode]) -> None:
+    names = {hosted.topic_id: hosted.topic for hosted, _ in done.appended}
+    done.error_count += len(failed)
+    done.appended = [(hosted, offset) for hosted, offset in done.appended if hosted.key not in failed]
+    done.topics = [
+        topic._replace(
+            partitions=[
+                partition
+                if (error := failed.get((name, partition.partition_index))) is None
+                else PartitionProduced(partition.partition_index, error)
+                for partition in topic.partitions
+            ]
+        )
+        for topic in done.topics
+        for name in [topic.name or names.get(topic_id_bytes(topic.topic_id), "")]
+    ]
+
+
+def _finish(services: BrokerServices, exchange: Exchange, request: ProduceRequest, done: _Append) -> None:
+    if request.acks == ACKS_NONE:
+        if done.error_count:
+            exchange.count_errors(_errors_in(done.topics))
+            exchange.abort("a produce request with acks=0 failed")
+        else:
+            _rest_ms(services, exchange)
+            exchange.answer_nothing()
+        return
+    if request.acks == ACKS_ALL:
+        missing = {
+            hosted.key: (hosted, offset) for hosted, offset in done.appended if hosted.state.high_watermark < offset
+        }
+        if missing:
+            waiting = WaitingProduce(services, exchange, done.topics, missing)
+            waiting.begin(request.timeout_ms)
+            return
+    answer(services, exchange, done.topics)
+
+
+def answer(services: BrokerServices, exchange: Exchange, topics: list[TopicProduced]) -> None:
+    """Send the response."""
+    version = exchange.header.api_version
+    exchange.count_errors(_errors_in(topics))
+    hints = {
+        partition.current_leader.leader_id
+        for topic in topics
+        for partition in topic.partitions
+        if partition.current_leader is not NO_HINT
+    }
+    endpoints = hinted_endpoints(services.image, hints, exchange.connection.listener) if hints else ()
+    response = ProduceResponse(topics, _rest_ms(services, exchange), node_endpoints=endpoints)
+    body = encode_produce_response(response, version)
+    exchange.answer_body([body], body_size=len(body))
+
+
+def _errors_in(topics: list[TopicProduced]) -> Iterator[int]:
+    return (partition.error_code for topic in topics for partition in topic.partitions)
+
+
+def _rest_ms(services: BrokerServices, exchange: Exchange) -> int:
+    bandwidth_ms = 0.0
+    quotas = services.quotas
+    if quotas.produce.is_in_use and not exchange.is_exempt:
+        bandwidth_ms = quotas.used_bytes(quotas.produce, exchange.header.client_id, exchange.frame_bytes)
+    return exchange.rest_ms(bandwidth_ms)
+
+
+class WaitingProduce:
+    """A request with acks=all whose records are not on every in-sync replica yet."""
+
+    def __init__(
+        self,
+        services: BrokerServices,
+        exchange: Exchange,
+        topics: list[TopicProduced],
+        missing: dict[tuple[str, int], tuple[HostedPartition, int]],
+    ) -> None:
+        self._services = services
+        self._exchange = exchange
+        self._topics = topics
+        self._missing = missing
+        self._led_since = {key: hosted.state.led_since_epoch for key, (hosted, _) in missing.items()}
+        self._failed: dict[tuple[str, int], ErrorCode] = {}
+
+    def begin(self, timeout_ms: float) -> None:
+        """Wait for the high watermarks."""
+        produces = self._services.replicas.produces
+        entry = produces.wait(self, keys=list(self._missing), timeout_ms=timeout_ms)
+        self._exchange.keep_place(lambda: produces.forget(entry))
+
+    def changed(self, key: Hashable, grown_bytes: int) -> bool:  # noqa: ARG002  the Waiter's signature
+        """A partition moved; True when no partition is waited for any more."""
+        for missing_key, (hosted, offset) in tuple(self._missing.items()):
+            if missing_key != key:
+                continue
+            state = hosted.state
+            if not state.is_leader or state.led_since_epoch != self._led_since[missing_key]:
+                # not led without a break: the log may have been cut in between and other records
+                # put in their place
+                self._failed[missing_key] = ErrorCode.not_leader_or_follower
+            elif state.high_watermark < offset:
+                continue
+            elif not state.has_enough_in_sync:
+                self._failed[missing_key] = ErrorCode.not_enough_replicas_after_append
+            del self._missing[missing_key]
+        return not self._missing
+
+    def complete(self) -> None:
+        """Answer; what is still missing timed out."""
+        self._exchange.answer_by(self._answer)
+
+    def _answer(self) -> None:
+        self._failed.update(dict.fromkeys(self._missing, ErrorCode.request_timed_out))
+        image = self._services.image
+        topics = []
+        for topic in self._topics:
+            name = topic.name or image.topic_names.get(topic_id_bytes(topic.topic_id), "")
+            partitions = [
+                PartitionProduced(partition.partition_index, error)
+                if (error := self._failed.get((name, partition.partition_index))) is not None
+                else partition
+                for partition in topic.partitions
+            ]
+            topics.append(topic._replace(partitions=partitions))
+        answer(self._services, self._exchange, topics)

@@ -1,0 +1,152 @@
+"""One Produce request of a transactional producer: which of its partitions its transaction has not
+reached yet, and may it (KIP-890).
+
+The coordinator is asked once for each transaction and partition; later batches find the transaction
+open in the log. From Produce version 12 on the question also makes the partition take part, which
+older producers do themselves beforehand: `transaction.partition.verification.enable` set to false
+takes their word for it. Called by the Produce handler only.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Final
+
+from kio.schema.errors import ErrorCode
+
+from broker.groups.core.group_messages import TopicPartition
+from broker.network.entities import topic_id_bytes
+from broker.replication.hosted_partition import HostedPartition, PartitionFailure
+from broker.transactions.transaction_admission import QUESTIONS_MAX, Writer
+from wire.batches.record_batch import InvalidBatch, read_header
+from wire.protocol.produce_codec import PartitionRecords, ProduceRequest
+
+if TYPE_CHECKING:
+    from broker.services import BrokerServices
+
+_ADDS_PARTITIONS_FROM: Final = 12
+_KNOWS_ABORTABLE_FROM: Final = 11
+
+_RETRIED_AS_REPLICAS: Final = (
+    ErrorCode.coordinator_load_in_progress,
+    ErrorCode.coordinator_not_available,
+    ErrorCode.not_coordinator,
+    ErrorCode.network_exception,
+)
+
+
+class TransactionalProduce:
+    """See the module. `end` must follow, whatever happens."""
+
+    def __init__(self, services: BrokerServices, request: ProduceRequest, version: int) -> None:
+        self._services = services
+        self._version = version
+        self._unasked: dict[HostedPartition, tuple[Writer, int]] = {}
+        self._errors: dict[HostedPartition, ErrorCode] = {}
+        self._is_verified = version >= _ADDS_PARTITIONS_FROM or services.config.is_transaction_partition_verified
+        if not self._is_verified:
+            return
+        image = services.image
+        for topic in request.topics:
+            name = topic.name or image.topic_names.get(topic_id_bytes(topic.topic_id), "")
+            for partition in topic.partitions:
+                hosted = services.replicas.find(name, partition.partition_index)
+                writer = None if hosted is None else _new_writer(hosted, request.transactional_id or "", partition)
+                if hosted is not None and writer is not None:
+                    self._unasked[hosted] = writer, hosted.guards.begin(writer.producer_id)
+
+    @property
+    def is_needed(self) -> bool:
+        """True when the coordinator must be asked."""
+        return bool(self._unasked)
+
+    def ask_now(self) -> bool:
+        """Ask the coordinator as far as it answers at once; False when `ask` is needed."""
+        if self._version >= _ADDS_PARTITIONS_FROM:
+            return False
+        for hosted, (writer, _) in self._unasked.items():
+            partition = TopicPartition(*hosted.key)
+            outcomes = self._services.transaction_admission.admit_now(writer, [partition])
+            if outcomes is None:
+                return False
+            self._errors[hosted] = outcomes.get(partition, ErrorCode.invalid_txn_state)
+        return True
+
+    async def ask(self) -> None:
+        """Ask the coordinator about every partition that the transaction is new to.
+
+        A marker that passes meanwhile may be that of the producer's transaction before this one,
+        which has just come to its end; so those partitions are asked about again, under a guard
+        that was taken after it.
+        """
+        asked = list(self._unasked)
+        for _ in range(QUESTIONS_MAX):
+            await self._ask_about(asked)
+            asked = [hosted for hosted in asked if self._is_overtaken(hosted)]
+            if not asked:
+                return
+            for hosted in asked:
+                writer, overtaken = self._unasked[hosted]
+                hosted.guards.end(writer.producer_id, overtaken)
+                self._unasked[hosted] = writer, hosted.guards.begin(writer.producer_id)
+        self._errors.update(dict.fromkeys(asked, ErrorCode.concurrent_transactions))
+
+    def _is_overtaken(self, hosted: HostedPartition) -> bool:
+        writer, guard = self._unasked[hosted]
+        return self._errors[hosted] is ErrorCode.none and not hosted.guards.is_valid(writer.producer_id, guard)
+
+    async def _ask_about(self, asked: Sequence[HostedPartition]) -> None:
+        by_writer: dict[Writer, list[HostedPartition]] = {}
+        for hosted in asked:
+            by_writer.setdefault(self._unasked[hosted][0], []).append(hosted)
+        for writer, partitions in by_writer.items():
+            outcomes = await self._services.transaction_admission.admit(
+                writer,
+                [TopicPartition(*hosted.key) for hosted in partitions],
+                is_added=self._version >= _ADDS_PARTITIONS_FROM,
+            )
+            for hosted in partitions:
+                self._errors[hosted] = outcomes.get(TopicPartition(*hosted.key), ErrorCode.invalid_txn_state)
+
+    def may_begin(self, hosted: HostedPartition) -> bool:
+        """Whether a transaction may begin in the partition now. PartitionFailure says why not."""
+        asked = self._unasked.get(hosted)
+        if asked is None:
+            return not self._is_verified
+        error = self._errors[hosted]
+        if error is not ErrorCode.none:
+            raise PartitionFailure(self._translated(error), f"the transaction coordinator answered {error.name}")
+        writer, guard = asked
+        return hosted.guards.is_valid(writer.producer_id, guard)
+
+    def end(self) -> None:
+        """Give the guards back."""
+        for hosted, (writer, guard) in self._unasked.items():
+            hosted.guards.end(writer.producer_id, guard)
+
+    def _translated(self, error: ErrorCode) -> ErrorCode:
+        """The coordinator's error as producers know it."""
+        if error is ErrorCode.producer_fenced:
+            return ErrorCode.invalid_producer_epoch
+        if error in _RETRIED_AS_REPLICAS:
+            return ErrorCode.not_enough_replicas
+        if error is ErrorCode.concurrent_transactions and self._version < _ADDS_PARTITIONS_FROM:
+            return ErrorCode.not_enough_replicas
+        if error is ErrorCode.transaction_abortable and self._version < _KNOWS_ABORTABLE_FROM:
+            return ErrorCode.invalid_txn_state
+        return error
+
+
+def _new_writer(hosted: HostedPartition, transactional_id: str, partition: PartitionRecords) -> Writer | None:
+    """Who writes transactional records that would begin a transaction in the partition; None when
+    nobody does.
+    """
+    if partition.records is None:
+        return None
+    try:
+        header = read_header(partition.records)
+    except InvalidBatch:
+        return None
+    if not header.is_transactional or hosted.log.producers.is_in_transaction(header.producer_id, header.producer_epoch):
+        return None
+    return Writer(transactional_id, header.producer_id, header.producer_epoch)

@@ -1,0 +1,77 @@
+"""AlterPartitionReassignments: other replicas for partitions, or the end of a change that is under
+way (KIP-455); forwarded.
+
+Behaviour: null replicas cancel, an empty list is refused; each partition is answered for itself.
+Replicas of topics that another site leads are moved there (`broker/site/active_site.py`), while
+that does not answer, and for programs of our own always, those of the copies here. Versions: 0 to
+1. Not done: nothing.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from kio.schema.errors import ErrorCode
+
+from broker.handlers.topics.reassignments import by_topic
+from broker.metadata.request_context import RequestContext
+from broker.network.entities import allowed_ms, builder
+from broker.services import BrokerServices
+from broker.site.active_site import in_parts
+from wire.control import controller_pb2 as pb
+from wire.control.clients import ControllerUnavailable
+
+API_KEY = 45
+MIN_VERSION = 0
+MAX_VERSION = 1
+
+
+async def handle(services: BrokerServices, context: RequestContext, request: Any) -> Any:
+    """Answer an AlterPartitionReassignments request."""
+    build = builder(API_KEY, context.api_version)
+    if not context.is_own_tool:
+        names = [topic.name for topic in request.topics]
+        answer = await in_parts(handle, services, context, request, entries="topics", results="responses", names=names)
+        answer = answer or await services.active_site.answer(services.image, context, request, names)
+        if answer is not None:
+            return answer
+    may_change_factor = getattr(request, "allow_replication_factor_change", True)
+    wanted = pb.AlterReassignmentsRequest(
+        must_keep_replication_factor=not may_change_factor,
+        timeout_ms=allowed_ms(request.timeout),
+        partitions=[
+            pb.Reassignment(
+                topic=topic.name,
+                partition=partition.partition_index,
+                replicas=partition.replicas or (),
+                is_cancelled=partition.replicas is None,
+            )
+            for topic in request.topics
+            for partition in topic.partitions
+        ],
+    )
+    common = {"allow_replication_factor_change": may_change_factor, "error_message": None}
+    try:
+        reply = await services.controller.alter_reassignments(wanted)
+    except ControllerUnavailable as error:
+        failed = {**common, "error_code": ErrorCode.not_controller, "error_message": str(error)}
+        return build.response(**failed, responses=())
+    accepted = {result.topic for result in reply.results if not result.error_code}
+    await services.peer_news.tell(lambda: services.image, accepted)
+    responses = tuple(
+        build.part(
+            "ReassignableTopicResponse",
+            name=topic,
+            partitions=tuple(
+                build.part(
+                    "ReassignablePartitionResponse",
+                    partition_index=result.partition,
+                    error_code=ErrorCode(result.error_code),
+                    error_message=result.error_message or None,
+                )
+                for result in partitions
+            ),
+        )
+        for topic, partitions in by_topic(reply.results).items()
+    )
+    return build.response(**common, error_code=ErrorCode.none, responses=responses)

@@ -1,0 +1,100 @@
+"""CreatePartitions: forwarded to the active controller.
+
+Behaviour: topics that a link brings are grown at the active site (`broker/site/active_site.py`), or
+refused (POLICY_VIOLATION) when that cannot be. The answer waits a moment for the brokers of this
+site and of its peers to know the new partitions (`broker/site/topic_change_reports.py`), which
+count against the client's quota of mutations. Versions: 0 to 3.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from kio.schema.errors import ErrorCode
+
+from broker.handlers.topics.create_topics import PROPAGATION_TIMEOUT_MS, policy_refusal
+from broker.metadata.core.cluster_image import ClusterImage
+from broker.metadata.request_context import RequestContext
+from broker.network.entities import allowed_ms, builder, throttle_time
+from broker.quotas.client_throttling import QUOTA_EXCEEDED_MESSAGE
+from broker.services import BrokerServices
+from broker.site.active_site import in_parts
+from wire.control import controller_pb2 as pb
+from wire.control.clients import ControllerUnavailable
+
+API_KEY = 37
+MIN_VERSION = 0
+MAX_VERSION = 3
+
+
+def _new_partitions(image: ClusterImage, topic: Any) -> pb.NewPartitions:
+    known = image.topics.get(topic.name)
+    first = 0 if known is None else len(known.partitions)
+    return pb.NewPartitions(
+        name=topic.name,
+        total_count=topic.count,
+        assignments=[
+            pb.ReplicaAssignment(partition=first + position, replicas=assignment.broker_ids)
+            for position, assignment in enumerate(topic.assignments or ())
+        ],
+    )
+
+
+async def handle(services: BrokerServices, context: RequestContext, request: Any) -> Any:
+    """Answer a CreatePartitions request."""
+    build, image = builder(API_KEY, context.api_version), services.image
+    names = [topic.name for topic in request.topics]
+    answer = await in_parts(handle, services, context, request, entries="topics", results="results", names=names)
+    answer = answer or await services.active_site.answer(image, context, request, names)
+    if answer is not None:
+        return answer
+    results: dict[str, Any] = {}
+    wanted: list[pb.NewPartitions] = []
+    permits = services.quotas.mutation_permits(context, is_free=request.validate_only)
+    for topic in request.topics:
+        refusal = policy_refusal(image, topic.name)
+        if refusal is not None:
+            results[topic.name] = _result(build, topic.name, ErrorCode.policy_violation, refusal)
+        elif not permits.take(_added_count(image, topic)):
+            results[topic.name] = _result(
+                build, topic.name, ErrorCode.throttling_quota_exceeded, QUOTA_EXCEEDED_MESSAGE
+            )
+        else:
+            wanted.append(_new_partitions(image, topic))
+    if wanted:
+        results.update(await _create(services, build, wanted, request))
+    answered = tuple(results[topic.name] for topic in request.topics if topic.name in results)
+    return build.response(results=answered, throttle_time=throttle_time(permits.rest_ms))
+
+
+def _added_count(image: ClusterImage, topic: Any) -> int:
+    known = image.topics.get(topic.name)
+    return 0 if known is None else max(topic.count - len(known.partitions), 0)
+
+
+async def _create(services: BrokerServices, build: Any, wanted: list[pb.NewPartitions], request: Any) -> dict[str, Any]:
+    forwarded = pb.CreatePartitionsRequest(
+        topics=wanted, is_validate_only=request.validate_only, timeout_ms=allowed_ms(request.timeout)
+    )
+    try:
+        reply = await services.controller.create_partitions(forwarded)
+    except ControllerUnavailable as error:
+        return {topic.name: _result(build, topic.name, ErrorCode.not_controller, str(error)) for topic in wanted}
+    counts = {topic.name: topic.total_count for topic in wanted}
+    grown = [result.name for result in reply.results if not result.error_code]
+    if grown and not forwarded.is_validate_only:
+        await services.cluster.wait_for(
+            lambda image: all(
+                name in image.topics and len(image.topics[name].partitions) >= counts[name] for name in grown
+            ),
+            timeout_ms=min(forwarded.timeout_ms, PROPAGATION_TIMEOUT_MS),
+        )
+        await services.peer_news.tell(lambda: services.image, grown)
+    return {
+        result.name: _result(build, result.name, ErrorCode(result.error_code), result.error_message)
+        for result in reply.results
+    }
+
+
+def _result(build: Any, name: str, error: ErrorCode, message: str | None) -> Any:
+    return build.part("CreatePartitionsTopicResult", name=name, error_code=error, error_message=message or None)

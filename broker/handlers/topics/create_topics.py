@@ -1,0 +1,150 @@
+"""CreateTopics: forwarded to the active controller.
+
+Behaviour: names that a link will bring from the active site are created there
+(`broker/site/active_site.py`); when it cannot be asked they are refused (POLICY_VIOLATION). The
+answer waits a moment for the brokers of this site and of its peers to know the new topics, so that
+a client that goes on at once finds them (`broker/site/topic_change_reports.py`). New partitions
+count against the client's quota of mutations at the broker that is asked (clients ask the active
+controller's). Versions: 2 to 7.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any
+
+from kio.schema.errors import ErrorCode
+
+from broker.metadata.core.access import passive_link_for_new_topic
+from broker.metadata.core.cluster_image import ClusterImage
+from broker.metadata.request_context import RequestContext
+from broker.network.entities import allowed_ms, builder, throttle_time, topic_uuid
+from broker.quotas.client_throttling import QUOTA_EXCEEDED_MESSAGE
+from broker.services import BrokerServices
+from broker.settings.core.topic_configs import resolve
+from broker.site.active_site import in_parts
+from wire.control import controller_pb2 as pb
+from wire.control.clients import ControllerUnavailable
+from wire.rules.links import is_stand_in
+from wire.rules.topic_configs import TOPIC_CONFIGS
+
+API_KEY = 19
+MIN_VERSION = 2
+MAX_VERSION = 7
+
+PROPAGATION_TIMEOUT_MS = 2_000
+
+
+def policy_refusal(image: ClusterImage, topic: str) -> str | None:
+    """Why clients may not create or change the topic at this site, None when they may."""
+    link = passive_link_for_new_topic(image, topic)
+    if link is None:
+        return None
+    if is_stand_in(link):
+        return f"link {link.name} may carry topic {topic}: repair the link's record in this site's ZooKeeper, it cannot be decoded"
+    return (
+        f"topic {topic} is carried by link {link.name}, whose active site is {link.active_site}; site {image.site} "
+        f"{'could not reach it' if link.is_routed else 'does not forward requests: the link is not routed'}"
+    )
+
+
+def _new_topic(topic: Any) -> pb.NewTopic:
+    return pb.NewTopic(
+        name=topic.name,
+        partition_count=topic.num_partitions,
+        replication_factor=topic.replication_factor,
+        configs={config.name: config.value for config in topic.configs if config.value is not None},
+        assignments=[
+            pb.ReplicaAssignment(partition=assignment.partition_index, replicas=assignment.broker_ids)
+            for assignment in topic.assignments
+        ],
+    )
+
+
+async def handle(services: BrokerServices, context: RequestContext, request: Any) -> Any:
+    """Answer a CreateTopics request."""
+    build, image = builder(API_KEY, context.api_version), services.image
+    names = [topic.name for topic in request.topics]
+    answer = await in_parts(handle, services, context, request, entries="topics", results="topics", names=names)
+    answer = answer or await services.active_site.answer(image, context, request, names)
+    if answer is not None:
+        return answer
+    results: dict[str, Any] = {}
+    wanted: list[pb.NewTopic] = []
+    permits = services.quotas.mutation_permits(context, is_free=getattr(request, "validate_only", False))
+    for topic in request.topics:
+        refusal = policy_refusal(image, topic.name)
+        if names.count(topic.name) > 1:
+            results[topic.name] = _failure(
+                build, topic.name, ErrorCode.invalid_request, "the request names the topic twice"
+            )
+        elif refusal is not None:
+            results[topic.name] = _failure(build, topic.name, ErrorCode.policy_violation, refusal)
+        elif topic.name not in image.topics and not permits.take(_partition_count(services, topic)):
+            results[topic.name] = _failure(
+                build, topic.name, ErrorCode.throttling_quota_exceeded, QUOTA_EXCEEDED_MESSAGE
+            )
+        else:
+            wanted.append(_new_topic(topic))
+    if wanted:
+        results.update(await _create(services, build, wanted, request))
+    topics = tuple(results[name] for name in dict.fromkeys(names))
+    return build.response(topics=topics, throttle_time=throttle_time(permits.rest_ms))
+
+
+def _partition_count(services: BrokerServices, topic: Any) -> int:
+    asked: int = len(topic.assignments) or topic.num_partitions
+    return asked if asked > 0 else services.config.default_partition_count
+
+
+async def _create(services: BrokerServices, build: Any, wanted: list[pb.NewTopic], request: Any) -> dict[str, Any]:
+    timeout_ms = allowed_ms(request.timeout)
+    forwarded = pb.CreateTopicsRequest(
+        topics=wanted, is_validate_only=getattr(request, "validate_only", False), timeout_ms=timeout_ms
+    )
+    try:
+        reply = await services.controller.create_topics(forwarded)
+    except ControllerUnavailable as error:
+        return {topic.name: _failure(build, topic.name, ErrorCode.not_controller, str(error)) for topic in wanted}
+    created = [result.name for result in reply.results if not result.error_code]
+    if created and not forwarded.is_validate_only:
+        await services.cluster.wait_for(
+            lambda image: all(name in image.topics for name in created),
+            timeout_ms=min(timeout_ms, PROPAGATION_TIMEOUT_MS),
+        )
+        await services.peer_news.tell(lambda: services.image, created)
+    return {result.name: _result(services, build, result) for result in reply.results}
+
+
+def _failure(build: Any, name: str, error: ErrorCode, message: str) -> Any:
+    return build.part(
+        "CreatableTopicResult", name=name, topic_id=None, error_code=error, error_message=message, configs=()
+    )
+
+
+def _result(services: BrokerServices, build: Any, result: pb.TopicResult) -> Any:
+    if result.error_code:
+        return _failure(build, result.name, ErrorCode(result.error_code), result.error_message)
+    return build.part(
+        "CreatableTopicResult",
+        name=result.name,
+        topic_id=topic_uuid(result.topic_id),
+        error_code=ErrorCode.none,
+        error_message=None,
+        num_partitions=result.partition_count,
+        replication_factor=result.replication_factor,
+        configs=tuple(_configs(services, build, result.configs)) if build.has("CreatableTopicConfigs") else (),
+    )
+
+
+def _configs(services: BrokerServices, build: Any, overrides: Any) -> Iterable[Any]:
+    for name, definition in TOPIC_CONFIGS.items():
+        resolved = resolve(definition, services.configs.layers, overrides)
+        yield build.part(
+            "CreatableTopicConfigs",
+            name=name,
+            value=resolved.text,
+            read_only=False,
+            config_source=resolved.source,
+            is_sensitive=False,
+        )

@@ -1,0 +1,239 @@
+"""DeleteTopics: forwarded to the active controller.
+
+Behaviour: by name or (from version 6) by id; a topic with both, with neither or given twice is
+INVALID_REQUEST. Topics that a link brings from the active site are deleted there
+(`broker/site/active_site.py`), or refused (POLICY_VIOLATION) when that cannot be. A topic that has
+a copy here is handed on by the copy's id, so that a topic made again under the same name is never
+deleted in the place of the one that is meant. Mirrors delete nothing, so a copy stays here: one
+whose topic the active site does not have is deleted here, by the second request at the latest;
+where another topic has its name by now, only a request by the copy's id does that, and one by name
+is refused. The answer waits a moment for the brokers of this site and of its peers to forget them
+(`broker/site/topic_change_reports.py`). Partitions that go count against the client's quota of
+mutations. Where delete.topic.enable is false the controller refuses. Versions: 1 to 6.
+"""
+
+from __future__ import annotations
+
+import uuid
+from collections import Counter
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import replace
+from typing import Any, Final
+
+from kio.schema.errors import ErrorCode
+
+from broker.handlers.topics.create_topics import PROPAGATION_TIMEOUT_MS, policy_refusal
+from broker.metadata.core.access import passive_link_for_new_topic
+from broker.metadata.core.cluster_image import ClusterImage, TopicImage
+from broker.metadata.request_context import RequestContext
+from broker.network.entities import allowed_ms, builder, throttle_time, topic_id_bytes, topic_uuid
+from broker.quotas.client_throttling import QUOTA_EXCEEDED_MESSAGE
+from broker.services import BrokerServices
+from broker.site.active_site import in_parts
+from wire.control import controller_pb2 as pb
+from wire.control.clients import ControllerUnavailable
+from wire.control.cluster_pb2 import LinkRecord
+from wire.protocol import schemas
+from wire.protocol.entity_building import build_entity
+from wire.rules.links import other_site
+
+API_KEY = 20
+MIN_VERSION = 1
+MAX_VERSION = 6
+
+NO_TOPIC_ID: Final = bytes(16)
+TopicState = tuple[str | None, bytes]
+"""A topic to delete as the request has it: its name, and its id (zeros: none)."""
+
+NOT_THERE = (ErrorCode.unknown_topic_or_partition, ErrorCode.unknown_topic_id)
+
+
+async def handle(services: BrokerServices, context: RequestContext, request: Any) -> Any:
+    """Answer a DeleteTopics request."""
+    build, image = builder(API_KEY, context.api_version), services.image
+    if hasattr(request, "topics"):
+        given = [(state.name, topic_id_bytes(state.topic_id)) for state in request.topics]
+    else:
+        given = [(name, NO_TOPIC_ID) for name in request.topic_names]
+    entries = "topics" if hasattr(request, "topics") else "topic_names"
+    all_named = [name or _name_of(image, topic_id) for name, topic_id in given]
+    answer = await in_parts(handle, services, context, request, entries=entries, results="responses", names=all_named)
+    if answer is not None:
+        return answer
+    unclear = _unclear(image, given)
+    refused = [_result(build, *state, ErrorCode.invalid_request, reason) for state, reason in unclear.items()]
+    states = [state for state in given if not _is_among(state, unclear)]
+    if not states:
+        return build.response(responses=tuple(refused))
+    named = [name or _name_of(image, topic_id) for name, topic_id in states]
+    meant = [_meant(image, *state) for state in states]
+    values = {"topics": meant, "timeout": request.timeout}
+    handed_on = build_entity(schemas.request_type(API_KEY, MAX_VERSION), values)
+    answer = await services.active_site.answer(image, replace(context, api_version=MAX_VERSION), handed_on, named)
+    if answer is not None:
+        names = {part["topic_id"]: name for part, (name, _) in zip(meant, states, strict=True) if part["topic_id"]}
+        copies = await _with_copies(services, build, names, answer.responses, allowed_ms(request.timeout))
+        return build.response(responses=(*refused, *copies))
+    results: list[Any] = refused
+    wanted: dict[str, bytes] = {}
+    permits = services.quotas.mutation_permits(context)
+    for given_name, topic_id in states:
+        name = given_name if given_name is not None else image.topic_names.get(topic_id)
+        topic = image.topics.get(name) if name is not None else None
+        if name is None or topic is None:
+            error = ErrorCode.unknown_topic_id if given_name is None else ErrorCode.unknown_topic_or_partition
+            results.append(_result(build, given_name, topic_id, error, None))
+        elif (refusal := policy_refusal(image, name)) is not None:
+            results.append(_result(build, name, topic.topic_id, ErrorCode.policy_violation, refusal))
+        elif not permits.take(len(topic.partitions)):
+            error = ErrorCode.throttling_quota_exceeded
+            results.append(_result(build, given_name, topic.topic_id, error, QUOTA_EXCEEDED_MESSAGE))
+        else:
+            wanted[name] = topic.topic_id
+    if wanted:
+        results.extend(await _delete(services, build, wanted, allowed_ms(request.timeout)))
+    return build.response(responses=tuple(results), throttle_time=throttle_time(permits.rest_ms))
+
+
+def _unclear(image: ClusterImage, given: Sequence[TopicState]) -> dict[TopicState, str]:
+    """What the request names in a way that Kafka refuses, each once, with the reason: nothing of it
+    is deleted.
+    """
+    counts = Counter(given)
+    ids = {topic_id for name, topic_id in counts if name is None}
+    reasons: dict[TopicState, str] = {}
+    for state, count in counts.items():
+        name, topic_id = state
+        topic = None if name is None else image.topics.get(name)
+        if name is None and topic_id == NO_TOPIC_ID:
+            reasons[state] = "a topic to delete has neither a name nor an id: give one of them"
+        elif name is not None and topic_id != NO_TOPIC_ID:
+            reasons[state] = (
+                f"topic {name!r} is given with id {uuid.UUID(bytes=topic_id)}: give either the name or the id"
+            )
+        elif count > 1:
+            shown = uuid.UUID(bytes=topic_id) if name is None else repr(name)
+            reasons[state] = f"topic {shown} is given {count} times: give it once"
+        elif topic is not None and topic.topic_id in ids:
+            reason = f"topic {name!r} and id {uuid.UUID(bytes=topic.topic_id)} are the same topic: give one of them"
+            reasons[(name, topic.topic_id)] = reason
+    return reasons
+
+
+def _is_among(state: TopicState, unclear: Collection[TopicState]) -> bool:
+    """Whether the topic is refused, as it was given or together with another way in which it was
+    given.
+    """
+    name, topic_id = state
+    twice = [one for one in unclear if one[0] is not None and one[1] != NO_TOPIC_ID]
+    if name is None:
+        return state in unclear or any(topic_id == refused_id for _, refused_id in twice)
+    return state in unclear or (topic_id == NO_TOPIC_ID and any(name == refused_name for refused_name, _ in twice))
+
+
+def _name_of(image: ClusterImage, topic_id: bytes) -> str:
+    """The name of the topic here, or of one that only a peer has; empty when there is none."""
+    own = image.topic_names.get(topic_id)
+    routed = image.routed_topic_with_id(topic_id) if own is None else None
+    return own or ("" if routed is None else routed.topic.name)
+
+
+def _meant(image: ClusterImage, name: str | None, topic_id: bytes) -> dict[str, Any]:
+    """How the active site is told which topic is meant: by the id of the copy here where there is
+    one.
+    """
+    copy = image.topics.get(name) if name is not None else None
+    if name is not None and copy is None:
+        return {"name": name, "topic_id": None}
+    return {"name": None, "topic_id": topic_uuid(topic_id if copy is None else copy.topic_id)}
+
+
+async def _with_copies(
+    services: BrokerServices,
+    build: Any,
+    names: Mapping[uuid.UUID, str | None],
+    answered: Sequence[Any],
+    timeout_ms: int,
+) -> list[Any]:
+    """The active site's results as the client asked, with copies that it has no topic for deleted
+    here.
+
+    `names` has the ids that were handed on, with the names that the client gave for them.
+    """
+    image = services.image
+    results: list[Any] = []
+    orphans: dict[str, dict[str, bytes]] = {}
+    for result in answered:
+        given_name = names.get(result.topic_id) if result.topic_id is not None else None
+        error, message = result.error_code, result.error_message
+        copy = _copy_without_topic(image, result)
+        if copy is not None:
+            link = passive_link_for_new_topic(image, copy.name)
+            # Its view must say so too: a broker that has just started may not know its topics yet.
+            present = None if link is None else image.topics_of_peer(other_site(link, image.site)).get(copy.name)
+            is_replaced = present is not None and present.topic_id != copy.topic_id
+            if link is not None and (present is None or (is_replaced and given_name is None)):
+                orphans.setdefault(link.name, {})[copy.name] = copy.topic_id
+                continue
+            if link is not None and present is not None and is_replaced:
+                error, message = ErrorCode.policy_violation, _ambiguity(link, copy, present)
+        if given_name is not None and error is ErrorCode.unknown_topic_id:
+            error, message = ErrorCode.unknown_topic_or_partition, None
+        results.append(_result(build, given_name or result.name, topic_id_bytes(result.topic_id), error, message))
+    for link_name, topics in orphans.items():
+        results.extend(await _delete(services, build, topics, timeout_ms, image.links[link_name]))
+    return results
+
+
+def _copy_without_topic(image: ClusterImage, result: Any) -> TopicImage | None:
+    """The copy here of a topic that the active site says it does not have."""
+    name = image.topic_names.get(topic_id_bytes(result.topic_id)) if result.error_code in NOT_THERE else None
+    return None if name is None else image.topics.get(name)
+
+
+def _ambiguity(link: LinkRecord, copy: TopicImage, present: TopicImage) -> str:
+    return (
+        f"topic {copy.name} was deleted and made again at site {link.active_site} (id {uuid.UUID(bytes=present.topic_id)}); the "
+        f"copy here is of the old one (id {uuid.UUID(bytes=copy.topic_id)}). The name does not say which is meant, and neither was "
+        f"deleted. The old copy is put away by: antipode links reset {link.name} --topic {copy.name}; the new topic is deleted "
+        f"through a broker of site {link.active_site}"
+    )
+
+
+async def _delete(
+    services: BrokerServices, build: Any, wanted: dict[str, bytes], timeout_ms: int, link: LinkRecord | None = None
+) -> list[Any]:
+    request = pb.DeleteTopicsRequest(topic_ids=list(wanted.values()), timeout_ms=timeout_ms)
+    if link is not None:
+        request.link, request.link_epoch = link.name, link.epoch
+    try:
+        reply = await services.controller.delete_topics(request)
+    except ControllerUnavailable as error:
+        return [
+            _result(build, name, topic_id, ErrorCode.not_controller, str(error)) for name, topic_id in wanted.items()
+        ]
+    outcomes = {result.name: result for result in reply.results if result.name}
+    deleted = {name for name, result in outcomes.items() if not result.error_code}
+    await services.cluster.wait_for(
+        lambda image: not any(name in image.topics and image.topics[name].topic_id == wanted[name] for name in deleted),
+        timeout_ms=min(timeout_ms, PROPAGATION_TIMEOUT_MS),
+    )
+    await services.peer_news.tell(lambda: services.image, (), {name: wanted[name] for name in deleted})
+    results: list[Any] = []
+    for name, topic_id in wanted.items():
+        outcome = outcomes.get(name)
+        if outcome is None:  # another topic has its name by now, or none
+            results.append(_result(build, name, topic_id, ErrorCode.unknown_topic_or_partition, None))
+        else:
+            results.append(_result(build, name, topic_id, ErrorCode(outcome.error_code), outcome.error_message))
+    return results
+
+
+def _result(build: Any, name: str | None, topic_id: bytes, error: ErrorCode, message: str | None) -> Any:
+    return build.part(
+        "DeletableTopicResult",
+        name=name,
+        topic_id=topic_uuid(topic_id),
+        error_code=error,
+        error_message=message or None,
+    )

@@ -1,0 +1,111 @@
+"""DescribeTopicPartitions: topics in pages, so that a tool never has to take all partitions of a
+site at once (KIP-966).
+
+Behaviour: topics in the order of their names, as clients must see them (those of a link with the
+active site's leaders); at most as many partitions as asked for and 2000, and then a cursor that
+says where to go on. Without names: all topics. Named topics that this site does not know are asked
+about at its peers (`broker/site/unknown_topics.py`). Replicas outside the in-sync ones that may
+still be elected are not kept track of: their list is empty (Java tools fail on a null one).
+Authorized operations are all there are (`broker/metadata/core/authorized_operations.py`); the
+request has no field that asks for them. Versions: 0.
+"""
+
+from __future__ import annotations
+
+from typing import Any, Final
+
+from kio.schema.errors import ErrorCode
+
+from broker.metadata.core.authorized_operations import ALL_OF_A_TOPIC
+from broker.metadata.core.cluster_image import ClusterImage, PartitionImage, TopicImage
+from broker.metadata.core.topic_names import is_valid_topic_name
+from broker.metadata.request_context import RequestContext
+from broker.network.entities import builder, topic_uuid
+from broker.services import BrokerServices
+from broker.site.active_site import HANDED_ON_CLIENT_ID
+from broker.site.unknown_topics import ask_peers, unheard_topics
+from wire.rules.topic_names import is_internal_topic
+
+API_KEY = 75
+MIN_VERSION = 0
+MAX_VERSION = 0
+
+PARTITIONS_MAX: Final = 2000
+
+
+async def handle(services: BrokerServices, context: RequestContext, request: Any) -> Any:
+    """Answer a DescribeTopicPartitions request."""
+    build = builder(API_KEY, context.api_version)
+    named = [topic.name for topic in request.topics]
+    unheard = {} if context.client_id == HANDED_ON_CLIENT_ID else unheard_topics(services.image, named)
+    told = await ask_peers(services.active_site, services.image, unheard, may_create=False)
+    image = services.image
+    names = sorted({*named} or image.routed_topic_names())
+    cursor, first = request.cursor, 0
+    if cursor is not None:
+        names, first = [name for name in names if name >= cursor.topic_name], max(cursor.partition_index, 0)
+        if not names or names[0] != cursor.topic_name:
+            first = 0
+    left = min(max(request.response_partition_limit, 1), PARTITIONS_MAX)
+    topics: list[Any] = []
+    for name in names:
+        if not left:
+            return build.response(topics=tuple(topics), next_cursor=_cursor(build, name, 0))
+        routed = image.routed_topic(name)
+        topic = told.get(name) if routed is None else routed.topic
+        if topic is None:
+            topics.append(_unknown(build, name))
+            first = 0
+            continue
+        indexes = [index for index in sorted(topic.partitions) if index >= first]
+        topics.append(_topic(build, image, topic, indexes[:left]))
+        if len(indexes) > left:
+            return build.response(topics=tuple(topics), next_cursor=_cursor(build, name, indexes[left]))
+        left, first = left - len(indexes), 0
+    return build.response(topics=tuple(topics), next_cursor=None)
+
+
+def _cursor(build: Any, name: str, index: int) -> Any:
+    return build.part("Cursor", topic_name=name, partition_index=index)
+
+
+def _unknown(build: Any, name: str) -> Any:
+    is_name = is_valid_topic_name(name)
+    return build.part(
+        "DescribeTopicPartitionsResponseTopic",
+        error_code=ErrorCode.unknown_topic_or_partition if is_name else ErrorCode.invalid_topic_exception,
+        name=name,
+        topic_id=None,
+        is_internal=False,
+        partitions=(),
+        topic_authorized_operations=ALL_OF_A_TOPIC,
+    )
+
+
+def _topic(build: Any, image: ClusterImage, topic: TopicImage, indexes: list[int]) -> Any:
+    living = image.routed_brokers()
+    return build.part(
+        "DescribeTopicPartitionsResponseTopic",
+        error_code=ErrorCode.none,
+        name=topic.name,
+        topic_id=topic_uuid(topic.topic_id),
+        is_internal=is_internal_topic(topic.name),
+        partitions=tuple(_partition(build, topic.partitions[index], living) for index in indexes),
+        topic_authorized_operations=ALL_OF_A_TOPIC,
+    )
+
+
+def _partition(build: Any, partition: PartitionImage, living: Any) -> Any:
+    has_leader = partition.leader in living
+    return build.part(
+        "DescribeTopicPartitionsResponsePartition",
+        error_code=ErrorCode.none if has_leader else ErrorCode.leader_not_available,
+        partition_index=partition.index,
+        leader_id=partition.leader if has_leader else -1,
+        leader_epoch=partition.leader_epoch,
+        replica_nodes=partition.replicas,
+        isr_nodes=partition.isr,
+        eligible_leader_replicas=(),
+        last_known_elr=(),
+        offline_replicas=tuple(node for node in partition.replicas if node not in living),
+    )

@@ -1,0 +1,77 @@
+"""ElectLeaders: preferred or unclean elections, forwarded to the active controller (KIP-460).
+
+Behaviour: no topics means every partition of this site; those that need no election are then left
+out of the answer. Partitions of topics that another site leads are elected there
+(`broker/site/active_site.py`), while that does not answer, and for programs of our own always,
+those of the copies here. The answer waits a moment for the brokers of peers to know the leaders
+(`broker/site/topic_change_reports.py`). Versions: 0 to 2. Not done: nothing.
+"""
+
+from __future__ import annotations
+
+from typing import Any, Final
+
+from kio.schema.errors import ErrorCode
+
+from broker.handlers.topics.reassignments import by_topic
+from broker.metadata.request_context import RequestContext
+from broker.network.entities import allowed_ms, builder
+from broker.services import BrokerServices
+from broker.site.active_site import in_parts
+from wire.control import controller_pb2 as pb
+from wire.control.clients import ControllerUnavailable
+
+API_KEY = 43
+MIN_VERSION = 0
+MAX_VERSION = 2
+
+PREFERRED: Final = 0
+UNCLEAN: Final = 1
+
+
+async def handle(services: BrokerServices, context: RequestContext, request: Any) -> Any:
+    """Answer an ElectLeaders request."""
+    build = builder(API_KEY, context.api_version)
+    kind = getattr(request, "election_type", PREFERRED)
+    if kind not in (PREFERRED, UNCLEAN):
+        return build.response(error_code=ErrorCode.invalid_request, replica_election_results=())
+    if request.topic_partitions is not None and not context.is_own_tool:
+        names = [topic.topic for topic in request.topic_partitions]
+        fields = {"entries": "topic_partitions", "results": "replica_election_results"}
+        answer = await in_parts(handle, services, context, request, **fields, names=names)
+        answer = answer or await services.active_site.answer(services.image, context, request, names)
+        if answer is not None:
+            return answer
+    asked = pb.ElectLeadersRequest(
+        is_unclean=kind == UNCLEAN,
+        is_all=request.topic_partitions is None,
+        timeout_ms=allowed_ms(request.timeout),
+        partitions=[
+            pb.PartitionName(topic=topic.topic, partition=index)
+            for topic in request.topic_partitions or ()
+            for index in topic.partitions
+        ],
+    )
+    try:
+        reply = await services.controller.elect_leaders(asked)
+    except ControllerUnavailable:
+        return build.response(error_code=ErrorCode.not_controller, replica_election_results=())
+    elected = {result.topic for result in reply.results if not result.error_code}
+    await services.peer_news.tell(lambda: services.image, elected)
+    results = tuple(
+        build.part(
+            "ReplicaElectionResult",
+            topic=topic,
+            partition_result=tuple(
+                build.part(
+                    "PartitionResult",
+                    partition_id=result.partition,
+                    error_code=ErrorCode(result.error_code),
+                    error_message=result.error_message or None,
+                )
+                for result in partitions
+            ),
+        )
+        for topic, partitions in by_topic(reply.results).items()
+    )
+    return build.response(error_code=ErrorCode.none, replica_election_results=results)

@@ -1,0 +1,97 @@
+"""ListPartitionReassignments: reassignments that are under way, from the active controller
+(KIP-455).
+
+Behaviour: no topics means all; partitions without one are left out. Of topics that another site
+leads the reassignments there are listed (`broker/site/active_site.py`), while that does not answer,
+and for programs of our own always, those of the copies here. Versions: 0. Not done: nothing.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from dataclasses import replace
+from typing import Any
+
+from kio.schema.errors import ErrorCode
+
+from broker.handlers.configs.describe_configs import ACTIVE_SITE_TIMEOUT_MS
+from broker.handlers.topics.reassignments import by_topic
+from broker.metadata.request_context import RequestContext
+from broker.network.entities import builder
+from broker.services import BrokerServices
+from broker.site.active_site import in_parts, leading_site
+from wire.control import controller_pb2 as pb
+from wire.control.clients import ControllerUnavailable
+
+API_KEY = 46
+MIN_VERSION = 0
+MAX_VERSION = 0
+
+
+async def handle(services: BrokerServices, context: RequestContext, request: Any) -> Any:
+    """Answer a ListPartitionReassignments request."""
+    if context.is_own_tool:
+        return await _of_this_site(services, context, request)
+    if request.topics is None:
+        return await _of_all_sites(services, context, request)
+    names = [topic.name for topic in request.topics]
+    answer = await in_parts(handle, services, context, request, entries="topics", results="topics", names=names)
+    answer = answer or await services.active_site.answer(
+        services.image, context, request, names, timeout_ms=ACTIVE_SITE_TIMEOUT_MS
+    )
+    return answer or await _of_this_site(services, context, request)
+
+
+async def _of_all_sites(services: BrokerServices, context: RequestContext, request: Any) -> Any:
+    """Of each topic what the site that leads it says; of one whose site does not answer what is
+    known here.
+    """
+    own = await _of_this_site(services, context, request)
+    image = services.image
+    sites = image.routed_sites()
+    asked = (
+        services.active_site.ask_site(image, site, context, request, timeout_ms=ACTIVE_SITE_TIMEOUT_MS)
+        for site in sites
+    )
+    answers = {
+        site: answer.topics
+        for site, answer in zip(sites, await asyncio.gather(*asked), strict=True)
+        if answer is not None and answer.error_code is ErrorCode.none
+    }
+    here = [topic for topic in own.topics if leading_site(image, [topic.name]) not in answers]
+    there = [topic for site in answers for topic in answers[site] if leading_site(image, [topic.name]) == site]
+    return replace(own, topics=(*here, *there))
+
+
+async def _of_this_site(services: BrokerServices, context: RequestContext, request: Any) -> Any:
+    build = builder(API_KEY, context.api_version)
+    asked = pb.ListReassignmentsRequest(
+        is_all=request.topics is None,
+        partitions=[
+            pb.PartitionName(topic=topic.name, partition=index)
+            for topic in request.topics or ()
+            for index in topic.partition_indexes
+        ],
+    )
+    try:
+        reply = await services.controller.list_reassignments(asked)
+    except ControllerUnavailable as error:
+        return build.response(error_code=ErrorCode.not_controller, error_message=str(error), topics=())
+    topics = tuple(
+        build.part(
+            "OngoingTopicReassignment",
+            name=topic,
+            partitions=tuple(
+                build.part(
+                    "OngoingPartitionReassignment",
+                    partition_index=ongoing.partition,
+                    replicas=tuple(ongoing.replicas),
+                    adding_replicas=tuple(ongoing.adding_replicas),
+                    removing_replicas=tuple(ongoing.removing_replicas),
+                )
+                for ongoing in partitions
+            ),
+        )
+        for topic, partitions in by_topic(reply.partitions).items()
+    )
+    return build.response(error_code=ErrorCode.none, error_message=None, topics=topics)

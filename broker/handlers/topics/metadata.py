@@ -1,0 +1,208 @@
+"""Metadata: brokers, topics, leaders, as clients must see them (merged with the peers of routed
+links).
+
+Behaviour: answers with the addresses of the listener that was asked. While a broker of the site may
+just have died, the answer waits a moment for its successors (`broker/site/suspected_brokers.py`).
+Topics that this site does not know are asked about at its peers (`broker/site/unknown_topics.py`).
+Those that no site has are created when the request and the broker allow it, and answered
+UNKNOWN_TOPIC_OR_PARTITION meanwhile, as by KRaft's brokers; their partitions count against the
+client's quota of mutations, as in Kafka without refusal: it rests. Names that a link carries are
+created at the active site only. From version 12 on a client may name topics by id. An id wins over
+a name beside it (Java's client sends an empty one), and a request that has an id is about its ids
+alone. A topic that is asked for twice is answered once. Authorized operations are all there are,
+for clients that ask (`broker/metadata/core/authorized_operations.py`). Versions: 0 to 13. Encoded
+by hand (metadata_encoding.py).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any, Final
+from uuid import UUID
+
+from kio.schema.errors import ErrorCode
+
+from broker.metadata.core.access import passive_link_for_new_topic
+from broker.metadata.core.authorized_operations import ALL_OF_A_TOPIC, ALL_OF_THE_CLUSTER, answered
+from broker.metadata.core.cluster_image import ClusterImage, TopicImage
+from broker.metadata.core.topic_names import is_valid_topic_name
+from broker.metadata.metadata_encoding import MetadataCache, MetadataWriter
+from broker.metadata.request_context import RequestContext
+from broker.services import BrokerServices
+from broker.site.active_site import HANDED_ON_CLIENT_ID
+from broker.site.topic_creation import COORDINATORS_TOPICS
+from broker.site.unknown_topics import NOTHING_TOLD, Asked, Told, ask_peers, unheard_topics
+from wire.protocol.frames import decode_request_body
+from wire.rules.topic_names import CLUSTER_METADATA_TOPIC
+
+if TYPE_CHECKING:
+    from broker.network.connections import Frame
+    from broker.network.exchange import Exchange
+
+API_KEY = 3
+MIN_VERSION = 0
+MAX_VERSION = 13
+
+THROTTLE_TIME_FROM: Final = 3
+TOPIC_IDS_FROM: Final = 12
+NO_TOPIC_ID: Final = bytes(16)
+
+
+def handle_frame(services: BrokerServices, exchange: Exchange, frame: Frame) -> None:
+    """Answer a Metadata request."""
+    request = decode_request_body(frame, exchange.header)
+    context = exchange.context
+    is_doubtful = services.doubts.may_concern(exchange.connection) and not context.is_own_tool
+    if is_doubtful or _unheard(services, context, request):
+        exchange.later(_answer_later(services, exchange, context, request, is_doubtful=is_doubtful))
+    else:
+        answer(services, exchange, request, services.merged_metadata, version=exchange.header.api_version)
+
+
+def _unheard(services: BrokerServices, context: RequestContext, request: Any) -> dict[str, list[Asked]]:
+    """What to ask the peers; nothing in answer to a peer, so that two sites do not ask each other
+    in turn.
+    """
+    if context.client_id == HANDED_ON_CLIENT_ID or (_ids(request) and context.api_version < TOPIC_IDS_FROM):
+        return {}
+    return unheard_topics(services.image, [topic for topic in _asked(request) if topic is not None])
+
+
+async def _answer_later(
+    services: BrokerServices, exchange: Exchange, context: RequestContext, request: Any, *, is_doubtful: bool
+) -> None:
+    """A client that is at work may just have lost a leader: the answer waits for the controller's
+    decision, if there is one to come.
+    """
+    if is_doubtful:
+        await services.doubts.settled()
+    told = await ask_peers(
+        services.active_site,
+        services.image,
+        _unheard(services, context, request),
+        may_create=getattr(request, "allow_auto_topic_creation", True),
+    )
+    answer(services, exchange, request, services.merged_metadata, version=context.api_version, told=told)
+
+
+def answer(
+    services: BrokerServices,
+    exchange: Exchange,
+    request: Any,
+    cache: MetadataCache,
+    *,
+    version: int,
+    told: Told = NOTHING_TOLD,
+) -> None:
+    """Answer from the cache, merged or not, and by what peers told of topics that it does not
+    have.
+    """
+    image, listener, mutation_ms = services.image, exchange.connection.listener, 0.0
+    writer = _writer(request, version)
+    if request.topics is None or (version == 0 and not request.topics):
+        body = cache.full_answer(writer, image, listener)
+    elif version < TOPIC_IDS_FROM and _ids(request):
+        body = cache.answer(writer, image, listener, _refused_ids(writer, request))
+    else:
+        may_create = (
+            cache.is_merged
+            and services.config.may_auto_create_topics
+            and getattr(request, "allow_auto_topic_creation", True)
+        )
+        topics, missing, errors = _topics(image, writer, cache, _asked(request), told, may_create=may_create)
+        exchange.count_errors(errors)
+        if missing:
+            mutation_ms = _create(services, exchange, missing)
+        body = cache.answer(writer, image, listener, topics)
+    rest_ms = exchange.rest_ms(mutation_ms)
+    if rest_ms and version >= THROTTLE_TIME_FROM:
+        body = rest_ms.to_bytes(4, "big") + body[4:]  # answers are kept encoded, and this is their first field
+    exchange.answer_body([body], body_size=len(body))
+
+
+def _create(services: BrokerServices, exchange: Exchange, names: list[str]) -> float:
+    """Begin to create the topics; how long the client rests for that, in ms. What coordinators need
+    is no client's doing.
+    """
+    begun = services.topic_creator.request(names, services.image)
+    permits = services.quotas.mutation_permits(exchange.context)
+    permits.take(services.config.default_partition_count * len(set(begun) - COORDINATORS_TOPICS))
+    return permits.rest_ms
+
+
+def _writer(request: Any, version: int) -> MetadataWriter:
+    asks_for_topics = getattr(request, "include_topic_authorized_operations", False)
+    asks_for_the_cluster = getattr(request, "include_cluster_authorized_operations", False)
+    return MetadataWriter(
+        version,
+        topic_operations=answered(ALL_OF_A_TOPIC, is_asked=asks_for_topics),
+        cluster_operations=answered(ALL_OF_THE_CLUSTER, is_asked=asks_for_the_cluster),
+    )
+
+
+def _ids(request: Any) -> list[Any]:
+    """The request's topics that have an id."""
+    return [entry for entry in request.topics or () if getattr(entry, "topic_id", None) is not None]
+
+
+def _asked(request: Any) -> list[Asked | None]:
+    """What the request is about, each once: ids if there are any, else names. None is an entry with
+    neither.
+    """
+    ids = [entry.topic_id for entry in _ids(request)]
+    return list(dict.fromkeys(ids or [entry.name for entry in request.topics or ()]))
+
+
+def _refused_ids(writer: MetadataWriter, request: Any) -> list[bytes]:
+    """Versions 10 and 11 have a field for ids, and may not be asked by them."""
+    return [
+        writer.topic(
+            error=ErrorCode.invalid_request, name=entry.name, topic_id=entry.topic_id.bytes, partitions=(), live=()
+        )
+        for entry in _ids(request)
+    ]
+
+
+def _topics(
+    image: ClusterImage,
+    writer: MetadataWriter,
+    cache: MetadataCache,
+    wanted: Sequence[Asked | None],
+    told: Told,
+    *,
+    may_create: bool,
+) -> tuple[list[bytes], list[str], list[ErrorCode]]:
+    """The topics' parts of the answer, the names of those that are to be created, and the errors of
+    topics.
+    """
+    encoded: list[bytes] = []
+    missing: list[str] = []
+    errors: list[ErrorCode] = []
+    for asked in wanted:
+        found = _found(image, cache, asked) or (None if asked is None else told.get(asked))
+        if found is not None:
+            encoded.append(cache.topic(writer, image, found))
+            continue
+        error, name, topic_id = ErrorCode.unknown_topic_id, None, NO_TOPIC_ID
+        if isinstance(asked, UUID):
+            topic_id = asked.bytes
+        elif asked is not None:
+            name = asked
+            is_name = is_valid_topic_name(name)
+            error = ErrorCode.unknown_topic_or_partition if is_name else ErrorCode.invalid_topic_exception
+            if (
+                may_create
+                and is_name
+                and name != CLUSTER_METADATA_TOPIC
+                and passive_link_for_new_topic(image, name) is None
+            ):
+                missing.append(name)
+        errors.append(error)
+        encoded.append(writer.topic(error=error, name=name, topic_id=topic_id, partitions=(), live=()))
+    return encoded, missing, errors
+
+
+def _found(image: ClusterImage, cache: MetadataCache, asked: Asked | None) -> TopicImage | None:
+    if asked is None:
+        return None
+    return cache.find_id(image, asked.bytes) if isinstance(asked, UUID) else cache.find(image, asked)

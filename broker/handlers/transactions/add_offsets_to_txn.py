@@ -1,0 +1,60 @@
+"""AddOffsetsToTxn: a transaction is about to commit offsets of a group: the group's partition of
+`__consumer_offsets` takes part.
+
+While the group has no coordinator that FindCoordinator could name, the answer is one that producers
+retry here, until their timeout, which librdkafka's forget once they look for the coordinator.
+Versions: 0 to 4. Producers of KIP-890's protocol leave it out; TxnOffsetCommit adds the partition
+itself.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from kio.schema.errors import ErrorCode
+
+from broker.coordination.state_shard import CoordinatorRefusal
+from broker.groups.core.group_messages import TopicPartition
+from broker.metadata.core.cluster_image import NO_NODE
+from broker.metadata.request_context import RequestContext
+from broker.network.entities import builder
+from broker.services import BrokerServices
+from broker.transactions.core.transaction_messages import AddPartitions
+from wire.batches.group_records import OFFSETS_TOPIC
+
+API_KEY = 25
+MIN_VERSION = 0
+MAX_VERSION = 4
+
+_KNOWS_PRODUCER_FENCED_FROM = 2
+
+
+async def handle(services: BrokerServices, context: RequestContext, request: Any) -> Any:
+    """Answer an AddOffsetsToTxn request."""
+    error = await _add(services, request)
+    if error is ErrorCode.producer_fenced and context.api_version < _KNOWS_PRODUCER_FENCED_FROM:
+        error = ErrorCode.invalid_producer_epoch
+    return builder(API_KEY, context.api_version).response(error_code=error)
+
+
+async def _add(services: BrokerServices, request: Any) -> ErrorCode:
+    if not request.group_id:
+        return ErrorCode.invalid_group_id
+    # a producer may commit for a group that nobody has looked for yet
+    services.topic_creator.request_missing(OFFSETS_TOPIC, services.image)
+    offsets_partitions = services.config.offsets_partition_count
+    if services.image.coordinator_of(request.group_id, partition_count=offsets_partitions) == NO_NODE:
+        return ErrorCode.coordinator_load_in_progress
+    try:
+        partition = TopicPartition(OFFSETS_TOPIC, services.groups.partition_of(request.group_id))
+        reply = await services.transactions.add_partitions(
+            AddPartitions(
+                transactional_id=request.transactional_id,
+                producer_id=request.producer_id,
+                producer_epoch=request.producer_epoch,
+                partitions=frozenset((partition,)),
+            )
+        )
+    except CoordinatorRefusal as refusal:
+        return refusal.code
+    return reply.error

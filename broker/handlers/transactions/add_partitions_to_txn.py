@@ -1,0 +1,134 @@
+"""AddPartitionsToTxn: a transaction is about to write to these partitions.
+
+Behaviour: producers of the older protocol ask before they write (versions 0 to 3); leaders of
+partitions ask for several transactions at once, to add or only to verify (versions 4 and 5,
+KIP-890). Partitions that no site knows get UNKNOWN_TOPIC_OR_PARTITION, and then none of the
+transaction is added (the others get OPERATION_NOT_ATTEMPTED), as in Kafka.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Mapping
+from typing import Any
+
+from kio.schema.errors import ErrorCode
+
+from broker.coordination.state_shard import CoordinatorRefusal
+from broker.groups.core.group_messages import TopicPartition
+from broker.handlers.registry import request_label
+from broker.metadata.request_context import RequestContext
+from broker.services import BrokerServices
+from broker.transactions.core.transaction_messages import AddPartitions, AddReply, VerifyPartitions
+from broker.transactions.core.transaction_states import BUMPING_CLIENT_VERSION
+from wire.protocol.add_partitions_codec import TopicResults, encode_add_partitions_response
+
+API_KEY = 24
+MIN_VERSION = 0
+MAX_VERSION = 5
+
+_SEVERAL_TRANSACTIONS_FROM = 4
+_KNOWS_PRODUCER_FENCED_FROM = 2
+_NEWER_PROTOCOL_FROM = 5
+
+Errors = Mapping[TopicPartition, ErrorCode]
+
+
+async def handle(services: BrokerServices, context: RequestContext, request: Any) -> bytes:
+    """Answer an AddPartitionsToTxn request; the answer is encoded already."""
+    version = context.api_version
+    if version >= _SEVERAL_TRANSACTIONS_FROM:
+        results = [
+            (one.transactional_id, _by_topic(one.topics, await _add(services, context, one, one.topics)))
+            for one in request.transactions
+        ]
+        _count_errors(services, results)
+        return encode_add_partitions_response(version, results)
+    one, topics = _Older(request), request.v3_and_below_topics
+    errors = await _add(services, context, one, topics)
+    results = [(one.transactional_id, _by_topic(topics, errors))]
+    _count_errors(services, results)
+    return encode_add_partitions_response(version, results)
+
+
+def _count_errors(services: BrokerServices, results: list[tuple[str, TopicResults]]) -> None:
+    metrics = services.metrics.api(request_label(API_KEY))
+    for _, topics in results:
+        for partitions in topics.values():
+            metrics.count_errors(code for _, code in partitions)
+
+
+class _Older:
+    """The one transaction of a request before version 4."""
+
+    def __init__(self, request: Any) -> None:
+        self.transactional_id: str = request.v3_and_below_transactional_id
+        self.producer_id: int = request.v3_and_below_producer_id
+        self.producer_epoch: int = request.v3_and_below_producer_epoch
+        self.verify_only = False
+
+
+async def _add(services: BrokerServices, context: RequestContext, transaction: Any, topics: Any) -> Errors:
+    partitions = [TopicPartition(topic.name, index) for topic in topics for index in topic.partitions]
+    unknown = _unknown(services, partitions)
+    if unknown and not transaction.verify_only:
+        return {
+            partition: ErrorCode.unknown_topic_or_partition
+            if partition in unknown
+            else ErrorCode.operation_not_attempted
+            for partition in partitions
+        }
+    try:
+        reply = await _ask(services, context, transaction, frozenset(partitions))
+    except CoordinatorRefusal as refusal:
+        reply = AddReply(error=refusal.code)
+    translated = _translation(context)
+    if reply.error is not ErrorCode.none:
+        return dict.fromkeys(partitions, translated(reply.error))
+    return {partition: translated(error) for partition, error in reply.errors.items()}
+
+
+async def _ask(
+    services: BrokerServices, context: RequestContext, transaction: Any, partitions: frozenset[TopicPartition]
+) -> AddReply:
+    producer = {
+        "transactional_id": transaction.transactional_id,
+        "producer_id": transaction.producer_id,
+        "producer_epoch": transaction.producer_epoch,
+    }
+    if transaction.verify_only:
+        return await services.transactions.verify_partitions(VerifyPartitions(**producer, partitions=partitions))
+    is_newer = context.api_version >= _NEWER_PROTOCOL_FROM
+    version = BUMPING_CLIENT_VERSION if is_newer else 0
+    return await services.transactions.add_partitions(
+        AddPartitions(**producer, partitions=partitions, client_version=version)
+    )
+
+
+def _unknown(services: BrokerServices, partitions: Collection[TopicPartition]) -> set[TopicPartition]:
+    image = services.image
+    routed = {topic: image.routed_topic(topic) for topic in {partition.topic for partition in partitions}}
+    return {
+        partition
+        for partition in partitions
+        if (found := routed[partition.topic]) is None or partition.partition not in found.topic.partitions
+    }
+
+
+def _translation(context: RequestContext) -> Callable[[ErrorCode], ErrorCode]:
+    """Errors as this version knows them."""
+    version = context.api_version
+
+    def translated(error: ErrorCode) -> ErrorCode:
+        if error is ErrorCode.producer_fenced and version < _KNOWS_PRODUCER_FENCED_FROM:
+            return ErrorCode.invalid_producer_epoch
+        return error
+
+    return translated
+
+
+def _by_topic(topics: Any, errors: Errors) -> TopicResults:
+    results: dict[str, list[tuple[int, int]]] = {}
+    for topic in topics:
+        found = results.setdefault(topic.name, [])
+        found += [(index, errors[TopicPartition(topic.name, index)]) for index in topic.partitions]
+    return results

@@ -1,0 +1,68 @@
+"""DescribeProducers: what the leader of a partition knows of the producers that write to it; for
+tools that look for hanging transactions.
+
+Versions: 0.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from kio.schema.errors import ErrorCode
+
+from broker.metadata.core.access import CONSUMER_REPLICA_ID
+from broker.metadata.request_context import RequestContext
+from broker.network.entities import builder
+from broker.replication.hosted_partition import PartitionFailure
+from broker.services import BrokerServices
+
+API_KEY = 61
+MIN_VERSION = 0
+MAX_VERSION = 0
+
+
+async def handle(services: BrokerServices, context: RequestContext, request: Any) -> Any:
+    """Answer a DescribeProducers request."""
+    build = builder(API_KEY, context.api_version)
+    return build.response(
+        topics=tuple(
+            build.part(
+                "TopicResponse",
+                name=topic.name,
+                partitions=tuple(_partition(services, build, topic.name, index) for index in topic.partition_indexes),
+            )
+            for topic in request.topics
+        )
+    )
+
+
+def _partition(services: BrokerServices, build: Any, topic: str, index: int) -> Any:
+    try:
+        hosted = services.replicas.get(services.image, topic, index)
+        hosted.check_readable(CONSUMER_REPLICA_ID)
+    except PartitionFailure as failure:
+        return build.part(
+            "PartitionResponse",
+            partition_index=index,
+            error_code=failure.code,
+            error_message=failure.reason,
+            active_producers=(),
+        )
+    return build.part(
+        "PartitionResponse",
+        partition_index=index,
+        error_code=ErrorCode.none,
+        error_message=None,
+        active_producers=tuple(
+            build.part(
+                "ProducerState",
+                producer_id=known.producer_id,
+                producer_epoch=known.producer_epoch,
+                last_sequence=known.last_sequence,
+                last_timestamp=known.timestamp_ms,
+                coordinator_epoch=known.coordinator_epoch,
+                current_txn_start_offset=known.transaction_first_offset,
+            )
+            for known in hosted.log.producers.snapshot()
+        ),
+    )

@@ -1,0 +1,69 @@
+"""DescribeTransactions: state, producer, age and partitions of transactional ids that this broker
+coordinates.
+
+Behaviour: TRANSACTIONAL_ID_NOT_FOUND for one that is not known here. Versions: 0.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from datetime import UTC, datetime, timedelta
+from itertools import groupby
+from typing import Any
+
+from kio.schema.errors import ErrorCode
+from kio.static.primitive import i32Timedelta
+
+from broker.coordination.state_shard import CoordinatorRefusal
+from broker.groups.core.group_messages import TopicPartition
+from broker.metadata.request_context import RequestContext
+from broker.network.entities import builder
+from broker.services import BrokerServices
+from broker.transactions.core.transaction_states import NO_TIMESTAMP, Transaction
+
+API_KEY = 65
+MIN_VERSION = 0
+MAX_VERSION = 0
+
+NO_ID = -1
+
+
+async def handle(services: BrokerServices, context: RequestContext, request: Any) -> Any:
+    """Answer a DescribeTransactions request."""
+    build = builder(API_KEY, context.api_version)
+    states = tuple(_described(services, build, name) for name in request.transactional_ids)
+    return build.response(transaction_states=states)
+
+
+def _described(services: BrokerServices, build: Any, transactional_id: str) -> Any:
+    try:
+        known = services.transactions.describe(transactional_id)
+    except CoordinatorRefusal as refusal:
+        return _state(build, transactional_id, refusal.code)
+    if known is None:
+        return _state(build, transactional_id, ErrorCode.transactional_id_not_found)
+    return _state(build, transactional_id, ErrorCode.none, known)
+
+
+def _state(build: Any, transactional_id: str, error: ErrorCode, known: Transaction | None = None) -> Any:
+    return build.part(
+        "TransactionState",
+        error_code=error,
+        transactional_id=transactional_id,
+        transaction_state="" if known is None else known.state.label,
+        transaction_timeout=i32Timedelta.parse(timedelta(milliseconds=0 if known is None else known.timeout_ms)),
+        transaction_start_time=datetime.fromtimestamp(
+            (NO_TIMESTAMP if known is None else known.started_ms) / 1000, UTC
+        ),
+        producer_id=NO_ID if known is None else known.producer_id,
+        producer_epoch=NO_ID if known is None else known.producer_epoch,
+        topics=_topics(build, () if known is None else known.partitions),
+    )
+
+
+def _topics(build: Any, partitions: Iterable[TopicPartition]) -> tuple[Any, ...]:
+    by_topic = groupby(sorted(partitions), key=lambda partition: partition.topic)
+    return tuple(
+        build.part("TopicData", topic=topic, partitions=tuple(found.partition for found in members))
+        for topic, members in by_topic
+    )

@@ -1,0 +1,46 @@
+"""EndTxn: commit or abort a transaction.
+
+Behaviour: answered when the decision is in `__transaction_state`; the markers follow. From version
+5 on (KIP-890) the answer carries the epoch, or the new producer id, under which the producer goes
+on. Versions: 0 to 5.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from kio.schema.errors import ErrorCode
+
+from broker.coordination.state_shard import CoordinatorRefusal
+from broker.metadata.request_context import RequestContext
+from broker.network.entities import builder
+from broker.services import BrokerServices
+from broker.transactions.core.transaction_messages import EndTransaction, ProducerReply
+
+API_KEY = 26
+MIN_VERSION = 0
+MAX_VERSION = 5
+
+_BUMPS_EPOCH_FROM = 5
+_KNOWS_PRODUCER_FENCED_FROM = 2
+
+
+async def handle(services: BrokerServices, context: RequestContext, request: Any) -> Any:
+    """Answer an EndTxn request."""
+    command = EndTransaction(
+        transactional_id=request.transactional_id,
+        producer_id=request.producer_id,
+        producer_epoch=request.producer_epoch,
+        is_commit=request.committed,
+        is_bumped=context.api_version >= _BUMPS_EPOCH_FROM,
+    )
+    try:
+        reply = await services.transactions.end(command)
+    except CoordinatorRefusal as refusal:
+        reply = ProducerReply(error=refusal.code)
+    error = reply.error
+    if error is ErrorCode.producer_fenced and context.api_version < _KNOWS_PRODUCER_FENCED_FROM:
+        error = ErrorCode.invalid_producer_epoch
+    return builder(API_KEY, context.api_version).response(
+        error_code=error, producer_id=reply.producer_id, producer_epoch=reply.producer_epoch
+    )

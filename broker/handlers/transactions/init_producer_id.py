@@ -1,0 +1,71 @@
+"""InitProducerId: an id for an idempotent or a transactional producer.
+
+Behaviour: a new id with epoch 0; a producer that names its id and epoch goes on under the next
+epoch (KIP-360), or gets a new id when its epochs are used up; an id without an epoch, or the
+reverse, is INVALID_REQUEST. COORDINATOR_LOAD_IN_PROGRESS, which clients retry, while no controller
+can be reached. Versions: 0 to 5. With a transactional id its coordinator decides: the former
+producer is fenced, its open transaction aborted first. Not done: prepared transactions of two-phase
+commit (KIP-939, version 6, which Apache Kafka 4.3 does not offer by default).
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from kio.schema.errors import ErrorCode
+
+from broker.coordination.state_shard import CoordinatorRefusal
+from broker.metadata.request_context import RequestContext
+from broker.network.entities import builder
+from broker.services import BrokerServices
+from broker.transactions.core.producer_ids import bumped_epoch
+from broker.transactions.core.transaction_messages import InitProducer
+from wire.control.clients import ControllerUnavailable
+
+API_KEY = 22
+MIN_VERSION = 0
+MAX_VERSION = 5
+
+NO_ID = -1
+_KNOWS_PRODUCER_FENCED_FROM = 4
+
+
+async def handle(services: BrokerServices, context: RequestContext, request: Any) -> Any:
+    """Answer an InitProducerId request."""
+    producer_id, named_epoch = getattr(request, "producer_id", NO_ID), getattr(request, "producer_epoch", NO_ID)
+    if (producer_id == NO_ID) is not (named_epoch == NO_ID):
+        return _answer(context, error=ErrorCode.invalid_request)
+    if request.transactional_id is not None:
+        return await _transactional(services, context, request)
+    epoch = bumped_epoch(producer_id, named_epoch)
+    if epoch is not None:
+        return _answer(context, producer_id=producer_id, epoch=epoch)
+    try:
+        return _answer(context, producer_id=await services.producer_ids.next_id(), epoch=0)
+    except ControllerUnavailable:
+        return _answer(context, error=ErrorCode.coordinator_load_in_progress)
+
+
+async def _transactional(services: BrokerServices, context: RequestContext, request: Any) -> Any:
+    command = InitProducer(
+        transactional_id=request.transactional_id,
+        timeout_ms=round(request.transaction_timeout.total_seconds() * 1000),
+        producer_id=getattr(request, "producer_id", NO_ID),
+        producer_epoch=getattr(request, "producer_epoch", NO_ID),
+    )
+    try:
+        reply = await services.transactions.init_producer(command)
+    except CoordinatorRefusal as refusal:
+        return _answer(context, error=refusal.code)
+    error = reply.error
+    if error is ErrorCode.producer_fenced and context.api_version < _KNOWS_PRODUCER_FENCED_FROM:
+        error = ErrorCode.invalid_producer_epoch
+    return _answer(context, error=error, producer_id=reply.producer_id, epoch=reply.producer_epoch)
+
+
+def _answer(
+    context: RequestContext, *, error: ErrorCode = ErrorCode.none, producer_id: int = NO_ID, epoch: int = NO_ID
+) -> Any:
+    return builder(API_KEY, context.api_version).response(
+        error_code=error, producer_id=producer_id, producer_epoch=epoch
+    )

@@ -1,0 +1,77 @@
+"""ListTransactions: the transactional ids that this broker coordinates, by state, producer, age and
+name.
+
+Versions: 0 to 2. A pattern (version 2) is a regular expression for the whole name; one that cannot
+be read gets INVALID_REGULAR_EXPRESSION.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import Any
+
+from kio.schema.errors import ErrorCode
+
+from broker.metadata.request_context import RequestContext
+from broker.network.entities import builder
+from broker.services import BrokerServices
+from broker.transactions.core.transaction_states import Transaction, TransactionState
+
+API_KEY = 66
+MIN_VERSION = 0
+MAX_VERSION = 2
+
+PATTERN_LENGTH_MAX = 1000
+ANY_DURATION = -1
+
+
+async def handle(services: BrokerServices, context: RequestContext, request: Any) -> Any:
+    """Answer a ListTransactions request."""
+    build = builder(API_KEY, context.api_version)
+    try:
+        pattern = _compiled(getattr(request, "transactional_id_pattern", None))
+    except (re.error, ValueError):
+        error = ErrorCode.invalid_regular_expression
+        return build.response(error_code=error, unknown_state_filters=(), transaction_states=())
+    labels = {state.label: state for state in TransactionState}
+    wanted = {labels[name] for name in request.state_filters if name in labels}
+    now_ms = services.clock.now_ms()
+
+    def is_wanted(found: Transaction) -> bool:
+        return (
+            (not request.state_filters or found.state in wanted)
+            and (not request.producer_id_filters or found.producer_id in request.producer_id_filters)
+            and _is_old_enough(found, getattr(request, "duration_filter", ANY_DURATION), now_ms)
+            and (pattern is None or pattern.fullmatch(found.transactional_id) is not None)
+        )
+
+    error = ErrorCode.coordinator_load_in_progress if services.transactions.is_loading else ErrorCode.none
+    return build.response(
+        error_code=error,
+        unknown_state_filters=tuple(name for name in request.state_filters if name not in labels),
+        transaction_states=tuple(
+            build.part(
+                "TransactionState",
+                transactional_id=found.transactional_id,
+                producer_id=found.producer_id,
+                transaction_state=found.state.label,
+            )
+            for found in services.transactions.list_transactions()
+            if is_wanted(found)
+        ),
+    )
+
+
+def _compiled(pattern: str | None) -> re.Pattern[str] | None:
+    if not pattern:
+        return None
+    if len(pattern) > PATTERN_LENGTH_MAX:
+        raise ValueError(f"a pattern of {len(pattern)} characters")
+    return re.compile(pattern)
+
+
+def _is_old_enough(found: Transaction, duration_ms: int, now_ms: int) -> bool:
+    """With a duration: running, and for longer than that."""
+    if duration_ms < 0:
+        return True
+    return found.started_ms >= 0 and not found.state.is_over and now_ms - found.started_ms > duration_ms

@@ -1,0 +1,100 @@
+"""TxnOffsetCommit: offsets of a group that count when the producer's transaction is committed.
+
+Behaviour: before the first offsets of a transaction its coordinator is asked whether the group's
+partition takes part, unless `transaction.partition.verification.enable` is false; from version 5 on
+(KIP-890) it is made to. Members are checked as for OffsetCommit where the request names one
+(KIP-447). Versions: 0 to 5.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from kio.schema.errors import ErrorCode
+
+from broker.coordination.state_shard import CoordinatorRefusal
+from broker.groups.core.group_messages import CommitTransactionOffsets, PartitionsReply, TopicPartition
+from broker.groups.core.group_states import NO_GENERATION
+from broker.handlers.groups.offset_commit import named_offsets, response
+from broker.metadata.request_context import RequestContext
+from broker.services import BrokerServices
+from broker.transactions.transaction_admission import QUESTIONS_MAX, Writer
+from wire.batches.group_records import OFFSETS_TOPIC
+
+API_KEY = 28
+MIN_VERSION = 0
+MAX_VERSION = 5
+
+_ADDS_PARTITION_FROM = 5
+_KNOWS_ABORTABLE_FROM = 4
+NO_GUARD = 0
+
+
+async def handle(services: BrokerServices, context: RequestContext, request: Any) -> Any:
+    """Answer a TxnOffsetCommit request."""
+    try:
+        reply = await _commit(services, context, request)
+    except CoordinatorRefusal as refusal:
+        reply = PartitionsReply(error=refusal.code)
+    return response(API_KEY, context, request, _translated(context, reply.error), reply.errors)
+
+
+async def _commit(services: BrokerServices, context: RequestContext, request: Any) -> PartitionsReply:
+    if not request.group_id:
+        return PartitionsReply(error=ErrorCode.invalid_group_id)
+    shard = services.groups.admission(request.group_id)
+    producer_id, epoch = request.producer_id, request.producer_epoch
+    if shard.has_transaction(producer_id, epoch):
+        return await services.groups.commit_in_transaction(shard, _command(services, request, NO_GUARD))
+    partition = TopicPartition(OFFSETS_TOPIC, services.groups.partition_of(request.group_id))
+    writer = Writer(request.transactional_id, producer_id, epoch)
+    is_added = context.api_version >= _ADDS_PARTITION_FROM
+    is_asked = is_added or services.config.is_transaction_partition_verified
+    for _ in range(QUESTIONS_MAX):
+        guard = shard.guards.begin(producer_id)
+        try:
+            error = ErrorCode.none
+            if is_asked:
+                outcomes = await services.transaction_admission.admit(writer, [partition], is_added=is_added)
+                error = outcomes[partition]
+            if error is not ErrorCode.none:
+                return PartitionsReply(error=error)
+            # the marker of the transaction before may have passed meanwhile; then the question is
+            # put anew
+            if shard.guards.is_valid(producer_id, guard):
+                return await services.groups.commit_in_transaction(shard, _command(services, request, guard))
+        finally:
+            shard.guards.end(producer_id, guard)
+    return PartitionsReply(error=ErrorCode.concurrent_transactions)
+
+
+def _command(services: BrokerServices, request: Any, guard: int) -> CommitTransactionOffsets:
+    image = services.image
+
+    def is_known(partition: TopicPartition) -> bool:
+        routed = image.routed_topic(partition.topic)
+        return routed is not None and partition.partition in routed.topic.partitions
+
+    return CommitTransactionOffsets(
+        group_id=request.group_id,
+        member_id=getattr(request, "member_id", ""),
+        group_instance_id=getattr(request, "group_instance_id", None),
+        generation=getattr(request, "generation_id", NO_GENERATION),
+        offsets=named_offsets(request, is_known),
+        producer_id=request.producer_id,
+        producer_epoch=request.producer_epoch,
+        guard=guard,
+    )
+
+
+def _translated(context: RequestContext, error: ErrorCode) -> ErrorCode:
+    """Errors of the transaction's coordinator as this request's clients know them."""
+    match error:
+        case ErrorCode.producer_fenced:
+            return ErrorCode.invalid_producer_epoch
+        case ErrorCode.network_exception:
+            return ErrorCode.coordinator_load_in_progress
+        case ErrorCode.transaction_abortable if context.api_version < _KNOWS_ABORTABLE_FROM:
+            return ErrorCode.invalid_txn_state
+        case _:
+            return error

@@ -1,0 +1,55 @@
+"""WriteTxnMarkers: the coordinator's decision, to be written into partitions led here. Sent by
+brokers, and by tools that abort.
+
+Behaviour: answered when every in-sync replica has the markers. A marker twice does no harm.
+Versions: 1 and 2, which says whether each transaction has an epoch of its own (KIP-1228).
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from broker.groups.core.group_messages import TopicPartition
+from broker.metadata.request_context import RequestContext
+from broker.network.entities import builder
+from broker.services import BrokerServices
+from broker.transactions.transaction_markers import TransactionEnd
+
+API_KEY = 27
+MIN_VERSION = 1
+MAX_VERSION = 2
+
+
+async def handle(services: BrokerServices, context: RequestContext, request: Any) -> Any:
+    """Answer a WriteTxnMarkers request."""
+    build = builder(API_KEY, context.api_version)
+    results = [await _write(services, build, marker) for marker in request.markers]
+    return build.response(markers=tuple(results))
+
+
+async def _write(services: BrokerServices, build: Any, marker: Any) -> Any:
+    end = TransactionEnd(
+        producer_id=marker.producer_id,
+        producer_epoch=marker.producer_epoch,
+        is_commit=marker.transaction_result,
+        coordinator_epoch=marker.coordinator_epoch,
+        transaction_version=getattr(marker, "transaction_version", 0),
+    )
+    partitions = [TopicPartition(topic.name, index) for topic in marker.topics for index in topic.partition_indexes]
+    errors = await services.transaction_markers.write(end, partitions)
+    topics = tuple(
+        build.part(
+            "WritableTxnMarkerTopicResult",
+            name=topic.name,
+            partitions=tuple(
+                build.part(
+                    "WritableTxnMarkerPartitionResult",
+                    partition_index=index,
+                    error_code=errors[TopicPartition(topic.name, index)],
+                )
+                for index in topic.partition_indexes
+            ),
+        )
+        for topic in marker.topics
+    )
+    return build.part("WritableTxnMarkerResult", producer_id=marker.producer_id, topics=topics)

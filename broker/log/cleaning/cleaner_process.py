@@ -1,0 +1,155 @@
+"""Compaction in processes of their own: decoding records would hold the event loop even from a
+thread.
+
+`CleanerProcess` starts `python -m broker.log.cleaning.cleaner_process` when there is first
+something to clean, hands it one plan at a time over its standard input and reads the result from
+its standard output, both pickled behind a length. The process has a low priority, knows only plans,
+and ends when its input does, so it never outlives the broker. `CleanerProcesses` are as many of
+them as there are plans at the same time.
+
+Caller: broker/main.py.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import pickle
+import signal
+import struct
+import sys
+from typing import BinaryIO, Final
+
+from broker.log.cleaning.cleaner import CleaningFailed, CleaningPlan, CleaningResult, clean
+from broker.log.errors import StorageError
+from runtime.disk import RealDisk
+from wire.batches.record_batch import InvalidBatch
+
+_LENGTH: Final = struct.Struct(">I")
+NICENESS: Final = 10
+END_TIMEOUT_S: Final = 2.0
+
+
+class CleanerProcess:
+    """One cleaning process, started when it is needed and started again when it has died."""
+
+    def __init__(self) -> None:
+        self._process: asyncio.subprocess.Process | None = None
+        self._lock = asyncio.Lock()
+
+    async def clean(self, plan: CleaningPlan) -> CleaningResult:
+        """Carry out the plan there. Raises StorageError (also when the process dies) or
+        InvalidBatch.
+        """
+        async with self._lock:
+            try:
+                answer = await self._ask(plan)
+            except (OSError, asyncio.IncompleteReadError) as error:
+                await self._end()
+                raise StorageError("compacting", plan.directory, f"the cleaner process ended ({error})") from None
+            except BaseException:
+                # what it would answer now belongs to nobody
+                await self._end()
+                raise
+        if isinstance(answer, CleaningResult):
+            return answer
+        if answer.is_invalid_batch:
+            raise InvalidBatch(answer.reason, answer.position)
+        raise StorageError(answer.operation, answer.path, answer.reason)
+
+    async def _ask(self, plan: CleaningPlan) -> CleaningResult | CleaningFailed:
+        process = await self._running()
+        assert process.stdin is not None
+        assert process.stdout is not None
+        content = pickle.dumps(plan)
+        process.stdin.write(_LENGTH.pack(len(content)) + content)
+        await process.stdin.drain()
+        (length,) = _LENGTH.unpack(await process.stdout.readexactly(_LENGTH.size))
+        answer: CleaningResult | CleaningFailed = pickle.loads(await process.stdout.readexactly(length))  # noqa: S301  our own child
+        return answer
+
+    async def _running(self) -> asyncio.subprocess.Process:
+        if self._process is None or self._process.returncode is not None:
+            self._process = await asyncio.create_subprocess_exec(
+                sys.executable,
+                "-m",
+                __name__,
+                stdin=asyncio.subprocess.PIPE,
+                stdout=asyncio.subprocess.PIPE,
+                env={**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, sys.path))},
+                # a Ctrl-C in the terminal is for the broker, which ends its child itself
+                start_new_session=True,
+            )
+        return self._process
+
+    async def stop(self) -> None:
+        """End the process; what it was writing counts for nothing."""
+        await self._end()
+
+    async def _end(self) -> None:
+        process, self._process = self._process, None
+        if process is None or process.returncode is not None:
+            return
+        assert process.stdin is not None
+        process.stdin.close()
+        process.terminate()
+        try:
+            await asyncio.wait_for(process.wait(), END_TIMEOUT_S)
+        except TimeoutError:
+            process.kill()
+            await process.wait()
+
+
+class CleanerProcesses:
+    """One process for each plan that is carried out at the same time; idle ones are used again."""
+
+    def __init__(self) -> None:
+        self._idle: list[CleanerProcess] = []
+        self._busy: set[CleanerProcess] = set()
+
+    async def clean(self, plan: CleaningPlan) -> CleaningResult:
+        """As `CleanerProcess.clean`, in whichever is free."""
+        cleaner = self._idle.pop() if self._idle else CleanerProcess()
+        self._busy.add(cleaner)
+        try:
+            return await cleaner.clean(plan)
+        finally:
+            self._busy.discard(cleaner)
+            self._idle.append(cleaner)
+
+    async def stop(self) -> None:
+        """End all of them."""
+        await asyncio.gather(*(cleaner.stop() for cleaner in (*self._idle, *self._busy)))
+
+
+def main(requests: BinaryIO, answers: BinaryIO) -> None:
+    """Carry out plans until the input ends."""
+    disk = RealDisk()
+    while head := requests.read(_LENGTH.size):
+        plan = pickle.loads(requests.read(_LENGTH.unpack(head)[0]))  # noqa: S301  our own parent
+        content = pickle.dumps(_carry_out(plan, disk))
+        try:
+            answers.write(_LENGTH.pack(len(content)) + content)
+            answers.flush()
+        except BrokenPipeError:
+            # the broker is gone: nobody waits for the answer
+            os._exit(0)
+
+
+def _carry_out(plan: CleaningPlan, disk: RealDisk) -> CleaningResult | CleaningFailed:
+    try:
+        return clean(plan, disk)
+    except InvalidBatch as fault:
+        return CleaningFailed(
+            is_invalid_batch=True, operation="", path="", reason=fault.reason, position=fault.position
+        )
+    except StorageError as failure:
+        return CleaningFailed(
+            is_invalid_batch=False, operation=failure.operation, path=failure.path, reason=failure.reason
+        )
+
+
+if __name__ == "__main__":
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    os.nice(NICENESS)
+    main(sys.stdin.buffer, sys.stdout.buffer)

@@ -1,0 +1,134 @@
+"""Compaction of a broker's logs: which one, when, by whom; and how far each has been compacted.
+
+A pass looks at all compacted logs, cleans those that are worth it outside of the event loop,
+`threads` at a time, and notes how far each is clean in `cleaner-offset-checkpoint`, so that a
+restart does not begin anew. A log with a batch that does not decode is left alone from then on, and
+said once.
+
+Caller: broker/log/directories/log_store.py.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import deque
+from collections.abc import Awaitable, Callable, Iterable
+from dataclasses import dataclass
+
+from broker.log.cleaning.cleaner import CleaningPlan, CleaningResult, clean
+from broker.log.cleaning.log_compaction import plan_compaction, swap_in
+from broker.log.core.cleaning_choice import CleaningRules, Dirtiness, worth_cleaning
+from broker.log.descriptors import DescriptorCache
+from broker.log.directories.checkpoints import TopicPartition
+from broker.log.errors import StorageError
+from broker.log.partition_log import PartitionLog
+from runtime.disk import Disk
+from runtime.supervision import note_death
+from wire.batches.record_batch import InvalidBatch
+
+Clean = Callable[[CleaningPlan], Awaitable[CleaningResult]]
+"""Does a plan's work somewhere; raises StorageError or InvalidBatch."""
+
+
+def in_a_thread(disk: Disk) -> Clean:
+    """Cleaning in a thread of this process: for tests and tools. A broker has a process for it
+    (`cleaner_process.py`).
+    """
+
+    async def cleaning(plan: CleaningPlan) -> CleaningResult:
+        return await asyncio.to_thread(clean, plan, disk)
+
+    return cleaning
+
+
+@dataclass(slots=True)
+class CleaningFigures:
+    """For the metrics: what the last pass found and what all of them did."""
+
+    max_dirty_ratio: float = 0.0
+    uncleanable_count: int = 0
+    cleaned_count: int = 0
+    bytes_before: int = 0
+    bytes_after: int = 0
+    ended_at_ms: int = 0
+
+
+class LogCleaning:
+    """Cleans logs, the dirtiest first."""
+
+    def __init__(self, descriptors: DescriptorCache, clean: Clean, *, now_ms: Callable[[], int]) -> None:
+        self.figures = CleaningFigures()
+        self.clean = clean
+        self.threads = 1
+        """How many logs are cleaned at the same time (`log.cleaner.threads`); a pass that has begun
+        keeps to what was in force then.
+        """
+        self._descriptors = descriptors
+        self._now_ms = now_ms
+        self._uncleanable: set[TopicPartition] = set()
+
+    async def run(self, logs: Iterable[PartitionLog]) -> list[str]:
+        """One pass over these logs, all of them compacted topics'; one sentence for each that was
+        cleaned or cannot be.
+
+        A log that ends its cleaner each time stays the dirtiest: it never keeps the others from
+        their turn.
+        """
+        waiting, sentences = deque(self._choose(logs)), list[str]()
+
+        async def clean_one_after_the_other() -> None:
+            while waiting:
+                turn = waiting.popleft()
+                try:
+                    sentence = await self._clean(turn)
+                except StorageError as failure:
+                    note_death("compaction", log=f"{turn.topic}-{turn.partition}", reason=str(failure))
+                    continue
+                if sentence:
+                    sentences.append(sentence)
+
+        ended = await asyncio.gather(
+            *(clean_one_after_the_other() for _ in range(self.threads)), return_exceptions=True
+        )
+        for outcome in ended:
+            if outcome is not None:
+                raise outcome
+        self.figures.ended_at_ms = self._now_ms()
+        return sentences
+
+    def _choose(self, logs: Iterable[PartitionLog]) -> list[PartitionLog]:
+        now_ms = self._now_ms()
+        found = []
+        for log in logs:
+            if TopicPartition(log.topic, log.partition) in self._uncleanable or log.failure is not None:
+                continue
+            rules = CleaningRules(log.config.cleanable_dirty_ratio_min, log.config.compaction_lag_ms_max)
+            plan = plan_compaction(log, now_ms)
+            dirtiness = plan.dirtiness if plan is not None else Dirtiness(0, 0, -1)
+            found.append((log, dirtiness, rules))
+        self.figures.max_dirty_ratio = max((dirtiness.ratio for _, dirtiness, _ in found), default=0.0)
+        return worth_cleaning(found, now_ms)
+
+    async def _clean(self, log: PartitionLog) -> str:
+        # the choice may be minutes old when the turn of this log comes
+        plan = None if log.is_abandoned else plan_compaction(log, self._now_ms())
+        if plan is None:
+            return ""
+        name = f"{log.topic}-{log.partition}"
+        try:
+            result = await self.clean(plan)
+        except InvalidBatch as fault:
+            self._uncleanable.add(TopicPartition(log.topic, log.partition))
+            self.figures.uncleanable_count = len(self._uncleanable)
+            return f"{name} cannot be compacted: {fault}"
+        except StorageError:
+            if log.is_abandoned:
+                # deleted, or moved away, while its files were read
+                return ""
+            raise
+        if not await swap_in(log, plan, result, self._descriptors, self._now_ms()):
+            return ""
+        self.figures.cleaned_count += 1
+        self.figures.bytes_before += result.bytes_before
+        self.figures.bytes_after += result.bytes_after
+        return f"{name} is compacted up to {result.cleaned_to}: {result.bytes_before} bytes became {result.bytes_after}"

@@ -1,0 +1,225 @@
+"""Compacting a partition log: plan on the event loop, clean in a worker, swap the result in step by
+step.
+
+    plan = plan_compaction(log, now_ms)            # None: nothing to do
+    result = await clean(plan)                                 # elsewhere: a thread or a process
+    await swap_in(log, plan, result, descriptors, now_ms)      # False: the log was truncated
+
+Only inactive segments below the last stable offset are cleaned. A crash at any point leaves the old
+segments or the new ones (broker/log/cleaning/swapping.py). Records in the uncleaned part never
+depend on what was removed.
+
+Caller: broker/log/cleaning/log_cleaning.py.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import threading
+from collections.abc import Iterable
+from functools import partial
+from itertools import pairwise
+
+from broker.log.cleaning.cleaner import CleanedSegment, CleaningPlan, CleaningResult, SourceSegment
+from broker.log.cleaning.swapping import CLEANED_SUFFIX, LOG_FILE_LAST, SWAP_SUFFIX
+from broker.log.core.cleaning_choice import Dirtiness
+from broker.log.descriptors import DescriptorCache
+from broker.log.errors import StorageError, storage_errors
+from broker.log.partition_log import PartitionLog
+from broker.log.segment import LOG_SUFFIX, SEGMENT_SUFFIXES, Segment
+from broker.log.threads import in_thread
+from runtime.disk import Disk
+
+
+def plan_compaction(log: PartitionLog, now_ms: int) -> CleaningPlan | None:
+    """What a pass over `log` would clean; None without new inactive segments since the last
+    pass.
+    """
+    sources = _cleanable(log, now_ms)
+    dirty_from = log.compacted_to if log.compacted_to >= log.segments.first.base_offset else log.log_start_offset
+    if not sources or sources[-1].next_offset <= dirty_from:
+        return None
+    dirty = [source for source in sources if source.next_offset > dirty_from]
+    config = log.config
+    return CleaningPlan(
+        directory=log.directory,
+        segments=tuple(sources),
+        dirty_from=dirty_from,
+        dirtiness=Dirtiness(
+            clean_bytes=sum(source.size_bytes for source in sources) - sum(source.size_bytes for source in dirty),
+            dirty_bytes=sum(source.size_bytes for source in dirty),
+            oldest_dirty_ms=dirty[0].first_timestamp_ms,
+        ),
+        aborted=tuple(log.aborted_transactions(sources[0].base_offset, log.last_stable_offset)),
+        producer_last_offsets=log.producers.last_offsets(),
+        now_ms=now_ms,
+        delete_retention_ms=config.delete_retention_ms,
+        segment_bytes=config.segment_bytes,
+        index_interval_bytes=config.index_interval_bytes,
+    )
+
+
+def _cleanable(log: PartitionLog, now_ms: int) -> list[SourceSegment]:
+    """Inactive, flushed, below the last stable offset; of the uncompacted ones only those past
+    min.compaction.lag.ms.
+    """
+    sources: list[SourceSegment] = []
+    stable, lag_ms = log.last_stable_offset, log.config.compaction_lag_ms_min
+    for segment, following in pairwise(log.segments.all):
+        if following.base_offset > stable or segment.is_dirty:
+            break
+        is_dirty = following.base_offset > log.compacted_to
+        if is_dirty and lag_ms and segment.facts().largest_timestamp_ms > now_ms - lag_ms:
+            break
+        sources.append(
+            SourceSegment(
+                base_offset=segment.base_offset,
+                next_offset=following.base_offset,
+                size_bytes=segment.size_bytes,
+                first_timestamp_ms=segment.first_timestamp_ms() if is_dirty else -1,
+            )
+        )
+    return sources
+
+
+async def swap_in(
+    log: PartitionLog, plan: CleaningPlan, result: CleaningResult, descriptors: DescriptorCache, now_ms: int
+) -> bool:
+    """Put the cleaned segments in the place of the originals; False when those are gone, cut or
+    about to be: what is left is dropped.
+    """
+    truncation_count = log.truncation_count
+    for number, cleaned in enumerate(result.segments):
+        replaced = _replaced(log, cleaned) if log.swaps.may_begin else None
+        if replaced is None:
+            await in_thread(partial(discard, plan, result.segments[number:], descriptors.disk))
+            return False
+        await Swap(log, cleaned, replaced, descriptors, now_ms).run()
+    if log.truncation_count != truncation_count:
+        return False
+    log.compacted_to = result.cleaned_to
+    return True
+
+
+def _replaced(log: PartitionLog, cleaned: CleanedSegment) -> list[Segment] | None:
+    """The segments that it stands for; None when one of them is not in the log any more as it
+    was.
+    """
+    present = {segment.base_offset: segment for segment in log.segments.all[:-1]}
+    found = [present.get(source.base_offset) for source in cleaned.replaces]
+    segments = [segment for segment in found if segment is not None]
+    sizes = [source.size_bytes for source in cleaned.replaces]
+    is_whole = [segment.size_bytes for segment in segments] == sizes and not log.is_abandoned
+    return segments if is_whole else None
+
+
+def discard(plan: CleaningPlan, cleaned: Iterable[CleanedSegment], disk: Disk) -> None:
+    """Remove what a pass wrote."""
+    for segment in cleaned:
+        for suffix in SEGMENT_SUFFIXES:
+            with contextlib.suppress(FileNotFoundError):
+                disk.unlink(f"{plan.directory}/{segment.base_offset:020d}{suffix}{CLEANED_SUFFIX}")
+
+
+class Swap:
+    """One cleaned segment on its way into the log. The steps that force, rename or remove files run
+    in threads.
+
+    While it is under way readers have the new segment under its `.swap` names; the final names are
+    second names of the same files until no reader opens the others any more. A cut of the log
+    cannot wait for a thread: it does the steps that are left itself (`finish`), and so does a stop.
+    """
+
+    def __init__(
+        self,
+        log: PartitionLog,
+        cleaned: CleanedSegment,
+        replaced: list[Segment],
+        descriptors: DescriptorCache,
+        now_ms: int,
+    ) -> None:
+        self._log = log
+        self._cleaned = cleaned
+        self._replaced = replaced
+        self._descriptors = descriptors
+        self._disk = descriptors.disk
+        self._now_ms = now_ms
+        self._stem = f"{log.directory}/{cleaned.base_offset:020d}"
+        self._segment: Segment | None = None
+        self._lock = threading.Lock()
+        self._steps = (self._announce, self._take_over, self._give_names, self._use_names, self._drop_swap_names)
+        self._done_count = 0
+
+    async def run(self) -> None:
+        """Do all steps, those with the disk in threads. StorageError when the disk fails."""
+        with self._log.swaps.under_way(self.finish):
+            try:
+                while self._done_count < len(self._steps) and not self._log.is_abandoned:
+                    number = self._done_count
+                    if self._steps[number] in (self._take_over, self._use_names):
+                        self._do(number)
+                    else:
+                        await in_thread(partial(self._do, number))
+            except asyncio.CancelledError:
+                self.finish()
+                raise
+            except StorageError:
+                # a log that is deleted meanwhile has no files to rename
+                if not self._log.is_abandoned:
+                    raise
+
+    def finish(self) -> None:
+        """Do the steps that are left, holding the caller."""
+        for number in range(len(self._steps)):
+            if not self._log.is_abandoned:
+                self._do(number)
+
+    def _do(self, number: int) -> None:
+        with self._lock, self._log.folder.held() as is_here, storage_errors("swapping in", self._stem):
+            if is_here and number == self._done_count:
+                self._steps[number]()
+                self._done_count += 1
+
+    def _announce(self) -> None:
+        """The new names say that the work is complete: from here on a start takes the cleaned
+        segment.
+        """
+        for suffix in LOG_FILE_LAST:
+            with contextlib.suppress(FileNotFoundError):
+                self._disk.rename(self._stem + suffix + CLEANED_SUFFIX, self._stem + suffix + SWAP_SUFFIX)
+        self._disk.fsync_directory(self._log.directory)
+
+    def _take_over(self) -> None:
+        """Readers have the new segment."""
+        segment = self._segment = Segment(
+            self._log.directory,
+            self._cleaned.base_offset,
+            self._descriptors,
+            size_bytes=self._cleaned.size_bytes,
+            next_offset=self._cleaned.next_offset,
+            created_ms=self._replaced[-1].created_ms,
+            index_bytes=self._cleaned.index_bytes,
+        )
+        segment.use_names(SWAP_SUFFIX)
+        self._log.replace_segments(self._replaced, [segment], self._now_ms)
+
+    def _give_names(self) -> None:
+        """The originals give up their names to the new files, which have two then."""
+        self._log.removals.put_aside()
+        for suffix in LOG_FILE_LAST:
+            with contextlib.suppress(FileNotFoundError):
+                self._disk.link(self._stem + suffix + SWAP_SUFFIX, self._stem + suffix)
+        self._disk.fsync_directory(self._log.directory)
+
+    def _use_names(self) -> None:
+        if self._segment is not None:
+            self._segment.use_names("")
+
+    def _drop_swap_names(self) -> None:
+        """The log's first, durably: while it is there, a start takes the others for its indexes."""
+        self._disk.unlink(self._stem + LOG_SUFFIX + SWAP_SUFFIX)
+        self._disk.fsync_directory(self._log.directory)
+        for suffix in SEGMENT_SUFFIXES:
+            with contextlib.suppress(FileNotFoundError):
+                self._disk.unlink(self._stem + suffix + SWAP_SUFFIX)

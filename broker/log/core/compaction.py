@@ -1,0 +1,105 @@
+"""What compaction keeps: the newest record of each key, tombstones for a while, and what producers'
+state needs. Pure.
+
+The newest offset of each key is collected first (`KeyOffsets`), from the whole range that is
+cleaned; then each batch is judged record by record. Records of aborted transactions are never the
+newest of anything and go. A tombstone goes once `delete.retention.ms` have passed since the
+cleaning that first met it, which is noted in its batch as the delete horizon (KIP-534), so that a
+reader from the start sees the deletion if it is not slower than that.
+
+Caller: broker/log/cleaning/cleaner.py.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left, bisect_right
+from collections.abc import Iterable, Mapping
+from typing import Final, NamedTuple
+
+from wire.batches.record_batch import BatchHeader
+from wire.batches.records import read_keys
+
+KEYS_MAX: Final = 2_000_000
+"""Keys that one pass remembers; the range is cut where there are more."""
+
+
+class AbortedRange(NamedTuple):
+    """Offsets from the first record to the marker of an aborted transaction."""
+
+    producer_id: int
+    first_offset: int
+    last_offset: int
+
+
+class AbortedRanges:
+    """Which transactional records were aborted."""
+
+    def __init__(self, ranges: Iterable[AbortedRange]) -> None:
+        self._by_producer: dict[int, list[AbortedRange]] = {}
+        for aborted in sorted(ranges, key=lambda aborted: aborted.first_offset):
+            self._by_producer.setdefault(aborted.producer_id, []).append(aborted)
+
+    def holds(self, producer_id: int, offset: int) -> bool:
+        """Whether the transactional record at `offset` belongs to an aborted transaction."""
+        ranges = self._by_producer.get(producer_id)
+        if ranges is None:
+            return False
+        index = bisect_right(ranges, offset, key=lambda aborted: aborted.first_offset) - 1
+        return index >= 0 and offset <= ranges[index].last_offset
+
+
+class KeyOffsets:
+    """The newest offset of each key in the cleaned range."""
+
+    def __init__(self, keys_max: int = KEYS_MAX) -> None:
+        self._offsets: dict[bytes | None, int] = {}
+        self._newest: list[int] | None = None
+        self._keys_max = keys_max
+
+    def __len__(self) -> int:
+        return len(self._offsets)
+
+    @property
+    def is_full(self) -> bool:
+        """No further key fits."""
+        return len(self._offsets) >= self._keys_max
+
+    def note(self, header: BatchHeader, body: bytes, start: int, end: int) -> None:
+        """The records of a batch, which are `body` from `start` to `end`; batches come in the order
+        of the log. Raises InvalidBatch.
+        """
+        read_keys(body, start, end, header.record_count, header.base_offset, self._offsets)
+
+    def close(self) -> None:
+        """All records of the range have been noted: the questions below may be asked."""
+        self._offsets.pop(None, None)
+        self._newest = sorted(self._offsets.values())
+
+    def newest_count(self, first_offset: int, last_offset: int) -> int:
+        """How many of the noted records from `first_offset` to `last_offset` are the newest of
+        their keys.
+        """
+        assert self._newest is not None
+        first = bisect_left(self._newest, first_offset)
+        return bisect_right(self._newest, last_offset, first) - first
+
+    def are_newest(self, offsets: Mapping[bytes | None, int]) -> bool:
+        """Whether each of these records is surely the newest of its key: noted as such, or no key
+        of theirs was noted.
+        """
+        if None in offsets:
+            return False
+        return offsets.items() <= self._offsets.items() or self._offsets.keys().isdisjoint(offsets)
+
+    def is_newest(self, key: bytes | None, offset: int) -> bool:
+        """Whether no newer record of `key` was seen. Records without a key have no place in a
+        compacted log.
+        """
+        return key is not None and self._offsets.get(key, -1) <= offset
+
+
+def keeps_tombstone(delete_horizon_ms: int | None, now_ms: int) -> bool:
+    """Whether a tombstone stays in this pass; `delete_horizon_ms` None when no pass has met it
+    before.
+    """
+    return delete_horizon_ms is None or now_ms < delete_horizon_ms

@@ -1,0 +1,447 @@
+"""Idempotence and transactions of one partition: what each producer wrote last, and which
+transactions are open. Pure.
+
+A batch is first *prepared* (`prepare_batch`, `prepare_marker`): checked against the state, nothing
+changed. When it is in the log, its `ProducerChange` is *applied*. Replay after a crash prepares
+without checks and applies likewise, so that both paths end in the same state. Sequences run from 0
+to 2^31 - 1 and wrap (KIP-98); the last five batches of a producer are remembered so that a repeated
+request is answered with the original offsets.
+
+Failover: a producer that was ahead of the mirror when its site died continues above the sequence
+that the promoted log knows. `carry_over(before_offset)` lets each producer whose last batch lies
+below that offset open such a gap once: the gap is the counted loss of the failover, and refusing it
+would stop the producer for good. The mark is an offset and not a flag, so it can be set again from
+the leader epochs after a restart. What a producer sends behind a batch that was refused here a
+moment ago (`note_refused`) is no such gap: the batch comes again, and a client that saw the later
+one taken would believe it was there. Likewise what a producer that nobody knows sends to a new
+leader (`must_newcomers_begin`).
+
+Invariants: (a) a producer's remembered batches are of one epoch and in order; (b) `ongoing` holds
+exactly the producers with an open transaction, in order of first offset. Callers:
+broker/log/partition_log.py.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from typing import Final, NamedTuple
+
+from kio.schema.errors import ErrorCode
+
+from broker.log.core.batch_checks import BatchRejected
+from wire.batches.record_batch import BatchHeader
+
+SEQUENCE_MAX: Final = 2**31 - 1
+REMEMBERED_BATCHES: Final = 5
+NO_EPOCH: Final = -1
+REFUSALS_REMEMBERED: Final = 1000
+"""Producers of one partition."""
+_GAP_MAX: Final = 2**30
+"""A sequence further ahead than this counts as behind: the space is a ring."""
+
+
+class OutOfOrderSequence(BatchRejected):
+    """A gap or a repetition older than the remembered batches."""
+
+    def __init__(self, producer_id: int, reason: str) -> None:
+        super().__init__(ErrorCode.out_of_order_sequence_number, reason)
+        self.producer_id = producer_id
+
+
+class EarlierToCome(BatchRejected):
+    """A gap that will close: what comes before the batch is known to be on its way, or may be.
+
+    The code is one that every client sends again, for want of a better one.
+    OUT_OF_ORDER_SEQUENCE_NUMBER would have librdkafka begin a new epoch and send what is unanswered
+    anew under it, and that may be in the log under the old one.
+    """
+
+    def __init__(self, reason: str) -> None:
+        super().__init__(ErrorCode.not_enough_replicas, reason)
+
+
+class InvalidProducerEpoch(BatchRejected):
+    """A producer that was fenced by a newer epoch."""
+
+    def __init__(self, reason: str) -> None:
+        super().__init__(ErrorCode.invalid_producer_epoch, reason)
+
+
+class WrittenBatch(NamedTuple):
+    """A batch that a producer wrote."""
+
+    last_sequence: int
+    last_offset: int
+    offset_delta: int
+    timestamp_ms: int
+
+    @property
+    def first_sequence(self) -> int:
+        """Sequence of its first record."""
+        return (self.last_sequence - self.offset_delta) & SEQUENCE_MAX if self.last_sequence >= 0 else -1
+
+    @property
+    def first_offset(self) -> int:
+        """Offset of its first record."""
+        return self.last_offset - self.offset_delta
+
+
+class SnapshotEntry(NamedTuple):
+    """One producer as Kafka's snapshot file keeps it; -1 where there is nothing."""
+
+    producer_id: int
+    producer_epoch: int
+    last_sequence: int
+    last_offset: int
+    offset_delta: int
+    timestamp_ms: int
+    coordinator_epoch: int
+    transaction_first_offset: int
+
+
+@dataclass(slots=True)
+class _Producer:
+    epoch: int = NO_EPOCH
+    batches: tuple[WrittenBatch, ...] = ()
+    coordinator_epoch: int = -1
+    last_timestamp_ms: int = -1
+    transaction_first_offset: int = -1
+
+
+class ProducerChange(NamedTuple):
+    """The state of one producer after a prepared batch."""
+
+    producer_id: int
+    producer: _Producer
+    completed: CompletedTransaction | None = None
+
+
+class DuplicateSequence(NamedTuple):
+    """The batch is in the log already, at these offsets."""
+
+    first_offset: int
+    last_offset: int
+    timestamp_ms: int
+
+
+class CompletedTransaction(NamedTuple):
+    """A transaction that a marker ended; `last_offset` is the marker's."""
+
+    producer_id: int
+    first_offset: int
+    last_offset: int
+    is_aborted: bool
+
+
+class Marker(NamedTuple):
+    """A transaction marker, read from a control batch."""
+
+    is_commit: bool
+    coordinator_epoch: int
+
+
+@dataclass(slots=True)
+class ProducerStates:
+    """All producers of one partition."""
+
+    _producers: dict[int, _Producer] = field(default_factory=dict)
+    _ongoing: dict[int, int] = field(default_factory=dict)
+    _unreplicated: dict[int, int] = field(default_factory=dict)
+    _carried_over_before: int = -1
+    _refused: dict[int, tuple[int, int]] = field(default_factory=dict)
+    """Producer id to epoch and first sequence of the earliest batch that was refused and has not
+    come again.
+    """
+    must_newcomers_begin: bool = False
+    """Refuse producers that are not known here and do not begin with sequence 0, for now.
+
+    Right after a change of leaders an earlier batch of such a producer may be on its way yet:
+    Java's producer sends its next batch to the new leader while those before it wait for an answer
+    of the old one. Taken first, it would stand before them for ever.
+    """
+
+    def __len__(self) -> int:
+        return len(self._producers)
+
+    def get(self, producer_id: int) -> SnapshotEntry | None:
+        """What is known of a producer, None for nothing."""
+        producer = self._producers.get(producer_id)
+        return None if producer is None else _snapshot_entry(producer_id, producer)
+
+    def is_in_transaction(self, producer_id: int, producer_epoch: int) -> bool:
+        """True while a transaction of this epoch is open here."""
+        producer = self._producers.get(producer_id)
+        return producer is not None and producer.epoch == producer_epoch and producer.transaction_first_offset >= 0
+
+    def open_transactions(self) -> list[SnapshotEntry]:
+        """Producers with an open transaction."""
+        return [_snapshot_entry(producer_id, self._producers[producer_id]) for producer_id in self._ongoing]
+
+    # -- before the write --------------------------------------------------------------------------
+
+    def prepare_batch(
+        self,
+        header: BatchHeader,
+        first_offset: int,
+        *,
+        is_checked: bool,
+        prepared: ProducerChange | None = None,
+        may_begin: bool = True,
+    ) -> ProducerChange | DuplicateSequence:
+        """What a data batch at `first_offset` will change, or that it is a repetition; raises when
+        it must be refused.
+
+        `prepared` is the change of an earlier batch of the same producer in the same append.
+        Without `is_checked` the batch is taken as it is (followers, mirrors, replay). Without
+        `may_begin` nobody has made sure that the producer's coordinator knows of the partition: a
+        batch that would begin a transaction is refused (KIP-890).
+        """
+        producer = prepared.producer if prepared else self._producers.get(header.producer_id) or _Producer()
+        first_sequence, last_sequence = header.base_sequence, header.last_sequence
+        if is_checked:
+            duplicate = _find_duplicate(producer, header.producer_epoch, first_sequence, last_sequence)
+            if duplicate is not None:
+                return DuplicateSequence(duplicate.first_offset, duplicate.last_offset, duplicate.timestamp_ms)
+            self._check(header, producer)
+            if header.is_transactional and not may_begin:
+                _check_transaction_is_open(header, producer)
+        last_offset = first_offset + header.last_offset_delta
+        batch = WrittenBatch(last_sequence, last_offset, header.last_offset_delta, header.max_timestamp)
+        is_same_epoch = producer.epoch == header.producer_epoch
+        transaction = producer.transaction_first_offset
+        if header.attributes & 0x10 and transaction < 0:
+            transaction = first_offset
+        changed = _Producer(
+            epoch=header.producer_epoch,
+            batches=(*producer.batches[1 - REMEMBERED_BATCHES :], batch) if is_same_epoch else (batch,),
+            coordinator_epoch=producer.coordinator_epoch,
+            last_timestamp_ms=header.max_timestamp,
+            transaction_first_offset=transaction,
+        )
+        return ProducerChange(header.producer_id, changed)
+
+    def prepare_marker(self, header: BatchHeader, offset: int, marker: Marker, *, is_checked: bool) -> ProducerChange:
+        """What the transaction marker at `offset` will change."""
+        producer = self._producers.get(header.producer_id) or _Producer()
+        if is_checked and header.producer_epoch < producer.epoch:
+            raise InvalidProducerEpoch(
+                f"marker of producer {header.producer_id} has epoch {header.producer_epoch}, known is {producer.epoch}"
+            )
+        if is_checked and marker.coordinator_epoch < producer.coordinator_epoch:
+            raise BatchRejected(
+                ErrorCode.transaction_coordinator_fenced,
+                f"marker of producer {header.producer_id} has coordinator epoch {marker.coordinator_epoch}, "
+                f"known is {producer.coordinator_epoch}",
+            )
+        completed = None
+        if producer.transaction_first_offset >= 0:
+            completed = CompletedTransaction(
+                header.producer_id, producer.transaction_first_offset, offset, is_aborted=not marker.is_commit
+            )
+        changed = _Producer(
+            epoch=header.producer_epoch,
+            batches=producer.batches if producer.epoch == header.producer_epoch else (),
+            coordinator_epoch=marker.coordinator_epoch,
+            last_timestamp_ms=header.max_timestamp,
+        )
+        return ProducerChange(header.producer_id, changed, completed)
+
+    def _check(self, header: BatchHeader, producer: _Producer) -> None:
+        first_sequence = header.base_sequence
+        if header.producer_epoch < producer.epoch:
+            raise InvalidProducerEpoch(
+                f"producer {header.producer_id} writes with epoch {header.producer_epoch}, known is {producer.epoch}"
+            )
+        refused = self._refused_before(header, producer)
+        if refused is not None:
+            raise EarlierToCome(
+                f"producer {header.producer_id} epoch {header.producer_epoch} sent sequence {first_sequence} before {refused}, "
+                f"which was refused and must be sent again first"
+            )
+        if self.must_newcomers_begin and producer.epoch == NO_EPOCH and first_sequence != 0:
+            raise EarlierToCome(
+                f"producer {header.producer_id} is not known to this new leader and sent sequence {first_sequence}: "
+                f"earlier batches may still be in flight"
+            )
+        if header.producer_epoch != producer.epoch:
+            if first_sequence != 0 and producer.epoch != NO_EPOCH and not self._is_carried_over(producer):
+                raise OutOfOrderSequence(
+                    header.producer_id,
+                    f"producer {header.producer_id} begins epoch {header.producer_epoch} with sequence {first_sequence}",
+                )
+            return
+        if not producer.batches:
+            return
+        expected = (producer.batches[-1].last_sequence + 1) & SEQUENCE_MAX
+        if first_sequence == expected:
+            return
+        if self._is_carried_over(producer) and _is_behind(expected, first_sequence):
+            return
+        raise OutOfOrderSequence(
+            header.producer_id,
+            f"producer {header.producer_id} epoch {header.producer_epoch} sent sequence {first_sequence}, "
+            f"expected {expected}",
+        )
+
+    def _refused_before(self, header: BatchHeader, producer: _Producer) -> int | None:
+        """The sequence of a batch that was refused, is not in the log, and comes before this
+        one.
+        """
+        epoch, sequence = self._refused.get(header.producer_id, (NO_EPOCH, -1))
+        if epoch != header.producer_epoch or not _is_behind(sequence, header.base_sequence):
+            return None
+        if (
+            producer.epoch == epoch
+            and producer.batches
+            and not _is_behind(producer.batches[-1].last_sequence, sequence)
+        ):
+            return None  # another leader has taken it since
+        return sequence
+
+    def _is_carried_over(self, producer: _Producer) -> bool:
+        return not producer.batches or producer.batches[-1].last_offset < self._carried_over_before
+
+    def note_refused(self, header: BatchHeader) -> None:
+        """A client's batch was refused before anything was looked at (no leader, no writes, too few
+        replicas): it will come again.
+        """
+        producer_id, first_sequence = header.producer_id, header.base_sequence
+        if producer_id < 0:
+            return
+        known = self._refused.get(producer_id)
+        if known is None or known[0] < header.producer_epoch:
+            while len(self._refused) >= REFUSALS_REMEMBERED:
+                del self._refused[next(iter(self._refused))]
+            self._refused[producer_id] = header.producer_epoch, first_sequence
+        elif known[0] == header.producer_epoch and _is_behind(first_sequence, known[1]):
+            self._refused[producer_id] = header.producer_epoch, first_sequence
+
+    # -- after the write ---------------------------------------------------------------------------
+
+    def apply(self, change: ProducerChange) -> None:
+        """Take over what a batch changed: it is in the log."""
+        producer_id, producer, completed = change
+        self._producers[producer_id] = producer
+        if self._refused:
+            self._refused.pop(producer_id, None)
+        if producer.transaction_first_offset >= 0:
+            self._ongoing.setdefault(producer_id, producer.transaction_first_offset)
+        elif producer_id in self._ongoing:
+            del self._ongoing[producer_id]
+        if completed is not None:
+            self._unreplicated[completed.first_offset] = completed.last_offset
+
+    def last_stable_offset_after(self, completed: CompletedTransaction) -> int:
+        """The last stable offset as a transaction index entry notes it: once `completed` is over
+        and replicated.
+        """
+        others = [first for producer_id, first in self._ongoing.items() if producer_id != completed.producer_id]
+        return min(others, default=completed.last_offset + 1)
+
+    def advance_high_watermark(self, high_watermark: int) -> None:
+        """Completed transactions below the high watermark no longer hold back the last stable
+        offset.
+        """
+        if self._unreplicated:
+            self._unreplicated = {f: last for f, last in self._unreplicated.items() if last >= high_watermark}
+
+    @property
+    def first_unstable_offset(self) -> int | None:
+        """Where the first transaction that is open, or whose end is not replicated, begins."""
+        if not self._ongoing and not self._unreplicated:
+            return None
+        return min((*self._ongoing.values(), *self._unreplicated))
+
+    # -- maintenance -------------------------------------------------------------------------------
+
+    def carry_over(self, before_offset: int) -> None:
+        """After a promotion: a producer whose last batch lies below `before_offset` may skip
+        sequences once.
+
+        Not stored, harmless when repeated: after a restart it is called again with the offset at
+        which the promotion's epoch began.
+        """
+        self._carried_over_before = max(self._carried_over_before, before_offset)
+
+    def expire(self, now_ms: int, expiration_ms: int) -> int:
+        """Forget producers that were silent for `expiration_ms` and have no open transaction; how
+        many.
+        """
+        expired = [
+            producer_id
+            for producer_id, producer in self._producers.items()
+            if producer.transaction_first_offset < 0 and now_ms - producer.last_timestamp_ms >= expiration_ms
+        ]
+        for producer_id in expired:
+            del self._producers[producer_id]
+        return len(expired)
+
+    def snapshot(self) -> list[SnapshotEntry]:
+        """All producers, for the snapshot file."""
+        return [_snapshot_entry(producer_id, producer) for producer_id, producer in self._producers.items()]
+
+    def last_offsets(self) -> dict[int, int]:
+        """Offset of each producer's last remembered record: the cleaner keeps these batches, empty
+        if need be.
+        """
+        return {pid: p.batches[-1].last_offset for pid, p in self._producers.items() if p.batches}
+
+    def restore(self, entries: Iterable[SnapshotEntry]) -> None:
+        """Replace the state by a snapshot's."""
+        self._producers.clear()
+        self._ongoing.clear()
+        self._unreplicated.clear()
+        open_transactions = []
+        for entry in entries:
+            self._producers[entry.producer_id] = _from_snapshot(entry)
+            if entry.transaction_first_offset >= 0:
+                open_transactions.append((entry.transaction_first_offset, entry.producer_id))
+        self._ongoing.update((producer_id, first) for first, producer_id in sorted(open_transactions))
+
+
+def _check_transaction_is_open(header: BatchHeader, producer: _Producer) -> None:
+    if producer.transaction_first_offset < 0 or producer.epoch != header.producer_epoch:
+        raise BatchRejected(
+            ErrorCode.invalid_txn_state,
+            f"producer {header.producer_id} has no open transaction of epoch {header.producer_epoch} here",
+        )
+
+
+def _is_behind(sequence: int, other: int) -> bool:
+    """True when `sequence` comes before `other`."""
+    return 0 < (other - sequence) & SEQUENCE_MAX < _GAP_MAX
+
+
+def _find_duplicate(producer: _Producer, epoch: int, first_sequence: int, last_sequence: int) -> WrittenBatch | None:
+    if producer.epoch != epoch:
+        return None
+    for batch in producer.batches:
+        if batch.last_sequence == last_sequence and batch.first_sequence == first_sequence:
+            return batch
+    return None
+
+
+def _snapshot_entry(producer_id: int, producer: _Producer) -> SnapshotEntry:
+    last = producer.batches[-1] if producer.batches else WrittenBatch(-1, -1, 0, -1)
+    return SnapshotEntry(
+        producer_id,
+        producer.epoch,
+        last.last_sequence,
+        last.last_offset,
+        last.offset_delta,
+        producer.last_timestamp_ms,
+        producer.coordinator_epoch,
+        producer.transaction_first_offset,
+    )
+
+
+def _from_snapshot(entry: SnapshotEntry) -> _Producer:
+    last = WrittenBatch(entry.last_sequence, entry.last_offset, entry.offset_delta, entry.timestamp_ms)
+    return _Producer(
+        epoch=entry.producer_epoch,
+        batches=(last,) if entry.last_offset >= 0 else (),
+        coordinator_epoch=entry.coordinator_epoch,
+        last_timestamp_ms=entry.timestamp_ms,
+        transaction_first_offset=entry.transaction_first_offset,
+    )

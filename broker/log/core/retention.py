@@ -1,0 +1,145 @@
+"""Which old segments may go, and when a segment is full. Pure: facts about segments in, a decision
+out.
+
+Retention by time looks at a segment's largest record timestamp, by size at what would be left, by
+log start at offsets that DeleteRecords gave up. Nothing at or above the high watermark goes,
+whatever its age: it is not replicated yet.
+
+Callers: broker/log/partition_log.py.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Final, NamedTuple
+
+from broker.settings.core.topic_configs import LogConfig
+
+RELATIVE_OFFSET_MAX: Final = 2**31 - 1
+
+
+class SegmentFacts(NamedTuple):
+    """What retention needs to know of one segment."""
+
+    base_offset: int
+    next_offset: int
+    size_bytes: int
+    largest_timestamp_ms: int
+
+
+class RetentionPolicy(NamedTuple):
+    """The topic's limits; -1 means none. Without `is_deleting` (compacted topics) only the log
+    start counts.
+    """
+
+    retention_ms: int
+    retention_bytes: int
+    is_deleting: bool
+
+    @classmethod
+    def of(cls, config: LogConfig, *, is_copy: bool) -> RetentionPolicy:
+        """The limits of a topic with this configuration; a copy of another site's topic keeps what
+        that one keeps.
+        """
+        return cls(config.retention_ms, config.retention_bytes, config.is_deleted and not is_copy)
+
+
+class Expiry(NamedTuple):
+    """How many segments, from the oldest, may go, and why the last of them."""
+
+    segment_count: int
+    reason: str
+
+
+def expired_segments(
+    segments: Sequence[SegmentFacts],
+    policy: RetentionPolicy,
+    *,
+    now_ms: int,
+    high_watermark: int,
+    log_start_offset: int,
+) -> Expiry:
+    """The longest run of oldest segments that some limit gives up; the active segment only when it
+    holds records.
+    """
+    excess_bytes = sum(segment.size_bytes for segment in segments) - policy.retention_bytes
+    count, reason = 0, ""
+    for segment in segments:
+        why = _expiry_reason(segment, policy, now_ms, excess_bytes, log_start_offset)
+        if not why or segment.next_offset > high_watermark or segment.size_bytes == 0:
+            break
+        excess_bytes -= segment.size_bytes
+        count, reason = count + 1, why
+    return Expiry(count, reason)
+
+
+def _expiry_reason(
+    segment: SegmentFacts, policy: RetentionPolicy, now_ms: int, excess_bytes: int, log_start_offset: int
+) -> str:
+    if segment.next_offset <= log_start_offset:
+        return f"the segment is below the log start offset {log_start_offset}"
+    if not policy.is_deleting:
+        return ""
+    if 0 <= policy.retention_ms < now_ms - segment.largest_timestamp_ms:
+        return (
+            f"its newest record has timestamp {segment.largest_timestamp_ms} ms, retention.ms is {policy.retention_ms}"
+        )
+    if policy.retention_bytes >= 0 and excess_bytes >= segment.size_bytes:
+        return f"the log exceeds retention.bytes={policy.retention_bytes} by {excess_bytes} bytes"
+    return ""
+
+
+class RollPolicy(NamedTuple):
+    """The topic's limits for one segment; `segment_ms` has the jitter taken off already."""
+
+    segment_bytes: int
+    segment_ms: int
+
+    @classmethod
+    def of(cls, config: LogConfig, *, jitter: float) -> RollPolicy:
+        """The limits of a topic with this configuration; `jitter` between 0 and 1 is the share of
+        segment.jitter.ms that is taken off.
+        """
+        segment_ms = config.segment_ms - int(jitter * min(config.segment_jitter_ms, config.segment_ms))
+        if config.is_compacted:
+            # the active segment is never compacted: rolling in time is what keeps
+            # max.compaction.lag.ms
+            segment_ms = min(segment_ms, config.compaction_lag_ms_max)
+        return cls(config.segment_bytes, segment_ms)
+
+
+class ActiveSegment(NamedTuple):
+    """What rolling needs to know of the active segment; `first_timestamp_ms` -1 when there is
+    none.
+    """
+
+    base_offset: int
+    size_bytes: int
+    first_timestamp_ms: int
+    created_ms: int
+    is_index_full: bool
+
+
+def roll_reason(
+    segment: ActiveSegment, policy: RollPolicy, *, incoming_bytes: int, last_offset: int, timestamp_ms: int, now_ms: int
+) -> str:
+    """Why a new segment must begin before `incoming_bytes` up to `last_offset` are appended; empty
+    when it need not.
+    """
+    if segment.size_bytes == 0:
+        return (
+            "offsets are too far from the segment's base offset"
+            if last_offset - segment.base_offset > RELATIVE_OFFSET_MAX
+            else ""
+        )
+    if segment.size_bytes + incoming_bytes > policy.segment_bytes:
+        return "segment.bytes is reached"
+    if segment.is_index_full:
+        return "an index is full"
+    if last_offset - segment.base_offset > RELATIVE_OFFSET_MAX:
+        return "offsets are too far from the segment's base offset"
+    if segment.first_timestamp_ms >= 0 and timestamp_ms >= 0:
+        waited_ms = timestamp_ms - segment.first_timestamp_ms
+    else:
+        waited_ms = now_ms - segment.created_ms
+    return "segment.ms is reached" if waited_ms > policy.segment_ms else ""

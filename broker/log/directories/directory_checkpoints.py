@@ -1,0 +1,208 @@
+"""The offset checkpoints of one log directory: what the files say, and writing them without holding
+the event loop.
+
+What a file will say is collected on the loop, in slices, and written in a thread: temporary file,
+fdatasync, rename, fsync of the directory. Two writes of one file never overlap, and what was
+collected earlier never replaces what was collected later: a truncation lowers a recovery point on
+disk before anything else happens, and an older state that is still on its way must not raise it
+again. A caller that asks while a write is under way shares the next one with all others who ask.
+
+Owner: broker/log/directories/log_directory.py.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import itertools
+import os
+import threading
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field
+from typing import Final
+
+from broker.log.directories import checkpoints
+from broker.log.directories.checkpoints import TopicPartition
+from broker.log.errors import storage_errors
+from broker.log.partition_log import PartitionLog
+from broker.log.threads import in_thread
+from runtime.disk import Disk
+
+LINES_PER_TURN: Final = 200
+"""How many logs are asked before others have the loop."""
+
+ValueOf = Callable[[PartitionLog], int | None]
+
+
+def _log_start(log: PartitionLog) -> int | None:
+    """Only of logs that do not begin with a segment."""
+    return log.log_start_offset if log.log_start_offset > log.segments.first.base_offset else None
+
+
+def _compacted_to(log: PartitionLog) -> int | None:
+    return log.compacted_to if log.config.is_compacted and log.compacted_to > log.log_start_offset else None
+
+
+VALUES: Final[Mapping[str, ValueOf]] = {
+    checkpoints.RECOVERY_POINTS: lambda log: log.recovery_point_to_save,
+    checkpoints.HIGH_WATERMARKS: lambda log: log.high_watermark,
+    checkpoints.LOG_START_OFFSETS: _log_start,
+    checkpoints.CLEANER_OFFSETS: _compacted_to,
+    checkpoints.SOURCE_HIGH_WATERMARKS: lambda log: log.source.high_watermark if log.source.is_known else None,
+    checkpoints.SOURCE_SEEN_AT: lambda log: log.source.seen_at_ms if log.source.is_known else None,
+}
+"""What each file says of a log; None for no line."""
+_OF_COPIES: Final = (checkpoints.SOURCE_HIGH_WATERMARKS, checkpoints.SOURCE_SEEN_AT)
+"""A broker without copies of another site's topics does not have these files."""
+
+
+@dataclass(slots=True, eq=False)
+class _Draft:
+    """What a file is to say; a higher number was collected later."""
+
+    number: int
+    offsets: dict[TopicPartition, int] = field(default_factory=dict)
+
+
+class _OffsetFile:
+    """One file. `write` may run in any thread; everything else runs on the loop's, or before there
+    is a loop.
+    """
+
+    def __init__(self, disk: Disk, path: str, value: ValueOf) -> None:
+        self.path = path
+        self.value = value
+        self.lines: Mapping[TopicPartition, int] = {}
+        """What the file on disk says."""
+        self.turn = asyncio.Lock()
+        self._disk = disk
+        self._drafts: list[_Draft] = []
+        self._numbers = itertools.count(1)
+        self._lock = threading.Lock()
+        self._written_number = 0
+
+    def begin(self) -> _Draft:
+        """A new draft; `end` must follow."""
+        draft = _Draft(next(self._numbers))
+        self._drafts.append(draft)
+        return draft
+
+    def end(self, draft: _Draft) -> None:
+        """The draft is written, or given up."""
+        self._drafts.remove(draft)
+
+    def may_name(self, key: TopicPartition) -> bool:
+        """Whether the file has a line of this partition, or is about to."""
+        return key in self.lines or any(key in draft.offsets for draft in self._drafts)
+
+    def is_settled_since(self, number: int) -> bool:
+        """Whether a draft that was begun after `number` is on disk."""
+        return self._written_number > number
+
+    def latest_number(self) -> int:
+        """Of all drafts begun so far; counts as one."""
+        return next(self._numbers)
+
+    def write(self, draft: _Draft) -> None:
+        """Make the file say what the draft does, durably; nothing where a later draft was written
+        before.
+        """
+        with self._lock:
+            if draft.number < self._written_number:
+                return
+            if draft.offsets == self.lines and self._written_number:
+                probe(self._disk, os.path.dirname(self.path))
+            else:
+                checkpoints.write_offsets(self._disk, self.path, draft.offsets)
+            self.lines = draft.offsets
+            self._written_number = draft.number
+
+
+class DirectoryCheckpoints:
+    """All offset checkpoints of one directory, whose open logs are `logs`."""
+
+    def __init__(self, disk: Disk, directory: str, logs: Mapping[TopicPartition, PartitionLog]) -> None:
+        self.is_loading = False
+        """While it is True, logs that are not opened yet keep their lines."""
+        self._logs = logs
+        self._files = {name: _OffsetFile(disk, f"{directory}/{name}", value) for name, value in VALUES.items()}
+
+    def read(self, disk: Disk) -> list[checkpoints.CorruptCheckpoint]:
+        """Take over what the files say; the damaged ones, which count as empty."""
+        faults = []
+        for file in self._files.values():
+            try:
+                file.lines = checkpoints.read_offsets(disk, file.path)
+            except checkpoints.CorruptCheckpoint as fault:
+                faults.append(fault)
+        return faults
+
+    def line(self, name: str, key: TopicPartition) -> int | None:
+        """What a file on disk says of a partition; None for nothing."""
+        return self._files[name].lines.get(key)
+
+    def may_name(self, key: TopicPartition) -> bool:
+        """Whether a file says something of this partition, or is about to."""
+        return any(file.may_name(key) for file in self._files.values())
+
+    def _wanted(self, names: Iterable[str]) -> list[_OffsetFile]:
+        wanted = set(names)
+        if not wanted.isdisjoint(_OF_COPIES) and not self._has_copies():
+            wanted.difference_update(_OF_COPIES)
+        return [file for name, file in self._files.items() if name in wanted]
+
+    def _has_copies(self) -> bool:
+        is_known = any(self._files[name].lines for name in _OF_COPIES)
+        return is_known or any(log.source.is_known for log in self._logs.values())
+
+    async def save(self, *names: str) -> None:
+        """Bring these files (all without names) up to date, in a thread. Raises StorageError."""
+        for file in self._wanted(names or VALUES):
+            asked = file.latest_number()
+            async with file.turn:
+                if not file.is_settled_since(asked):
+                    await self._save(file)
+
+    async def _save(self, file: _OffsetFile) -> None:
+        draft = file.begin()
+        try:
+            self._keep_unopened(file, draft)
+            # the keys alone: pairs would be as many new objects for the garbage collector to go
+            # through
+            for number, key in enumerate(tuple(self._logs), 1):
+                if number % LINES_PER_TURN == 0:
+                    await asyncio.sleep(0)
+                # that of a log that was deleted meanwhile, or of its successor, is up to date as
+                # well
+                log = self._logs.get(key)
+                value = file.value(log) if log is not None else None
+                if value is not None:
+                    draft.offsets[key] = value
+            await in_thread(lambda: file.write(draft))
+        finally:
+            file.end(draft)
+
+    def save_now(self, *names: str) -> None:
+        """As `save`, holding the caller: for a stop, and for what must be on disk before the next
+        statement.
+        """
+        for file in self._wanted(names or VALUES):
+            draft = file.begin()
+            try:
+                self._keep_unopened(file, draft)
+                for key, log in self._logs.items():
+                    value = file.value(log)
+                    if value is not None:
+                        draft.offsets[key] = value
+                file.write(draft)
+            finally:
+                file.end(draft)
+
+    def _keep_unopened(self, file: _OffsetFile, draft: _Draft) -> None:
+        if self.is_loading:
+            draft.offsets.update((key, offset) for key, offset in file.lines.items() if key not in self._logs)
+
+
+def probe(disk: Disk, path: str) -> None:
+    """StorageError unless the directory is there and can be opened."""
+    with storage_errors("opening", path):
+        disk.close(disk.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC))

@@ -1,0 +1,456 @@
+"""One log directory: its lock, its identity, its checkpoints and the partition directories in it.
+
+Opened once at a start, by one process: a second one is refused. What a clean shutdown left is
+trusted, anything else is recovered partition by partition. Errors of the disk are raised as
+StorageError, never swallowed: what they mean for the broker is the shell's decision.
+
+Caller: broker/log/directories/log_store.py.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import os
+import uuid
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from functools import partial
+from typing import Final
+
+from broker.log.descriptors import DescriptorCache
+from broker.log.directories import checkpoints
+from broker.log.directories.checkpoints import TopicPartition
+from broker.log.directories.directory_checkpoints import DirectoryCheckpoints, probe
+from broker.log.directories.removal import PendingRemovals, remove_files
+from broker.log.errors import DirectoryLocked, StorageError, storage_errors
+from broker.log.flushing import NoteFlush, note_nothing
+from broker.log.partition_log import PartitionLog
+from broker.log.source_seen import SourceSeen
+from broker.settings.core.topic_configs import LogConfig
+from runtime.disk import Disk, write_file
+
+LOCK_FILE: Final = ".lock"
+CLOSING_THREADS: Final = 4
+"""Logs that are flushed and closed at the same time at a stop."""
+DELETED_MARK: Final = "-delete"
+FUTURE_MARK: Final = "-future"
+IGNORED_MARKS: Final = (FUTURE_MARK, "-stray")
+_NAME_BYTES_MAX: Final = 255
+_FILES_AT_A_TIME: Final = 1000
+
+NoteRemovals = Callable[[PendingRemovals, int], None]
+"""Hears from when on (Unix ms) files that a log has given up may go."""
+
+_LOCKED_HERE: Final[set[str]] = set()
+"""Directories locked by this process: its own locks do not stop it, and closing a second descriptor
+would drop the first's.
+"""
+
+
+class ForeignDirectory(StorageError):
+    """The directory belongs to another broker or another cluster."""
+
+
+class LogDirectory:
+    """A directory of partition logs, in Kafka's layout."""
+
+    def __init__(
+        self,
+        path: str,
+        descriptors: DescriptorCache,
+        note_flush: NoteFlush = note_nothing,
+        note_removals: NoteRemovals = lambda _removals, _due_ms: None,
+    ) -> None:
+        self._note_flush = note_flush
+        self._note_removals = note_removals
+        self.path = path.rstrip("/")
+        self.logs: dict[TopicPartition, PartitionLog] = {}
+        self.notes: list[str] = []
+        self.is_clean = False
+        self._descriptors = descriptors
+        self._disk: Disk = descriptors.disk
+        self._lock_descriptor = -1
+        self._locked_path = ""
+        self._checkpoints = DirectoryCheckpoints(self._disk, self.path, self.logs)
+        self._needs_sync = False
+        self._named_last: PartitionLog | None = None
+
+    # -- opening -----------------------------------------------------------------------------------
+
+    def open(self, *, node_id: int, cluster_id: str) -> None:
+        """Lock the directory, check whose it is, read the checkpoints. Creates it when it is not
+        there.
+        """
+        with storage_errors("creating", self.path):
+            os.makedirs(self.path, exist_ok=True)
+        self._lock()
+        try:
+            self._check_identity(node_id, cluster_id)
+            self._take_clean_marker()
+            self._read_checkpoints()
+            self.remove_deleted_directories()
+        except BaseException:
+            self.unlock()
+            raise
+
+    def _lock(self) -> None:
+        path = f"{self.path}/{LOCK_FILE}"
+        self._locked_path = os.path.realpath(self.path)
+        if self._locked_path in _LOCKED_HERE:
+            raise DirectoryLocked(self.path)
+        with storage_errors("locking", path):
+            descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC)
+        try:
+            # the kind of lock that Java takes: keeps Apache Kafka out as well
+            fcntl.lockf(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError as error:
+            os.close(descriptor)
+            raise DirectoryLocked(self.path) from error
+        self._lock_descriptor = descriptor
+        _LOCKED_HERE.add(self._locked_path)
+
+    def unlock(self) -> None:
+        """Let another process have the directory."""
+        if self._lock_descriptor >= 0:
+            os.close(self._lock_descriptor)
+            self._lock_descriptor = -1
+            _LOCKED_HERE.discard(self._locked_path)
+
+    def _check_identity(self, node_id: int, cluster_id: str) -> None:
+        path = f"{self.path}/{checkpoints.META_PROPERTIES}"
+        found = checkpoints.read_meta_properties(self._disk, path)
+        if not found:
+            checkpoints.write_meta_properties(self._disk, path, broker_id=node_id, cluster_id=cluster_id)
+            return
+        if found.get("version") not in ("0", "1"):
+            raise ForeignDirectory("opening", path, f"version={found.get('version')}, known are 0 and 1")
+        for key, wanted in (("cluster.id", cluster_id), ("broker.id", str(node_id))):
+            if key in found and found[key] != wanted:
+                raise ForeignDirectory(
+                    "opening", path, f"the directory belongs to {key}={found[key]}, this broker has {wanted}"
+                )
+
+    def _take_clean_marker(self) -> None:
+        """Remember whether the last stop was clean; from now on, until the next clean stop, it was
+        not.
+        """
+        with storage_errors("opening", self.path):
+            try:
+                self._disk.unlink(f"{self.path}/{checkpoints.CLEAN_SHUTDOWN}")
+            except FileNotFoundError:
+                return
+            self._disk.fsync_directory(self.path)
+        self.is_clean = True
+
+    def _read_checkpoints(self) -> None:
+        for fault in self._checkpoints.read(self._disk):
+            # without recovery points everything is checked; the others are rebuilt by replication
+            # and retention
+            self.notes.append(f"{fault}; it is ignored")
+            if fault.path.endswith(f"/{checkpoints.RECOVERY_POINTS}"):
+                self.is_clean = False
+
+    def partitions(self) -> list[TopicPartition]:
+        """The partitions that have a directory here."""
+        with storage_errors("opening", self.path):
+            names = [entry.name for entry in self._disk.entries(self.path) if entry.is_directory]
+        found = (parse_directory_name(name) for name in names)
+        return sorted(partition for partition in found if partition is not None)
+
+    def open_log(self, key: TopicPartition, config: LogConfig, *, now_ms: int, roll_jitter: float) -> PartitionLog:
+        """Open an existing partition directory; may run in a thread, `adopt` takes the log over."""
+        directory, line = self.directory_of(key), self._checkpoints.line
+        log = PartitionLog(
+            directory,
+            self._descriptors,
+            config,
+            topic=key.topic,
+            partition=key.partition,
+            is_clean=self.is_clean,
+            recovery_point=line(checkpoints.RECOVERY_POINTS, key) or 0,
+            log_start_offset=line(checkpoints.LOG_START_OFFSETS, key) or 0,
+            now_ms=now_ms,
+            roll_jitter=roll_jitter,
+            note_flush=self._note_flush,
+        )
+        self._read_topic_id(log)
+        log.advance_high_watermark(line(checkpoints.HIGH_WATERMARKS, key) or 0)
+        log.compacted_to = min(max(log.compacted_to, line(checkpoints.CLEANER_OFFSETS, key) or 0), log.log_end_offset)
+        source_high_watermark = line(checkpoints.SOURCE_HIGH_WATERMARKS, key)
+        if source_high_watermark is not None:
+            log.source = SourceSeen(source_high_watermark, line(checkpoints.SOURCE_SEEN_AT, key) or 0)
+        return log
+
+    def _read_topic_id(self, log: PartitionLog) -> None:
+        """A crash of the machine may leave the file of a new log empty or torn: the log is then one
+        without a topic id, as old logs are.
+        """
+        try:
+            log.topic_id = checkpoints.read_topic_id(self._disk, f"{log.directory}/{checkpoints.PARTITION_METADATA}")
+        except checkpoints.CorruptCheckpoint as fault:
+            log.recovery = log.recovery.with_note(f"{fault}; the log takes the id of the topic of this name")
+
+    def adopt(self, log: PartitionLog) -> None:
+        """Count an opened log among those of this directory."""
+        log.removals.note_due = partial(self._note_removals, log.removals)
+        log.save_recovery_point_by(
+            partial(self.checkpoint_now, checkpoints.RECOVERY_POINTS),
+            partial(self.checkpoint, checkpoints.RECOVERY_POINTS),
+        )
+        self.logs[TopicPartition(log.topic, log.partition)] = log
+
+    def create_log(
+        self, key: TopicPartition, config: LogConfig, *, topic_id: bytes | None, now_ms: int, roll_jitter: float
+    ) -> PartitionLog:
+        """A new, empty log. Its directory and topic id are durable with its first flush, which is
+        due at once.
+        """
+        directory = self.directory_of(key)
+        self._forget_lines_of(key)
+        with storage_errors("creating", directory):
+            self._disk.make_directory(directory)
+        log = PartitionLog(
+            directory,
+            self._descriptors,
+            config,
+            topic=key.topic,
+            partition=key.partition,
+            is_new=True,
+            now_ms=now_ms,
+            roll_jitter=roll_jitter,
+            note_flush=self._note_flush,
+        )
+        if topic_id is not None:
+            self._name_topic(log, topic_id)
+        self.adopt(log)
+        return log
+
+    def _name_topic(self, log: PartitionLog, topic_id: bytes) -> None:
+        """With the file of another partition of the topic, if there is one: a name instead of a
+        file more.
+
+        The file is never written in place, so neither notices what becomes of the other.
+        """
+        named, self._named_last = self._named_last, log
+        if named is not None and named.topic_id == topic_id and not named.is_abandoned:
+            with contextlib.suppress(OSError):
+                files = (f"{one.directory}/{checkpoints.PARTITION_METADATA}" for one in (named, log))
+                self._disk.link(*files)
+                log.topic_id = topic_id
+                return
+        log.assign_topic_id(topic_id, is_new=True)
+
+    def _forget_lines_of(self, key: TopicPartition) -> None:
+        """The lines of a deleted log of the same name must not be believed of a new one after a
+        crash.
+        """
+        if self.is_named(key):
+            self.checkpoint_now()
+
+    def directory_of(self, key: TopicPartition) -> str:
+        """Path of a partition's directory."""
+        return f"{self.path}/{key.topic}-{key.partition}"
+
+    # -- deleting ----------------------------------------------------------------------------------
+
+    def let_go(self, log: PartitionLog) -> str:
+        """Forget a log that is deleted; the name that its directory is to have until it is
+        removed.
+        """
+        key = TopicPartition(log.topic, log.partition)
+        del self.logs[key]
+        log.abandon()
+        mark = f".{uuid.uuid4().hex}{DELETED_MARK}"
+        return f"{self.path}/" + f"{key.topic}-{key.partition}"[: _NAME_BYTES_MAX - len(mark)] + mark
+
+    def note_names(self) -> None:
+        """A directory in here has another name now, which a crash of the machine before the next
+        `sync` may undo.
+        """
+        self._needs_sync = True
+
+    @property
+    def needs_sync(self) -> bool:
+        """Whether there are names that are not durable."""
+        return self._needs_sync
+
+    def sync(self) -> None:
+        """Make renamed directories durable; may run in a thread."""
+        if self._needs_sync:
+            # names that come while it is under way need another one
+            self._needs_sync = False
+            try:
+                with storage_errors("flushing", self.path):
+                    self._disk.fsync_directory(self.path)
+            except StorageError:
+                self._needs_sync = True
+                raise
+
+    def remove_directory(self, path: str) -> None:
+        """Remove a partition directory that was renamed before."""
+        while not self.remove_some(path, _FILES_AT_A_TIME):
+            pass
+
+    def remove_some(self, path: str, files_max: int) -> bool:
+        """Remove up to `files_max` files of a directory, and the directory with the last ones;
+        whether it is gone.
+        """
+        with storage_errors("removing", path):
+            try:
+                names = [entry.name for entry in self._disk.entries(path)]
+            except FileNotFoundError:
+                return True
+            remove_files(self._disk, (f"{path}/{name}" for name in names[:files_max]))
+            if len(names) > files_max:
+                return False
+            with contextlib.suppress(FileNotFoundError):
+                self._disk.remove_directory(path)
+        return True
+
+    def remove_deleted_directories(self) -> None:
+        """Finish deletions that a stop interrupted."""
+        with storage_errors("opening", self.path):
+            names = [entry.name for entry in self._disk.entries(self.path) if entry.is_directory]
+        for name in names:
+            if name.endswith(DELETED_MARK) and parse_directory_name(name) is None:
+                self.remove_directory(f"{self.path}/{name}")
+
+    # -- checkpoints -------------------------------------------------------------------------------
+
+    def checkpoint_now(self, *names: str) -> None:
+        """Write these checkpoints (all without names), holding the caller."""
+        self._checkpoints.save_now(*names)
+
+    async def checkpoint(self, *names: str) -> None:
+        """Write these checkpoints (all without names) in a thread."""
+        await self._checkpoints.save(*names)
+
+    def is_named(self, key: TopicPartition) -> bool:
+        """Whether a checkpoint has a line of this partition, or is about to: a new log of the name
+        must not be taken for the old one.
+        """
+        return self._checkpoints.may_name(key)
+
+    def begin_loading(self) -> None:
+        """Until `end_loading`, checkpoints keep the lines of logs that are not opened yet."""
+        self._checkpoints.is_loading = True
+
+    def end_loading(self) -> None:
+        """All logs are open: from now on new ones are as in any running broker, whatever the last
+        stop was.
+        """
+        self._checkpoints.is_loading = False
+
+    # -- logs that move here -----------------------------------------------------------------------
+
+    def future_directories(self) -> dict[TopicPartition, str]:
+        """Partition directories of moves into this directory that did not end, by partition."""
+        with storage_errors("opening", self.path):
+            names = [entry.name for entry in self._disk.entries(self.path) if entry.is_directory]
+        found = {}
+        for name in names:
+            stem, _, mark = name.rpartition(".")
+            key = parse_directory_name(stem) if mark.endswith(FUTURE_MARK) else None
+            if key is not None:
+                found[key] = f"{self.path}/{name}"
+        return found
+
+    def create_future(
+        self, key: TopicPartition, config: LogConfig, *, topic_id: bytes | None, now_ms: int
+    ) -> PartitionLog:
+        """A new log in a directory that no start takes for the partition's."""
+        mark = f".{uuid.uuid4().hex}{FUTURE_MARK}"
+        directory = f"{self.path}/{key.topic}-{key.partition}{mark}"
+        with storage_errors("creating", directory):
+            self._disk.make_directory(directory)
+        log = PartitionLog(
+            directory, self._descriptors, config, topic=key.topic, partition=key.partition, is_new=True, now_ms=now_ms
+        )
+        if topic_id is not None:
+            log.assign_topic_id(topic_id, is_new=True)
+        return log
+
+    def take_future(
+        self,
+        key: TopicPartition,
+        path: str,
+        config: LogConfig,
+        *,
+        log_start_offset: int,
+        now_ms: int,
+        roll_jitter: float,
+    ) -> PartitionLog:
+        """Make the directory of a move, which is complete and closed, the partition's, and open its
+        log.
+        """
+        self._forget_lines_of(key)
+        with storage_errors("renaming", path):
+            self._disk.rename(path, self.directory_of(key))
+            self._disk.fsync_directory(self.path)
+        directory = self.directory_of(key)
+        log = PartitionLog(
+            directory,
+            self._descriptors,
+            config,
+            topic=key.topic,
+            partition=key.partition,
+            is_clean=True,
+            log_start_offset=log_start_offset,
+            now_ms=now_ms,
+            roll_jitter=roll_jitter,
+            note_flush=self._note_flush,
+        )
+        self._read_topic_id(log)
+        self.adopt(log)
+        return log
+
+    def is_readable(self) -> bool:
+        """Whether the directory is there and lets itself be read."""
+        try:
+            probe(self._disk, self.path)
+        except StorageError:
+            return False
+        return True
+
+    def free_bytes(self) -> int:
+        """Space left on this directory's file system."""
+        with storage_errors("measuring", self.path):
+            return self._disk.free_bytes(self.path)
+
+    def capacity_bytes(self) -> int:
+        """Size of this directory's file system."""
+        with storage_errors("measuring", self.path):
+            return self._disk.capacity_bytes(self.path)
+
+    def close(self, *, broker_epoch: int) -> None:
+        """Close every log, write the checkpoints, and last the marker of a clean stop. The lock is
+        released in any case.
+        """
+        try:
+            with ThreadPoolExecutor(CLOSING_THREADS, thread_name_prefix="log-closing") as pool:
+                closings = [pool.submit(log.close) for log in self.logs.values()]
+            for closing in closings:
+                closing.result()
+            self.sync()
+            self.checkpoint_now()
+            path = f"{self.path}/{checkpoints.CLEAN_SHUTDOWN}"
+            with storage_errors("writing", path):
+                content = f'{{"version":0,"brokerEpoch":{broker_epoch}}}'
+                write_file(self._disk, path, content.encode(), is_durable=True)
+        finally:
+            self.unlock()
+
+    def abandon(self) -> None:
+        """Let go of everything without writing: the broker failed or a test plays a crash."""
+        for log in self.logs.values():
+            log.abandon()
+        self.unlock()
+
+
+def parse_directory_name(name: str) -> TopicPartition | None:
+    """Topic and partition of a directory `<topic>-<partition>`; None for any other name."""
+    topic, _, number = name.rpartition("-")
+    if not topic or not number.isascii() or not number.isdecimal() or name.endswith(IGNORED_MARKS):
+        return None
+    return TopicPartition(topic, int(number))

@@ -1,0 +1,158 @@
+"""Moving a log to another log directory of the same broker while it is written and read.
+
+A future log in the target directory copies the batches as they are, a chunk at a time, until it has
+caught up; then, without giving the loop back, it takes the rest, is closed, marked as complete, and
+takes the place of the original, whose files go later. Until that moment the original is the log: a
+crash before the mark goes on with the original (and forgets the copy), a crash after it finishes
+the exchange at the next start (`finish_moves`).
+
+Caller: broker/log/directories/log_store.py, which owns both directories.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Final
+
+from broker.log.directories.checkpoints import TopicPartition
+from broker.log.directories.log_directory import LogDirectory
+from broker.log.errors import storage_errors
+from broker.log.partition_log import PartitionLog
+from runtime.disk import Disk, write_file
+from wire.batches.record_batch import read_header
+
+CHUNK_BYTES: Final = 1024 * 1024
+COMPLETE_MARK: Final = "move-complete"
+"""A file in a future directory: the copy has everything, the original may go."""
+
+
+@dataclass(slots=True, eq=False)
+class Move:
+    """One log on its way. `future` is made with the first chunk."""
+
+    source: PartitionLog
+    target: LogDirectory
+    future: PartitionLog | None = None
+    truncations: int = 0
+    is_cancelled: bool = False
+
+    @property
+    def key(self) -> TopicPartition:
+        """The partition."""
+        return TopicPartition(self.source.topic, self.source.partition)
+
+    @property
+    def lag(self) -> int:
+        """How many offsets the copy has to go."""
+        if self.future is None:
+            return self.source.log_end_offset - self.source.log_start_offset
+        return self.source.log_end_offset - self.future.log_end_offset
+
+
+class Mover:
+    """Carries moves on, one chunk a call."""
+
+    def __init__(self, disk: Disk, *, now_ms: Callable[[], int]) -> None:
+        self._disk = disk
+        self._now_ms = now_ms
+
+    async def copy(self, move: Move) -> int:
+        """Copy the next chunk; how many bytes. 0: the copy has everything that the original has
+        now.
+        """
+        future = self._future_of(move)
+        source = move.source
+        if move.truncations != source.truncation_count:
+            # what was copied may be above the cut and written anew since
+            move.truncations = source.truncation_count
+            future.truncate_fully_and_start_at(_first_offset(source))
+        offset = max(future.log_end_offset, source.log_start_offset)
+        with source.read(offset, max_bytes=CHUNK_BYTES) as piece:
+            content = await asyncio.to_thread(piece.read_bytes)
+        # a deletion or a compaction in between leaves the bytes what they were; a cut is seen at
+        # the next chunk
+        if content and move.truncations == source.truncation_count and not move.is_cancelled:
+            future.append_replicated(content)
+        return len(content)
+
+    def _future_of(self, move: Move) -> PartitionLog:
+        if move.future is None:
+            source = move.source
+            move.future = move.target.create_future(
+                move.key, source.config, topic_id=source.topic_id, now_ms=self._now_ms()
+            )
+            move.truncations = source.truncation_count
+            move.future.truncate_fully_and_start_at(_first_offset(source))
+        return move.future
+
+    async def is_nearly_done(self, move: Move) -> bool:
+        """Force to disk what was copied, so that the rest holds the loop only for a moment; whether
+        little has come since.
+        """
+        future, source = move.future, move.source
+        if future is None or move.is_cancelled:
+            return False
+        await future.flush()
+        left_bytes = source.bytes_between(max(future.log_end_offset, source.log_start_offset), source.log_end_offset)
+        return left_bytes <= CHUNK_BYTES and not move.is_cancelled
+
+    def copy_rest(self, move: Move) -> bool:
+        """Copy what came since, holding the loop, and mark the copy complete; False when a cut came
+        in between.
+        """
+        future, source = move.future, move.source
+        assert future is not None
+        if move.truncations != source.truncation_count:
+            return False
+        while future.log_end_offset < source.log_end_offset:
+            with source.read(max(future.log_end_offset, source.log_start_offset), max_bytes=CHUNK_BYTES) as piece:
+                future.append_replicated(piece.read_bytes())
+        future.take_over_state(source)
+        future.close()
+        path = f"{future.directory}/{COMPLETE_MARK}"
+        with storage_errors("writing", path):
+            write_file(self._disk, path, str(source.log_start_offset).encode(), is_durable=True)
+        return True
+
+    def forget_mark(self, moved: PartitionLog) -> None:
+        """The copy is the log now."""
+        path = f"{moved.directory}/{COMPLETE_MARK}"
+        with storage_errors("removing", path):
+            self._disk.unlink(path)
+
+
+def _first_offset(source: PartitionLog) -> int:
+    """Where the copy begins: at the batch that holds the log's start, which may begin below it."""
+    with source.read(source.log_start_offset, max_bytes=1) as piece:
+        content = piece.read_bytes()
+    return min(read_header(content).base_offset, source.log_start_offset) if content else source.log_end_offset
+
+
+def finish_moves(directories: list[LogDirectory], disk: Disk, *, may_forget: bool) -> list[str]:
+    """Before logs are loaded: end the moves that a stop interrupted; one sentence for each.
+
+    A complete copy without an original takes its place. Any other copy is forgotten, unless
+    (`may_forget`) the original may be in a directory that is offline.
+    """
+    present = {key for directory in directories for key in directory.partitions()}
+    sentences = []
+    for directory in directories:
+        for key, path in directory.future_directories().items():
+            name = f"{key.topic}-{key.partition}"
+            if key not in present and _is_complete(disk, path):
+                with storage_errors("renaming", path):
+                    disk.unlink(f"{path}/{COMPLETE_MARK}")
+                    disk.rename(path, directory.directory_of(key))
+                    disk.fsync_directory(directory.path)
+                sentences.append(f"the move of {name} to {directory.path} is finished")
+            elif key in present or may_forget:
+                directory.remove_directory(path)
+                sentences.append(f"the move of {name} to {directory.path} was interrupted and is forgotten")
+    return sentences
+
+
+def _is_complete(disk: Disk, path: str) -> bool:
+    with storage_errors("opening", path):
+        return any(entry.name == COMPLETE_MARK for entry in disk.entries(path))

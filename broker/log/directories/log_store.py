@@ -1,0 +1,616 @@
+"""All logs of a broker over its log directories: loads them side by side, creates, deletes, moves,
+checkpoints, closes.
+
+The shell calls `open` and `load` before it serves, `remove_due`, `maintain`, `compact` and `move`
+every second to few minutes, the checkpoints once a minute, `close` at the end. What logs are is
+decided on the event loop's thread; what takes the disk long (forcing to disk, renaming, removing,
+cleaning) runs in threads, `load` and `close` in their own bounded pools.
+
+A directory whose disk fails is taken offline, at a start or later (`note_failure`): its logs are
+let go, the others serve on. When the last one has failed there is nothing left to do; the shell
+ends the broker.
+
+Callers: the broker's shell (replicas, main).
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
+from functools import partial
+from typing import Final, NamedTuple
+
+from broker.log.cleaning.log_cleaning import Clean, LogCleaning, in_a_thread
+from broker.log.descriptors import DescriptorCache, unflushed_logs_max
+from broker.log.directories import checkpoints
+from broker.log.directories.checkpoints import TopicPartition
+from broker.log.directories.deletions import Deletions
+from broker.log.directories.log_directory import LogDirectory
+from broker.log.directories.log_moving import Move, Mover, finish_moves
+from broker.log.errors import DirectoryOffline, StorageError, storage_errors
+from broker.log.flushing import NoteFlush, note_nothing
+from broker.log.partition_log import PartitionLog
+from broker.log.recovery import RecoveryReport
+from broker.log.threads import in_thread
+from broker.metadata.core.cluster_image import TopicImage
+from broker.settings.core.topic_configs import LogConfig
+from runtime.disk import Disk
+
+RECOVERY_THREADS: Final = 4
+"""Logs that are opened at the same time (num.recovery.threads.per.data.dir)."""
+LOGS_PER_TURN: Final = 500
+"""How many logs are looked at before others have the loop."""
+FLUSHES_AT_A_TIME: Final = 32
+NEARLY_FULL_SHARE: Final = 0.05
+"""A directory with less of its space free than this gets no new log while another has more."""
+
+IsCopy = Callable[[str], bool]
+"""Whether a topic's logs are copies of another site's."""
+
+
+def never_a_copy(_topic: str) -> bool:
+    """For sites without links."""
+    return False
+
+
+class DirectoryFailure(NamedTuple):
+    """A directory that went offline, and the partitions that went with it."""
+
+    path: str
+    reason: str
+    partitions: tuple[TopicPartition, ...]
+
+
+class LogStore:
+    """The partition logs of one broker. `roll_jitter` gives a share between 0 and 1 for each new or
+    opened log.
+    """
+
+    def __init__(
+        self,
+        paths: Sequence[str],
+        disk: Disk,
+        *,
+        now_ms: Callable[[], int],
+        roll_jitter: Callable[[], float] = lambda: 0.0,
+        recovery_threads: int = RECOVERY_THREADS,
+        clean: Clean | None = None,
+        note_flush: NoteFlush = note_nothing,
+    ) -> None:
+        self._disk = disk
+        self._descriptors = DescriptorCache(disk)
+        self._deletions = Deletions(disk, now_ms=now_ms)
+        self.directories = [
+            LogDirectory(path, self._descriptors, note_flush, self._deletions.add_files) for path in paths
+        ]
+        self.offline: dict[str, str] = {}
+        self._failure_listeners: list[Callable[[DirectoryFailure], None]] = []
+        self.on_moved: Callable[[PartitionLog], None] = lambda _: None
+        self._now_ms = now_ms
+        self._roll_jitter = roll_jitter
+        self._threads = recovery_threads
+        self._logs: dict[TopicPartition, PartitionLog] = {}
+        self._homes: dict[TopicPartition, LogDirectory] = {}
+        self._offline_logs: set[TopicPartition] = set()
+        self._wanted_homes: dict[TopicPartition, str] = {}
+        self.moves: dict[TopicPartition, Move] = {}
+        self._mover = Mover(disk, now_ms=now_ms)
+        self.unflushed_max = unflushed_logs_max()
+        self.cleaning = LogCleaning(self._descriptors, clean or in_a_thread(disk), now_ms=now_ms)
+
+    def __len__(self) -> int:
+        return len(self._logs)
+
+    def __iter__(self) -> Iterator[PartitionLog]:
+        return iter(tuple(self._logs.values()))
+
+    # -- start -------------------------------------------------------------------------------------
+
+    def open(self, *, node_id: int, cluster_id: str) -> None:
+        """Lock and read all directories. One whose disk fails is left out, unless no other is
+        there.
+        """
+        opened: list[LogDirectory] = []
+        try:
+            for directory in tuple(self.directories):
+                try:
+                    directory.open(node_id=node_id, cluster_id=cluster_id)
+                    opened.append(directory)
+                except StorageError as failure:
+                    self._leave_out(directory, failure)
+        except StorageError:
+            for directory in opened:
+                directory.unlock()
+            raise
+
+    def _leave_out(self, directory: LogDirectory, failure: StorageError) -> None:
+        """Raise what is no failure of a disk, or leaves nothing."""
+        if not failure.is_disk_failure or self.directories == [directory]:
+            raise failure
+        self._fail(directory, failure)
+
+    def load(self, config_of: Callable[[str], LogConfig]) -> list[RecoveryReport]:
+        """Open every log there is, several at a time; the reports of those that were checked,
+        dropped or mended.
+
+        Blocks: call it before serving, or from a thread. A directory whose disk fails goes offline;
+        raises the first StorageError of another kind, and that of the last directory.
+        """
+        for sentence in finish_moves(self.directories, self._disk, may_forget=not self.offline):
+            self.directories[0].notes.append(sentence)
+        waiting: list[tuple[LogDirectory, Future[PartitionLog]]] = []
+        with ThreadPoolExecutor(self._threads, thread_name_prefix="log-recovery") as pool:
+            for directory in tuple(self.directories):
+                try:
+                    waiting += [(directory, pool.submit(call)) for call in self._openings(directory, config_of)]
+                except StorageError as failure:
+                    self._leave_out(directory, failure)
+        reports = [report for directory, future in waiting if (report := self._loaded(directory, future)) is not None]
+        for directory in self.directories:
+            directory.end_loading()
+        return reports
+
+    def _openings(
+        self, directory: LogDirectory, config_of: Callable[[str], LogConfig]
+    ) -> list[Callable[[], PartitionLog]]:
+        directory.begin_loading()
+        return [
+            partial(self._open_log, directory, key, config_of(key.topic), self._roll_jitter())
+            for key in directory.partitions()
+        ]
+
+    def _open_log(self, directory: LogDirectory, key: TopicPartition, config: LogConfig, jitter: float) -> PartitionLog:
+        return directory.open_log(key, config, now_ms=self._now_ms(), roll_jitter=jitter)
+
+    def _loaded(self, directory: LogDirectory, future: Future[PartitionLog]) -> RecoveryReport | None:
+        try:
+            log = future.result()
+        except StorageError as failure:
+            if directory in self.directories:
+                self._leave_out(directory, failure)
+            return None
+        if directory not in self.directories:
+            log.abandon()
+            self._offline_logs.add(TopicPartition(log.topic, log.partition))
+            return None
+        self._take(directory, log)
+        report = log.recovery
+        return report if report.dropped or report.notes or not report.is_clean else None
+
+    def _take(self, directory: LogDirectory, log: PartitionLog) -> None:
+        key = TopicPartition(log.topic, log.partition)
+        if key in self._logs:
+            raise StorageError(
+                "opening",
+                log.directory,
+                f"the same partition is also in {self._logs[key].directory}; remove one of them",
+            )
+        directory.adopt(log)
+        self._logs[key] = log
+        self._homes[key] = directory
+
+    @property
+    def notes(self) -> list[str]:
+        """What opening and loading found that is not of one log: a sentence each."""
+        return [note for directory in self.directories for note in directory.notes]
+
+    # -- failing -----------------------------------------------------------------------------------
+
+    def note_failure(self, error: StorageError) -> None:
+        """An operation on a log failed: when it was the disk, its directory goes offline and the
+        listeners are told.
+        """
+        if not error.is_disk_failure:
+            return
+        for directory in tuple(self.directories):
+            is_here = error.path == directory.path or error.path.startswith(directory.path + "/")
+            if is_here and not (error.is_missing_file and directory.is_readable()):
+                self._fail(directory, error)
+
+    def _fail(self, directory: LogDirectory, error: StorageError) -> None:
+        self.directories.remove(directory)
+        self.offline[directory.path] = str(error)
+        gone = tuple(key for key, home in self._homes.items() if home is directory)
+        for key in [key for key, move in self.moves.items() if move.target is directory or key in gone]:
+            self._drop_move(key, remove=self.moves[key].target is not directory)
+        for key in gone:
+            del self._logs[key], self._homes[key]
+        self._offline_logs.update(gone)
+        directory.abandon()
+        self._deletions.forget(directory)
+        failure = DirectoryFailure(directory.path, str(error), gone)
+        for listener in self._failure_listeners:
+            listener(failure)
+
+    def on_failure(self, listener: Callable[[DirectoryFailure], None]) -> None:
+        """Call `listener` when a directory has gone offline."""
+        self._failure_listeners.append(listener)
+
+    @property
+    def offline_count(self) -> int:
+        """Partitions that went offline with their directories."""
+        return len(self._offline_logs)
+
+    def is_offline(self, topic: str, partition: int) -> bool:
+        """Whether the partition's log went offline with its directory."""
+        return TopicPartition(topic, partition) in self._offline_logs
+
+    # -- logs --------------------------------------------------------------------------------------
+
+    def get(self, topic: str, partition: int) -> PartitionLog | None:
+        """The log, None when there is none."""
+        return self._logs.get(TopicPartition(topic, partition))
+
+    def open_or_create(
+        self, topic: str, partition: int, *, topic_id: bytes, config: LogConfig, is_new: bool = True
+    ) -> PartitionLog:
+        """The partition's log with this configuration; a log of an older topic of the same name is
+        deleted first.
+
+        Without `is_new` a partition that is not found may be in a directory that is offline: then
+        DirectoryOffline.
+        """
+        key = TopicPartition(topic, partition)
+        log = self._logs.get(key)
+        if log is not None and log.topic_id not in (None, topic_id):
+            self.delete(log)
+            log = None
+        if log is None:
+            if self.offline and (key in self._offline_logs or not is_new):
+                raise DirectoryOffline(", ".join(self.offline))
+            return self._create(key, topic_id, config)
+        if log.topic_id is None:
+            log.assign_topic_id(topic_id)
+        log.update_config(config)
+        return log
+
+    def _create(self, key: TopicPartition, topic_id: bytes, config: LogConfig) -> PartitionLog:
+        directory = self.directory_at(self._wanted_homes.pop(key, "")) or self._least_loaded()
+        self._deletions.put_aside_now(directory.directory_of(key))
+        log = directory.create_log(
+            key, config, topic_id=topic_id, now_ms=self._now_ms(), roll_jitter=self._roll_jitter()
+        )
+        self._logs[key] = log
+        self._homes[key] = directory
+        return log
+
+    def _least_loaded(self) -> LogDirectory:
+        if len(self.directories) == 1:
+            return self.directories[0]
+        free = {directory: directory.free_bytes() for directory in self.directories}
+        roomy = [directory for directory in free if free[directory] > NEARLY_FULL_SHARE * directory.capacity_bytes()]
+        coming = [move.target for move in self.moves.values()]
+        return min(roomy or free, key=lambda found: (len(found.logs) + coming.count(found), -free[found]))
+
+    def directory_at(self, path: str) -> LogDirectory | None:
+        """The log directory with this path, None when there is none or it is offline."""
+        wanted = path.rstrip("/")
+        return next((directory for directory in self.directories if directory.path == wanted), None)
+
+    def delete(self, log: PartitionLog) -> None:
+        """Take a log away: its directory gets another name within moments, and goes after
+        file.delete.delay.ms.
+
+        A crash before that brings the log back under its old name: it is a stray at the next start.
+        """
+        directory, target = self._let_go(log)
+        due_ms = self._now_ms() + log.config.file_delete_delay_ms
+        self._deletions.add_log_directory(directory, log.folder, log.directory, target, due_ms=due_ms)
+
+    def remove_file(self, path: str) -> None:
+        """Remove a file that is no log's, within moments; nothing where it is not there."""
+        self._deletions.add_file(path)
+
+    def _delete_now(self, log: PartitionLog) -> None:
+        """As `delete`, durably, holding the caller: where a log that comes back would be taken for
+        one of two of the same name.
+        """
+        directory, target = self._let_go(log)
+        with log.folder.held(), storage_errors("deleting", log.directory):
+            self._disk.rename(log.directory, target)
+        directory.note_names()
+        directory.sync()
+        self._deletions.add_directory(directory, target, due_ms=self._now_ms() + log.config.file_delete_delay_ms)
+
+    def _let_go(self, log: PartitionLog) -> tuple[LogDirectory, str]:
+        key = TopicPartition(log.topic, log.partition)
+        if key in self.moves:
+            self._drop_move(key)
+        del self._logs[key]
+        directory = self._homes.pop(key)
+        return directory, directory.let_go(log)
+
+    async def make_way(self, topics: Iterable[TopicImage], *, node_id: int) -> None:
+        """Before logs of these topics are made: nothing that a former log of the name left may be
+        taken for theirs.
+
+        Logs of older topics go, the names of directories become free, and checkpoints lose the
+        lines, all of it in threads. What is left to do after this, `open_or_create` does, holding
+        the loop; so it is where the disk fails here, which is noted.
+        """
+        missing = []
+        for topic in topics:
+            for partition in topic.partitions.values():
+                key = TopicPartition(topic.name, partition.index)
+                log = self._logs.get(key)
+                if node_id not in partition.replicas or (log is not None and log.topic_id == topic.topic_id):
+                    continue
+                if log is not None and log.topic_id is None:
+                    await self._give_topic_id(log, topic.topic_id)
+                    continue
+                if log is not None:
+                    self.delete(log)
+                missing.append(key)
+        for directory in tuple(self.directories):
+            try:
+                if any(self._deletions.is_taken(directory.directory_of(key)) for key in missing):
+                    await self._deletions.put_aside()
+                if any(directory.is_named(key) for key in missing):
+                    await directory.checkpoint()
+            except StorageError as error:
+                self.note_failure(error)
+
+    async def _give_topic_id(self, log: PartitionLog, topic_id: bytes) -> None:
+        try:
+            await in_thread(partial(log.assign_topic_id, topic_id))
+        except StorageError as error:
+            self.note_failure(error)
+
+    def delete_strays(self, topics: Mapping[str, bytes], *, spared: Collection[str] = ()) -> list[PartitionLog]:
+        """Delete logs of topics that do not exist any more, or exist again under another id; those
+        that were deleted.
+
+        Whether the topics in `spared` exist is not known: their logs stay.
+        """
+        strays = [
+            log
+            for log in self
+            if log.topic not in spared
+            and (log.topic not in topics or (log.topic_id is not None and log.topic_id != topics[log.topic]))
+        ]
+        for log in strays:
+            self.delete(log)
+        return strays
+
+    def home_of(self, log: PartitionLog) -> str:
+        """Path of the log directory that holds `log`."""
+        return self._homes[TopicPartition(log.topic, log.partition)].path
+
+    # -- moving ------------------------------------------------------------------------------------
+
+    def wish_home(self, topic: str, partition: int, directory: LogDirectory) -> bool:
+        """Move the partition's log to `directory`, or make it there when it comes into being;
+        whether it is here already.
+
+        A move to another directory is given up, and one to where the log is means that it stays.
+        """
+        key = TopicPartition(topic, partition)
+        log = self._logs.get(key)
+        if log is None:
+            self._wanted_homes[key] = directory.path
+            return False
+        move = self.moves.get(key)
+        if move is not None and move.target is not directory:
+            self._drop_move(key)
+        if key not in self.moves and self._homes[key] is not directory:
+            self.moves[key] = Move(log, directory)
+        return True
+
+    def _drop_move(self, key: TopicPartition, *, remove: bool = True) -> None:
+        move = self.moves.pop(key)
+        move.is_cancelled = True
+        if move.future is not None:
+            move.future.abandon()
+            if remove:
+                self._deletions.add_directory(move.target, move.future.directory, due_ms=self._now_ms())
+
+    async def move(self, *, bytes_per_second_max: float = 0.0) -> list[str]:
+        """Carry all moves on until they are done; one sentence for each, also for those that cannot
+        be.
+        """
+        sentences = []
+        while self.moves:
+            move = next(iter(self.moves.values()))
+            try:
+                copied = await self._mover.copy(move)
+                if not copied and await self._mover.is_nearly_done(move) and self._mover.copy_rest(move):
+                    sentences.append(self._exchange(move))
+            except StorageError as error:
+                sentences.append(self._give_up(move, error))
+                continue
+            if move.key in self.moves:
+                # the others have their turn
+                self.moves[move.key] = self.moves.pop(move.key)
+            await asyncio.sleep(copied / bytes_per_second_max if bytes_per_second_max > 0 else 0)
+        return sentences
+
+    def _give_up(self, move: Move, error: StorageError) -> str:
+        self.note_failure(error)
+        if self.moves.get(move.key) is move:
+            self._drop_move(move.key, remove=move.target in self.directories)
+        return f"the move of {move.key.topic}-{move.key.partition} to {move.target.path} is given up: {error}"
+
+    def _exchange(self, move: Move) -> str:
+        """Put the complete copy in the place of the original; both have the same batches now."""
+        source, future, key = move.source, move.future, move.key
+        assert future is not None
+        start = source.log_start_offset, source.high_watermark, source.compacted_to
+        del self.moves[key]
+        self._delete_now(source)
+        moved = move.target.take_future(
+            key,
+            future.directory,
+            source.config,
+            log_start_offset=start[0],
+            now_ms=self._now_ms(),
+            roll_jitter=self._roll_jitter(),
+        )
+        self._mover.forget_mark(moved)
+        moved.advance_high_watermark(start[1])
+        moved.compacted_to = start[2]
+        moved.source = source.source
+        self._logs[key] = moved
+        self._homes[key] = move.target
+        self.on_moved(moved)
+        return f"{key.topic}-{key.partition} is moved to {move.target.path}"
+
+    # -- regular work ------------------------------------------------------------------------------
+
+    async def maintain(self, producer_expiration_ms: int, *, is_copy: IsCopy = never_a_copy) -> list[str]:
+        """One pass of retention, rolling by time and producer expiry; one sentence for each
+        deletion.
+
+        A topic that is a copy of another site's keeps what that one keeps: only its log start
+        counts, which follows. Gives the loop back between logs. Raises the first StorageError,
+        after all other logs had their turn.
+        """
+        deletions: list[str] = []
+        failure: StorageError | None = None
+        for log in self:
+            try:
+                reason = self._maintain_log(log, producer_expiration_ms, is_copy=is_copy(log.topic))
+                if log.removals.has_names_to_change:
+                    await in_thread(log.removals.put_aside)
+            except StorageError as error:
+                self.note_failure(error)
+                failure = failure or error
+                continue
+            if reason:
+                deletions.append(f"old segments of {log.topic}-{log.partition} are deleted: {reason}")
+            await asyncio.sleep(0)
+        if failure is not None:
+            raise failure
+        return deletions
+
+    def _maintain_log(self, log: PartitionLog, producer_expiration_ms: int, *, is_copy: bool) -> str:
+        now_ms = self._now_ms()
+        log.producers.expire(now_ms, producer_expiration_ms)
+        log.roll_if_due(now_ms)
+        return log.expire_segments(now_ms, is_copy=is_copy)
+
+    async def remove_due(self) -> None:
+        """Take off the disk what was deleted file.delete.delay.ms ago: directories of logs, and
+        segments. Raises the first StorageError.
+        """
+        try:
+            await self._deletions.remove_due()
+        except StorageError as error:
+            self.note_failure(error)
+            raise
+
+    async def compact(self, *, is_copy: IsCopy = never_a_copy) -> list[str]:
+        """Compact the logs that are worth it; one sentence for each.
+
+        Copies of another site's topics stay byte for byte as they came.
+        """
+        compacted = [log for log in self if log.config.is_compacted and not is_copy(log.topic)]
+        sentences = await self.cleaning.run(compacted)
+        if sentences:
+            await self._checkpoint(checkpoints.CLEANER_OFFSETS)
+        return sentences
+
+    async def flush_due(self) -> None:
+        """Flush logs whose flush.ms is over, those with rolled segments, and what is too much to
+        leave open; recovery points follow.
+        """
+        failure: BaseException | None = None
+        due: list[PartitionLog] = []
+        rolled: list[PartitionLog] = []
+        waiting: list[tuple[int, PartitionLog]] = []
+        for number, log in enumerate(self):
+            if number % LOGS_PER_TURN == 0:
+                await asyncio.sleep(0)
+            if log.failure is not None:
+                # whoever met it may not have said so
+                self.note_failure(log.failure)
+                continue
+            if log.is_flush_due(self._now_ms()):
+                due.append(log)
+                continue
+            if log.has_unflushed_segments:
+                rolled.append(log)
+            if (since_ms := log.unflushed_since_ms) is not None:
+                waiting.append((since_ms, log))
+        surplus = max(len(waiting) - self.unflushed_max, 0)
+        if surplus:
+            # each keeps a descriptor open: those that have waited longest let go of theirs
+            due += [log for _, log in sorted(waiting, key=lambda entry: entry[0])[:surplus]]
+        await self._each_directory(_sync)
+        flushes = [(log, False) for log in due] + [(log, True) for log in rolled]
+        for first in range(0, len(flushes), FLUSHES_AT_A_TIME):
+            failure = await self._flush(flushes[first : first + FLUSHES_AT_A_TIME]) or failure
+        if failure is not None:
+            raise failure
+
+    async def _flush(self, flushes: Sequence[tuple[PartitionLog, bool]]) -> BaseException | None:
+        """Flush these logs, or what is rolled of them, side by side; the first failure."""
+        failure: BaseException | None = None
+        flushing = (log.flush(is_rolled_enough=is_rolled_enough) for log, is_rolled_enough in flushes)
+        results = await asyncio.gather(*flushing, return_exceptions=True)
+        for (log, _), result in zip(flushes, results, strict=True):
+            # a log that was deleted meanwhile has no files to flush
+            if isinstance(result, BaseException) and not log.is_abandoned:
+                failure = failure or result
+                if isinstance(result, StorageError):
+                    self.note_failure(result)
+        return failure
+
+    async def checkpoint(self) -> None:
+        """Write recovery points, high watermarks, log starts and how far logs are compacted, of all
+        directories.
+        """
+        await self._checkpoint()
+
+    async def checkpoint_high_watermarks(self) -> None:
+        """Write how far each log is replicated."""
+        await self._checkpoint(checkpoints.HIGH_WATERMARKS)
+
+    async def checkpoint_log_start_offsets(self) -> None:
+        """Write where logs begin, so that a crash brings nothing back that was deleted on
+        request.
+        """
+        await self._checkpoint(checkpoints.LOG_START_OFFSETS)
+
+    async def _checkpoint(self, *names: str) -> None:
+        await self._each_directory(lambda directory: directory.checkpoint(*names))
+
+    async def _each_directory(self, act: Callable[[LogDirectory], Awaitable[None]]) -> None:
+        """Do it for all; a directory whose disk fails goes offline. Raises the first StorageError
+        afterwards.
+        """
+        failure: StorageError | None = None
+        for directory in tuple(self.directories):
+            try:
+                await act(directory)
+            except StorageError as error:
+                self.note_failure(error)
+                failure = failure or error
+        if failure is not None:
+            raise failure
+
+    def close(self, *, broker_epoch: int = -1) -> None:
+        """Stop cleanly: the next start needs no recovery. Raises the first StorageError, after all
+        directories were closed.
+        """
+        failure: StorageError | None = None
+        for key in tuple(self.moves):
+            self._drop_move(key)
+        for directory in self.directories:
+            try:
+                self._deletions.put_all_aside_now(directory)
+                directory.close(broker_epoch=broker_epoch)
+            except StorageError as error:
+                failure = failure or error
+        if failure is not None:
+            raise failure
+
+    def abandon(self) -> None:
+        """Let go of everything without writing."""
+        for directory in self.directories:
+            directory.abandon()
+
+
+async def _sync(directory: LogDirectory) -> None:
+    if directory.needs_sync:
+        await in_thread(directory.sync)

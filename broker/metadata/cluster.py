@@ -1,0 +1,51 @@
+"""The newest image of a broker's site, and waiting until an image fulfils a condition."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+
+from broker.metadata.core.cluster_image import ClusterImage
+
+
+class Cluster:
+    """Holds the newest image; `broker/site/control_service.py` replaces it."""
+
+    def __init__(self, image: ClusterImage) -> None:
+        self.image = image
+        self._waiting: list[tuple[Callable[[ClusterImage], bool], asyncio.Future[None]]] = []
+
+    def replace(self, image: ClusterImage) -> None:
+        """Put a newer image in place and wake those who wait for what it has."""
+        self.image = image
+        self.look_again()
+
+    def look_again(self) -> None:
+        """Wake those whose condition holds now: what it asks beside the image has changed, too."""
+        image = self.image
+        for condition, future in tuple(self._waiting):
+            if future.done():
+                continue
+            try:
+                is_met = condition(image)
+            except Exception as error:
+                future.set_exception(error)  # it is for who asked, and not for the controller that sent the image
+            else:
+                if is_met:
+                    future.set_result(None)
+
+    async def wait_for(self, condition: Callable[[ClusterImage], bool], *, timeout_ms: float) -> bool:
+        """True when an image fulfils the condition in time; admin handlers let a client see what it
+        has just changed.
+        """
+        if condition(self.image):
+            return True
+        entry = (condition, asyncio.get_running_loop().create_future())
+        self._waiting.append(entry)
+        try:
+            await asyncio.wait_for(entry[1], timeout_ms / 1000)
+        except TimeoutError:
+            return False
+        finally:
+            self._waiting.remove(entry)
+        return True

@@ -1,0 +1,62 @@
+"""May this request touch a topic here? The table of ARCHITECTURE.md as code, in Kafka error codes.
+
+Pure. `broker/replication/replicas.py` and handlers ask before they touch a log. Replica ids: -1 is
+a client, -2 a tool that reads any role's copy (Kafka's "debugging consumer"), -3 a mirror, which
+reads where a client may. Both see what all in-sync replicas have, under a sync link too, where the
+high watermark waits for the standby.
+"""
+
+from __future__ import annotations
+
+from kio.schema.errors import ErrorCode
+
+from broker.metadata.core.cluster_image import ClusterImage, LinkRole
+from wire.client.fetch_requests import MIRROR
+from wire.control.cluster_pb2 import LinkRecord
+
+CONSUMER_REPLICA_ID = -1
+TOOL_REPLICA_ID = -2
+MIRROR_REPLICA_ID = MIRROR
+
+
+def write_error(image: ClusterImage, topic: str) -> ErrorCode:
+    """Why a client may not produce to the topic here; `none` when it may."""
+    link = image.link_of(topic)
+    role = image.role_in(link)
+    if role.may_write:
+        return ErrorCode.none
+    if link is not None and role is LinkRole.PASSIVE and not link.is_routed:
+        return ErrorCode.policy_violation
+    return ErrorCode.not_leader_or_follower
+
+
+def read_error(image: ClusterImage, topic: str, *, replica_id: int) -> ErrorCode:
+    """Why a reader may not fetch from the topic here; `none` when it may."""
+    link = image.link_of(topic)
+    if replica_id == TOOL_REPLICA_ID or link is None or not link.is_routed:
+        return ErrorCode.none
+    if image.role_in(link) is LinkRole.PASSIVE:
+        return ErrorCode.not_leader_or_follower
+    return ErrorCode.none
+
+
+def mirror_error(image: ClusterImage, topic: str, *, link_name: str, link_epoch: int) -> ErrorCode:
+    """Why a mirror of the link at that epoch may not append to the topic here; `none` when it
+    may.
+    """
+    link = image.links.get(link_name)
+    if link is None or link_epoch > link.epoch:
+        return ErrorCode.unknown_leader_epoch
+    if link_epoch < link.epoch:
+        return ErrorCode.fenced_leader_epoch
+    if image.link_of(topic) is not link or image.role_in(link) is not LinkRole.PASSIVE:
+        return ErrorCode.not_leader_or_follower
+    return ErrorCode.none
+
+
+def passive_link_for_new_topic(image: ClusterImage, topic: str) -> LinkRecord | None:
+    """The link that forbids clients to create the topic here (it will arrive from the active site),
+    None when they may.
+    """
+    link = image.link_of(topic)
+    return link if image.role_in(link) is LinkRole.PASSIVE else None

@@ -1,0 +1,137 @@
+"""The topics of one peer site: its last view, and above that what its brokers have reported since.
+
+A view comes each second and names every topic; a report (`broker/site/topic_change_reports.py`)
+comes before a client hears that a change is done and names what changed. Views and reports may
+overtake each other, so the result must not depend on their order: a topic id that was deleted does
+not come back, and of two states of a partition the one with the higher leader epoch, then partition
+epoch, counts. What a report says holds until a view shows the same, at most until a view that was
+asked for much later (`without_old_reports`). A report costs what it names, however many topics the
+view has.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from broker.metadata.core.cluster_image import PartitionImage, TopicImage
+
+NO_IDS: frozenset[bytes] = frozenset()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TopicReport:
+    """What the peer's brokers reported of one name: the topic, if any, and ids that are deleted.
+    `at_ms` is when, monotonic.
+    """
+
+    topic: TopicImage | None
+    deleted_ids: frozenset[bytes] = NO_IDS
+    at_ms: float
+
+
+@dataclass(frozen=True, slots=True)
+class PeerTopics:
+    """Topics by name, in the order of the view and then of the reports. Immutable; changes yield
+    new values.
+    """
+
+    viewed: Mapping[str, TopicImage] = field(default_factory=dict)
+    viewed_names: Mapping[bytes, str] = field(default_factory=dict)
+    reports: Mapping[str, TopicReport] = field(default_factory=dict)
+    _reported: Mapping[str, TopicImage | None] = field(default_factory=dict)
+    """For each name with a report what view and report come to, None when the topic is gone."""
+
+    def get(self, name: str) -> TopicImage | None:
+        """The topic, None when the peer does not have it."""
+        return self._reported[name] if name in self._reported else self.viewed.get(name)
+
+    def __iter__(self) -> Iterator[str]:
+        for name in self.viewed:
+            if self._reported.get(name, name) is not None:
+                yield name
+        for name, topic in self._reported.items():
+            if topic is not None and name not in self.viewed:
+                yield name
+
+    def name_of(self, topic_id: bytes) -> str | None:
+        """The name of the topic with the id, None when there is none."""
+        name = self.viewed_names.get(topic_id)
+        viewed = None if name is None else self.get(name)
+        if viewed is not None and viewed.topic_id == topic_id:
+            return name
+        found = (name for name, topic in self._reported.items() if topic is not None and topic.topic_id == topic_id)
+        return next(found, None)
+
+    def with_view(self, topics: Iterable[TopicImage]) -> PeerTopics:
+        """The topics after a new view. Reports that it has caught up with are dropped."""
+        viewed = {topic.name: _shared(topic, self.viewed.get(topic.name)) for topic in topics}
+        reports = {
+            name: report for name, report in self.reports.items() if not _has_caught_up(viewed.get(name), report)
+        }
+        names = {topic.topic_id: name for name, topic in viewed.items()}
+        return _combined(PeerTopics(viewed, names), reports)
+
+    def with_report(self, topic: TopicImage, *, is_deleted: bool, at_ms: float) -> PeerTopics:
+        """The topics after a report about one."""
+        known = self.reports.get(topic.name)
+        deleted = known.deleted_ids if known is not None else NO_IDS
+        told = known.topic if known is not None else None
+        if is_deleted:
+            deleted |= {topic.topic_id}
+        else:
+            told = _newer(told, topic)
+        if told is not None and told.topic_id in deleted:
+            told = None
+        report = TopicReport(topic=told, deleted_ids=deleted, at_ms=at_ms)
+        found = {**self._reported, topic.name: _current(self.viewed.get(topic.name), report)}
+        return replace(self, reports={**self.reports, topic.name: report}, _reported=found)
+
+    def without_old_reports(self, *, before_ms: float) -> PeerTopics:
+        """The topics without what was reported before, the same object when there is nothing so
+        old.
+        """
+        kept = {name: report for name, report in self.reports.items() if report.at_ms >= before_ms}
+        return self if len(kept) == len(self.reports) else _combined(self, kept)
+
+
+def _combined(topics: PeerTopics, reports: Mapping[str, TopicReport]) -> PeerTopics:
+    found = {name: _current(topics.viewed.get(name), report) for name, report in reports.items()}
+    return replace(topics, reports=reports, _reported=found)
+
+
+def _current(viewed: TopicImage | None, report: TopicReport) -> TopicImage | None:
+    if viewed is not None and viewed.topic_id in report.deleted_ids:
+        viewed = None
+    return viewed if report.topic is None else _newer(viewed, report.topic)
+
+
+def _has_caught_up(viewed: TopicImage | None, report: TopicReport) -> bool:
+    """Whether the view shows all that the report says. One that names deleted ids stays until it is
+    old: an older view may still come.
+    """
+    return not report.deleted_ids and viewed is not None and _newer(viewed, report.topic or viewed) == viewed
+
+
+def _newer(known: TopicImage | None, reported: TopicImage) -> TopicImage:
+    """The reported topic with whatever is newer in the known state of the same topic."""
+    if known is None or known.topic_id != reported.topic_id:
+        return reported
+    partitions = dict(known.partitions)
+    for index, partition in reported.partitions.items():
+        former = partitions.get(index)
+        if former is None or _age(partition) > _age(former):
+            partitions[index] = partition
+    if partitions == known.partitions:
+        return known
+    return replace(reported, partitions=dict(sorted(partitions.items())))
+
+
+def _age(partition: PartitionImage) -> tuple[int, int]:
+    return partition.leader_epoch, partition.partition_epoch
+
+
+def _shared(candidate: TopicImage, former: TopicImage | None) -> TopicImage:
+    return former if former is not None and former == candidate else candidate

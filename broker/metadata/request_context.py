@@ -1,0 +1,25 @@
+"""A request's header and where it came from, as a handler sees them."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from wire.protocol.private import CLIENT_SOFTWARE_NAME
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RequestContext:
+    """One request's header and where it came from."""
+
+    api_key: int
+    api_version: int
+    correlation_id: int
+    client_id: str | None
+    listener: str
+    client_address: str
+    client_software: str = ""
+
+    @property
+    def is_own_tool(self) -> bool:
+        """True for mirrors and tools of our own, which deal with this site as it is."""
+        return self.client_software == CLIENT_SOFTWARE_NAME

@@ -1,0 +1,240 @@
+"""The bytes of one connection, and what can be sent over it: buffers and pieces of files.
+
+`Channel` is a plain socket. `CompressedChannel` takes its place when a mirror asks for compression;
+one that encrypts would do likewise. Used by connections.py.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import socket
+import struct
+from collections import deque
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from typing import Final, Protocol, TypeGuard
+
+from wire.protocol.byte_reader import Buffer, Malformed
+from wire.protocol.compressed_stream import PLAIN_BYTES_MAX, RECEIVE_BYTES, ChunkPacker, ChunkUnpacker
+from wire.protocol.frames import MalformedRequest
+from wire.protocol.receive_mark import ReceiveMark
+
+_LAST: Final = int(socket.MSG_NOSIGNAL)
+_MORE: Final = int(socket.MSG_NOSIGNAL) | int(socket.MSG_MORE)
+
+NEAR_ROUND_TRIP_US: Final = 1000
+NEAR_SEND_BUFFER_BYTES: Final = 128 * 1024
+"""The kernel doubles it; 256 KiB in flight fill 2 Gbit/s over the longest round trip that counts as
+near.
+"""
+_TCP_INFO_BYTES: Final = 72
+_ROUND_TRIP_US: Final = struct.Struct("=I")
+_ROUND_TRIP_AT: Final = 68
+"""`tcpi_rtt` in Linux's struct tcp_info (man 7 tcp)."""
+
+
+class FilePart(Protocol):
+    """A piece of an open file to send; `release` once it has been sent or will not be."""
+
+    @property
+    def fd(self) -> int:
+        """Open descriptor."""
+        ...
+
+    @property
+    def position(self) -> int:
+        """First byte in the file."""
+        ...
+
+    @property
+    def length(self) -> int:
+        """Bytes to send."""
+        ...
+
+    def release(self) -> None:
+        """The file is not needed any more."""
+        ...
+
+
+Part = bytes | bytearray | memoryview | FilePart
+
+
+def send_buffer_for(connected: socket.socket) -> int:
+    """The send buffer that suits a connection, by the round trip of its handshake; 0 leaves it to
+    the kernel.
+
+    Left alone, the kernel lets megabytes queue towards a reader on the same machine or in the same
+    rack, and each piece of them costs both sides cache misses and wake-ups: three times the CPU of
+    a send. A far reader needs those megabytes to fill its link.
+    """
+    try:
+        facts = connected.getsockopt(socket.IPPROTO_TCP, socket.TCP_INFO, _TCP_INFO_BYTES)
+    except (OSError, AttributeError):  # no TCP, or no Linux
+        return 0
+    is_near = (
+        len(facts) == _TCP_INFO_BYTES and _ROUND_TRIP_US.unpack_from(facts, _ROUND_TRIP_AT)[0] < NEAR_ROUND_TRIP_US
+    )
+    return NEAR_SEND_BUFFER_BYTES if is_near else 0
+
+
+class Channel:
+    """The bytes of one plain connection."""
+
+    __slots__ = ("_mark", "_socket", "fd")
+
+    has_received = False
+    """Whether something can be received that the socket's readiness does not tell of."""
+
+    def __init__(self, plain: socket.socket) -> None:
+        self._socket = plain
+        self._mark = ReceiveMark(plain)
+        self.fd = plain.fileno()
+
+    def expect(self, missing_bytes: int) -> None:
+        """So many bytes are still to come of a frame: readiness may wait for them, or for a good
+        part.
+        """
+        self._mark.expect(missing_bytes)
+
+    def receive_into(self, view: memoryview) -> int:
+        """Bytes received; 0 at the end of the stream. BlockingIOError when there is nothing yet."""
+        return self._socket.recv_into(view)
+
+    def send_buffers(self, buffers: Sequence[bytes | bytearray | memoryview], *, has_more: bool) -> int:
+        """Bytes taken; `has_more` lets the kernel wait for what follows before it fills a
+        packet.
+        """
+        return self._socket.sendmsg(buffers, (), _MORE if has_more else _LAST)
+
+    def send_file(self, fd: int, position: int, length: int) -> int:
+        """Bytes of the file taken."""
+        return os.sendfile(self.fd, fd, position, length)
+
+    def flush(self) -> None:
+        """Send what was taken and not sent yet; BlockingIOError when the kernel takes no more."""
+
+    def close(self) -> None:
+        """Close the socket."""
+        self._socket.close()
+
+
+class CompressedChannel(Channel):
+    """A connection both of whose ends send compressed chunks. What it takes, it may have to send
+    later: `flush`.
+    """
+
+    __slots__ = ("_packer", "_received", "_unpacker", "_unsent", "_wire")
+
+    def __init__(self, plain: Channel, *, level: int) -> None:
+        super().__init__(plain._socket)
+        self._packer = ChunkPacker(level)
+        self._unpacker = ChunkUnpacker()
+        self._wire = memoryview(bytearray(RECEIVE_BYTES))
+        self._received: deque[memoryview] = deque()
+        self._unsent: deque[Buffer] = deque()
+
+    @property
+    def has_received(self) -> bool:  # type: ignore[override]
+        return bool(self._received)
+
+    def expect(self, missing_bytes: int) -> None:
+        """Nobody knows how few bytes these will be on the wire."""
+
+    def receive_into(self, view: memoryview) -> int:
+        if not self._received and not self._receive():
+            return 0
+        filled = 0
+        while self._received and filled < len(view):
+            head = self._received.popleft()
+            taken = min(len(head), len(view) - filled)
+            view[filled : filled + taken] = head[:taken]
+            filled += taken
+            if taken < len(head):
+                self._received.appendleft(head[taken:])
+        return filled
+
+    def send_buffers(self, buffers: Sequence[bytes | bytearray | memoryview], *, has_more: bool) -> int:  # noqa: ARG002
+        self.flush()
+        taken: list[memoryview] = []
+        room = PLAIN_BYTES_MAX
+        for buffer in buffers:
+            piece = memoryview(buffer)[:room]
+            taken.append(piece)
+            room -= len(piece)
+            if not room:
+                break
+        self._pack(b"".join(taken))
+        return PLAIN_BYTES_MAX - room
+
+    def send_file(self, fd: int, position: int, length: int) -> int:
+        self.flush()
+        plain = os.pread(fd, min(length, PLAIN_BYTES_MAX), position)
+        self._pack(plain)
+        return len(plain)
+
+    def flush(self) -> None:
+        while self._unsent:
+            sent = self._socket.sendmsg(self._unsent, (), _LAST)
+            while sent:
+                head = self._unsent.popleft()
+                if sent < len(head):
+                    self._unsent.appendleft(memoryview(head)[sent:])
+                    break
+                sent -= len(head)
+
+    def _receive(self) -> bool:
+        """True when plain bytes have come, False at the end of the stream. BlockingIOError when no
+        chunk is whole yet.
+        """
+        received = self._socket.recv_into(self._wire)
+        if not received:
+            return False
+        try:
+            self._received.extend(memoryview(plain) for plain in self._unpacker.unpack(self._wire[:received]))
+        except Malformed as error:
+            raise MalformedRequest(str(error)) from error
+        if not self._received:
+            raise BlockingIOError
+        return True
+
+    def _pack(self, plain: bytes) -> None:
+        self._unsent.extend(self._packer.pack(plain))
+        with contextlib.suppress(BlockingIOError):
+            self.flush()
+
+
+@dataclass(slots=True)
+class FileRest:
+    """The unsent rest of a file part."""
+
+    whole: FilePart
+    position: int
+    length: int
+
+    def __init__(self, whole: FilePart, *, position: int, length: int) -> None:
+        self.whole = whole.whole if isinstance(whole, FileRest) else whole
+        self.position = position
+        self.length = length
+
+    @property
+    def fd(self) -> int:
+        return self.whole.fd
+
+    def release(self) -> None:
+        self.whole.release()
+
+
+_BYTES_TYPES = (bytes, bytearray, memoryview)
+
+
+def is_file(part: Part) -> TypeGuard[FilePart]:
+    """True for a piece of a file."""
+    return not isinstance(part, _BYTES_TYPES)
+
+
+def release_files(parts: Iterable[Part]) -> None:
+    """Let go of the files among the parts, which will not be sent."""
+    for part in parts:
+        if is_file(part):
+            part.release()

@@ -1,0 +1,133 @@
+"""The answer to a request whose handler failed, or has none: the response of its type, with one
+error wherever it can say so.
+
+A response that has an error code of its own has nothing else in it. Any other names each thing that
+was asked for (topics, groups, resources and the like, with their partitions) with the error beside
+it: what it has in common with its request is copied, field by field of the same name. Where that
+does not lead to an answer (one of acks=0, say) there is None, and the client loses its connection.
+
+Caller: broker/dispatch.py.
+"""
+
+from __future__ import annotations
+
+import types
+from collections.abc import Callable, Mapping
+from dataclasses import MISSING, fields, is_dataclass
+from datetime import UTC, datetime
+from functools import cache
+from typing import Any, Final, get_args, get_origin
+
+from kio.schema.errors import ErrorCode
+from kio.static.primitive import i32Timedelta, i64Timedelta
+
+from broker.network.entities import NO_THROTTLE
+from wire.protocol import schemas
+
+ERROR_FIELD: Final = "error_code"
+PRODUCE_KEY: Final = 0
+_NUMBERS: Final = ("int8", "int16", "int32", "int64", "uint8", "uint16", "uint32", "uint64")
+_EMPTY: Final[Mapping[str, Callable[[], Any]]] = {
+    **dict.fromkeys(_NUMBERS, lambda: 0),
+    "string": str,
+    "bytes": bytes,
+    "records": bytes,
+    "bool": bool,
+    "uuid": lambda: None,
+    "float64": float,
+    "error_code": lambda: ErrorCode.none,
+    "timedelta_i32": lambda: NO_THROTTLE,
+    "timedelta_i64": lambda: i64Timedelta.parse(i32Timedelta.parse(NO_THROTTLE)),
+    "datetime_i64": lambda: datetime.fromtimestamp(0, UTC),
+}
+
+
+def error_response(
+    api_key: int, version: int, request: Any, *, error: ErrorCode = ErrorCode.unknown_server_error
+) -> Any | None:
+    """The response entity with the error, None where the request can have none."""
+    if api_key == PRODUCE_KEY and request.acks == 0:
+        return None
+    response_type = schemas.response_type(api_key, version)
+    answer = _filled(response_type, request, error)
+    return answer if _says(answer, error) else None
+
+
+def _filled(entity_type: Any, asked: Any, error: ErrorCode) -> Any:
+    """An entity that says what `asked` says in fields of the same name, the error wherever it can,
+    and nothing else.
+
+    What was asked for by a bare name (a group, say) is named in the entity's first field for a
+    name.
+    """
+    if isinstance(asked, str):
+        asked = types.SimpleNamespace(**{field.name: asked for field in _name_fields(entity_type)[:1]})
+    has_error = any(field.name == ERROR_FIELD for field in fields(entity_type))
+    values = {field.name: _value(field, asked, error, has_error=has_error) for field in fields(entity_type)}
+    return entity_type(**values)
+
+
+def _name_fields(entity_type: Any) -> list[Any]:
+    """Fields for a text that must be there, groups' and topics' names among them."""
+    return [
+        field for field in fields(entity_type) if field.metadata.get("kafka_type") == "string" and not _kind(field)[1]
+    ]
+
+
+def _value(field: Any, asked: Any, error: ErrorCode, *, has_error: bool) -> Any:
+    if field.name == ERROR_FIELD:
+        return error
+    kind, is_nullable = _kind(field)
+    if get_origin(kind) is tuple:
+        return _elements(field, get_args(kind)[0], asked, error, has_error=has_error)
+    if is_dataclass(kind):
+        return None if is_nullable else _filled(kind, asked, error)
+    if hasattr(asked, field.name) and type(getattr(asked, field.name)) in (int, str, kind):
+        return getattr(asked, field.name)
+    if field.default is not MISSING:
+        return field.default
+    return None if is_nullable else _EMPTY[field.metadata["kafka_type"]]()
+
+
+def _elements(field: Any, element_type: Any, asked: Any, error: ErrorCode, *, has_error: bool) -> Any:
+    if has_error or not is_dataclass(element_type):
+        return ()
+    return tuple(_filled(element_type, item, error) for item in _asked_for(asked, field.name))
+
+
+def _asked_for(asked: Any, name: str) -> tuple[Any, ...]:
+    """The items that the array `name` of the response answers: those of that name, else those of
+    the only array.
+    """
+    if asked is None or not is_dataclass(asked):
+        return ()
+    arrays = {
+        field.name: getattr(asked, field.name) or () for field in fields(asked) if get_origin(_kind(field)[0]) is tuple
+    }
+    found = arrays.get(name)
+    if found is None:
+        found = next(iter(arrays.values())) if len(arrays) == 1 else ()
+    return tuple(found)
+
+
+@cache
+def _kind_of(annotation: Any) -> tuple[Any, bool]:
+    if isinstance(annotation, types.UnionType):
+        return next(part for part in get_args(annotation) if part is not types.NoneType), True
+    return annotation, False
+
+
+def _kind(field: Any) -> tuple[Any, bool]:
+    kind: tuple[Any, bool] = _kind_of(field.type)
+    return kind
+
+
+def _says(entity: Any, error: ErrorCode) -> bool:
+    for field in fields(entity):
+        value = getattr(entity, field.name)
+        if value is error:
+            return True
+        items = value if isinstance(value, tuple) else (value,)
+        if any(is_dataclass(item) and _says(item, error) for item in items):
+            return True
+    return False

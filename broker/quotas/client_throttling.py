@@ -1,0 +1,99 @@
+"""Client quotas: count what requests cost, and compute how long clients are throttled.
+
+The quotas come with the image, so a change applies to the next request. Each broker counts for
+itself, as in Kafka. Antipode's own programs (other brokers, mirrors, tools) are never throttled:
+replication must not wait behind clients, and a mirror has a byte rate of its own.
+`broker/quotas/core/client_quotas.py` decides. Handlers ask through `Exchange.rest_ms`
+(`broker/dispatch.py`).
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+from broker.metadata.core.cluster_image import ClusterImage
+from broker.metadata.request_context import RequestContext
+from broker.quotas.core.client_quotas import AnyQuotas, ClientRates, MutationPermits, MutationQuotas
+from broker.quotas.core.connection_rates import ConnectionRates
+from broker.settings.config import BrokerSettings
+from runtime.clock import Clock
+from wire.protocol.private import CLIENT_SOFTWARE_NAME
+from wire.rules.client_quotas import (
+    CONSUMER_BYTE_RATE,
+    CONTROLLER_MUTATION_RATE,
+    PRODUCER_BYTE_RATE,
+    REQUEST_PERCENTAGE,
+)
+
+ANONYMOUS: Final = "ANONYMOUS"
+"""Kafka's name for the user of a connection that has not said who it is."""
+STRICT_MUTATIONS_FROM: Final = {19: 6, 20: 5, 37: 3}
+"""Versions of CreateTopics, DeleteTopics and CreatePartitions whose clients know
+THROTTLING_QUOTA_EXCEEDED.
+"""
+QUOTA_EXCEEDED_MESSAGE: Final = "The throttling quota has been exceeded."
+_PERCENT_OF_NS: Final = 100 / 1e9
+
+
+class Quotas:
+    """All quotas of one broker."""
+
+    def __init__(self, settings: BrokerSettings, clock: Clock) -> None:
+        self._clock = clock
+        samples, window_ms = settings.quota_window_count, settings.quota_window_s * 1000
+        self.produce = ClientRates(PRODUCER_BYTE_RATE, samples=samples, window_ms=window_ms)
+        self.fetch = ClientRates(CONSUMER_BYTE_RATE, samples=samples, window_ms=window_ms)
+        self.request = ClientRates(REQUEST_PERCENTAGE, samples=samples, window_ms=window_ms, throttle_ms_max=window_ms)
+        self.mutations = MutationQuotas(
+            CONTROLLER_MUTATION_RATE,
+            samples=settings.controller_quota_window_count,
+            window_ms=settings.controller_quota_window_s * 1000,
+        )
+        self.connections = ConnectionRates(samples=samples, window_ms=window_ms)
+        self.stored: AnyQuotas = {}
+        self.is_in_use = False
+        self.counts_time = False
+
+    async def on_image(self, before: ClusterImage, after: ClusterImage) -> None:
+        """Take the quotas of a new image."""
+        if before.quotas is after.quotas:
+            return
+        self.stored = after.quotas
+        for kind in (self.produce, self.fetch, self.request, self.mutations, self.connections):
+            kind.take(after.quotas)
+        self.is_in_use = bool(after.quotas)
+        self.counts_time = self.request.is_in_use
+
+    def is_exempt(self, client_software: str) -> bool:
+        """True when nothing holds this client back."""
+        return not self.is_in_use or client_software == CLIENT_SOFTWARE_NAME
+
+    def used_bytes(self, rates: ClientRates, client_id: str | None, size: int) -> float:
+        """A client produced or is to be sent so many bytes; how long it must rest, in ms."""
+        return rates.record(self._clock.monotonic_ms(), user=ANONYMOUS, client_id=client_id or "", amount=size)
+
+    def take_back_bytes(self, rates: ClientRates, client_id: str | None, size: int) -> None:
+        """The bytes are not sent after all."""
+        rates.take_back(self._clock.monotonic_ms(), user=ANONYMOUS, client_id=client_id or "", amount=size)
+
+    def most_fetched(self, client_id: str | None) -> int | None:
+        """Bytes that one answer may have, None for no limit of quotas."""
+        most = self.fetch.most_in_windows(user=ANONYMOUS, client_id=client_id or "")
+        return None if most is None else max(int(most), 1)
+
+    def used_time(self, client_id: str | None, busy_ns: int) -> float:
+        """A request kept the broker busy so long; how long the client must rest, in ms."""
+        used = busy_ns * _PERCENT_OF_NS
+        return self.request.record(self._clock.monotonic_ms(), user=ANONYMOUS, client_id=client_id or "", amount=used)
+
+    def mutation_permits(self, context: RequestContext, *, is_free: bool = False) -> MutationPermits:
+        """What a request that creates or deletes partitions draws on; one that only validates is
+        free. Metadata is never strict.
+        """
+        now_ms = self._clock.monotonic_ms()
+        share = None
+        if not is_free and not self.is_exempt(context.client_software):
+            share = self.mutations.share(now_ms, user=ANONYMOUS, client_id=context.client_id or "")
+        strict_from = STRICT_MUTATIONS_FROM.get(context.api_key)
+        is_strict = strict_from is not None and context.api_version >= strict_from
+        return MutationPermits(share, is_strict=is_strict, now_ms=now_ms)

@@ -1,0 +1,69 @@
+"""Which client quota entities a DescribeClientQuotas request asks for (KIP-546). Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from enum import IntEnum
+from typing import NamedTuple
+
+from wire.rules.client_quotas import ENTITY_TYPES, IP, QuotaEntity
+
+
+class Match(IntEnum):
+    """How a part of a filter chooses, by Kafka's numbers."""
+
+    EXACT = 0
+    DEFAULT = 1
+    ANY = 2
+
+
+class FilterPart(NamedTuple):
+    """One entity type that entities must have, with this name unless any will do."""
+
+    kind: str
+    match: Match
+    name: str | None
+
+
+class UnknownEntityType(ValueError):
+    """The filter names a type of entities that there is not."""
+
+
+class BadFilter(ValueError):
+    """The filter contradicts itself; says how."""
+
+
+def check_filter(parts: Sequence[FilterPart]) -> None:
+    """UnknownEntityType or BadFilter, with Kafka's words."""
+    kinds = [part.kind for part in parts]
+    for part in parts:
+        if not part.kind:
+            raise BadFilter("Unexpected empty filter component entity type")
+        if part.kind not in ENTITY_TYPES:
+            raise UnknownEntityType(f"Custom entity type '{part.kind}' not supported")
+        if kinds.count(part.kind) > 1:
+            raise BadFilter(f"Duplicate {part.kind} filter component entity type")
+        if part.match is Match.EXACT and part.name is None:
+            raise BadFilter("Request specified MATCH_TYPE_EXACT, but set the match string to null.")
+    if IP in kinds and len(kinds) > 1:
+        raise BadFilter(
+            "Invalid entity filter component combination, IP filter component should not be used with user or clientId filter component."
+        )
+
+
+def is_chosen(entity: QuotaEntity, parts: Sequence[FilterPart], *, is_strict: bool) -> bool:
+    """True when the entity has every part that is asked for, and in a strict filter no other."""
+    names = dict(entity)
+    if is_strict and len(names) != len(parts):
+        return False
+    return all(part.kind in names and _fits(names[part.kind], part) for part in parts)
+
+
+def _fits(name: str | None, part: FilterPart) -> bool:
+    match part.match:
+        case Match.EXACT:
+            return name == part.name
+        case Match.DEFAULT:
+            return name is None
+        case Match.ANY:
+            return True

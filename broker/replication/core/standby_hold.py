@@ -1,0 +1,94 @@
+"""A partition of a sync link at the active site: what waits for the standby, and how long. Pure.
+
+Under a sync link the standby counts like one more in-sync replica: the high watermark does not pass
+the offset that the standby acknowledged. So acks=all is answered, and consumers see a record, only
+when both sites have it. A link that may degrade stops waiting when records wait and the standby
+acknowledges nothing for the timeout. It waits again once the standby has caught up, and counts as
+degraded until the standby has everything that was made visible without it. There is one object for
+each leadership.
+
+A standby has caught up when it has everything, or soon has what was there at some moment: while
+records keep coming it is always some round trips behind.
+
+A hold that is `released` from the beginning belongs to a site promoted over a lost one
+(`dr/sites/core/sync_policies.py` writes such a record): it skips the first timeout. A later change
+of the policy affects only what follows: the hold stays as it is until the standby answers or its
+timeout ends.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Final
+
+CAUGHT_UP_WITHIN_MS: Final = 2_000
+"""How far behind, in time, a standby may be that is waited for again: so long do producers wait at
+first.
+"""
+
+
+@dataclass(slots=True)
+class StandbyHold:
+    """What a leader knows of its standby."""
+
+    may_degrade: bool
+    timeout_ms: float
+    progressed_at_ms: float
+    acknowledged: int = -1
+    """The standby has every record below this offset; -1 while it has said nothing to this
+    leader.
+    """
+    is_holding: bool = True
+    is_degraded: bool = False
+    """Records have been shown, or acknowledged, that the standby may not have."""
+    noted_end: int = -1
+    """What the standby must have before it is waited for again; -1 before it has said anything
+    since it was given up.
+    """
+    noted_at_ms: float = 0.0
+
+    @classmethod
+    def released(cls, *, may_degrade: bool, timeout_ms: float, now_ms: float) -> StandbyHold:
+        """One whose standby is known to be lost: nothing waits before it is back."""
+        return cls(
+            may_degrade=may_degrade, timeout_ms=timeout_ms, progressed_at_ms=now_ms, is_holding=False, is_degraded=True
+        )
+
+    def follow_policy(self, *, may_degrade: bool, timeout_ms: float) -> None:
+        """The link's policy is this one now; the time of a silent standby counts from when it was
+        last heard, not from now.
+        """
+        self.may_degrade = may_degrade
+        self.timeout_ms = timeout_ms
+
+    @property
+    def bound(self) -> int | None:
+        """The offset that the high watermark may not pass; None while nothing waits for the
+        standby.
+        """
+        return self.acknowledged if self.is_holding else None
+
+    def report(self, acknowledged: int, *, high_watermark: int, replicated_end: int, now_ms: float) -> None:
+        """The standby has everything below `acknowledged`."""
+        if acknowledged > self.acknowledged:
+            self.acknowledged = acknowledged
+            self.progressed_at_ms = now_ms
+        if not self.is_holding and self.noted_end <= self.acknowledged:
+            has_caught_up = self.acknowledged >= replicated_end or now_ms - self.noted_at_ms <= CAUGHT_UP_WITHIN_MS
+            self.is_holding = self.noted_end >= 0 and has_caught_up
+            self.noted_end, self.noted_at_ms = replicated_end, now_ms
+            self.progressed_at_ms = now_ms
+        if self.is_holding and self.acknowledged >= high_watermark:
+            self.is_degraded = False
+
+    def check(self, *, high_watermark: int, replicated_end: int, now_ms: float) -> bool:
+        """True when the hold is given up now, because the standby has been silent for too long."""
+        if high_watermark >= replicated_end or not self.is_holding:
+            self.progressed_at_ms = now_ms
+            return False
+        if not self.may_degrade or now_ms - self.progressed_at_ms < self.timeout_ms:
+            return False
+        self.is_holding = False
+        self.is_degraded = True
+        self.noted_end = -1
+        return True

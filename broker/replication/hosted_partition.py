@@ -1,0 +1,261 @@
+"""One partition that this broker holds: its state, its log, its link role, and what the hot path
+asks about it.
+
+Owned by `replicas.py`. Roles and errors are worked out when an image changes, so that Produce and
+Fetch only read attributes. Every failure is a `PartitionFailure` with the Kafka error code that the
+client gets.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from contextlib import suppress
+from typing import Final
+from uuid import UUID
+
+from kio.schema.errors import ErrorCode
+
+from broker.log.core.leader_epochs import EpochStart
+from broker.log.partition_log import PartitionLog
+from broker.log.source_seen import SourceSeen
+from broker.metadata.core.access import MIRROR_REPLICA_ID, TOOL_REPLICA_ID
+from broker.metrics import TopicMetrics
+from broker.replication.core.partition import Partition
+from broker.replication.core.replication_throttle import names_replica
+from broker.replication.core.verification_guards import VerificationGuards
+from broker.settings.core.topic_configs import LogConfig
+from wire.batches.record_batch import Buffer, InvalidBatch, read_header
+from wire.control.cluster_pb2 import LinkRecord
+from wire.protocol.produce_codec import RecordError
+from wire.rules.links import blocks
+
+UNKNOWN: Final = -1
+ALL_IN_SYNC: Final = -1
+READ_COMMITTED: Final = 1
+SETTLING_MS: Final = 35_000
+"""Producers wait request.timeout.ms for a leader that has vanished, by default 30 s, and send again
+then.
+"""
+READERS_REMEMBERED_MS: Final = 30_000.0
+"""How long after a client's fetch a follower is held to be read by clients."""
+
+
+class PartitionFailure(Exception):
+    """The partition cannot do what was asked; `code` and the records at fault go to the client."""
+
+    def __init__(self, code: ErrorCode, reason: str | None = None, record_errors: Sequence[RecordError] = ()) -> None:
+        super().__init__(reason or code.name)
+        self.code = code
+        self.reason = reason
+        self.record_errors = record_errors
+
+
+class HostedPartition:
+    """State, log and roles of one partition."""
+
+    __slots__ = (
+        "clients_read_at_ms",
+        "config",
+        "guards",
+        "index",
+        "key",
+        "leader_lag",
+        "log",
+        "metrics",
+        "read_error",
+        "settles_until_ms",
+        "state",
+        "topic",
+        "topic_id",
+        "topic_uuid",
+        "write_error",
+    )
+
+    def __init__(
+        self,
+        *,
+        topic: str,
+        topic_id: bytes,
+        index: int,
+        log: PartitionLog,
+        state: Partition,
+        config: LogConfig,
+        metrics: TopicMetrics,
+    ) -> None:
+        self.topic = topic
+        self.topic_id = topic_id
+        self.topic_uuid = UUID(bytes=topic_id)
+        """The same, as requests have it."""
+        self.index = index
+        self.key = (topic, index)
+        self.log = log
+        self.state = state
+        self.config = config
+        self.metrics = metrics
+        self.write_error = ErrorCode.not_leader_or_follower
+        self.read_error = ErrorCode.not_leader_or_follower
+        self.clients_read_at_ms = float("-inf")
+        """When a client last fetched from this replica as a follower (KIP-392)."""
+        self.settles_until_ms = 0.0
+        """Monotonic: until when producers that are not known here must begin with their first
+        batch; 0 for no longer.
+        """
+        self.leader_lag = 0
+        """Records below the leader's high watermark that a follower lacks, as of the leader's last
+        answer.
+        """
+        self.guards = VerificationGuards()
+
+    @property
+    def source(self) -> SourceSeen:
+        """What a mirror last said of the log's source."""
+        return self.log.source
+
+    @property
+    def last_record_epoch(self) -> int:
+        """The leader epoch of the last record, -1 when there is none: an epoch that has only begun
+        does not count.
+        """
+        end = self.log.log_end_offset
+        return self.log.epoch_at(end - 1) if end > self.log.log_start_offset else UNKNOWN
+
+    @property
+    def written_epochs(self) -> list[EpochStart]:
+        """The leader epochs of the log's records with their first offsets, oldest first."""
+        end = self.log.log_end_offset
+        return [entry for entry in self.log.leader_epochs if entry.start_offset < end]
+
+    def begin_following(self) -> None:
+        """The log is a copy from now on: it forgets epochs of a leadership that wrote nothing,
+        since its leader never had them.
+        """
+        if self.log.latest_epoch != self.last_record_epoch:
+            self.log.truncate_to(self.log.log_end_offset)
+
+    def is_read_by_clients(self, now_ms: float) -> bool:
+        """True while clients have lately fetched from this follower."""
+        return now_ms - self.clients_read_at_ms < READERS_REMEMBERED_MS
+
+    @property
+    def is_throttled_leader(self) -> bool:
+        """True when what this replica sends as a leader counts for the throttle."""
+        return names_replica(self.config.throttled_leaders, partition=self.index, node_id=self.state.node_id)
+
+    @property
+    def is_throttled_follower(self) -> bool:
+        """True when what this replica takes as a follower counts for the throttle."""
+        return names_replica(self.config.throttled_followers, partition=self.index, node_id=self.state.node_id)
+
+    @property
+    def is_in_sync(self) -> bool:
+        """True for a follower that lacks nothing, or that counts as in sync."""
+        return self.leader_lag == 0 or self.state.node_id in self.state.isr
+
+    def take_config(self, config: LogConfig) -> bool:
+        """This config is in force from now on; True when it differs, and the high watermark may be
+        due to move.
+        """
+        if self.config == config:
+            return False
+        self.config = config
+        self.state.insync_replicas_min = config.insync_replicas_min
+        self.log.update_config(config)
+        return True
+
+    def begin_writing(self, link: LinkRecord | None, *, now_ms: float) -> None:
+        """A writer's leader epoch begins at the log's end; producers that a promotion cut off may
+        go on above what was mirrored.
+
+        A passive leader begins no epoch of its own: those in its log are the source's. Under a link
+        that blocks, the standby had everything that was acknowledged: there a gap is a batch that
+        has yet to come. So it is right after any change of leaders but that promotion, with
+        producers that are not known here.
+        """
+        self.log.start_leader_epoch(self.state.leader_epoch)
+        self.source.forget()
+        is_promotion = False
+        if link is not None and link.leader_epoch_floor > 0 and not blocks(link):
+            promoted_at = self.log.first_offset_since_epoch(link.leader_epoch_floor)
+            if promoted_at is not None:
+                self.log.producers.carry_over(promoted_at)
+                is_promotion = promoted_at == self.log.log_end_offset
+        is_successor = self.state.leader_epoch > 0 and not is_promotion
+        self.settles_until_ms = now_ms + SETTLING_MS if is_successor else 0.0
+        self.log.producers.must_newcomers_begin = is_successor
+
+    def settle(self, now_ms: float) -> None:
+        """Once whatever was under way to the former leader has come, or its producer has given up,
+        anybody may begin anywhere again.
+        """
+        if self.settles_until_ms and now_ms >= self.settles_until_ms:
+            self.settles_until_ms = 0.0
+            self.log.producers.must_newcomers_begin = False
+
+    def check_leader_epoch(self, current_leader_epoch: int) -> None:
+        """PartitionFailure when the client knows another leader epoch (KIP-320); -1 is not
+        checked.
+        """
+        if current_leader_epoch == UNKNOWN or current_leader_epoch == self.state.leader_epoch:
+            return
+        if current_leader_epoch < self.state.leader_epoch:
+            raise PartitionFailure(ErrorCode.fenced_leader_epoch)
+        raise PartitionFailure(ErrorCode.unknown_leader_epoch)
+
+    def check_readable(self, replica_id: int) -> None:
+        """PartitionFailure unless this broker leads the partition and the reader may read here.
+
+        The link's role concerns clients alone: followers of this site and tools read in any role.
+        """
+        if not self.state.is_leader:
+            raise PartitionFailure(ErrorCode.not_leader_or_follower)
+        if replica_id >= 0:
+            if replica_id not in self.state.followers:
+                raise PartitionFailure(
+                    ErrorCode.not_leader_or_follower, f"broker {replica_id} has no replica of the partition"
+                )
+        elif self.read_error is not ErrorCode.none and replica_id != TOOL_REPLICA_ID:
+            raise PartitionFailure(self.read_error)
+
+    def check_readable_here(self) -> None:
+        """As `check_readable` for a client that may read from a follower too (KIP-392)."""
+        if not (self.state.is_leader or self.state.is_follower):
+            raise PartitionFailure(ErrorCode.not_leader_or_follower)
+        if self.read_error is not ErrorCode.none:
+            raise PartitionFailure(self.read_error)
+
+    def check_writable(self, acks: int, *, passes_fence: bool = False) -> None:
+        """PartitionFailure unless a client may append here with these acks; `passes_fence` where
+        only a link's fence stands against it.
+        """
+        if not self.state.is_leader:
+            raise PartitionFailure(ErrorCode.not_leader_or_follower)
+        is_fence_passed = passes_fence and self.write_error is ErrorCode.not_leader_or_follower
+        if self.write_error is not ErrorCode.none and not is_fence_passed:
+            raise PartitionFailure(self.write_error)
+        if acks == ALL_IN_SYNC and not self.state.has_enough_in_sync:
+            raise PartitionFailure(ErrorCode.not_enough_replicas)
+
+    def check_appendable(self, acks: int, records: Buffer, *, passes_fence: bool) -> None:
+        """As `check_writable`. The log remembers what is refused, so that what was sent behind it
+        does not come first.
+        """
+        try:
+            self.check_writable(acks, passes_fence=passes_fence)
+        except PartitionFailure:
+            with suppress(InvalidBatch):
+                self.log.producers.note_refused(read_header(records))
+            raise
+
+    @property
+    def safe_end(self) -> int:
+        """The offset below which no election here takes anything back: mirrors and tools see it
+        while consumers wait for a standby.
+        """
+        return max(self.state.replicated_end, self.state.high_watermark)
+
+    def readable_end(self, *, replica_id: int, isolation_level: int) -> int:
+        """The offset up to which a reader may see records."""
+        if replica_id >= 0:
+            return self.state.log_end_offset
+        end = self.safe_end if replica_id in (TOOL_REPLICA_ID, MIRROR_REPLICA_ID) else self.state.high_watermark
+        return min(self.log.last_stable_offset, end) if isolation_level == READ_COMMITTED else end

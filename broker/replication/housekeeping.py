@@ -1,0 +1,123 @@
+"""Periodic work of a broker: flushes, retention, removal, compaction, checkpoints, standbys.
+
+Each job is a loop of its own. A failing disk is reported and tried again in the next round; it
+never ends the broker. Retention and compaction wait for the first whole image, because the topics'
+own configs are unknown before it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from functools import partial
+
+from broker.log.directories.log_store import LogStore
+from broker.log.errors import StorageError
+from broker.metadata.cluster import Cluster
+from broker.replication.replicas import Replicas
+from broker.settings.config import BrokerSettings
+from broker.settings.dynamic_configs import DynamicConfigs
+from runtime.logs import get_logger
+from runtime.supervision import Supervisor
+
+log = get_logger(__name__)
+
+Interval = Callable[[BrokerSettings], float]
+"""Milliseconds between two turns of a job, by the settings in force."""
+
+FIRST_RETENTION_DELAY_MS = 30_000
+STANDBY_INTERVAL_MS = 100
+"""How soon it is noticed that a sync link's standby is silent for too long."""
+REMOVAL_INTERVAL_MS = 1_000
+"""How soon deleted files go once their delay is over."""
+MOVE_INTERVAL_MS = 200
+"""How soon a move to another log directory begins."""
+
+
+class Housekeeping:
+    """The background jobs over a broker's logs."""
+
+    def __init__(
+        self,
+        configs: DynamicConfigs,
+        logs: LogStore,
+        replicas: Replicas,
+        cluster: Cluster,
+        *,
+        on_retained: Callable[[], None],
+    ) -> None:
+        self._configs = configs
+        self._logs = logs
+        self._replicas = replicas
+        self._cluster = cluster
+        self._on_retained = on_retained
+        self._loops = Supervisor()
+
+    def start(self) -> None:
+        """Begin all jobs."""
+        first_ms = min(FIRST_RETENTION_DELAY_MS, self._configs.current.log_retention_check_interval_ms)
+        jobs: tuple[tuple[str, Callable[[], Awaitable[None]], Interval, float], ...] = (
+            ("flush", self._logs.flush_due, lambda now: now.log_flush_scheduler_interval_ms, 0),
+            ("retention", self._retain, lambda now: now.log_retention_check_interval_ms, first_ms),
+            ("removal", self._logs.remove_due, lambda _: REMOVAL_INTERVAL_MS, 0),
+            ("compaction", self._compact, lambda now: now.log_cleaner_backoff_ms, 0),
+            ("move", self._move, lambda _: MOVE_INTERVAL_MS, 0),
+            ("standbys", self._check_standbys, lambda _: STANDBY_INTERVAL_MS, 0),
+            ("checkpoint", self._checkpoint, lambda now: now.log_checkpoint_interval_ms, 0),
+            ("high watermark checkpoint", self._mark, lambda now: now.high_watermark_checkpoint_interval_ms, 0),
+        )
+        for name, job, interval, delay_ms in jobs:
+            run = partial(self._repeat, name, job, interval=interval, delay_ms=delay_ms)
+            self._loops.start(name, run)
+
+    async def _repeat(
+        self, name: str, job: Callable[[], Awaitable[None]], *, interval: Interval, delay_ms: float
+    ) -> None:
+        await asyncio.sleep((delay_ms or interval(self._configs.current)) / 1000)
+        while True:
+            try:
+                await job()
+            except StorageError as error:
+                log.warning("background work on the logs failed", job=name, reason=str(error))
+            await asyncio.sleep(interval(self._configs.current) / 1000)
+
+    async def _retain(self) -> None:
+        if not self._cluster.image.is_complete:
+            return
+        for sentence in await self._logs.maintain(
+            self._configs.current.producer_id_expiration_ms, is_copy=self._is_copy
+        ):
+            log.info(sentence)
+        self._on_retained()
+
+    async def _compact(self) -> None:
+        if not (self._cluster.image.is_complete and self._configs.current.is_log_cleaner_enabled):
+            return
+        for sentence in await self._logs.compact(is_copy=self._is_copy):
+            log.info(sentence)
+
+    def _is_copy(self, topic: str) -> bool:
+        """A standby's log ends and begins where its source's does; cleaning begins when the site
+        takes writes itself.
+
+        Of a topic in quarantine the configs are not known: its logs are left as they are, too.
+        """
+        image = self._cluster.image
+        return topic in image.quarantined or not image.role_of_topic(topic).may_write
+
+    async def _check_standbys(self) -> None:
+        self._replicas.check_standbys()
+
+    async def _checkpoint(self) -> None:
+        await self._logs.checkpoint()
+
+    async def _mark(self) -> None:
+        await self._logs.checkpoint_high_watermarks()
+
+    async def _move(self) -> None:
+        for sentence in await self._logs.move(bytes_per_second_max=self._configs.current.log_move_bytes_per_second_max):
+            log.info(sentence)
+
+    async def stop(self) -> None:
+        """End all jobs; one that is under way is cancelled at its next pause."""
+        await self._loops.stop()

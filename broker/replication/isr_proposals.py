@@ -1,0 +1,223 @@
+"""Changes of in-sync replicas that leaders here propose to the controller: one request at a time
+with all that has gathered (KIP-497).
+
+`consider` is called after each follower's fetch, the shrinking pass by time. What to propose is
+decided in `core/partition.py`; what counts is the controller's answer, or the image if that is
+quicker. A request whose outcome is unknown is sent again as it was: the partition epoch in it tells
+the controller whether it has been applied.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from typing import Final
+
+from kio.schema.errors import ErrorCode
+
+from broker.log.errors import StorageError
+from broker.metadata.cluster import Cluster
+from broker.metadata.core.cluster_image import ClusterImage, partition_image
+from broker.replication.hosted_partition import HostedPartition
+from broker.replication.replicas import PartitionKey, Replicas
+from broker.settings.config import BrokerSettings
+from runtime.clock import Clock
+from runtime.logs import STATE_CHANGE, LogLines, get_logger
+from runtime.supervision import Supervisor
+from wire.control import controller_pb2 as pb
+from wire.control.clients import ControllerClient, ControllerUnavailable
+
+log = get_logger(__name__)
+
+RETRY_MS: Final = 100
+SHRINK_PASSES_PER_LAG: Final = 2
+PARTITIONS_PER_TURN: Final = 500
+"""How many partitions are looked at before others have the loop."""
+
+
+class IsrProposals:
+    """All open proposals of one broker."""
+
+    def __init__(
+        self,
+        replicas: Replicas,
+        cluster: Cluster,
+        controller: ControllerClient,
+        settings: BrokerSettings,
+        clock: Clock,
+        *,
+        broker_epoch: Callable[[], int],
+    ) -> None:
+        self._replicas = replicas
+        self._cluster = cluster
+        self._controller = controller
+        self._settings = settings
+        self._clock = clock
+        self._broker_epoch = broker_epoch
+        self._open: dict[PartitionKey, HostedPartition] = {}
+        self._has_news = asyncio.Event()
+        self._loops = Supervisor()
+        self._epochs_of: ClusterImage | None = None
+        self._broker_epochs: dict[int, int] = {}
+        self.expansions = 0
+        self.shrinks = 0
+        self.failures = 0
+
+    def start(self) -> None:
+        """Begin to send, and to look for replicas that lag."""
+        self._loops.start("isr proposals", self._send_again_and_again)
+        self._loops.start("isr shrinking", self._shrink_again_and_again)
+
+    async def stop(self) -> None:
+        """Propose nothing more."""
+        await self._loops.stop()
+
+    def consider(self, hosted: HostedPartition, replica: int) -> None:
+        """A follower has fetched: propose it when it has caught up; nothing waits for one that has
+        fallen behind again.
+        """
+        was_joining = replica in hosted.state.joining
+        isr = hosted.state.expanded_isr(replica, self._registered(), lag_ms_max=self._settings.replica_lag_ms_max)
+        if isr is not None:
+            self._propose(hosted, isr)
+        elif was_joining and replica not in hosted.state.joining:
+            self._replicas.refresh_high_watermark(hosted)
+
+    async def on_image(self, before: ClusterImage, after: ClusterImage) -> None:
+        """A broker that is gone will not join the in-sync replicas: nothing waits for it any
+        more.
+        """
+        if before.brokers is not after.brokers:
+            self._drop_joining()
+
+    def _drop_joining(self) -> None:
+        now_ms, lag_ms_max = self._clock.monotonic_ms(), self._settings.replica_lag_ms_max
+        for hosted in self._replicas:
+            state = hosted.state
+            if state.joining and state.drop_joining(self._registered(), now_ms=now_ms, lag_ms_max=lag_ms_max):
+                self._replicas.refresh_high_watermark(hosted)
+
+    def _registered(self) -> dict[int, int]:
+        image = self._cluster.image
+        if self._epochs_of is not image:
+            self._broker_epochs = {node: broker.broker_epoch for node, broker in image.brokers.items()}
+            self._epochs_of = image
+        return self._broker_epochs
+
+    def _propose(self, hosted: HostedPartition, isr: tuple[int, ...]) -> None:
+        hosted.state.propose_isr(isr)
+        self._open[hosted.key] = hosted
+        self._has_news.set()
+
+    async def _shrink_again_and_again(self) -> None:
+        lag_ms_max = self._settings.replica_lag_ms_max
+        while True:
+            await asyncio.sleep(lag_ms_max / SHRINK_PASSES_PER_LAG / 1000)
+            self._drop_joining()
+            now_ms = self._clock.monotonic_ms()
+            for number, hosted in enumerate(self._replicas, 1):
+                if number % PARTITIONS_PER_TURN == 0:
+                    await asyncio.sleep(0)
+                    now_ms = self._clock.monotonic_ms()
+                isr = hosted.state.shrunk_isr(now_ms=now_ms, lag_ms_max=lag_ms_max)
+                if isr is not None:
+                    self._propose(hosted, isr)
+
+    # --- sending
+
+    async def _send_again_and_again(self) -> None:
+        self._has_news.set()  # what was open when the loop died
+        while True:
+            await self._has_news.wait()
+            self._has_news.clear()
+            try:
+                await self._send()
+            except ControllerUnavailable as error:
+                log.warning(
+                    "in-sync replicas could not be proposed to the controller",
+                    partitions=len(self._open),
+                    reason=str(error),
+                )
+                self._has_news.set()
+                await asyncio.sleep(RETRY_MS / 1000)
+
+    def _request(self) -> pb.AlterPartitionsRequest:
+        epochs = self._registered()
+        request = pb.AlterPartitionsRequest(node_id=self._settings.node_id, broker_epoch=self._broker_epoch())
+        for key, hosted in tuple(self._open.items()):
+            state = hosted.state
+            if state.proposed_isr is None or not state.is_leader:
+                del self._open[key]
+                continue
+            request.partitions.add(
+                topic=hosted.topic,
+                topic_id=hosted.topic_id,
+                partition=hosted.index,
+                leader_epoch=state.leader_epoch,
+                partition_epoch=state.partition_epoch,
+                isr=[pb.InSyncReplica(node_id=node, broker_epoch=epochs.get(node, -1)) for node in state.proposed_isr],
+            )
+        return request
+
+    async def _send(self) -> None:
+        request = self._request()
+        if not request.partitions:
+            return
+        reply = await self._controller.alter_partitions(request)
+        refused = LogLines(__name__, "controller refused proposed in-sync replicas")
+        changed = LogLines(STATE_CHANGE, "in-sync replicas changed")
+        asked = {(sent.topic, sent.partition): sent for sent in request.partitions}
+        for answer in reply.partitions:
+            key = answer.topic, answer.partition
+            hosted, sent = self._open.get(key), asked.get(key)
+            if hosted is None:
+                continue
+            is_here = self._replicas.find(*key) is hosted
+            if is_here and sent is not None:
+                try:
+                    self._take(hosted, sent, answer, refused=refused, changed=changed)
+                except StorageError as error:  # of one log: the other partitions have their answers too
+                    self._replicas.storage_failed(error)
+            if not is_here or hosted.state.proposed_isr is None:
+                del self._open[key]  # else another proposal was made while this answer was on its way
+        refused.write()
+        changed.write()
+
+    def _take(
+        self,
+        hosted: HostedPartition,
+        sent: pb.ProposedPartition,
+        answer: pb.AlteredPartition,
+        *,
+        refused: LogLines,
+        changed: LogLines,
+    ) -> None:
+        state = hosted.state
+        before = state.isr
+        if (state.leader_epoch, state.partition_epoch) == (sent.leader_epoch, sent.partition_epoch):
+            state.withdraw_proposal()
+        if answer.error_code == ErrorCode.ineligible_replica:
+            for member in sent.isr:
+                if member.node_id not in state.isr:
+                    state.refuse(member.node_id, member.broker_epoch, now_ms=self._clock.monotonic_ms())
+        if answer.error_code:
+            self.failures += 1
+            refused.add(
+                topic=hosted.topic,
+                partition=hosted.index,
+                isr=[member.node_id for member in sent.isr],
+                code=ErrorCode(answer.error_code).name,
+            )
+        if answer.HasField("state"):
+            self._replicas.take_state(self._cluster.image, hosted, partition_image(answer.state))
+        self._replicas.refresh_high_watermark(hosted)
+        if not answer.error_code and state.isr != before:
+            self.expansions += len(state.isr) > len(before)
+            self.shrinks += len(state.isr) < len(before)
+            changed.add(
+                topic=hosted.topic,
+                partition=hosted.index,
+                isr=list(state.isr),
+                partition_epoch=state.partition_epoch,
+                high_watermark=state.high_watermark,
+            )

@@ -1,0 +1,273 @@
+"""Records that are to be removed from a log, kept beside it first: one store with what logs
+truncate inside a site (`truncated_records.py`).
+
+An entry is two files beside the partitions' folders:
+`0.cut.@<topic id>-<partition>-<link epoch>-<first>-<end>.log` has the batches as they were, and the
+same name with `.json` says what they are and why they are here. The batches are on disk before the
+second file is, and an entry exists only with both: a copy that was interrupted counts for nothing
+and is made again. The topic's name is in the second file, since names of files may not be as long.
+No broker looks for logs there, and Kafka's dump tool reads the batches.
+
+The bound is that of truncated records, by partition: what does not fit is refused and never
+dropped. Entries stay when their topic is deleted. Called on the event loop by
+`broker/handlers/links/quarantine_records.py`, and in a thread by
+`broker/handlers/links/quarantine.py`.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import json
+import os
+from collections.abc import Iterable
+from dataclasses import asdict, dataclass, replace
+from hashlib import blake2b
+from typing import Final
+from uuid import UUID
+
+from broker.log.batch_scan import BatchScan
+from broker.log.errors import CorruptLog
+from broker.log.partition_log import PartitionLog
+from runtime.disk import Disk, read_file, write_all, write_file
+
+PREFIX: Final = "0.cut."
+"""Kafka's dump tool reads a number in front of the first dot."""
+BYTES_MAX_KEY: Final = "antipode.cut.records.max.bytes"
+PIECE_BYTES: Final = 1 << 20
+_NAME_BYTES_MAX: Final = 255
+_LEADING_CHARACTERS: Final = 200
+"""So much of a topic's name, and a digest of it, stands in a file's name that would be too long
+with all of it.
+"""
+BATCHES, ACCOUNT = ".log", ".json"
+
+
+class QuarantineFull(Exception):
+    """The records do not fit below the bound; the message says what would help."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Origin:
+    """Why records are kept, and whose they are."""
+
+    reason: str
+    origin_site: str
+    link: str
+    link_epoch: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Entry:
+    """What is kept of one partition; offsets from `first_offset` up to `end_offset`, the batches
+    whole.
+
+    `kind` is "reset" for what `links reset` removed and "truncated" for what a log lost inside its
+    site, of which no more is known.
+    """
+
+    name: str
+    kind: str
+    topic: str
+    partition: int
+    first_offset: int
+    end_offset: int
+    size_bytes: int
+    topic_id: str = ""
+    at_ms: int = -1
+    reason: str = ""
+    origin_site: str = ""
+    link: str = ""
+    link_epoch: int = -1
+
+
+class Quarantine:
+    """The entries of one broker."""
+
+    def __init__(self, disk: Disk, *, bytes_max: int) -> None:
+        """Of a partition at most `bytes_max` are kept, truncated records included."""
+        self._disk = disk
+        self._bytes_max = bytes_max
+        self._turn = asyncio.Lock()
+
+    async def keep(
+        self, log: PartitionLog, first_offset: int, origin: Origin, *, topic_id: bytes, now_ms: int
+    ) -> Entry:
+        """Copy what the log holds from `first_offset` on, and return when it is on disk.
+        QuarantineFull, OSError, StorageError.
+
+        The same records are not kept twice: asking again after an interruption returns the entry
+        that is there.
+        """
+        first_offset, end_offset = max(first_offset, log.log_start_offset), log.log_end_offset
+        directory = os.path.dirname(log.directory)
+        name = f"{_place(topic_id, log.partition)}{origin.link_epoch}-{first_offset}-{end_offset}"
+        async with self._turn:
+            known = next((one for one in self._kept_in(directory) if one.name == name), None)
+            if known is not None:
+                return known
+            path = f"{directory}/{name}"
+            try:
+                room_bytes = self._bytes_max - self._used_bytes(directory, log, topic_id)
+                size_bytes = await self._copy(log, first_offset, end_offset, f"{path}{BATCHES}", room_bytes)
+                entry = Entry(
+                    name=name,
+                    kind="reset",
+                    topic=log.topic,
+                    partition=log.partition,
+                    first_offset=first_offset,
+                    end_offset=end_offset,
+                    size_bytes=size_bytes,
+                    topic_id=str(UUID(bytes=topic_id)),
+                    at_ms=now_ms,
+                    **asdict(origin),
+                )
+                account = json.dumps(asdict(entry)).encode()
+                await asyncio.to_thread(write_file, self._disk, f"{path}{ACCOUNT}", account, is_durable=True)
+            except BaseException:
+                for suffix in (ACCOUNT, BATCHES):
+                    with contextlib.suppress(OSError):
+                        self._disk.unlink(f"{path}{suffix}")
+                raise
+            return entry
+
+    async def _copy(self, log: PartitionLog, offset: int, end_offset: int, path: str, room_bytes: int) -> int:
+        descriptor = self._disk.open(path, os.O_RDWR | os.O_CREAT | os.O_TRUNC)
+        position = 0
+        try:
+            while offset < end_offset:
+                with log.read(offset, max_bytes=PIECE_BYTES) as piece:
+                    content, next_offset = piece.read_bytes(), piece.next_offset
+                if not content or next_offset <= offset:
+                    raise QuarantineFull(
+                        f"the log of {log.topic}-{log.partition} cannot be read at offset {offset}: none of its records were kept"
+                    )
+                if position + len(content) > room_bytes:
+                    raise QuarantineFull(self._full(log, room_bytes, position + len(content)))
+                position += write_all(self._disk, descriptor, [content], position)
+                offset = next_offset
+                await asyncio.sleep(0)
+            await asyncio.to_thread(self._disk.fdatasync, descriptor)
+            await asyncio.to_thread(self._disk.fsync_directory, os.path.dirname(path))
+        finally:
+            self._disk.close(descriptor)
+        return position
+
+    def _full(self, log: PartitionLog, room_bytes: int, needed_bytes: int) -> str:
+        return (
+            f"the quarantine of {log.topic}-{log.partition} has room for {max(0, room_bytes)} bytes and more than {needed_bytes - 1} are "
+            f"to be kept: {BYTES_MAX_KEY} is {self._bytes_max}; accepted: a larger value, or export and delete what it holds "
+            "(antipode quarantine export, antipode quarantine delete)"
+        )
+
+    def _used_bytes(self, directory: str, log: PartitionLog, topic_id: bytes) -> int:
+        """Bytes that are kept of this partition."""
+        files = self._disk.entries(directory)
+        place, truncated = _place(topic_id, log.partition), truncated_name(log.topic, log.partition)
+        whole = {file.name.removesuffix(ACCOUNT) for file in files if file.name.endswith(ACCOUNT)}
+        return sum(
+            file.size_bytes
+            for file in files
+            if file.name == truncated
+            or (
+                file.name.startswith(place) and file.name.endswith(BATCHES) and file.name.removesuffix(BATCHES) in whole
+            )
+        )
+
+    def entries(self, directories: Iterable[str], *, topics: Iterable[str] = ()) -> list[Entry]:
+        """Everything that is kept in these log directories, truncated records included, by name.
+        OSError.
+
+        Of truncated records whose file could not have the topic's whole name, the topic is named if
+        it is among `topics`.
+        """
+        whole_names = {_short_topic(topic): topic for topic in topics if len(topic) > _LEADING_CHARACTERS}
+        found = (
+            one for directory in directories for one in (*self._kept_in(directory), *self._truncated_in(directory))
+        )
+        named = (replace(one, topic=whole_names.get(one.topic, one.topic)) for one in found)
+        return sorted(named, key=lambda one: one.name)
+
+    def _kept_in(self, directory: str) -> list[Entry]:
+        return [
+            Entry(**json.loads(read_file(self._disk, f"{directory}/{one.name}")))
+            for one in self._disk.entries(directory)
+            if one.name.startswith(f"{PREFIX}@") and one.name.endswith(ACCOUNT)
+        ]
+
+    def _truncated_in(self, directory: str) -> list[Entry]:
+        found = []
+        for one in self._disk.entries(directory):
+            name = one.name.removesuffix(BATCHES)
+            topic, _, partition = name.removeprefix(PREFIX).rpartition("-")
+            if not one.name.startswith(PREFIX) or name == one.name or "@" in name or not partition.isdecimal():
+                continue
+            first_offset, end_offset = self._offsets(f"{directory}/{one.name}", one.size_bytes)
+            found.append(
+                Entry(
+                    name=name,
+                    kind="truncated",
+                    topic=topic,
+                    partition=int(partition),
+                    first_offset=first_offset,
+                    end_offset=end_offset,
+                    size_bytes=one.size_bytes,
+                    at_ms=one.modified_ms,
+                    reason="the leader that the log follows has another history",
+                )
+            )
+        return found
+
+    def _offsets(self, path: str, size_bytes: int) -> tuple[int, int]:
+        """The lowest offset of a file's batches and the end of the highest: -1 and -1 for none."""
+        lowest, end = -1, -1
+        descriptor = self._disk.open(path, os.O_RDONLY)
+        try:
+            with contextlib.suppress(CorruptLog):
+                for _, header in BatchScan(self._disk, descriptor, path, 0, size_bytes):
+                    lowest = header.base_offset if lowest < 0 else min(lowest, header.base_offset)
+                    end = max(end, header.next_offset)
+        finally:
+            self._disk.close(descriptor)
+        return lowest, end
+
+    def read(self, directories: Iterable[str], name: str, position: int) -> bytes:
+        """A piece of an entry's batches from a byte position on; empty at the end. LookupError:
+        there is no such entry. OSError.
+        """
+        descriptor = self._disk.open(f"{self._home_of(directories, name)}/{name}{BATCHES}", os.O_RDONLY)
+        try:
+            return self._disk.pread(descriptor, PIECE_BYTES, position)
+        finally:
+            self._disk.close(descriptor)
+
+    def delete(self, directories: Iterable[str], name: str) -> None:
+        """Give an entry up; its account goes first. LookupError: there is no such entry.
+        OSError.
+        """
+        path = f"{self._home_of(directories, name)}/{name}"
+        with contextlib.suppress(FileNotFoundError):
+            self._disk.unlink(f"{path}{ACCOUNT}")
+        self._disk.unlink(f"{path}{BATCHES}")
+
+    def _home_of(self, directories: Iterable[str], name: str) -> str:
+        for directory in directories:
+            if any(one.name == name for one in (*self._kept_in(directory), *self._truncated_in(directory))):
+                return directory
+        raise LookupError(f"the quarantine has no entry named {name!r}")
+
+
+def _place(topic_id: bytes, partition: int) -> str:
+    """What the names of a partition's entries begin with."""
+    return f"{PREFIX}@{topic_id.hex()}-{partition}-"
+
+
+def truncated_name(topic: str, partition: int) -> str:
+    """The name of the file that keeps what a log loses inside its site."""
+    name = f"{PREFIX}{topic}-{partition}{BATCHES}"
+    return name if len(name) <= _NAME_BYTES_MAX else f"{PREFIX}{_short_topic(topic)}-{partition}{BATCHES}"
+
+
+def _short_topic(topic: str) -> str:
+    """No topic has this name, for the sake of its tilde."""
+    return f"{topic[:_LEADING_CHARACTERS]}~{blake2b(topic.encode(), digest_size=8).hexdigest()}"

@@ -1,0 +1,490 @@
+"""Fetch raw batches of the partitions that one other broker leads, in one incremental session.
+
+There is one task and one connection for each source broker. A partition that fails pauses, longer
+each time, and never delays the others; an unreachable source is retried with jittered backoff. New
+partitions do not wait for a long poll to end: the connection is closed instead.
+`follower_append.py` applies the answers to the logs.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import random
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from typing import Final, NamedTuple
+from uuid import UUID
+
+from broker.log.core.batch_checks import BatchRejected
+from broker.log.errors import StorageError
+from broker.replication.core.follower import Position, Reaction, reaction_to, resume_out_of_range
+from broker.replication.follower_append import (
+    flush_if_demanded,
+    position_of,
+    resume_in_range,
+    take_answer,
+    truncation_wanted,
+)
+from broker.replication.hosted_partition import HostedPartition
+from broker.replication.replicas import PartitionKey, Replicas
+from broker.settings.config import BrokerSettings
+from runtime.addresses import HostPort
+from runtime.clock import Clock
+from runtime.logs import LogLines, get_logger
+from runtime.supervision import Supervisor
+from wire.batches.record_batch import InvalidBatch
+from wire.client.broker_requests import OffsetQuery, request_fetch, request_offsets
+from wire.client.client_errors import KafkaClientError, Unreachable, error_code
+from wire.client.connection import Connection, ConnectionOptions, open_connection
+from wire.client.fetch_requests import FetchRequest, ForgottenTopic, PartitionToFetch, TopicToFetch
+from wire.client.session_state import FetchSession, SessionRequest
+from wire.protocol.fetch_codec import FetchResponse, PartitionFetched
+
+log = get_logger(__name__)
+
+PARTITION_PAUSE_MS: Final = 20.0
+"""First pause of a partition after an error; a leader that has not heard of its office yet is asked
+again soon.
+"""
+INTERRUPTION_GRACE_MS: Final = 10.0
+THROTTLE_PAUSE_MS: Final = 100.0
+SWEEP_MS: Final = 10_000.0
+"""How often every partition is looked at, for what moves without an answer (retention moves a log's
+start).
+"""
+_EARLIEST, _LATEST = -2, -1
+
+
+SessionKey = tuple[UUID, int]
+
+
+@dataclass(slots=True, eq=False)
+class FollowedPartition:
+    """One partition that is followed, and why it is not asked for just now."""
+
+    hosted: HostedPartition
+    failures: int = 0
+    resume_at_ms: float = 0.0
+    refused_epoch: int = -1
+    """Leader epoch that the leader called old: nothing is asked under it any more."""
+
+    def may_fetch(self, now_ms: float) -> bool:
+        """True when it is to be part of the next request."""
+        state = self.hosted.state
+        return state.is_follower and now_ms >= self.resume_at_ms and state.leader_epoch > self.refused_epoch
+
+    def pause(self, now_ms: float, pause_ms_max: float) -> None:
+        """Something failed: leave it out for a while, longer each time."""
+        self.failures += 1
+        pause_ms = min(PARTITION_PAUSE_MS * 2 ** min(self.failures - 1, 10), pause_ms_max)
+        self.resume_at_ms = now_ms + pause_ms * random.uniform(0.5, 1.0)  # noqa: S311  spreads retries
+
+    def recover(self) -> None:
+        """An answer was good."""
+        self.failures = 0
+
+
+class Asked(NamedTuple):
+    """What the session asks of one partition, under the id that its topic had."""
+
+    topic_id: UUID
+    at: Position
+
+
+class ReplicaFetcher:
+    """The follower of everything that `source` leads."""
+
+    def __init__(
+        self,
+        source: int,
+        replicas: Replicas,
+        settings: BrokerSettings,
+        clock: Clock,
+        *,
+        find_address: Callable[[int], HostPort | None],
+        broker_epoch: Callable[[], int],
+        on_lost: Callable[[int], None],
+    ) -> None:
+        self.source = source
+        self._replicas = replicas
+        self._settings = settings
+        self._clock = clock
+        self._find_address = find_address
+        self._broker_epoch = broker_epoch
+        self._on_lost = on_lost
+        self._options = ConnectionOptions(
+            client_id=f"broker-{settings.node_id}-follows-{source}",
+            connect_timeout_ms=settings.replica_socket_timeout_ms,
+            request_timeout_ms=settings.replica_socket_timeout_ms,
+        )
+        self._connection: Connection | None = None
+        self._session: FetchSession[SessionKey, Position] = FetchSession()
+        self._followed: dict[PartitionKey, FollowedPartition] = {}
+        self._due: dict[PartitionKey, None] = {}
+        """Partitions that may have to be asked for otherwise than before; the others cost
+        nothing.
+        """
+        self._paused: set[PartitionKey] = set()
+        self._asked: dict[PartitionKey, Asked] = {}
+        """What the session asks for."""
+        self._swept_at_ms = 0.0
+        self._names: dict[UUID, str] = {}
+        self._has_changed = asyncio.Event()
+        self._is_waiting = False
+        """Whether a fetch waits for its answer."""
+        self._is_given_up = False
+        """Whether the latest fetch was not waited for any longer."""
+        self._interruption: asyncio.TimerHandle | None = None
+        self._failures = 0
+        self.is_broken = False
+        """Whether its last round ended in a defect."""
+        self._loops = Supervisor()
+        self._loops.start(f"follower of broker {source}", self._run, kind="follower", on_death=self._begin_anew)
+
+    def __len__(self) -> int:
+        return len(self._followed)
+
+    def follow(self, partitions: Iterable[HostedPartition]) -> None:
+        """Fetch these too, or with their new leader epoch."""
+        for hosted in partitions:
+            self._followed[hosted.key] = FollowedPartition(hosted)
+            self._names[hosted.topic_uuid] = hosted.topic
+            self._due[hosted.key] = None
+            self._has_changed.set()
+        if self._is_waiting and self._has_changed.is_set() and self._interruption is None:
+            loop = asyncio.get_running_loop()
+            self._interruption = loop.call_later(INTERRUPTION_GRACE_MS / 1000, self._interrupt)
+
+    def leave(self, key: PartitionKey) -> None:
+        """Fetch this one no more."""
+        if self._followed.pop(key, None) is not None:
+            self._due[key] = None
+
+    def look_again(self, key: PartitionKey) -> None:
+        """What is asked of this partition may have changed; the next request says it."""
+        if key in self._followed:
+            self._due[key] = None
+
+    def lag(self) -> int:
+        """Records that the partition furthest behind has to catch up with, as its leader last
+        said.
+        """
+        return max((followed.hosted.leader_lag for followed in tuple(self._followed.values())), default=0)
+
+    def failing_count(self) -> int:
+        """Partitions whose last answer could not be used."""
+        return sum(followed.failures > 0 for followed in tuple(self._followed.values()))
+
+    async def stop(self) -> None:
+        """Fetch nothing any more."""
+        await self._loops.stop()
+        self._disconnect("the fetcher stops")
+
+    # --- the loop
+
+    async def _run(self) -> None:
+        while True:
+            try:
+                await self._round()
+            except KafkaClientError as error:
+                await self._stand_back(error)
+
+    async def _begin_anew(self, reason: str) -> None:
+        self.is_broken = True
+        log.error("fetcher failed and restarts", leader=self.source, partitions=len(self), reason=reason)
+        self._disconnect("the fetcher restarts")
+
+    async def _round(self) -> None:
+        self._has_changed.clear()
+        connection = await self._connected() if self._followed else None
+        changes = self._changes()
+        if connection is None or not self._asked:
+            self.is_broken = False
+            if changes.forgotten:
+                self._session.reset()  # the leader never hears of these: it would go on to read them, and believe that it has told us
+            await self._wait_for_work()
+            return
+        response = await self._fetch(connection, changes)
+        if response is not None:
+            self._failures = 0
+            await self._take(response)
+            self.is_broken = False
+
+    def _changes(self) -> SessionRequest[SessionKey, Position]:
+        """The next request: what is to be asked for otherwise than in the one before."""
+        now_ms = self._clock.monotonic_ms()
+        if self._session.is_new:
+            self._asked.clear()
+            self._names = {followed.hosted.topic_uuid: key[0] for key, followed in self._followed.items()}
+        if self._session.is_new or now_ms - self._swept_at_ms > SWEEP_MS:
+            self._swept_at_ms = now_ms
+            self._due.update(dict.fromkeys(self._followed))
+        due, self._due = [*self._due, *self._paused], {}
+        named: dict[SessionKey, Position] = {}
+        forgotten: set[SessionKey] = set()
+        for key in due:
+            followed, asked = self._followed.get(key), self._asked.get(key)
+            wanted: Asked | None = None
+            if followed is not None and followed.may_fetch(now_ms) and not self._is_throttled(followed, now_ms):
+                wanted = Asked(followed.hosted.topic_uuid, position_of(followed.hosted, now_ms=now_ms))
+            self._keep_paused(key, followed, now_ms)
+            if asked is not None and (wanted is None or wanted.topic_id != asked.topic_id):
+                forgotten.add((asked.topic_id, key[1]))
+                del self._asked[key]
+            if wanted is not None and wanted != asked:
+                self._asked[key] = wanted
+                named[wanted.topic_id, key[1]] = wanted.at
+        return self._session.next_changes(named, frozenset(forgotten))
+
+    def _is_throttled(self, followed: FollowedPartition, now_ms: float) -> bool:
+        """Whether the partition has to wait because of the throttle; it is looked at again soon."""
+        hosted = followed.hosted
+        if hosted.is_in_sync or not hosted.is_throttled_follower:
+            return False
+        if not self._replicas.follower_throttle.is_exceeded(now_ms):
+            return False
+        followed.resume_at_ms = now_ms + THROTTLE_PAUSE_MS
+        return True
+
+    def _keep_paused(self, key: PartitionKey, followed: FollowedPartition | None, now_ms: float) -> None:
+        if followed is not None and followed.resume_at_ms > now_ms:
+            self._paused.add(key)
+        else:
+            self._paused.discard(key)
+
+    async def _wait_for_work(self) -> None:
+        """Until a partition comes, or the pause of one is over."""
+        if not self._followed:
+            self._disconnect("no partitions to fetch")
+        now_ms = self._clock.monotonic_ms()
+        paused = [self._followed[key].resume_at_ms for key in self._paused]
+        await self._pause(max(min(paused) - now_ms, 1.0) if paused else None)
+
+    async def _pause(self, pause_ms: float | None) -> None:
+        try:
+            async with asyncio.timeout(None if pause_ms is None else pause_ms / 1000):
+                await self._has_changed.wait()
+        except TimeoutError:
+            return
+
+    async def _stand_back(self, error: KafkaClientError) -> None:
+        self._disconnect("a fetch failed")
+        self._failures += 1
+        if self._failures == 1:
+            self._on_lost(self.source)
+            log.warning("fetching from the leader failed", leader=self.source, partitions=len(self), reason=str(error))
+        bound_ms = min(PARTITION_PAUSE_MS * 2 ** min(self._failures, 10), self._settings.replica_fetch_backoff_ms)
+        await asyncio.sleep(random.uniform(0.5, 1.0) * bound_ms / 1000)  # noqa: S311  spreads reconnections
+
+    def _disconnect(self, reason: str) -> None:
+        self._session.reset()
+        connection, self._connection = self._connection, None
+        if connection is not None:
+            connection.close(reason)
+
+    async def _connected(self) -> Connection:
+        if self._connection is None or not self._connection.is_open:
+            self._session.reset()
+            address = self._find_address(self.source)
+            if address is None:
+                raise Unreachable("the broker is not registered", node=f"node {self.source}")
+            self._connection = await open_connection(address, self._options)
+        return self._connection
+
+    async def _fetch(
+        self, connection: Connection, changes: SessionRequest[SessionKey, Position]
+    ) -> FetchResponse | None:
+        """One fetch; None when it was given up because there are new partitions to ask for, or its
+        session is lost.
+        """
+        request = self._request(changes)
+        self._is_waiting, self._is_given_up = True, False
+        try:
+            # awaited here and not in a task: each turn of the loop is a turn that producers wait
+            response = await request_fetch(connection, request)
+        except BaseException as error:
+            self._session.reset()
+            if self._is_given_up and isinstance(error, KafkaClientError):
+                return None
+            raise
+        finally:
+            self._is_waiting = False
+            if self._interruption is not None:
+                self._interruption.cancel()
+                self._interruption = None
+        if self._is_given_up:
+            return None
+        if response.error_code:
+            log.info("fetch session restarts", leader=self.source, code=error_code(response.error_code).name)
+            self._session.reset()
+            return None
+        self._session.answered(response.session_id)
+        return response
+
+    def _interrupt(self) -> None:
+        """The fetch that is under way has not been answered in time: there is more to ask for."""
+        self._interruption = None
+        self._is_given_up = True
+        self._disconnect("new partitions to fetch")
+
+    def _request(self, session: SessionRequest[SessionKey, Position]) -> FetchRequest:
+        settings = self._settings
+        topics: dict[UUID, list[PartitionToFetch]] = {}
+        for (topic_id, index), at in session.named.items():
+            topics.setdefault(topic_id, []).append(
+                PartitionToFetch(
+                    index,
+                    at.fetch_offset,
+                    settings.replica_fetch_bytes_max,
+                    at.leader_epoch,
+                    at.last_fetched_epoch,
+                    at.log_start_offset,
+                    high_watermark=at.high_watermark,
+                )
+            )
+        forgotten: dict[UUID, list[int]] = {}
+        for topic_id, index in session.forgotten:
+            forgotten.setdefault(topic_id, []).append(index)
+        return FetchRequest(
+            [TopicToFetch(self._names[topic_id], topic_id, partitions) for topic_id, partitions in topics.items()],
+            max_wait_ms=settings.replica_fetch_wait_ms_max,
+            min_bytes=settings.replica_fetch_bytes_min,
+            max_bytes=settings.replica_fetch_response_bytes_max,
+            replica_id=settings.node_id,
+            replica_epoch=self._broker_epoch(),
+            session_id=session.session_id,
+            session_epoch=session.session_epoch,
+            forgotten_topics=[
+                ForgottenTopic(self._names[topic_id], topic_id, indexes) for topic_id, indexes in forgotten.items()
+            ],
+        )
+
+    # --- answers
+
+    async def _take(self, response: FetchResponse) -> None:
+        now_ms = self._clock.monotonic_ms()
+        to_flush: list[HostedPartition] = []
+        to_truncate: list[tuple[FollowedPartition, Asked, PartitionFetched]] = []
+        out_of_range: list[FollowedPartition] = []
+        refusals = LogLines(__name__, "leader refused a partition of a fetch")
+        for topic in response.topics:
+            name = topic.name if topic.topic_id is None else self._names.get(topic.topic_id, topic.name)
+            for fetched in topic.partitions:
+                key = name, fetched.partition_index
+                followed, asked = self._followed.get(key), self._asked.get(key)
+                self._due[key] = None
+                if followed is None or asked is None or asked.topic_id != (topic.topic_id or asked.topic_id):
+                    continue
+                if position_of(followed.hosted, now_ms=now_ms).place != asked.at.place:
+                    continue  # the leadership or the log changed while the answer was on its way
+                if fetched.error_code:
+                    self._fail(followed, fetched, out_of_range, refusals)
+                elif truncation_wanted(followed.hosted, fetched) is not None:
+                    to_truncate.append((followed, asked, fetched))
+                elif self._append(followed, fetched) and followed.hosted.log.needs_flush:
+                    to_flush.append(followed.hosted)
+        refusals.write()
+        for hosted in to_flush:
+            await flush_if_demanded(hosted)
+        for followed, asked, fetched in to_truncate:
+            await self._truncate(followed, asked, fetched)
+        if out_of_range:
+            await self._find_range(out_of_range)
+
+    def _append(self, followed: FollowedPartition, fetched: PartitionFetched) -> bool:
+        hosted = followed.hosted
+        if hosted.is_throttled_follower and isinstance(fetched.records, memoryview):
+            self._replicas.follower_throttle.record(self._clock.monotonic_ms(), len(fetched.records))
+        try:
+            take_answer(self._replicas, hosted, fetched, now_ms=self._clock.now_ms())
+        except (BatchRejected, InvalidBatch, StorageError) as error:
+            log.warning(
+                "records from the leader could not be appended",
+                topic=hosted.topic,
+                partition=hosted.index,
+                leader=self.source,
+                log_end_offset=hosted.log.log_end_offset,
+                reason=str(error),
+            )
+            if isinstance(error, StorageError):
+                self._replicas.storage_failed(error)
+            self._session.reset()
+            followed.pause(self._clock.monotonic_ms(), self._settings.replica_fetch_backoff_ms)
+            return False
+        hosted.leader_lag = max(fetched.high_watermark - hosted.log.log_end_offset, 0)
+        followed.recover()
+        return True
+
+    async def _truncate(self, followed: FollowedPartition, asked: Asked, fetched: PartitionFetched) -> None:
+        hosted = followed.hosted
+        offset = truncation_wanted(hosted, fetched)
+        if offset is None or not self._is_as_asked(followed, asked):
+            return
+        try:
+            async with hosted.log.truncation(offset):
+                # the leadership may have changed while the recovery point went back
+                if self._is_as_asked(followed, asked):
+                    self._append(followed, fetched)
+        except StorageError as error:
+            self._replicas.storage_failed(error)
+            followed.pause(self._clock.monotonic_ms(), self._settings.replica_fetch_backoff_ms)
+
+    def _is_as_asked(self, followed: FollowedPartition, asked: Asked) -> bool:
+        hosted = followed.hosted
+        is_current = hosted.state.is_follower and self._followed.get(hosted.key) is followed
+        return is_current and position_of(hosted, now_ms=self._clock.monotonic_ms()).place == asked.at.place
+
+    def _fail(
+        self,
+        followed: FollowedPartition,
+        fetched: PartitionFetched,
+        out_of_range: list[FollowedPartition],
+        refusals: LogLines,
+    ) -> None:
+        code, hosted = error_code(fetched.error_code), followed.hosted
+        match reaction_to(code):
+            case Reaction.FIND_RANGE:
+                out_of_range.append(followed)
+            case Reaction.AWAIT_IMAGE:
+                followed.refused_epoch = hosted.state.leader_epoch
+            case Reaction.TRY_LATER:
+                followed.pause(self._clock.monotonic_ms(), self._settings.replica_fetch_backoff_ms)
+        refusals.add(
+            topic=hosted.topic,
+            partition=hosted.index,
+            leader=self.source,
+            leader_epoch=hosted.state.leader_epoch,
+            code=code.name,
+        )
+
+    async def _find_range(self, partitions: list[FollowedPartition]) -> None:
+        """Ask where the leader's logs begin and end, and go on from there."""
+        bounds: dict[int, dict[PartitionKey, int]] = {}
+        try:
+            for timestamp in (_EARLIEST, _LATEST):
+                queries = {
+                    followed.hosted.key: OffsetQuery(timestamp, followed.hosted.state.leader_epoch)
+                    for followed in partitions
+                }
+                listed = await request_offsets(await self._connected(), queries, replica_id=self._settings.node_id)
+                bounds[timestamp] = {key: found.offset for key, found in listed.items() if not found.error_code}
+        except KafkaClientError as error:
+            await self._stand_back(error)
+            return
+        for followed in partitions:
+            hosted = followed.hosted
+            start, end = bounds[_EARLIEST].get(hosted.key), bounds[_LATEST].get(hosted.key)
+            if start is None or end is None or not hosted.state.is_follower:
+                followed.pause(self._clock.monotonic_ms(), self._settings.replica_fetch_backoff_ms)
+                continue
+            end_here = hosted.log.log_end_offset
+            found = resume_out_of_range(leader_start=start, leader_end=end, log_end_offset=end_here)
+            leader_epoch = hosted.state.leader_epoch
+            try:
+                async with hosted.log.truncation(found.offset):
+                    is_as_before = (leader_epoch, end_here) == (hosted.state.leader_epoch, hosted.log.log_end_offset)
+                    if is_as_before and hosted.state.is_follower:
+                        resume_in_range(self._replicas.cuts, hosted, found, now_ms=self._clock.now_ms())
+            except StorageError as error:
+                self._replicas.storage_failed(error)
+                followed.pause(self._clock.monotonic_ms(), self._settings.replica_fetch_backoff_ms)

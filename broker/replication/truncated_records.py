@@ -1,0 +1,147 @@
+"""Truncated records: counted by partition, and copied into a file before the truncation.
+
+A leader that lost its followers accepts acks=1 until it learns of its successor. What it accepted
+then, and the copies of it at followers, is truncated when it becomes a follower. Before that the
+batches are copied unchanged to `0.cut.<topic>-<partition>.log` beside the partitions' folders.
+Brokers do not look for logs there, and Kafka's dump tool can read the file; a topic name that is
+too long is shortened (`quarantine.truncated_name`). Copies are bounded for each partition; what
+does not fit, or cannot be written, is counted as not kept. A copy is not flushed to disk. An
+interrupted truncation copies again: a batch may be in the file twice.
+
+Called on the event loop: by `follower_append.py` before a truncation, by `replicas.py` when a topic
+is deleted. Other threads read the figures.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import partial
+from typing import Final
+
+from broker.log.batch_scan import BatchScan
+from broker.log.errors import CorruptLog, StorageError
+from broker.log.partition_log import PartitionLog
+from broker.replication.quarantine import Quarantine, truncated_name
+from runtime.disk import Disk, write_all
+from runtime.logs import get_logger
+
+log = get_logger(__name__)
+
+PIECE_BYTES: Final = 1 << 20
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Cuts:
+    """What one partition's log here has lost since the start. Records are offsets: control records
+    count, compacted gaps too.
+    """
+
+    count: int = 0
+    records: int = 0
+    bytes: int = 0
+    kept_bytes: int = 0
+    first_offset: int = -1
+    """Where the last cut began."""
+    at_ms: int = 0
+    """When that was (Unix ms)."""
+
+    def then(self, later: Cuts) -> Cuts:
+        """These, and what was cut later."""
+        return Cuts(
+            count=self.count + later.count,
+            records=self.records + later.records,
+            bytes=self.bytes + later.bytes,
+            kept_bytes=self.kept_bytes + later.kept_bytes,
+            first_offset=later.first_offset,
+            at_ms=later.at_ms,
+        )
+
+
+class CutRecords:
+    """All cuts of one broker."""
+
+    def __init__(self, disk: Disk, *, bytes_max: int, remove: Callable[[str], None] | None = None) -> None:
+        """Of a partition at most `bytes_max` are kept; 0 keeps nothing. `remove` takes a file off
+        the disk, now or soon.
+        """
+        self._remove = remove or partial(_remove_now, disk)
+        self._disk = disk
+        self._bytes_max = bytes_max
+        self.quarantine = Quarantine(disk, bytes_max=bytes_max)
+        """What is kept besides, before it is removed on purpose: the same files, the same bound."""
+        self._by_partition: dict[tuple[str, int], Cuts] = {}
+        self.total = Cuts()
+        """The sum of all, deleted topics included."""
+
+    def of(self, topic: str, partition: int) -> Cuts | None:
+        """What this partition lost; None for nothing."""
+        return self._by_partition.get((topic, partition))
+
+    def keep(self, cut: PartitionLog, offset: int) -> int:
+        """Copy what the log holds from `offset` on, as far as there is room; how many bytes. Never
+        raises: the cut has to go on.
+        """
+        if not self._bytes_max:
+            return 0
+        path = path_of(cut)
+        try:
+            return self._copy(cut, max(offset, cut.log_start_offset), path)
+        except (OSError, StorageError) as error:
+            log.warning(
+                "truncated records could not be kept", topic=cut.topic, partition=cut.partition, reason=str(error)
+            )
+            return 0
+
+    def _copy(self, cut: PartitionLog, offset: int, path: str) -> int:
+        descriptor = self._disk.open(path, os.O_RDWR | os.O_CREAT)
+        try:
+            begin = position = self._whole_end(descriptor, path)
+            while offset < cut.log_end_offset and position < self._bytes_max:
+                with cut.read(offset, max_bytes=min(PIECE_BYTES, self._bytes_max - position)) as piece:
+                    content, offset = piece.read_bytes(), piece.next_offset
+                if not content or position + len(content) > self._bytes_max:
+                    break
+                position += write_all(self._disk, descriptor, [content], position)
+        finally:
+            self._disk.close(descriptor)
+        return position - begin
+
+    def _whole_end(self, descriptor: int, path: str) -> int:
+        """Where the last whole batch of the file ends: a copy that was interrupted may have left
+        half of one.
+        """
+        size = self._disk.size(descriptor)
+        end = 0
+        with contextlib.suppress(CorruptLog):
+            for position, header in BatchScan(self._disk, descriptor, path, 0, size):
+                end = position + header.size_bytes
+        if end < size:
+            self._disk.truncate(descriptor, end)
+        return end
+
+    def record(self, cut: PartitionLog, made: Cuts) -> None:
+        """The log has been cut."""
+        key = (cut.topic, cut.partition)
+        self._by_partition[key] = self._by_partition.get(key, Cuts()).then(made)
+        self.total = self.total.then(made)
+
+    def forget(self, deleted: PartitionLog, *, is_copy: bool) -> None:
+        """The topic is deleted: nothing of it stays, unless it was a copy of another site's, whose
+        records may be nowhere else.
+        """
+        self._by_partition.pop((deleted.topic, deleted.partition), None)
+        if not is_copy:
+            self._remove(path_of(deleted))
+
+
+def _remove_now(disk: Disk, path: str) -> None:
+    with contextlib.suppress(OSError):
+        disk.unlink(path)
+
+
+def path_of(cut: PartitionLog) -> str:
+    """The file beside the log's folder that keeps what is cut from it."""
+    return f"{os.path.dirname(cut.directory)}/{truncated_name(cut.topic, cut.partition)}"

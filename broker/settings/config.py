@@ -1,0 +1,418 @@
+"""A broker's settings under Kafka's own property names, and ours under `antipode.`; read once,
+never changed.
+
+Durations and sizes carry their unit in the field's name. Topic-level defaults (`log.*`) keep
+Kafka's spelling and are handed to `core/topic_configs.py`, which knows how a topic overrides them.
+Called by `cli` (from a properties file) and by tests.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from typing import Annotated, Final, Literal
+
+from pydantic import BeforeValidator, Field
+
+from broker.groups.core.server_assignors import ASSIGNORS
+from broker.metadata.core.read_replicas import LEADER_SELECTOR, SELECTORS
+from broker.settings.core.topic_configs import LogConfig
+from broker.settings.foreign_configs import (
+    CONTROLLER_KEYS,
+    foreign_keys,
+    reason_without_effect,
+    without_controller_listeners,
+)
+from broker.settings.group_settings import (
+    ASSIGNORS_ACCEPTED,
+    PROTOCOLS_ACCEPTED,
+    REBALANCE_PROTOCOLS,
+    check_group_settings,
+    parsed_assignors,
+    parsed_protocols,
+)
+from runtime.addresses import HostPort, parse_host_port
+from runtime.configuration import ConfigurationError, Settings, load_settings, similar_key, unknown_keys
+from runtime.logs import get_logger
+from runtime.protection import check_site_protection
+from wire.rules.topic_configs import TOPIC_CONFIGS, InvalidTopicConfig
+
+log = get_logger(__name__)
+
+PLAINTEXT: Final = "PLAINTEXT"
+SECURITY_PROTOCOLS: Final = (PLAINTEXT, "SSL", "SASL_PLAINTEXT", "SASL_SSL")
+"""Listeners of these names have these protocols unless the map says otherwise, as in Kafka."""
+
+SITE_NODES: Final = 1000
+"""Node ids of site number N are N * 1000 to N * 1000 + 999, so that the sites of an exact link
+never share one.
+"""
+SITE_NUMBER_MAX: Final = 1023
+
+
+class Listener(Settings):
+    """One `NAME://host:port`."""
+
+    name: str
+    address: HostPort
+
+
+def _split_listener(text: str, *, key: str) -> Listener:
+    name, separator, rest = text.strip().partition("://")
+    if not separator or not name:
+        raise ValueError(f"{key} entry {text!r} is not NAME://host:port")
+    if rest.startswith(":"):
+        rest = "0.0.0.0" + rest  # noqa: S104  Kafka's meaning of an empty host
+    return Listener(name=name.upper(), address=parse_host_port(rest))
+
+
+def _listeners(value: object) -> object:
+    if not isinstance(value, str):
+        return value
+    listeners = tuple(_split_listener(item, key="listeners") for item in value.split(",") if item.strip())
+    names = [listener.name for listener in listeners]
+    if len(set(names)) != len(names):
+        raise ValueError("a listener name is used twice")
+    return listeners
+
+
+def _protocols(value: object) -> object:
+    if not isinstance(value, str):
+        return value
+    pairs = (item.split(":", 1) for item in value.split(",") if item.strip())
+    protocols: dict[str, str] = {}
+    for pair in pairs:
+        if len(pair) != 2:
+            raise ValueError(f"{':'.join(pair)!r} is not NAME:PROTOCOL")
+        protocols[pair[0].strip().upper()] = pair[1].strip().upper()
+    return protocols
+
+
+def _addresses(value: object) -> object:
+    return parse_host_port(value) if isinstance(value, str) else value
+
+
+def _paths(value: object) -> object:
+    if not isinstance(value, str):
+        return value
+    return tuple(item.strip() for item in value.split(",") if item.strip())
+
+
+def _counts(value: object) -> object:
+    if not isinstance(value, str):
+        return value
+    counts: dict[str, int] = {}
+    for item in value.split(","):
+        host, separator, count = item.strip().rpartition(":")
+        if not item.strip():
+            continue
+        if not separator or not host or not count.isdecimal():
+            raise ValueError(f"{item.strip()!r} is not host:count")
+        counts[host] = int(count)
+    return counts
+
+
+Listeners = Annotated[tuple[Listener, ...], BeforeValidator(_listeners)]
+Address = Annotated[HostPort, BeforeValidator(_addresses)]
+
+MEBIBYTE: Final = 1024 * 1024
+INT_MAX: Final = 2**31 - 1
+LONG_MAX: Final = 2**63 - 1
+CLEANERS_MAX: Final = 64
+FETCHERS_MAX: Final = 64
+"""More connections to one broker than this are a typing error."""
+
+
+class BrokerSettings(Settings):
+    """Everything a broker can be told; the alias of a field is its key in a properties file."""
+
+    node_id: int = Field(alias="node.id", ge=0, description="accepted: a node id from 0 up, unique in all linked sites")
+    listeners: Listeners = Field(
+        alias="listeners", min_length=1, description="accepted: NAME://host:port[,NAME://host:port...]"
+    )
+    advertised_listeners: Listeners = Field(
+        default=(),
+        alias="advertised.listeners",
+        description="accepted: the form of listeners, with names from listeners",
+    )
+    listener_protocols: Annotated[dict[str, str], BeforeValidator(_protocols)] = Field(
+        default={}, alias="listener.security.protocol.map", description="accepted: NAME:PLAINTEXT[,NAME:PLAINTEXT...]"
+    )
+    log_dirs: Annotated[tuple[str, ...], BeforeValidator(_paths)] = Field(
+        alias="log.dirs", min_length=1, description="accepted: one or more folders, separated by commas"
+    )
+    zookeeper_connect: str = Field(
+        alias="zookeeper.connect", min_length=1, description="accepted: host:port[,...][/chroot]"
+    )
+    zookeeper_session_timeout_ms: int = Field(default=6000, alias="zookeeper.session.timeout.ms", ge=500)
+    zookeeper_connection_timeout_ms: int = Field(default=18_000, alias="zookeeper.connection.timeout.ms", ge=100)
+    rack: str = Field(default="", alias="broker.rack")
+    replica_selector: str = Field(
+        default=LEADER_SELECTOR,
+        alias="replica.selector.class",
+        pattern="^(" + "|".join(map(re.escape, SELECTORS)) + ")?$",
+        description="accepted: " + " or ".join(SELECTORS),
+    )
+
+    site_name: str = Field(default="", alias="antipode.site.name", description="accepted: the site's name, such as a")
+    cluster_id: str = Field(
+        default="",
+        alias="antipode.cluster.id",
+        description="accepted: the cluster id that linked sites share, or an empty value",
+    )
+    site_number: int = Field(
+        default=0,
+        alias="antipode.site.number",
+        ge=0,
+        le=SITE_NUMBER_MAX,
+        description=f"accepted: 0 to {SITE_NUMBER_MAX}",
+    )
+    grpc_listener: Address = Field(
+        default=HostPort("127.0.0.1", 0), alias="antipode.grpc.listener", description="accepted: host:port"
+    )
+    grpc_advertised: Address | None = Field(
+        default=None, alias="antipode.grpc.advertised", description="accepted: host:port"
+    )
+    metrics_listener: Address | None = Field(
+        default=None, alias="antipode.metrics.listener", description="accepted: host:port"
+    )
+    is_controller_candidate: bool = Field(
+        default=True, alias="antipode.controller.candidate", description="accepted: true or false"
+    )
+
+    default_partition_count: int = Field(default=1, alias="num.partitions", ge=1)
+    default_replication_factor: int = Field(default=1, alias="default.replication.factor", ge=1)
+    may_delete_topics: bool = Field(default=True, alias="delete.topic.enable")
+    is_balancing: bool = Field(default=True, alias="auto.leader.rebalance.enable")
+    imbalance_check_interval_s: int = Field(default=300, alias="leader.imbalance.check.interval.seconds", ge=1)
+    imbalance_percentage: int = Field(default=10, alias="leader.imbalance.per.broker.percentage", ge=0, le=100)
+    """This and the three before it are for the controller candidate of the process, which reads the
+    same file; brokers describe them.
+    """
+    may_auto_create_topics: bool = Field(default=True, alias="auto.create.topics.enable")
+    send_buffer_bytes: int = Field(default=-1, alias="socket.send.buffer.bytes", ge=-1)
+    receive_buffer_bytes: int = Field(default=-1, alias="socket.receive.buffer.bytes", ge=-1)
+    request_bytes_max: int = Field(default=100 * MEBIBYTE, alias="socket.request.max.bytes", ge=1024, le=INT_MAX)
+    queued_request_bytes_max: int = Field(default=64 * MEBIBYTE, alias="queued.max.request.bytes", ge=-1)
+    connections_max: int = Field(default=INT_MAX, alias="max.connections", ge=1)
+    connections_per_address_max: int = Field(default=INT_MAX, alias="max.connections.per.ip", ge=0)
+    connections_per_address_overrides: Annotated[dict[str, int], BeforeValidator(_counts)] = Field(
+        default={}, alias="max.connections.per.ip.overrides", description="accepted: host:count[,host:count...]"
+    )
+    connection_creation_rate_max: int = Field(default=INT_MAX, alias="max.connection.creation.rate", ge=1)
+    connection_idle_ms_max: int = Field(default=600_000, alias="connections.max.idle.ms", ge=1)
+    fetch_bytes_max: int = Field(default=55 * MEBIBYTE, alias="fetch.max.bytes", ge=1024)
+    fetch_session_slots: int = Field(default=1000, alias="max.incremental.fetch.session.cache.slots", ge=0)
+    message_bytes_max: int = Field(default=MEBIBYTE + 12, alias="message.max.bytes", ge=0)
+    min_insync_replicas: int = Field(default=1, alias="min.insync.replicas", ge=1)
+    log_retention_check_interval_ms: int = Field(default=300_000, alias="log.retention.check.interval.ms", ge=1)
+    log_cleaner_backoff_ms: int = Field(default=15_000, alias="log.cleaner.backoff.ms", ge=1)
+    is_log_cleaner_enabled: bool = Field(default=True, alias="log.cleaner.enable")
+    log_cleaner_threads: int = Field(default=1, alias="log.cleaner.threads", ge=1, le=CLEANERS_MAX)
+    log_cleaner_bytes_per_second_max: float = Field(
+        default=0.0, alias="log.cleaner.io.max.bytes.per.second", ge=0, description="accepted: bytes, 0 for no limit"
+    )
+    log_move_bytes_per_second_max: int = Field(
+        default=LONG_MAX, alias="replica.alter.log.dirs.io.max.bytes.per.second", ge=1
+    )
+    recovery_threads: int = Field(default=2, alias="num.recovery.threads.per.data.dir", ge=1)
+    log_flush_scheduler_interval_ms: int = Field(default=3000, alias="log.flush.scheduler.interval.ms", ge=1)
+    log_checkpoint_interval_ms: int = Field(default=60_000, alias="log.flush.offset.checkpoint.interval.ms", ge=1)
+    inter_broker_listener: str = Field(
+        default="",
+        alias="inter.broker.listener.name",
+        description="accepted: a name from listeners, or an empty value for the first one",
+    )
+    replica_lag_ms_max: int = Field(default=30_000, alias="replica.lag.time.max.ms", ge=100)
+    replica_fetch_wait_ms_max: int = Field(default=500, alias="replica.fetch.wait.max.ms", ge=1)
+    replica_fetch_bytes_min: int = Field(default=1, alias="replica.fetch.min.bytes", ge=0)
+    replica_fetch_bytes_max: int = Field(default=MEBIBYTE, alias="replica.fetch.max.bytes", ge=1)
+    replica_fetch_response_bytes_max: int = Field(default=10 * MEBIBYTE, alias="replica.fetch.response.max.bytes", ge=1)
+    replica_fetcher_count: int = Field(default=1, alias="num.replica.fetchers", ge=1, le=FETCHERS_MAX)
+    leader_throttle_bytes_per_second: int = Field(
+        default=LONG_MAX, alias="leader.replication.throttled.rate", ge=0, description="accepted: bytes per second"
+    )
+    follower_throttle_bytes_per_second: int = Field(
+        default=LONG_MAX, alias="follower.replication.throttled.rate", ge=0, description="accepted: bytes per second"
+    )
+    throttle_window_count: int = Field(default=11, alias="replication.quota.window.num", ge=1)
+    throttle_window_s: int = Field(default=1, alias="replication.quota.window.size.seconds", ge=1)
+    replica_fetch_backoff_ms: int = Field(default=1000, alias="replica.fetch.backoff.ms", ge=1)
+    replica_socket_timeout_ms: int = Field(default=30_000, alias="replica.socket.timeout.ms", ge=100)
+    cut_bytes_kept_max: int = Field(
+        default=64 * MEBIBYTE,
+        alias="antipode.cut.records.max.bytes",
+        ge=0,
+        description="accepted: bytes kept for each partition, 0 to keep nothing",
+    )
+    high_watermark_checkpoint_interval_ms: int = Field(
+        default=5000, alias="replica.high.watermark.checkpoint.interval.ms", ge=1
+    )
+    shutdown_grace_ms: int = Field(default=5000, alias="antipode.shutdown.grace.ms", ge=0)
+    is_shutdown_controlled: bool = Field(default=True, alias="controlled.shutdown.enable")
+    controlled_shutdown_retries_max: int = Field(default=3, alias="controlled.shutdown.max.retries", ge=0)
+    controlled_shutdown_backoff_ms: int = Field(default=500, alias="controlled.shutdown.retry.backoff.ms", ge=0)
+
+    offsets_partition_count: int = Field(default=50, alias="offsets.topic.num.partitions", ge=1)
+    offsets_replication_factor: int = Field(default=3, alias="offsets.topic.replication.factor", ge=1)
+    offsets_segment_bytes: int = Field(default=100 * MEBIBYTE, alias="offsets.topic.segment.bytes", ge=1024)
+    offsets_retention_minutes: int = Field(default=10_080, alias="offsets.retention.minutes", ge=1)
+    offsets_retention_check_interval_ms: int = Field(default=600_000, alias="offsets.retention.check.interval.ms", ge=1)
+    offset_metadata_bytes_max: int = Field(default=4096, alias="offset.metadata.max.bytes", ge=0)
+    offsets_commit_timeout_ms: int = Field(default=5000, alias="offsets.commit.timeout.ms", ge=1)
+    group_initial_rebalance_delay_ms: int = Field(default=3000, alias="group.initial.rebalance.delay.ms", ge=0)
+    group_session_timeout_ms_min: int = Field(default=6000, alias="group.min.session.timeout.ms", ge=1)
+    group_session_timeout_ms_max: int = Field(default=1_800_000, alias="group.max.session.timeout.ms", ge=1)
+    consumer_session_timeout_ms: int = Field(default=45_000, alias="group.consumer.session.timeout.ms", ge=1)
+    consumer_heartbeat_interval_ms: int = Field(default=5000, alias="group.consumer.heartbeat.interval.ms", ge=1)
+    consumer_session_timeout_ms_min: int = Field(
+        default=45_000, alias="group.consumer.min.session.timeout.ms", ge=1, description="accepted: 1 or more"
+    )
+    consumer_session_timeout_ms_max: int = Field(
+        default=60_000, alias="group.consumer.max.session.timeout.ms", ge=1, description="accepted: 1 or more"
+    )
+    consumer_heartbeat_interval_ms_min: int = Field(
+        default=5000, alias="group.consumer.min.heartbeat.interval.ms", ge=1, description="accepted: 1 or more"
+    )
+    consumer_heartbeat_interval_ms_max: int = Field(
+        default=15_000, alias="group.consumer.max.heartbeat.interval.ms", ge=1, description="accepted: 1 or more"
+    )
+    consumer_assignors: Annotated[tuple[str, ...], BeforeValidator(parsed_assignors)] = Field(
+        default=tuple(ASSIGNORS), alias="group.consumer.assignors", description=f"accepted: {ASSIGNORS_ACCEPTED}"
+    )
+    rebalance_protocols: Annotated[tuple[str, ...], BeforeValidator(parsed_protocols)] = Field(
+        default=REBALANCE_PROTOCOLS,
+        alias="group.coordinator.rebalance.protocols",
+        description=f"accepted: {PROTOCOLS_ACCEPTED}",
+    )
+    consumer_migration_policy: Literal["bidirectional", "upgrade", "downgrade", "disabled"] = Field(
+        default="bidirectional",
+        alias="group.consumer.migration.policy",
+        description="accepted: bidirectional, upgrade, downgrade or disabled",
+    )
+    consumer_group_size_max: int = Field(default=INT_MAX, alias="group.consumer.max.size", ge=1)
+    group_size_max: int = Field(default=INT_MAX, alias="group.max.size", ge=1)
+    transaction_state_partition_count: int = Field(default=50, alias="transaction.state.log.num.partitions", ge=1)
+    transaction_state_replication_factor: int = Field(default=3, alias="transaction.state.log.replication.factor", ge=1)
+    transaction_state_min_isr: int = Field(default=2, alias="transaction.state.log.min.isr", ge=1)
+    transaction_state_segment_bytes: int = Field(
+        default=100 * MEBIBYTE, alias="transaction.state.log.segment.bytes", ge=1024
+    )
+    transaction_timeout_ms_max: int = Field(default=900_000, alias="transaction.max.timeout.ms", ge=1)
+    transactional_id_expiration_ms: int = Field(default=604_800_000, alias="transactional.id.expiration.ms", ge=1)
+    transactional_id_cleanup_interval_ms: int = Field(
+        default=3_600_000, alias="transaction.remove.expired.transaction.cleanup.interval.ms", ge=1
+    )
+    is_transaction_partition_verified: bool = Field(default=True, alias="transaction.partition.verification.enable")
+    quota_window_count: int = Field(default=11, alias="quota.window.num", ge=1)
+    quota_window_s: int = Field(default=1, alias="quota.window.size.seconds", ge=1)
+    controller_quota_window_count: int = Field(default=11, alias="controller.quota.window.num", ge=1)
+    controller_quota_window_s: int = Field(default=1, alias="controller.quota.window.size.seconds", ge=1)
+    producer_id_expiration_ms: int = Field(default=86_400_000, alias="producer.id.expiration.ms", ge=1)
+
+    properties: dict[str, str] = Field(default={}, exclude=True)
+    """All keys as given: core/topic_configs.py finds the site-wide defaults of topic configs in
+    them.
+    """
+
+    @property
+    def log_dir(self) -> str:
+        """The first log folder, where the cluster-wide files live."""
+        return self.log_dirs[0]
+
+    @property
+    def site(self) -> str:
+        """The site's name; a broker that was given none is a site of its own."""
+        return self.site_name or "local"
+
+
+_OTHER_SPELLINGS: Final = {"broker.id": "node.id", "log.dir": "log.dirs"}
+
+
+def load_broker_settings(properties: Mapping[str, str]) -> BrokerSettings:
+    """Settings from properties; ConfigurationError names key, value and what is accepted. Keys
+    without effect are logged.
+    """
+    mapping: dict[str, object] = dict(properties)
+    for other, key in _OTHER_SPELLINGS.items():
+        if other in mapping:
+            mapping.setdefault(key, mapping.pop(other))
+    check_site_protection(properties)
+    mapping.update(without_controller_listeners(properties))
+    mapping["properties"] = dict(properties)
+    settings = load_settings(BrokerSettings, mapping)
+    _check_listeners(settings)
+    _check_node_id(settings)
+    check_group_settings(settings)
+    _check_topic_defaults(properties)
+    _warn_of_idle(mapping)
+    return settings
+
+
+def _check_listeners(settings: BrokerSettings) -> None:
+    names = {listener.name for listener in settings.listeners}
+    for advertised in settings.advertised_listeners:
+        if advertised.name not in names:
+            raise ConfigurationError(
+                "advertised.listeners", advertised.name, f"no such listener; accepted: {', '.join(sorted(names))}"
+            )
+    if settings.inter_broker_listener and settings.inter_broker_listener not in names:
+        raise ConfigurationError(
+            "inter.broker.listener.name",
+            settings.inter_broker_listener,
+            f"no such listener; accepted: {', '.join(sorted(names))}",
+        )
+    protocols = settings.listener_protocols
+    for name in sorted(names):
+        if name not in protocols and name not in SECURITY_PROTOCOLS and protocols:
+            raise ConfigurationError("listener.security.protocol.map", name, "the listener is missing from the map")
+        protocol = protocols.get(name, name if name in SECURITY_PROTOCOLS else PLAINTEXT)
+        if protocol != PLAINTEXT:
+            raise ConfigurationError(
+                "listener.security.protocol.map",
+                f"{name}:{protocol}",
+                f"accepted: {PLAINTEXT}; listeners support no other protocol",
+            )
+
+
+def _check_topic_defaults(properties: Mapping[str, str]) -> None:
+    """The site's defaults of topic configs, such as `log.retention.ms`, so that a dry run finds a
+    wrong one too.
+    """
+    try:
+        LogConfig.from_topic_configs(properties, {})
+    except InvalidTopicConfig as error:
+        raise ConfigurationError(error.key, error.value, error.accepted or str(error)) from error
+
+
+def _check_node_id(settings: BrokerSettings) -> None:
+    first = settings.site_number * SITE_NODES
+    if settings.site_number and not first <= settings.node_id < first + SITE_NODES:
+        raise ConfigurationError(
+            "node.id",
+            settings.node_id,
+            f"site number {settings.site_number} has ids {first} to {first + SITE_NODES - 1}",
+        )
+
+
+def read_keys() -> frozenset[str]:
+    """Every key that a broker process reads, its controller candidate included."""
+    settings = {field.alias or name for name, field in BrokerSettings.model_fields.items()}
+    defaults = {found.name for definition in TOPIC_CONFIGS.values() for found in definition.broker_properties}
+    return frozenset(settings | defaults | CONTROLLER_KEYS | _OTHER_SPELLINGS.keys())
+
+
+def _warn_of_idle(mapping: Mapping[str, object]) -> None:
+    """Log for each key that is not read here the reason, or that it is not known and which one may
+    be meant.
+    """
+    read = read_keys()
+    for key in unknown_keys(BrokerSettings, mapping):
+        if key in read or key == "properties":
+            continue
+        reason = reason_without_effect(key)
+        if reason is None:
+            meant = similar_key(key, read | foreign_keys())
+            log.warning("configuration key is not known to this broker", key=key, **({"meant": meant} if meant else {}))
+        else:
+            log.warning("configuration key has no effect here", key=key, reason=reason)

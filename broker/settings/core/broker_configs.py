@@ -1,0 +1,114 @@
+"""Which broker properties may change while a broker runs, and what a change of them makes of the
+stored ones. Pure.
+
+As in Kafka: the site-wide counterparts of topic configs (those in milliseconds, not their spellings
+in hours or minutes), the cleaner's pace, connection limits and a few more. A property may be set
+for one broker or for all of them; the first wins over the second, both over the properties file.
+
+Callers: broker/settings/dynamic_configs.py, DescribeConfigs, IncrementalAlterConfigs.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from enum import IntEnum
+from typing import Final, NamedTuple
+
+from wire.rules.topic_configs import TOPIC_CONFIGS, ConfigKind, TopicConfig
+
+_STATIC_SPELLINGS: Final = ("log.flush.scheduler.interval.ms", "log.preallocate")
+LIST_PROPERTIES: Final = frozenset({"log.cleanup.policy", "max.connections.per.ip.overrides"})
+
+TOPIC_PROPERTIES: Final[Mapping[str, TopicConfig]] = {
+    found.name: definition for definition in TOPIC_CONFIGS.values() for found in definition.broker_properties
+}
+"""The topic config behind each broker property that has one."""
+
+DYNAMIC_PROPERTIES: Final = frozenset(
+    {name for name in TOPIC_PROPERTIES if not name.endswith((".hours", ".minutes")) and name not in _STATIC_SPELLINGS}
+    | {
+        "follower.replication.throttled.rate",
+        "leader.replication.throttled.rate",
+        "num.replica.fetchers",
+        "log.cleaner.backoff.ms",
+        "log.cleaner.threads",
+        "log.cleaner.io.max.bytes.per.second",
+        "max.connection.creation.rate",
+        "max.connections",
+        "max.connections.per.ip",
+        "max.connections.per.ip.overrides",
+        "producer.id.expiration.ms",
+        "replica.alter.log.dirs.io.max.bytes.per.second",
+        "transaction.partition.verification.enable",
+    }
+)
+"""What may be altered without a restart."""
+
+
+class Operation(IntEnum):
+    """What IncrementalAlterConfigs does with a property, by Kafka's numbers."""
+
+    SET = 0
+    DELETE = 1
+    APPEND = 2
+    SUBTRACT = 3
+
+
+class PropertyChange(NamedTuple):
+    """One step of a change; `value` is None for DELETE."""
+
+    name: str
+    operation: Operation
+    value: str | None
+
+
+class RefusedProperty(ValueError):
+    """A change that cannot be made; says which property and why."""
+
+
+def changed(
+    stored: Mapping[str, str], changes: Iterable[PropertyChange], in_force: Mapping[str, str]
+) -> dict[str, str]:
+    """The stored properties after the changes. Lists are extended and shortened from what is
+    `in_force`. RefusedProperty.
+    """
+    result = dict(stored)
+    for name, operation, value in changes:
+        if name not in DYNAMIC_PROPERTIES:
+            raise RefusedProperty(f"Cannot update these configs dynamically: Set({name})")
+        if operation is Operation.DELETE:
+            result.pop(name, None)
+            continue
+        if value is None:
+            raise RefusedProperty(f"Null value not supported for: {name}")
+        if operation is not Operation.SET and name not in LIST_PROPERTIES:
+            raise RefusedProperty(f"Config value append or subtract is not allowed for config: {name}")
+        result[name] = (
+            value
+            if operation is Operation.SET
+            else _changed_list(result.get(name, in_force.get(name, "")), operation, value)
+        )
+    check_values(result)
+    return result
+
+
+def _changed_list(current: str, operation: Operation, value: str) -> str:
+    items = [item for item in current.split(",") if item]
+    given = [item.strip() for item in value.split(",") if item.strip()]
+    if operation is Operation.APPEND:
+        return ",".join([*items, *(item for item in given if item not in items)])
+    return ",".join(item for item in items if item not in given)
+
+
+def check_values(properties: Mapping[str, str]) -> None:
+    """Those that stand for topic configs; InvalidTopicConfig under the property's own name."""
+    for name, text in properties.items():
+        definition = TOPIC_PROPERTIES.get(name)
+        if definition is not None:
+            definition.parse_as(name, text)
+
+
+def kind_of(name: str) -> ConfigKind | None:
+    """The type of a property that stands for a topic config, None for others."""
+    definition = TOPIC_PROPERTIES.get(name)
+    return None if definition is None else definition.kind

@@ -1,0 +1,236 @@
+"""Administration of topics that the other site of a link leads: requests are handed on to a broker
+there, answers handed back.
+
+Clients see the brokers of both sites as one cluster and send CreateTopics, DeleteTopics,
+CreatePartitions, reassignments and the config requests to whichever they like, so a passive site
+must not turn them away. Used by the handlers of these requests, when everything that a request
+names is led elsewhere. A request about topics of several sites is answered in parts, one for each
+site (`in_parts`). What was handed on once is not handed on again, so that two sites that take each
+other for the active one cannot play ball with it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable, Collection, Iterable, Sequence
+from dataclasses import replace
+from typing import Any, Final, Protocol, TypeVar
+from uuid import UUID
+
+from kio.schema.errors import ErrorCode
+
+from broker.metadata.core.access import passive_link_for_new_topic
+from broker.metadata.core.cluster_image import ClusterImage
+from broker.metadata.request_context import RequestContext
+from broker.network.entities import allowed_ms
+from runtime.addresses import HostPort
+from runtime.logs import get_logger
+from wire.client.broker_requests import METADATA, request_metadata
+from wire.client.client_errors import KafkaClientError, UnsupportedApi
+from wire.client.cluster_metadata import ClusterMetadata, TopicMetadata
+from wire.client.connection import Connection, ConnectionOptions
+from wire.client.connection_pool import ConnectionPool
+from wire.control.cluster_pb2 import BrokerInfo
+from wire.protocol import schemas
+from wire.rules.links import other_site
+
+log = get_logger(__name__)
+
+Answer = TypeVar("Answer")
+
+
+class HasImage(Protocol):
+    """What `in_parts` asks of the services that it passes on to a handler."""
+
+    @property
+    def image(self) -> ClusterImage:
+        """The newest image."""
+
+
+Services = TypeVar("Services", bound=HasImage)
+Handler = Callable[[Services, RequestContext, Any], Awaitable[Any]]
+
+HANDED_ON_CLIENT_ID: Final = "antipode-handed-on"
+"""What a peer asks for its clients carries this client id."""
+LINK_LISTENER: Final = "LINK"
+TIMEOUT_MS: Final = 8_000
+"""In all, over every broker that is tried, however long the client allows: less than the ten
+seconds after which a person at a command gives up. A site that is silent is refused by name then.
+"""
+ANSWERED_WITHIN_MS: Final = 3_000
+"""How long after the client's own time the other site may answer: it also waits for its brokers,
+and for those of this site, to know.
+"""
+
+
+class ActiveSite:
+    """Connections to the brokers of peers, opened when first needed."""
+
+    def __init__(self) -> None:
+        self._pool = ConnectionPool(ConnectionOptions(client_id=HANDED_ON_CLIENT_ID, request_timeout_ms=TIMEOUT_MS))
+
+    async def answer(
+        self,
+        image: ClusterImage,
+        context: RequestContext,
+        request: Any,
+        topics: Collection[str],
+        *,
+        timeout_ms: float | None = None,
+    ) -> Any | None:
+        """The active site's answer, None when the request is this site's business or nobody there
+        answers in time.
+
+        Without `timeout_ms` that is the time which the client allows, if its request names one.
+        """
+        if context.client_id == HANDED_ON_CLIENT_ID:
+            return None
+        return await self._handed_on(active_brokers(image, topics), context, request, timeout_ms)
+
+    async def ask_site(
+        self,
+        image: ClusterImage,
+        site: str,
+        context: RequestContext,
+        request: Any,
+        *,
+        timeout_ms: float | None = None,
+    ) -> Any | None:
+        """The answer of some broker of the site, None when nobody there answers in time;
+        `timeout_ms` as above.
+        """
+        if context.client_id == HANDED_ON_CLIENT_ID:
+            return None
+        return await self._handed_on(site_brokers(image, site), context, request, timeout_ms)
+
+    async def topics_of(
+        self, image: ClusterImage, site: str, topics: Sequence[str | UUID], *, may_create: bool, timeout_ms: float
+    ) -> Iterable[TopicMetadata]:
+        """What some broker of the site says of the topics (names, or ids); nothing when no broker
+        there answers in time.
+        """
+
+        async def ask(connection: Connection) -> ClusterMetadata:
+            return await request_metadata(connection, topics, is_site_local=False, may_create=may_create)
+
+        found = await self._first_answer(site_brokers(image, site), METADATA, ask, timeout_ms)
+        return () if found is None else found.topics.values()
+
+    async def _handed_on(
+        self, addresses: Iterable[HostPort], context: RequestContext, request: Any, timeout_ms: float | None
+    ) -> Any | None:
+        within_ms = answer_within_ms(request) if timeout_ms is None else timeout_ms
+
+        async def ask(connection: Connection) -> Any:
+            return await _ask_the_same(connection, context, request, timeout_ms=within_ms)
+
+        return await self._first_answer(addresses, context.api_key, ask, within_ms)
+
+    async def _first_answer(
+        self,
+        addresses: Iterable[HostPort],
+        api_key: int,
+        ask: Callable[[Connection], Awaitable[Answer]],
+        timeout_ms: float,
+    ) -> Answer | None:
+        try:
+            async with asyncio.timeout(timeout_ms / 1000):
+                for address in addresses:
+                    try:
+                        return await ask(await self._pool.get(address))
+                    except KafkaClientError as error:
+                        _log_failure(api_key, str(error), to=str(address))
+        except TimeoutError:
+            _log_failure(api_key, f"no answer within {timeout_ms:g} ms")
+        return None
+
+    async def close(self) -> None:
+        """Close all connections."""
+        await self._pool.close()
+
+
+def answer_within_ms(request: Any) -> float:
+    """How long the other site may take to answer."""
+    timeout = getattr(request, "timeout", None)
+    if timeout is None:
+        return TIMEOUT_MS
+    return min(allowed_ms(timeout) + ANSWERED_WITHIN_MS, TIMEOUT_MS)
+
+
+async def _ask_the_same(connection: Connection, context: RequestContext, request: Any, *, timeout_ms: float) -> Any:
+    version = connection.version_for(context.api_key, highest=context.api_version)
+    if version != context.api_version:
+        raise UnsupportedApi(f"version {context.api_version}", node=str(connection.address), api_key=context.api_key)
+    body = schemas.encode(request)
+    answer = await connection.request(context.api_key, version, [body], body_size=len(body), timeout_ms=timeout_ms)
+    return schemas.decode(schemas.response_type(context.api_key, version), answer.frame, answer.body_position)
+
+
+def _log_failure(api_key: int, reason: str, **where: str) -> None:
+    log.warning("a request could not be forwarded", api_key=api_key, reason=reason, **where)
+
+
+async def in_parts(
+    handle: Handler[Services],
+    services: Services,
+    context: RequestContext,
+    request: Any,
+    *,
+    entries: str,
+    results: str,
+    names: Sequence[str],
+) -> Any | None:
+    """The answer to a request about topics that several sites lead, put together from one for each
+    site; None when one site leads all.
+
+    `entries` is the request's field with one entry for each of `names` (empty: no topic's name),
+    `results` that of the response.
+    """
+    if context.client_id == HANDED_ON_CLIENT_ID:
+        return None
+    by_site: dict[str | None, list[Any]] = {}
+    for entry, name in zip(getattr(request, entries), names, strict=True):
+        by_site.setdefault(leading_site(services.image, [name]), []).append(entry)
+    if len(by_site) < 2:
+        return None
+    answers = [await handle(services, context, replace(request, **{entries: tuple(part)})) for part in by_site.values()]
+    fields = {results: tuple(result for answer in answers for result in getattr(answer, results))}
+    if hasattr(answers[0], "throttle_time"):
+        fields["throttle_time"] = max(answer.throttle_time for answer in answers)
+    failed = (answer for answer in answers if getattr(answer, "error_code", ErrorCode.none) is not ErrorCode.none)
+    return replace(next(failed, answers[0]), **fields)
+
+
+def leading_site(image: ClusterImage, topics: Collection[str]) -> str | None:
+    """The one other site that leads all these topics, None when there is no such site, or when
+    something has no topic's name.
+    """
+    sites = {_leading_site(image, topic) if topic else None for topic in topics}
+    return next(iter(sites)) if len(sites) == 1 else None
+
+
+def _leading_site(image: ClusterImage, topic: str) -> str | None:
+    link = passive_link_for_new_topic(image, topic)
+    if link is None:
+        return image.only_site_with(topic)
+    return other_site(link, image.site) if link.is_routed else None
+
+
+def active_brokers(image: ClusterImage, topics: Collection[str]) -> list[HostPort]:
+    """Where the brokers of the one active site that leads all these topics are reached; empty when
+    there is no such site.
+    """
+    site = leading_site(image, topics)
+    return [] if site is None else site_brokers(image, site)
+
+
+def site_brokers(image: ClusterImage, site: str) -> list[HostPort]:
+    """Where the brokers of a peer site are reached; empty while it was never heard of."""
+    view = image.peers.get(site)
+    found = [_link_address(broker) for broker in view.brokers] if view is not None else []
+    return [address for address in found if address is not None]
+
+
+def _link_address(broker: BrokerInfo) -> HostPort | None:
+    endpoints = {endpoint.listener: HostPort(endpoint.host, endpoint.port) for endpoint in broker.endpoints}
+    return endpoints.get(LINK_LISTENER) or next(iter(endpoints.values()), None)

@@ -1,0 +1,254 @@
+"""The gRPC service that the site's controller and site agent call: images in, partition
+descriptions out.
+
+Batches are applied one at a time in the order of arrival, on the event loop. A batch of an older
+controller epoch, or one for an older registration of this broker, is refused with
+FAILED_PRECONDITION.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable, Iterable, Sequence
+from typing import Any, Protocol, TypeAlias
+
+import grpc
+
+from broker.metadata.cluster import Cluster
+from broker.metadata.core.cluster_image import (
+    ClusterImage,
+    StaleControllerEpoch,
+    TopicImage,
+    apply_batch,
+    check_fence,
+    confirm_link,
+    difference,
+    with_peer_reports,
+    with_peer_view,
+    without_departed,
+    without_old_reports,
+)
+from broker.replication.replicas import Replicas
+from runtime.clock import Clock, SystemClock
+from runtime.logs import get_logger, state_change_logger
+from runtime.supervision import in_background, note_death
+from wire.control import broker_pb2 as pb
+from wire.control import broker_pb2_grpc, cluster_pb2
+
+log = get_logger(__name__)
+state_change = state_change_logger()
+
+DEPARTED_LISTED_S = 3.0
+"""How long Metadata lists a broker that is gone: longer than clients take to ask after it died."""
+
+REPORTS_KEPT_MS = 10_000
+"""How old a peer's report must be before a view that says something else counts: longer than a site
+agent takes to see a change, and to ask for a view.
+"""
+
+Context: TypeAlias = "grpc.aio.ServicerContext[Any, Any]"
+ImageListener = Callable[[ClusterImage, ClusterImage], Awaitable[None]]
+
+
+class DescribeGroups(Protocol):
+    """What the coordinators of this broker say of the groups that a link carries."""
+
+    async def __call__(self, link: str, /, *, is_brief: bool) -> pb.DescribeGroupOffsetsReply:
+        """As `GroupReports.describe`."""
+        ...
+
+
+class BrokerControlService(broker_pb2_grpc.BrokerControlServicer):
+    """BrokerControl (see the proto) over a broker's image and replicas."""
+
+    def __init__(
+        self,
+        node_id: int,
+        cluster: Cluster,
+        replicas: Replicas,
+        *,
+        broker_epoch: Callable[[], int],
+        describe_groups: DescribeGroups,
+        clock: Clock | None = None,
+    ) -> None:
+        self._node_id = node_id
+        self._cluster = cluster
+        self._replicas = replicas
+        self._broker_epoch = broker_epoch
+        self._describe_groups = describe_groups
+        self._clock = clock or SystemClock()
+        self._listeners: list[ImageListener] = []
+        self._lock = asyncio.Lock()
+        self._forgetting: asyncio.Task[None] | None = None
+
+    def on_image(self, listener: ImageListener) -> None:
+        """Call `listener(before, after)` once replicas have taken over a new image."""
+        self._listeners.append(listener)
+
+    async def _take(self, before: ClusterImage, image: ClusterImage) -> list[pb.PartitionFailure]:
+        """Make `image` the broker's; the caller holds the lock."""
+        if image is before:
+            return []
+        change = difference(before, image)
+        failures = await self._replicas.apply(before, image, change)
+        self._cluster.replace(image)
+        for link in change.changed_links:
+            state_change.info(
+                "link", link=link.name, epoch=link.epoch, active_site=link.active_site, role=image.role_in(link).value
+            )
+        broken: list[Exception] = []
+        for listener in self._listeners:
+            try:
+                await listener(before, image)
+            except Exception as error:
+                # the image is in force: the other listeners are told of what will not come again
+                note_death("image listener")
+                broken.append(error)
+        if broken:
+            raise broken[0]  # the controller sends everything once more
+        return failures
+
+    async def Apply(  # noqa: N802  named by the proto
+        self, request: pb.ControlBatch, context: Context
+    ) -> pb.ControlReply:
+        """Take over a full image or a change."""
+        async with self._lock:
+            image = self._cluster.image
+            try:
+                check_fence(image, request, broker_epoch=self._broker_epoch())
+            except StaleControllerEpoch as error:
+                log.warning("control batch refused", reason=str(error))
+                await context.abort(grpc.StatusCode.FAILED_PRECONDITION, str(error))
+            failures = await self._take(image, apply_batch(image, request))
+            self._remember_departed(image)
+        return pb.ControlReply(node_id=self._node_id, failures=failures)
+
+    def _remember_departed(self, before: ClusterImage) -> None:
+        """Brokers that have just gone are listed for a while longer."""
+        if self._cluster.image.departed.keys() - before.departed.keys():
+            if self._forgetting is not None:
+                self._forgetting.cancel()
+            self._forgetting = in_background("brokers that went", self._forget_departed())
+
+    async def _forget_departed(self) -> None:
+        await asyncio.sleep(DEPARTED_LISTED_S)
+        async with self._lock:
+            before = self._cluster.image
+            await self._take(before, without_departed(before))
+
+    async def stop(self) -> None:
+        """Change nothing any more by itself."""
+        if self._forgetting is not None:
+            self._forgetting.cancel()
+            await asyncio.gather(self._forgetting, return_exceptions=True)
+
+    async def ConfirmLink(  # noqa: N802
+        self,
+        request: pb.ConfirmLinkRequest,
+        context: Context,  # noqa: ARG002
+    ) -> pb.ConfirmLinkReply:
+        """The peer confirmed the link's epoch."""
+        async with self._lock:
+            before = self._cluster.image
+            image = confirm_link(before, request.link, request.epoch)
+            if image is None:
+                return pb.ConfirmLinkReply(is_confirmed=False)
+            if image is not before:
+                state_change.info("link confirmed", link=request.link, epoch=request.epoch)
+            await self._take(before, image)
+        return pb.ConfirmLinkReply(is_confirmed=True)
+
+    async def UpdatePeerView(  # noqa: N802
+        self,
+        request: cluster_pb2.SiteView,
+        context: Context,  # noqa: ARG002
+    ) -> pb.UpdatePeerViewReply:
+        """How the other site looks now."""
+        async with self._lock:
+            before = self._cluster.image
+            image = self._without_old_reports(before, request.site)
+            await self._take(before, with_peer_view(image, request))
+        return pb.UpdatePeerViewReply()
+
+    async def PeerViewStands(  # noqa: N802
+        self,
+        request: pb.PeerViewStandsRequest,
+        context: Context,  # noqa: ARG002
+    ) -> pb.PeerViewStandsReply:
+        """The view of the other site that this broker has is as new as can be."""
+        async with self._lock:
+            before = self._cluster.image
+            await self._take(before, self._without_old_reports(before, request.site))
+        return pb.PeerViewStandsReply()
+
+    async def take_peer_reports(self, site: str, reports: Sequence[tuple[TopicImage, bool]]) -> None:
+        """Topics that a broker of the other site reports, each with whether it was deleted, which
+        its next view will show as well.
+        """
+        async with self._lock:
+            before = self._cluster.image
+            await self._take(before, with_peer_reports(before, site, reports, at_ms=self._clock.monotonic_ms()))
+
+    def _without_old_reports(self, image: ClusterImage, site: str) -> ClusterImage:
+        return without_old_reports(image, site, before_ms=self._clock.monotonic_ms() - REPORTS_KEPT_MS)
+
+    async def Identify(  # noqa: N802
+        self,
+        request: pb.IdentifyRequest,  # noqa: ARG002
+        context: Context,  # noqa: ARG002
+    ) -> pb.IdentifyReply:
+        """Which registration this process is."""
+        return pb.IdentifyReply(node_id=self._node_id, broker_epoch=self._broker_epoch())
+
+    async def DescribePartitions(  # noqa: N802
+        self,
+        request: pb.DescribePartitionsRequest,
+        context: Context,  # noqa: ARG002
+    ) -> pb.DescribePartitionsReply:
+        """Offsets, epochs and roles of the partitions led here."""
+        image = self._cluster.image
+        wanted = set(request.topics)
+        partitions = [
+            description
+            for description in self._replicas.describe(image)
+            if (not wanted or description.topic in wanted) and (not request.link or description.link == request.link)
+        ]
+        return pb.DescribePartitionsReply(
+            node_id=self._node_id,
+            partitions=partitions,
+            cuts=_cuts(self._replicas, image, request.link),
+            link_epochs={name: link.epoch for name, link in image.links.items()},
+            link_revisions={name: link.revision for name, link in image.links.items()},
+        )
+
+    async def DescribeGroupOffsets(  # noqa: N802
+        self,
+        request: pb.DescribeGroupOffsetsRequest,
+        context: Context,  # noqa: ARG002
+    ) -> pb.DescribeGroupOffsetsReply:
+        """Committed offsets of the groups that a link carries and that are coordinated here."""
+        reply = await self._describe_groups(request.link, is_brief=request.is_brief)
+        reply.node_id = self._node_id
+        return reply
+
+
+def _cuts(replicas: Replicas, image: ClusterImage, link_name: str) -> Iterable[pb.CutLog]:
+    """What logs here, led or not, have lost to other histories; of topics of this link, or of
+    all.
+    """
+    for hosted in replicas:
+        cuts = replicas.cuts.of(hosted.topic, hosted.index)
+        link = image.link_of(hosted.topic)
+        if cuts is None or (link_name and (link is None or link.name != link_name)):
+            continue
+        yield pb.CutLog(
+            topic=hosted.topic,
+            partition=hosted.index,
+            node_id=image.node_id,
+            cuts=cuts.count,
+            records=cuts.records,
+            bytes=cuts.bytes,
+            kept_bytes=cuts.kept_bytes,
+            last_first_offset=cuts.first_offset,
+            last_at_ms=cuts.at_ms,
+        )

@@ -1,0 +1,104 @@
+"""Controlled shutdown: before a broker stops, the controller moves its leaderships elsewhere.
+
+Producers must lose nothing and wait only briefly. Once the controller is asked, Produce requests
+wait. Earlier ones get time to be replicated, so that the move truncates nothing. Then the waiting
+requests, and all later ones until the connection closes, are answered with the new leader
+(KIP-951).
+
+A leadership that cannot move (no other in-sync replica, no controller) does not keep the broker
+from stopping. Called first by `main.Broker.stop`, while the broker still serves clients.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from typing import Final
+
+from kio.schema.errors import ErrorCode
+
+from broker.metadata.core.cluster_image import ClusterImage
+from broker.replication.replicas import Replicas
+from broker.settings.config import BrokerSettings
+from runtime.logs import get_logger
+from wire.control import controller_pb2 as pb
+from wire.control.clients import ControllerClient, ControllerUnavailable
+
+log = get_logger(__name__)
+
+ATTEMPT_TIMEOUT_S: Final = 3.0
+"""A stop does not wait long for a controller that is not there."""
+REPLICATED_WITHIN_S: Final = 0.5
+"""How long records that producers wait for may take to reach the followers."""
+
+
+class HandOver:
+    """The state of it; Produce asks whether it is under way."""
+
+    def __init__(self) -> None:
+        self._has_begun = False
+        self._is_moved = asyncio.Event()
+
+    @property
+    def is_under_way(self) -> bool:
+        """Whether it is not known yet who will lead."""
+        return self._has_begun and not self._is_moved.is_set()
+
+    async def moved(self) -> None:
+        """Wait until the controller has answered; from then on the image names the new leaders."""
+        await self._is_moved.wait()
+
+    async def run(
+        self,
+        controller: ControllerClient,
+        settings: BrokerSettings,
+        *,
+        broker_epoch: int,
+        replicas: Replicas,
+        image: Callable[[], ClusterImage],
+    ) -> None:
+        """Ask until nothing with other replicas is led here, nobody is there to take it, or the
+        attempts are used up.
+        """
+        if all(len(hosted.state.replicas) <= 1 for hosted in replicas):
+            return
+        self._has_begun = True
+        try:
+            await _replicated(replicas)
+            request = pb.ControlledShutdownRequest(node_id=settings.node_id, broker_epoch=broker_epoch)
+            for attempt in range(settings.controlled_shutdown_retries_max + 1):
+                if attempt:
+                    await asyncio.sleep(settings.controlled_shutdown_backoff_ms / 1000)
+                is_over = await _ask(controller, request, attempt)
+                self._is_moved.set()
+                if is_over or image().brokers.keys() <= {settings.node_id}:
+                    return
+        finally:
+            self._is_moved.set()
+
+
+async def _replicated(replicas: Replicas) -> None:
+    """Wait until no producer waits for followers any more; new appends are held back meanwhile."""
+    try:
+        async with asyncio.timeout(REPLICATED_WITHIN_S):
+            await replicas.produces.emptied()
+    except TimeoutError:
+        log.warning("replication took too long: waiting producers get an error, but their records may be kept")
+
+
+async def _ask(controller: ControllerClient, request: pb.ControlledShutdownRequest, attempt: int) -> bool:
+    """One attempt; whether there is nothing left to ask for."""
+    try:
+        async with asyncio.timeout(ATTEMPT_TIMEOUT_S):
+            reply = await controller.controlled_shutdown(request)
+    except (ControllerUnavailable, TimeoutError) as error:
+        log.warning("controlled shutdown failed", reason=str(error) or "the controller does not answer")
+        return True
+    if reply.error_code:
+        log.warning("controlled shutdown refused", code=ErrorCode(reply.error_code).name)
+        return True
+    if not reply.remaining_count:
+        log.info("controlled shutdown moved all leaderships")
+        return True
+    log.warning("no in-sync replica can become leader", partitions=reply.remaining_count, attempt=attempt + 1)
+    return False

@@ -1,0 +1,121 @@
+"""This broker's report on the groups of a link: committed offsets, and the mirror's own reports.
+
+It also counts the transactions that are committed without all their markers: their offsets are
+still to come. The site agent asks during failovers: a planned one waits until the standby has every
+offset, an unplanned one names the age of the offsets that the standby has. Reports are in memory
+only; a mirror reports again after its next round.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+
+from broker.groups.coordinator import GroupCoordinator
+from broker.groups.core.group_messages import TopicPartition
+from broker.groups.core.sync_reports import HeardWords
+from broker.metadata.core.cluster_image import ClusterImage
+from broker.transactions.core.transaction_states import TransactionState
+from broker.transactions.transaction_coordinator import TransactionCoordinator
+from runtime.clock import Clock
+from wire.batches.group_records import OFFSETS_TOPIC
+from wire.batches.transaction_records import TRANSACTIONS_TOPIC
+from wire.control import broker_pb2 as pb
+from wire.control.cluster_pb2 import LinkRecord
+from wire.rules.links import carries_group, carries_topic
+from wire.rules.sync_reports import NEVER, GroupWord
+
+
+class GroupReports:
+    """See the module."""
+
+    def __init__(
+        self,
+        image: Callable[[], ClusterImage],
+        groups: GroupCoordinator,
+        transactions: TransactionCoordinator,
+        clock: Clock,
+    ) -> None:
+        self._image = image
+        self._groups = groups
+        self._transactions = transactions
+        self._clock = clock
+        self._heard: dict[str, HeardWords] = {}
+        self._link_epochs: dict[str, int] = {}
+
+    def note_word(self, link: str, word: GroupWord, *, link_epoch: int) -> None:
+        """A daemon of the link's mirror has said this, at that epoch."""
+        heard = self._heard.setdefault(link, HeardWords())
+        if self._link_epochs.get(link) != link_epoch:
+            heard.forget_words()
+        self._link_epochs[link] = link_epoch
+        heard.take(word, self._clock.monotonic_ms(), unix_ms=self._clock.now_ms())
+
+    async def describe(self, link: str, *, is_brief: bool = False) -> pb.DescribeGroupOffsetsReply:
+        """Groups that the link carries, with their offsets of topics that it carries; of an unknown
+        link none.
+
+        What was taken before the question counts, commits and decisions of transactions: it is
+        waited for, unless only the mirror's last words are wanted.
+        """
+        if is_brief:
+            return self._words(link)
+        await self._transactions.settled()
+        await self._groups.settled()
+        image = self._image()
+        record = image.links.get(link)
+        reply = self._words(link)
+        reply.partitions.extend(self._groups.loaded_partitions)
+        reply.partition_count = _partition_count(image, OFFSETS_TOPIC)
+        reply.transaction_partitions.extend(self._transactions.loaded_partitions)
+        reply.transaction_partition_count = _partition_count(image, TRANSACTIONS_TOPIC)
+        if record is None:
+            return reply
+        reply.committing_transactions = sum(
+            transaction.state is TransactionState.PREPARE_COMMIT and _is_carried(record, transaction.partitions)
+            for transaction in self._transactions.list_transactions()
+        )
+        for group in self._groups.list_groups(is_own_tool=True):
+            if carries_group(record, group.group_id):
+                offsets = self._groups.offsets_of(group.group_id, is_own_tool=True)
+                carried = [
+                    pb.GroupOffset(topic=partition.topic, partition=partition.partition, offset=value.offset)
+                    for partition, value in offsets.items()
+                    if carries_topic(record, partition.topic)
+                ]
+                has_members = self._groups.has_members(group)
+                reply.groups.append(pb.GroupOffsets(group=group.group_id, has_members=has_members, offsets=carried))
+        return reply
+
+    def _words(self, link: str) -> pb.DescribeGroupOffsetsReply:
+        """What the mirror's daemons have said; of another epoch than the link has now only how far
+        they were.
+        """
+        heard = self._heard.get(link, HeardWords())
+        record = self._image().links.get(link)
+        is_current = record is not None and record.epoch == self._link_epochs.get(link)
+        now_ms = self._clock.monotonic_ms()
+        words = heard.words(now_ms) if is_current else ()
+        ages_ms = heard.ages_ms(now_ms)
+        youngest_ms = min((age_ms for age_ms in ages_ms if age_ms != NEVER), default=None)
+        return pb.DescribeGroupOffsetsReply(
+            synced_at_ms=0 if youngest_ms is None else self._clock.now_ms() - youngest_ms,
+            synced_ms_ago=ages_ms,
+            words=[
+                pb.GroupWord(
+                    daemon=word.daemon,
+                    slots=sorted(word.slots),
+                    problems=word.problems,
+                    heard_ms_ago=round(word.heard_ms_ago),
+                )
+                for word in words
+            ],
+        )
+
+
+def _partition_count(image: ClusterImage, name: str) -> int:
+    topic = image.topics.get(name)
+    return 0 if topic is None else len(topic.partitions)
+
+
+def _is_carried(link: LinkRecord, partitions: Iterable[TopicPartition]) -> bool:
+    return any(at.topic == OFFSETS_TOPIC or carries_topic(link, at.topic) for at in partitions)

@@ -1,0 +1,400 @@
+"""Figures of a broker that are read at each scrape: a table of names, meanings and functions.
+
+Where Kafka has the figure, the name is that of Kafka's bean as exporters write it. The thread of
+the metrics server reads them, so nothing here may wait or change anything.
+
+Caller: broker/main.py.
+"""
+
+from __future__ import annotations
+
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field
+from enum import IntEnum
+from functools import partial
+from typing import TYPE_CHECKING, Final
+
+from prometheus_client.core import GaugeMetricFamily
+from prometheus_client.metrics_core import Metric
+
+from broker.groups.core.group_states import GroupState
+from broker.metrics import BrokerMetrics
+from runtime.clock import Clock
+from runtime.zookeeper import SessionState
+
+if TYPE_CHECKING:
+    from broker.groups.coordinator import GroupCoordinator
+    from broker.log.directories.log_store import LogStore
+    from broker.network.connection_server import ConnectionServer
+    from broker.replication.core.fetch_sessions import FetchSessions
+    from broker.replication.isr_proposals import IsrProposals
+    from broker.replication.replica_fetchers import ReplicaFetchers
+    from broker.replication.replicas import Replicas
+    from broker.transactions.transaction_coordinator import TransactionCoordinator
+
+_SECOND_MS: Final = 1000
+
+
+class BrokerState(IntEnum):
+    """Where a broker is in its life, by Kafka's numbers."""
+
+    NOT_RUNNING = 0
+    STARTING = 1
+    RECOVERING = 2
+    RUNNING = 3
+    HANDING_OVER = 6
+    SHUTTING_DOWN = 7
+
+
+class LoopShare:
+    """Which share of the time since the last question the event loop's thread had nothing to do."""
+
+    def __init__(self) -> None:
+        self._thread = threading.get_ident()
+        self._at_s = time.monotonic()
+        self._used_s = self._cpu_s()
+
+    def _cpu_s(self) -> float:
+        if sys.platform != "linux":
+            return time.process_time()
+        return time.clock_gettime(time.pthread_getcpuclockid(self._thread))
+
+    def idle(self) -> float:
+        """0 to 1."""
+        now_s, used_s = time.monotonic(), self._cpu_s()
+        elapsed_s, busy_s = now_s - self._at_s, used_s - self._used_s
+        self._at_s, self._used_s = now_s, used_s
+        return min(max(1 - busy_s / elapsed_s, 0.0), 1.0) if elapsed_s > 0 else 1.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GaugeSources:
+    """The parts that are asked."""
+
+    replicas: Replicas
+    groups: GroupCoordinator
+    transactions: TransactionCoordinator
+    fetchers: ReplicaFetchers
+    proposals: IsrProposals
+    connections: ConnectionServer
+    session_changes: Mapping[SessionState, int]
+    logs: LogStore
+    clock: Clock
+    fetch_sessions: Callable[[], FetchSessions]
+    state: Callable[[], BrokerState]
+    loop: LoopShare = field(default_factory=LoopShare)
+    network_loop: LoopShare = field(default_factory=LoopShare)
+    """The same loop, asked under another name: each counts from its own last question."""
+
+    def seconds_since_cleaning(self) -> float:
+        """Since the last pass over compacted logs; 0 before the first."""
+        ended_at_ms = self.logs.cleaning.figures.ended_at_ms
+        return (self.clock.now_ms() - ended_at_ms) / _SECOND_MS if ended_at_ms else 0.0
+
+
+Read = Callable[[GaugeSources], float]
+
+GAUGES: Final[tuple[tuple[str, str, Read], ...]] = (
+    (
+        "kafka_server_kafkaserver_brokerstate",
+        "0 not running, 1 starting, 2 recovering logs, 3 running, 6 controlled shutdown, 7 shutting down",
+        lambda parts: parts.state(),
+    ),
+    (
+        "kafka_server_kafkarequesthandlerpool_requesthandleravgidle_percent",
+        "Share (0 to 1) of the time since the last scrape in which the event loop had nothing to do",
+        lambda parts: parts.loop.idle(),
+    ),
+    (
+        "kafka_network_socketserver_networkprocessoravgidle_percent",
+        "The same share under Kafka's other name: one event loop reads, handles and answers",
+        lambda parts: parts.network_loop.idle(),
+    ),
+    ("kafka_server_replicamanager_partitioncount", "Partitions here", lambda parts: len(parts.replicas)),
+    ("kafka_server_replicamanager_leadercount", "Partitions led here", lambda parts: parts.replicas.leader_count()),
+    (
+        "kafka_server_replicamanager_underreplicatedpartitions",
+        "Partitions led here with an incomplete ISR",
+        lambda parts: parts.replicas.under_replicated_count(),
+    ),
+    (
+        "kafka_server_replicamanager_underminisrpartitioncount",
+        "Partitions led here that refuse acks=all: fewer replicas in sync than min.insync.replicas",
+        lambda parts: parts.replicas.under_min_isr_count(),
+    ),
+    (
+        "kafka_server_replicamanager_atminisrpartitioncount",
+        "Partitions led here that would refuse acks=all without one more of their replicas",
+        lambda parts: parts.replicas.at_min_isr_count(),
+    ),
+    (
+        "kafka_server_replicamanager_offlinereplicacount",
+        "Partitions that went offline with their log directories",
+        lambda parts: parts.logs.offline_count,
+    ),
+    (
+        "antipode_broker_sync_partitions",
+        "Partitions of sync links led here: acknowledgements wait for the standby",
+        lambda parts: len(parts.replicas.standby_holds()),
+    ),
+    (
+        "antipode_broker_sync_blocking_partitions",
+        "Partitions of sync links with policy block led here: no acknowledgements while the standby is lost",
+        lambda parts: sum(not hold.may_degrade for hold in parts.replicas.standby_holds()),
+    ),
+    (
+        "antipode_broker_sync_degraded_partitions",
+        "Partitions of sync links led here that made records visible which the standby may not have",
+        lambda parts: sum(hold.is_degraded for hold in parts.replicas.standby_holds()),
+    ),
+    (
+        "kafka_log_logmanager_offlinelogdirectorycount",
+        "Log directories that are offline after a failure of their disks",
+        lambda parts: len(parts.logs.offline),
+    ),
+    (
+        "kafka_log_logmanager_movingpartitions",
+        "Logs on their way to another log directory",
+        lambda parts: len(parts.logs.moves),
+    ),
+    (
+        "kafka_log_logcleanermanager_max_dirty_percent",
+        "Largest share (0 to 100) of uncompacted bytes among compacted logs, at the last pass",
+        lambda parts: 100 * parts.logs.cleaning.figures.max_dirty_ratio,
+    ),
+    (
+        "kafka_log_logcleanermanager_time_since_last_run_seconds",
+        "Time since the last pass over compacted logs ended",
+        lambda parts: parts.seconds_since_cleaning(),
+    ),
+    (
+        "kafka_log_logcleanermanager_uncleanable_partitions_count",
+        "Compacted logs with a batch that does not decode",
+        lambda parts: parts.logs.cleaning.figures.uncleanable_count,
+    ),
+    (
+        "kafka_server_replicafetchermanager_maxlag",
+        "Largest lag of a follower here, in records",
+        lambda parts: parts.fetchers.max_lag(),
+    ),
+    (
+        "kafka_server_replicafetchermanager_failedpartitionscount",
+        "Partitions that followers here cannot fetch now",
+        lambda parts: parts.fetchers.failing_count(),
+    ),
+    (
+        "kafka_server_replicafetchermanager_deadthreadcount",
+        "Fetchers stopped by an internal error; each restarts after a pause",
+        lambda parts: parts.fetchers.broken_count(),
+    ),
+    (
+        "kafka_server_leaderreplication_byte_rate",
+        "Bytes per second of throttled replicas sent to followers",
+        lambda parts: parts.replicas.leader_throttle.rate_per_second(parts.clock.monotonic_ms()),
+    ),
+    (
+        "kafka_server_followerreplication_byte_rate",
+        "Bytes per second of throttled replicas received from leaders",
+        lambda parts: parts.replicas.follower_throttle.rate_per_second(parts.clock.monotonic_ms()),
+    ),
+    (
+        "kafka_coordinator_group_groupmetadatamanager_numgroups",
+        "Groups coordinated here",
+        lambda parts: parts.groups.group_count,
+    ),
+    (
+        "kafka_coordinator_group_groupmetadatamanager_numoffsets",
+        "Offsets of groups coordinated here",
+        lambda parts: parts.groups.offset_count,
+    ),
+    (
+        "kafka_coordinator_transaction_transactionalids",
+        "Transactional ids coordinated here",
+        lambda parts: parts.transactions.count,
+    ),
+    (
+        "kafka_server_socket_server_metrics_connection_count",
+        "Open connections",
+        lambda parts: len(parts.connections.connections),
+    ),
+    (
+        "kafka_server_socket_server_metrics_request_memory_bytes",
+        "Memory of half-received requests",
+        lambda parts: parts.connections.memory.used_bytes,
+    ),
+    (
+        "kafka_network_socketserver_memorypoolavailable",
+        "Room left for half-received requests (bytes)",
+        lambda parts: parts.connections.memory.bytes_max - parts.connections.memory.used_bytes,
+    ),
+    (
+        "kafka_network_socketserver_memorypooldepleted_connections",
+        "Connections that are not read because the memory for requests is full",
+        lambda parts: parts.connections.memory.waiting_count,
+    ),
+    (
+        "kafka_server_fetchsessioncache_numincrementalfetchsessions",
+        "Fetch sessions",
+        lambda parts: len(parts.fetch_sessions()),
+    ),
+    (
+        "kafka_server_fetchsessioncache_numincrementalfetchpartitionscached",
+        "Partitions of all fetch sessions",
+        lambda parts: parts.fetch_sessions().partition_count,
+    ),
+)
+
+
+COUNTERS: Final[tuple[tuple[str, str, Read], ...]] = (
+    (
+        "kafka_server_sessionexpirelistener_zookeeperdisconnects",
+        "Connections to ZooKeeper that broke",
+        lambda parts: parts.session_changes[SessionState.SUSPENDED],
+    ),
+    (
+        "kafka_server_sessionexpirelistener_zookeeperexpires",
+        "ZooKeeper sessions that expired; the broker is not registered until it has a new one",
+        lambda parts: parts.session_changes[SessionState.LOST],
+    ),
+    (
+        "kafka_server_sessionexpirelistener_zookeepersyncconnects",
+        "Reconnections to ZooKeeper",
+        lambda parts: parts.session_changes[SessionState.CONNECTED],
+    ),
+    (
+        "antipode_broker_sync_degradations",
+        "How often a partition stopped waiting for a silent standby",
+        lambda parts: parts.replicas.degradations,
+    ),
+    (
+        "antipode_broker_cut_records",
+        "Records truncated from logs here because the leader has another history, including control records",
+        lambda parts: parts.replicas.cuts.total.records,
+    ),
+    (
+        "antipode_broker_cut_bytes",
+        "Bytes truncated from logs here because the leader has another history",
+        lambda parts: parts.replicas.cuts.total.bytes,
+    ),
+    (
+        "antipode_broker_cut_unkept_bytes",
+        "Truncated bytes that are not in a file of truncated records either",
+        lambda parts: parts.replicas.cuts.total.bytes - parts.replicas.cuts.total.kept_bytes,
+    ),
+    (
+        "kafka_log_logcleaner_cleaned_logs",
+        "Compactions of a log",
+        lambda parts: parts.logs.cleaning.figures.cleaned_count,
+    ),
+    (
+        "kafka_log_logcleaner_read_bytes",
+        "Bytes of segments that compaction replaced",
+        lambda parts: parts.logs.cleaning.figures.bytes_before,
+    ),
+    (
+        "kafka_log_logcleaner_kept_bytes",
+        "Bytes of segments that compaction put in their place",
+        lambda parts: parts.logs.cleaning.figures.bytes_after,
+    ),
+    (
+        "kafka_server_replicamanager_isrexpands",
+        "ISR expansions",
+        lambda parts: parts.proposals.expansions,
+    ),
+    (
+        "kafka_server_replicamanager_isrshrinks",
+        "ISR shrinks",
+        lambda parts: parts.proposals.shrinks,
+    ),
+    (
+        "kafka_server_replicamanager_failedisrupdates",
+        "Changes of in-sync replicas that the controller refused",
+        lambda parts: parts.proposals.failures,
+    ),
+    (
+        "kafka_server_socket_server_metrics_refused_connections",
+        "Connections refused because of a limit",
+        lambda parts: parts.connections.refused_count,
+    ),
+    (
+        "kafka_server_socket_server_metrics_idle_connections_closed",
+        "Connections closed because they were idle",
+        lambda parts: parts.connections.reaped_count,
+    ),
+    (
+        "kafka_server_fetchsessioncache_incrementalfetchsessionevictions",
+        "Fetch sessions evicted to make room for others",
+        lambda parts: parts.fetch_sessions().eviction_count,
+    ),
+)
+"""What has happened since the start; Prometheus sees each name with `_total`."""
+
+
+def _purgatory_sizes(parts: GaugeSources) -> Iterator[Metric]:
+    family = GaugeMetricFamily(
+        "kafka_server_delayedoperationpurgatory_purgatorysize",
+        "Requests that wait: fetches for records, produces for replicas, deletions of records for followers",
+        labels=["delayedOperation"],
+    )
+    replicas = parts.replicas
+    fetches = len(replicas.fetches) + len(replicas.follower_fetches) + len(replicas.mirror_fetches)
+    for operation, size in (
+        ("Fetch", fetches),
+        ("Produce", len(replicas.produces)),
+        ("DeleteRecords", len(replicas.deletes)),
+    ):
+        family.add_metric([operation], size)
+    yield family
+
+
+_PARTITION_FLAGS: Final = (
+    ("underreplicated", "1 while the partition, led here, lacks replicas in sync"),
+    ("underminisr", "1 while the partition, led here, refuses acks=all"),
+    ("atminisr", "1 while the partition, led here, would refuse acks=all without one more of its replicas"),
+)
+
+
+def _partition_states(parts: GaugeSources) -> Iterator[Metric]:
+    families = [
+        GaugeMetricFamily(f"kafka_cluster_partition_{name}", text, labels=["topic", "partition"])
+        for name, text in _PARTITION_FLAGS
+    ]
+    for hosted in parts.replicas:
+        if hosted.state.is_leader:
+            spare = hosted.state.spare_in_sync
+            flags = (len(hosted.state.isr) < len(hosted.state.replicas), spare < 0, spare == 0)
+            for family, flag in zip(families, flags, strict=True):
+                family.add_metric([hosted.topic, str(hosted.index)], flag)
+    yield from families
+
+
+def _group_states(parts: GaugeSources) -> Iterator[Metric]:
+    counts = parts.groups.count_by_state()
+    for state in GroupState:
+        yield GaugeMetricFamily(
+            f"kafka_coordinator_group_groupmetadatamanager_numgroups{state.value.lower()}",
+            f"Groups of the classic protocol coordinated here that are {state.value}",
+            value=counts[state],
+        )
+
+
+FAMILIES: Final[tuple[Callable[[GaugeSources], Iterator[Metric]], ...]] = (
+    _purgatory_sizes,
+    _partition_states,
+    _group_states,
+)
+"""Figures that have labels."""
+
+
+def add_gauges(metrics: BrokerMetrics, parts: GaugeSources) -> None:
+    """Show all of them in `metrics`."""
+    metrics.log_sizes = parts.replicas.sizes
+    metrics.follower_lags = parts.replicas.follower_lags
+    for name, text, read in GAUGES:
+        metrics.add_gauge(name, text, partial(read, parts))
+    for name, text, read in COUNTERS:
+        metrics.add_counter(name, text, partial(read, parts))
+    metrics.families += [partial(family, parts) for family in FAMILIES]

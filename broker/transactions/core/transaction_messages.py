@@ -1,0 +1,195 @@
+"""What goes into the transaction machine and what comes out: commands, replies, records, effects.
+Values only.
+
+Commands are imperatives from producers (with a token that names the waiting request) or from the
+shell (a timer that fired, markers that were written). Records are facts, all durable: they go to
+`__transaction_state` and count once they are committed. Effects are acted upon after the records of
+the same decision were applied.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from kio.schema.errors import ErrorCode
+
+from broker.groups.core.group_messages import TopicPartition
+from broker.transactions.core.transaction_states import NO_EPOCH, NO_PRODUCER_ID, Transaction
+
+# --- commands
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TransactionCommand:
+    """Something asked of one transactional id."""
+
+    transactional_id: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class InitProducer(TransactionCommand):
+    """Become the producer of the transactional id; whoever was it before is fenced.
+
+    A producer that names its id and epoch goes on under the next epoch (KIP-360).
+    `fresh_producer_id` is used when a new id is needed; without one the reply says so.
+    """
+
+    timeout_ms: int
+    producer_id: int = NO_PRODUCER_ID
+    producer_epoch: int = NO_EPOCH
+    fresh_producer_id: int | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ProducerCommand(TransactionCommand):
+    """Something that the producer asks under its id and epoch."""
+
+    producer_id: int
+    producer_epoch: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AddPartitions(ProducerCommand):
+    """The transaction is about to write to these partitions."""
+
+    partitions: frozenset[TopicPartition]
+    client_version: int = 0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class VerifyPartitions(ProducerCommand):
+    """Whether these partitions take part in the transaction; nothing is changed."""
+
+    partitions: frozenset[TopicPartition]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class EndTransaction(ProducerCommand):
+    """Commit or abort. With `is_bumped` (EndTxn from version 5 on) the producer goes on under the
+    next epoch.
+    """
+
+    is_commit: bool
+    is_bumped: bool
+    fresh_producer_id: int | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CarryProducer(ProducerCommand):
+    """A mirror says, at a passive site: this is the producer that the other site has under the
+    transactional id.
+    """
+
+    timeout_ms: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MarkersWritten(ProducerCommand):
+    """Every partition has the marker of this id and epoch."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TimeOut(TransactionCommand):
+    """The transaction's time may be over."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Resume(TransactionCommand):
+    """The log was replayed: go on where the former coordinator stopped."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Expire(TransactionCommand):
+    """Forget the transactional id if nobody used it for long."""
+
+
+# --- replies
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ProducerReply:
+    """The producer id and epoch to go on under. `needs_producer_id`: ask again with a fresh one."""
+
+    error: ErrorCode = ErrorCode.none
+    producer_id: int = NO_PRODUCER_ID
+    producer_epoch: int = NO_EPOCH
+    needs_producer_id: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AddReply:
+    """The outcome for the transaction, then by partition."""
+
+    error: ErrorCode = ErrorCode.none
+    errors: Mapping[TopicPartition, ErrorCode] = field(default_factory=dict)
+
+
+TransactionReply = ProducerReply | AddReply
+
+
+# --- records
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TransactionStored:
+    """The transactional id, as of now."""
+
+    transaction: Transaction
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TransactionRemoved:
+    """There is no such transactional id."""
+
+    transactional_id: str
+
+
+TransactionRecord = TransactionStored | TransactionRemoved
+
+
+# --- effects
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TransactionAnswer:
+    """Answer the request with this token; it may be gone."""
+
+    token: int
+    reply: TransactionReply
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StartTimeout:
+    """Send `TimeOut` after this delay."""
+
+    transactional_id: str
+    delay_ms: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CancelTimeout:
+    """The transaction is decided."""
+
+    transactional_id: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WriteMarkers:
+    """Write the decision into the partitions, however long it takes, then send `MarkersWritten`."""
+
+    transaction: Transaction
+
+
+TransactionEffect = TransactionAnswer | StartTimeout | CancelTimeout | WriteMarkers
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TransactionDecision:
+    """Records to commit and apply, then effects to act upon; `reason` is one sentence for the
+    log.
+    """
+
+    records: tuple[TransactionRecord, ...] = ()
+    effects: tuple[TransactionEffect, ...] = ()
+    reason: str = ""

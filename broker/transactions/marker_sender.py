@@ -1,0 +1,134 @@
+"""Send the decision of a transaction to its partitions until each one has it.
+
+Partitions led here get a marker directly, others by WriteTxnMarkers. A partition is done when its
+leader has committed the marker, when it is deleted, when it knows a newer producer epoch (then its
+transaction is over), or when another site leads it (that site aborts open transactions). All other
+outcomes are retried. Called by `transaction_shard.py`, which cancels running work when it ends; the
+next coordinator starts again, and a repeated marker does no harm.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Collection, Mapping
+from typing import Final
+
+from kio.schema.errors import ErrorCode
+
+from broker.groups.core.group_messages import TopicPartition
+from broker.metadata.core.cluster_image import ClusterImage, LinkRole
+from broker.network.peer_brokers import PeerBrokers
+from broker.transactions.core.transaction_states import Transaction, TransactionState
+from broker.transactions.transaction_markers import TransactionEnd, TransactionMarkers
+from runtime.logs import get_logger
+from runtime.retries import jittered_backoff
+from wire.client.client_errors import KafkaClientError
+
+log = get_logger(__name__)
+
+WRITE_TXN_MARKERS: Final = 27
+_VERSION: Final = 2
+BACKOFF_INITIAL_MS: Final = 20
+BACKOFF_MAX_MS: Final = 1000
+
+_SETTLED: Final = (
+    ErrorCode.none,
+    ErrorCode.invalid_producer_epoch,
+    ErrorCode.transaction_coordinator_fenced,
+)
+_UNREACHED: Final = ErrorCode.network_exception
+
+
+class _PartitionsLeft(Exception):
+    """Some partitions have no marker yet."""
+
+
+class MarkerSender:
+    """See the module."""
+
+    def __init__(self, image: Callable[[], ClusterImage], markers: TransactionMarkers, peers: PeerBrokers) -> None:
+        self._image = image
+        self._markers = markers
+        self._peers = peers
+
+    async def send(self, transaction: Transaction, coordinator_epoch: int) -> None:
+        """Return when every partition of the transaction is done."""
+        end = TransactionEnd(
+            producer_id=transaction.producer_id,
+            producer_epoch=transaction.producer_epoch,
+            is_commit=transaction.state is TransactionState.PREPARE_COMMIT,
+            coordinator_epoch=coordinator_epoch,
+            transaction_version=transaction.client_version,
+        )
+        left = set(transaction.partitions)
+        left -= await self._round(end, left)
+        if not left:
+            return
+        retrying = jittered_backoff(retry_on=_PartitionsLeft, initial_ms=BACKOFF_INITIAL_MS, max_ms=BACKOFF_MAX_MS)
+        async for attempt in retrying:
+            with attempt:
+                left -= await self._round(end, left)
+                if left:
+                    raise _PartitionsLeft(f"{len(left)} partitions of {transaction.transactional_id}")
+
+    async def _round(self, end: TransactionEnd, left: Collection[TopicPartition]) -> set[TopicPartition]:
+        """Try once for all; those that are done."""
+        image = self._image()
+        done: set[TopicPartition] = set()
+        by_leader: dict[int, list[TopicPartition]] = {}
+        for partition in left:
+            found = image.partition(*partition)
+            if image.role_of_topic(partition.topic) is LinkRole.PASSIVE or (found is None and image.is_complete):
+                done.add(partition)
+            elif found is not None and found.leader >= 0:
+                by_leader.setdefault(found.leader, []).append(partition)
+        answers = await asyncio.gather(
+            *(self._ask(image.node_id, leader, end, partitions) for leader, partitions in by_leader.items())
+        )
+        for outcomes in answers:
+            for partition, error in outcomes.items():
+                if error in _SETTLED:
+                    done.add(partition)
+                if error is not ErrorCode.none:
+                    log.info(
+                        "transaction marker refused",
+                        topic=partition.topic,
+                        partition=partition.partition,
+                        producer_id=end.producer_id,
+                        producer_epoch=end.producer_epoch,
+                        error=error.name,
+                    )
+        return done
+
+    async def _ask(
+        self, own_node_id: int, leader: int, end: TransactionEnd, partitions: Collection[TopicPartition]
+    ) -> Mapping[TopicPartition, ErrorCode]:
+        if leader == own_node_id:
+            return await self._markers.write(end, partitions)
+        try:
+            response = await self._peers.call(leader, WRITE_TXN_MARKERS, _request(end, partitions), version=_VERSION)
+        except KafkaClientError as error:
+            log.warning("transaction markers could not be sent", node_id=leader, reason=str(error))
+            return dict.fromkeys(partitions, _UNREACHED)
+        return {
+            TopicPartition(topic.name, found.partition_index): found.error_code
+            for marker in response.markers
+            for topic in marker.topics
+            for found in topic.partitions
+        }
+
+
+def _request(end: TransactionEnd, partitions: Collection[TopicPartition]) -> Mapping[str, object]:
+    by_topic: dict[str, list[int]] = {}
+    for partition in partitions:
+        by_topic.setdefault(partition.topic, []).append(partition.partition)
+    topics = [{"name": topic, "partition_indexes": indexes} for topic, indexes in by_topic.items()]
+    marker = {
+        "producer_id": end.producer_id,
+        "producer_epoch": end.producer_epoch,
+        "transaction_result": end.is_commit,
+        "coordinator_epoch": end.coordinator_epoch,
+        "transaction_version": end.transaction_version,
+        "topics": topics,
+    }
+    return {"markers": [marker]}

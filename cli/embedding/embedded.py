@@ -1,0 +1,433 @@
+"""Embedded sites: turns a `Layout` into files and child processes, brings them up in order and
+takes them down again.
+
+`antipode up`, the demo and the tests use it. Every wait is for a condition with a deadline; a part
+that ends while it is waited for is an OperationalFailure with the end of its log.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import sys
+import uuid
+from base64 import urlsafe_b64encode
+from collections.abc import AsyncIterator, Mapping
+from contextlib import asynccontextmanager
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Any
+
+import grpc
+import requests
+from grpc_health.v1 import health_pb2, health_pb2_grpc
+from kazoo.exceptions import NodeExistsError
+from toxiproxy import Toxiproxy
+
+from cli.embedding.parts import (
+    STOP_TIMEOUT_MS,
+    Part,
+    Report,
+    directory_held,
+    end_left_over,
+    log_size,
+    together,
+    until_ready,
+)
+from cli.embedding.site_layout import (
+    BridgeLayout,
+    BrokerLayout,
+    Layout,
+    MirrorLayout,
+    SiteLayout,
+    Wishes,
+    bridge_properties,
+    broker_properties,
+    listeners,
+    mirror_properties,
+    plan,
+    ports_needed,
+    properties_text,
+)
+from deploy.ports import free_ports, is_free
+from deploy.toxiproxy_server import ToxiproxyServer
+from deploy.zookeeper_server import ZooKeeperServer
+from dr.links.administration import LinkSpec, SiteAddresses, create_link
+from dr.sites.channels import Channels
+from dr.sites.site_client import SiteClient, SiteRefused
+from runtime.addresses import parse_host_port
+from runtime.children import Child
+from runtime.disk import RealDisk, write_file
+from runtime.grpc_server import open_channel
+from runtime.process import OperationalFailure
+from runtime.zookeeper import ZooKeeper
+from wire.control.cluster_pb2 import LinkRecord
+from wire.rules.links import DEFAULT_TOPIC_BLACKLIST, SyncPolicy, blacklist_of
+from wire.znodes import layout as znodes
+
+PORTS_FILE = "ports.json"
+ENVIRONMENT_FILE = "environment.json"
+MIRROR_ADMIN = "antipode.control.MirrorAdmin"
+"""Serves as soon as a mirror's process is up; the process itself is ready first when it mirrors a
+partition.
+"""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LinkFilters:
+    """What the links of embedded sites carry, by regular expressions on whole names, and whether
+    the source waits for the target.
+    """
+
+    topic_whitelist: tuple[str, ...] = (".*",)
+    topic_blacklist: tuple[str, ...] = DEFAULT_TOPIC_BLACKLIST
+    group_whitelist: tuple[str, ...] = (".*",)
+    group_blacklist: tuple[str, ...] = ()
+    sync: SyncPolicy = SyncPolicy.NONE
+
+
+def layout_in_directory(wishes: Wishes) -> Layout:
+    """The layout for these wishes: with the ports that the directory used before, else with free
+    ones.
+    """
+    file = wishes.directory / PORTS_FILE
+    shape = {"sites": list(wishes.sites), "brokers": wishes.brokers}
+    try:
+        if not file.exists():
+            wishes.directory.mkdir(parents=True, exist_ok=True)
+            _replace(file, json.dumps({**shape, "ports": free_ports(ports_needed(wishes))}))
+        stored = json.loads(file.read_text(encoding="utf-8"))
+    except OSError as error:
+        raise OperationalFailure(
+            f"--dir {wishes.directory} cannot be used ({error.strerror}): accepted is a directory that can be written"
+        ) from error
+    except ValueError as error:
+        raise OperationalFailure(f"{file} is not JSON: {error}; remove the directory to start afresh") from error
+    if {key: stored.get(key) for key in shape} != shape:
+        raise OperationalFailure(
+            f"{wishes.directory} holds sites {','.join(stored.get('sites', []))} with {stored.get('brokers')} brokers each, "
+            f"not {','.join(wishes.sites)} with {wishes.brokers}; give the same or another --dir"
+        )
+    missing = ports_needed(wishes) - len(stored["ports"])
+    if missing > 0:  # the directory is of a release with fewer parts
+        stored["ports"] += free_ports(missing)
+        _replace(file, json.dumps(stored))
+    return plan(wishes, stored["ports"])
+
+
+def _replace(file: Path, text: str) -> None:
+    """Whoever reads meanwhile finds the file of before or the new one whole, also when this process
+    is killed.
+    """
+    write_file(RealDisk(), str(file), text.encode(), is_durable=False)
+
+
+@dataclass(slots=True)
+class EmbeddedSites:
+    """The running parts of a layout. `start` brings all up, `stop` takes all down, also after a
+    `start` that failed.
+    """
+
+    layout: Layout
+    filters: LinkFilters
+    broker_overrides: Mapping[str, str] = field(default_factory=dict)
+    report: Report = lambda _: None
+    _children: dict[str, Child] = field(default_factory=dict)
+
+    async def start(self) -> dict[str, Any]:
+        """Bring everything up; returns the environment that `antipode up --output json` prints."""
+        zookeepers = [_zookeeper(site) for site in self.layout.sites]
+        proxies = [_toxiproxy(self.layout)] if self.layout.toxiproxy is not None else []
+        brokers = [
+            _broker(site, broker, self.broker_overrides) for site in self.layout.sites for broker in site.brokers
+        ]
+        mirrors = [_mirror(mirror) for mirror in self.layout.mirrors]
+        bridges = [_bridge(self.layout.bridge)] if self.layout.bridge is not None else []
+        await end_left_over([*bridges, *mirrors, *brokers, *proxies, *zookeepers], self.report)
+        _refuse_taken_ports(self.layout)
+        self.report("starting ZooKeeper")
+        await together(*(self._start(part) for part in (*zookeepers, *proxies)))
+        await asyncio.to_thread(create_proxies, self.layout)
+        cluster_id = urlsafe_b64encode(uuid.uuid4().bytes).rstrip(b"=").decode()
+        for site in self.layout.sites:
+            cluster_id = await _agree_cluster_id(site.zookeeper, cluster_id)
+        self.report("starting brokers")
+        await together(*(self._start(part) for part in brokers))
+        for link, part in zip(self.layout.mirrors, mirrors, strict=True):
+            self.report(f"linking {link.source.name} to {link.target.name}")
+            await ensure_link(link, self.filters)
+            await self._start(part)
+        for part in bridges:
+            self.report("starting the HTTP bridge")
+            await self._start(part)
+        environment = self.environment()
+        _replace(self.layout.directory / ENVIRONMENT_FILE, json.dumps(environment, indent=2))
+        return environment
+
+    @asynccontextmanager
+    async def running(self, stop: asyncio.Event) -> AsyncIterator[dict[str, Any] | None]:
+        """Start; stop when the block ends. The block gets the environment, or None when `stop` was
+        set before all was up.
+        """
+        with directory_held(self.layout.directory):
+            starting, stopping = asyncio.ensure_future(self.start()), asyncio.ensure_future(stop.wait())
+            try:
+                await asyncio.wait({starting, stopping}, return_when=asyncio.FIRST_COMPLETED)
+                yield starting.result() if starting.done() else None
+            finally:
+                for pending in (starting, stopping):
+                    pending.cancel()
+                await asyncio.gather(starting, stopping, return_exceptions=True)
+                self.report("stopping")
+                killed = await self.stop()
+                if killed:
+                    self.report(f"killed at the deadline: {', '.join(killed)}")
+
+    async def stop(self) -> list[str]:
+        """End everything, clients first; returns the names of parts that had to be killed."""
+        names = list(self._children)
+        waves = [
+            [name for name in names if name.startswith(prefix)]
+            for prefix in ("bridge", "mirror", "broker", "toxiproxy", "zookeeper")
+        ]
+        killed: list[str] = []
+        for wave in waves:
+            stopped = await asyncio.gather(
+                *(asyncio.to_thread(self._children[name].stop, timeout_ms=STOP_TIMEOUT_MS) for name in wave)
+            )
+            killed += [name for name, was_orderly in zip(wave, stopped, strict=True) if not was_orderly]
+        return killed
+
+    def environment(self) -> dict[str, Any]:
+        """Everything about the running sites that another program needs to use, hurt or restart
+        them.
+        """
+        document: dict[str, Any] = {
+            "directory": str(self.layout.directory),
+            "sites": {site.name: self._site_environment(site) for site in self.layout.sites},
+            "links": [self._link_environment(mirror) for mirror in self.layout.mirrors],
+            "mirrors": [
+                {
+                    **self._process(f"mirror-{mirror.name}"),
+                    "name": mirror.name,
+                    "metrics": mirror.metrics,
+                    "grpc": mirror.grpc,
+                }
+                for mirror in self.layout.mirrors
+            ],
+        }
+        if self.layout.bridge is not None:
+            document["bridge"] = {
+                **self._process("bridge"),
+                "url": f"http://{self.layout.bridge.http}",
+                "metrics": self.layout.bridge.metrics,
+            }
+        if self.layout.toxiproxy is not None:
+            document["toxiproxy"] = {"api": self.layout.toxiproxy, **self._process("toxiproxy")}
+        return document
+
+    def _site_environment(self, site: SiteLayout) -> dict[str, Any]:
+        names = [f"zookeeper-{site.name}", *(broker.name for broker in site.brokers)]
+        return {
+            "bootstrap_servers": site.bootstrap_servers,
+            "link_bootstrap_servers": site.link_bootstrap_servers,
+            "zookeeper": site.zookeeper,
+            "grpc": [broker.grpc for broker in site.brokers],
+            "metrics": [broker.metrics for broker in site.brokers],
+            "processes": [self._process(name) for name in names],
+        }
+
+    def _link_environment(self, mirror: MirrorLayout) -> dict[str, Any]:
+        sites = (mirror.source.name, mirror.target.name)
+        return {
+            "name": mirror.name,
+            "source": mirror.source.name,
+            "target": mirror.target.name,
+            "proxies": [asdict(proxy) for proxy in self.layout.proxies if proxy.site in sites],
+        }
+
+    def _process(self, name: str) -> dict[str, Any]:
+        child = self._children[name]
+        return {
+            "name": name,
+            "pid": child.pid(),
+            "dir": str(child.directory),
+            "log": str(child.log),
+            "command": list(child.command),
+            "env": dict(child.environment),
+        }
+
+    async def _start(self, part: Part) -> None:
+        log_start = log_size(part.child)
+        part.child.start()  # not in a thread: there is no moment at which it runs and `stop` does not know it
+        self._children[part.child.name] = part.child
+        await until_ready(part, log_start=log_start)
+
+
+def _refuse_taken_ports(layout: Layout) -> None:
+    taken = [f"{address} ({what})" for what, address in listeners(layout) if not is_free(parse_host_port(address).port)]
+    if taken:
+        raise OperationalFailure(
+            f"in use by another program: {', '.join(taken)}; stop it, or remove {layout.directory / PORTS_FILE} to have other ports chosen"
+        )
+
+
+def _zookeeper(site: SiteLayout) -> Part:
+    server = ZooKeeperServer(
+        name=f"zookeeper-{site.name}", directory=site.directory / "zookeeper", port=parse_host_port(site.zookeeper).port
+    )
+    return Part(child=server.child(), is_ready=lambda: asyncio.to_thread(server.is_serving))
+
+
+def _toxiproxy(layout: Layout) -> Part:
+    assert layout.toxiproxy is not None
+    server = ToxiproxyServer(
+        name="toxiproxy", directory=layout.directory / "toxiproxy", port=parse_host_port(layout.toxiproxy).port
+    )
+    return Part(child=server.child(), is_ready=lambda: asyncio.to_thread(server.is_serving))
+
+
+def _broker(site: SiteLayout, broker: BrokerLayout, overrides: Mapping[str, str]) -> Part:
+    properties = {**broker_properties(site, broker), **overrides}
+    child = _daemon("broker", broker.name, broker.directory, "server.properties", properties)
+    return Part(child=child, is_ready=lambda: _is_healthy(broker.grpc, service=""))
+
+
+def _mirror(mirror: MirrorLayout) -> Part:
+    child = _daemon("mirror", f"mirror-{mirror.name}", mirror.directory, "mirror.properties", mirror_properties(mirror))
+    return Part(child=child, is_ready=lambda: _is_healthy(mirror.grpc, service=MIRROR_ADMIN))
+
+
+def _bridge(bridge: BridgeLayout) -> Part:
+    child = _daemon("bridge", "bridge", bridge.directory, "bridge.properties", bridge_properties(bridge))
+    return Part(child=child, is_ready=lambda: asyncio.to_thread(_answers, f"http://{bridge.http}/health"))
+
+
+def _answers(url: str) -> bool:
+    session = requests.Session()
+    session.trust_env = False
+    with session:
+        try:
+            return session.get(url, timeout=1).ok
+        except requests.RequestException:
+            return False
+
+
+def _daemon(command: str, name: str, directory: Path, file_name: str, properties: dict[str, str]) -> Child:
+    directory.mkdir(parents=True, exist_ok=True)
+    configuration = directory / file_name
+    configuration.write_text(properties_text(properties), encoding="utf-8")
+    return Child(
+        name=name,
+        command=[sys.executable, "-m", "cli.main", command, "--config", str(configuration)],
+        directory=directory,
+        log=directory / f"{name}.log",
+        environment={"PYTHONPATH": str(Path(__file__).resolve().parents[2])},
+    )
+
+
+async def _is_healthy(address: str, *, service: str) -> bool:
+    async with open_channel(address) as channel:
+        stub = health_pb2_grpc.HealthStub(channel)
+        try:
+            reply = await stub.Check(health_pb2.HealthCheckRequest(service=service), timeout=1)
+        except grpc.aio.AioRpcError:
+            return False
+        return bool(reply.status == health_pb2.HealthCheckResponse.SERVING)
+
+
+async def _agree_cluster_id(connect: str, cluster_id: str) -> str:
+    """Store the cluster id unless one is there; returns the one that holds. Sites of an exact link
+    share it.
+    """
+    zookeeper = ZooKeeper(connect)
+    await zookeeper.start()
+    try:
+        await zookeeper.create(znodes.CLUSTER_ID, znodes.encode_cluster_id(cluster_id), make_path=True)
+    except NodeExistsError:
+        payload, _ = await zookeeper.get(znodes.CLUSTER_ID)
+        return znodes.decode_cluster_id(payload)
+    finally:
+        await zookeeper.stop()
+    return cluster_id
+
+
+def create_proxies(layout: Layout) -> None:
+    """Make the layout's proxies at its toxiproxy, where they are not there yet."""
+    if layout.toxiproxy is None:
+        return
+    host, port = parse_host_port(layout.toxiproxy)
+    server = Toxiproxy()
+    server.update_api_consumer(host, port)
+    existing = server.proxies()
+    for proxy in layout.proxies:
+        if proxy.name not in existing:
+            server.create(name=proxy.name, listen=proxy.listen, upstream=proxy.upstream)
+
+
+async def ensure_link(mirror: MirrorLayout, filters: LinkFilters) -> None:
+    """Make the link unless it is there. OperationalFailure when it is there with other filters, or
+    another sync policy.
+    """
+    channels = Channels()
+    try:
+        source, target = (
+            SiteClient(site.name, [broker.grpc for broker in site.brokers], channels)
+            for site in (mirror.source, mirror.target)
+        )
+        spec = _link_spec(mirror, filters)
+        stored = await _stored_link(mirror.name, target)
+        if stored is None:
+            await create_link(spec, source=source, target=target)
+        elif not _has_filters_of(stored, spec):
+            raise OperationalFailure(
+                f"link {mirror.name} exists and carries topics {','.join(stored.topic_whitelist)} without "
+                f"{','.join(blacklist_of(stored)) or 'exception'}, sync policy {stored.sync_policy or 'none'}; give the same "
+                "--whitelist, --blacklist and --sync, or another --dir"
+            )
+    finally:
+        await channels.close()
+
+
+async def _stored_link(name: str, client: SiteClient) -> LinkRecord | None:
+    try:
+        return (await client.describe_link(name)).record
+    except SiteRefused as refused:
+        if refused.code is grpc.StatusCode.NOT_FOUND:
+            return None
+        raise
+
+
+def _link_spec(mirror: MirrorLayout, filters: LinkFilters) -> LinkSpec:
+    return LinkSpec(
+        name=mirror.name,
+        source_site=mirror.source.name,
+        target_site=mirror.target.name,
+        source=_addresses(mirror.source),
+        target=_addresses(mirror.target),
+        topic_whitelist=filters.topic_whitelist,
+        topic_blacklist=filters.topic_blacklist,
+        group_whitelist=filters.group_whitelist,
+        group_blacklist=filters.group_blacklist,
+        sync=filters.sync,
+    )
+
+
+def _addresses(site: SiteLayout) -> SiteAddresses:
+    return SiteAddresses(
+        bootstrap_servers=site.link_bootstrap_servers, agents=[broker.grpc_advertised for broker in site.brokers]
+    )
+
+
+def _has_filters_of(record: LinkRecord, spec: LinkSpec) -> bool:
+    """Whether the stored link carries what is asked for. One that lists nothing and was made before
+    there was a default has the default.
+    """
+    is_older_default = not record.is_blacklist_complete and not record.topic_blacklist
+    return (
+        tuple(record.topic_whitelist),
+        DEFAULT_TOPIC_BLACKLIST if is_older_default else tuple(record.topic_blacklist),
+        tuple(record.group_whitelist),
+        tuple(record.group_blacklist),
+        record.sync_policy,
+    ) == (spec.topic_whitelist, spec.topic_blacklist, spec.group_whitelist, spec.group_blacklist, spec.sync.value)

@@ -1,0 +1,108 @@
+"""Parts of embedded sites as they are started: a directory that one command uses at a time, what an
+earlier one left running, several parts side by side, and the reason in one line when one does not
+come up.
+
+`cli/embedding/embedded.py` decides what the parts are and in which order they start.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import fcntl
+import os
+from collections.abc import Awaitable, Callable, Coroutine, Iterable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+from runtime.children import Child
+from runtime.process import OperationalFailure
+
+READY_TIMEOUT_MS = 60_000
+STOP_TIMEOUT_MS = 20_000
+LOCK_FILE = "lock"
+COMPLAINT = "error: "
+"""How every daemon of the house begins the one line that says why it gives up."""
+
+Report = Callable[[str], None]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Part:
+    """A process and how one sees that it does its work."""
+
+    child: Child
+    is_ready: Callable[[], Awaitable[bool]]
+
+
+@contextmanager
+def directory_held(directory: Path) -> Iterator[None]:
+    """The directory is this process's alone for the time of the block. OperationalFailure when
+    another process has it.
+    """
+    with (directory / LOCK_FILE).open("a+", encoding="ascii") as lock:
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError as error:
+            lock.seek(0)
+            raise OperationalFailure(
+                f"{directory} is running already (process {lock.read().strip() or 'unknown'}): stop that, or give another --dir"
+            ) from error
+        lock.truncate(0)
+        lock.write(f"{os.getpid()}\n")
+        lock.flush()
+        yield
+
+
+async def end_left_over(parts: Iterable[Part], report: Report) -> None:
+    """End those that run although nobody has started them: the command that did was killed."""
+    left_over = [part.child for part in parts if part.child.pid() is not None]
+    if left_over:
+        report(f"ending what was left running: {', '.join(child.name for child in left_over)}")
+    await asyncio.gather(*(asyncio.to_thread(child.stop, timeout_ms=STOP_TIMEOUT_MS) for child in left_over))
+
+
+async def together(*starting: Coroutine[None, None, None]) -> None:
+    """Run all side by side. When one fails the others are cancelled, and are over, before its error
+    is raised.
+    """
+    try:
+        async with asyncio.TaskGroup() as group:
+            for coroutine in starting:
+                group.create_task(coroutine)
+    except BaseExceptionGroup as failures:
+        raise failures.exceptions[0] from None
+
+
+async def until_ready(part: Part, *, log_start: int) -> None:
+    """Ask again and again until the part is ready. OperationalFailure when it ends or the deadline
+    passes; `log_start` is where its log ended before it was started.
+    """
+    child = part.child
+    deadline = asyncio.get_running_loop().time() + READY_TIMEOUT_MS / 1000
+    while not await part.is_ready():
+        if child.pid() is None:
+            raise OperationalFailure(f"{child.name} ended while it was starting: {_reason(child, log_start)}")
+        if asyncio.get_running_loop().time() > deadline:
+            raise OperationalFailure(
+                f"{child.name} is not ready after {READY_TIMEOUT_MS} ms: {_reason(child, log_start)}"
+            )
+        await asyncio.sleep(0.02)
+
+
+def log_size(child: Child) -> int:
+    """How long its log is now."""
+    return child.log.stat().st_size if child.log.exists() else 0
+
+
+def _reason(child: Child, log_start: int) -> str:
+    """What the part itself says is in the way; else the end of what it has said since it was
+    started.
+    """
+    with child.log.open("rb") as log:
+        log.seek(log_start)
+        lines = log.read().decode(errors="replace").splitlines()
+    complaints = [line.removeprefix(COMPLAINT) for line in lines if line.startswith(COMPLAINT)]
+    if complaints:
+        return f"{complaints[-1]} (log {child.log})"
+    return "\n".join([f"log {child.log} ends with", *lines[-20:]])

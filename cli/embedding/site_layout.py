@@ -1,0 +1,299 @@
+"""What embedded sites consist of: names, ports, files and proxies, decided before anything is
+started.
+
+Pure: takes the wishes and a list of free ports, gives a `Layout` whose parts `cli/up.py` writes to
+disk and starts. The same wishes and ports give the same layout, so a directory can be started again
+where it left off.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from wire.rules.links import InvalidPattern, matches
+
+HOST = "127.0.0.1"
+NODE_IDS_PER_SITE = 1000
+PORTS_PER_BROKER = 6
+"""CLIENT, LINK, gRPC and metrics listeners, and the proxies in front of LINK and gRPC."""
+REPLICAS_MAX = 3
+PORTS_PER_SITE = 1
+PORTS_SHARED = 3
+"""Of toxiproxy, and of the bridge for HTTP and metrics."""
+PORTS_PER_LINK = 2
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ProxyLayout:
+    """One toxiproxy proxy: how one site reaches a listener of the other."""
+
+    name: str
+    site: str
+    kind: str
+    listen: str
+    upstream: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BrokerLayout:
+    """One broker process of a site; addresses are host:port."""
+
+    name: str
+    node_id: int
+    directory: Path
+    client: str
+    link: str
+    link_advertised: str
+    grpc: str
+    grpc_advertised: str
+    metrics: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SiteLayout:
+    """One site: a ZooKeeper and its brokers."""
+
+    name: str
+    number: int
+    directory: Path
+    zookeeper: str
+    brokers: tuple[BrokerLayout, ...]
+
+    @property
+    def bootstrap_servers(self) -> str:
+        """The CLIENT listeners, as an application is given them."""
+        return ",".join(broker.client for broker in self.brokers)
+
+    @property
+    def link_bootstrap_servers(self) -> str:
+        """The LINK listeners as the other site reaches them."""
+        return ",".join(broker.link_advertised for broker in self.brokers)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MirrorLayout:
+    """One link from source to target and the mirror daemon that runs it, at the target."""
+
+    name: str
+    source: SiteLayout
+    target: SiteLayout
+    directory: Path
+    grpc: str
+    metrics: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BridgeLayout:
+    """The HTTP bridge; it knows the brokers of all sites that are linked, so that it follows
+    whichever is active.
+    """
+
+    directory: Path
+    bootstrap_servers: str
+    http: str
+    metrics: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Layout:
+    """Everything that `antipode up` starts."""
+
+    directory: Path
+    toxiproxy: str | None
+    sites: tuple[SiteLayout, ...]
+    mirrors: tuple[MirrorLayout, ...]
+    proxies: tuple[ProxyLayout, ...]
+    bridge: BridgeLayout | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Wishes:
+    """What the person asked for."""
+
+    sites: tuple[str, ...]
+    brokers: int
+    directory: Path
+    has_proxy: bool = True
+    has_link: bool = True
+    has_bridge: bool = False
+
+
+def ports_needed(wishes: Wishes) -> int:
+    """How many free ports `plan` takes."""
+    per_site = PORTS_PER_SITE + wishes.brokers * PORTS_PER_BROKER
+    return PORTS_SHARED + len(wishes.sites) * per_site + max(len(wishes.sites) - 1, 0) * PORTS_PER_LINK
+
+
+def check(wishes: Wishes, *, whitelist: Sequence[str], blacklist: Sequence[str]) -> None:
+    """ValueError says which wish cannot be met and what would be accepted."""
+    names = wishes.sites
+    if not names or any(not name.isidentifier() or len(name) > 32 for name in names):
+        raise ValueError(f"--sites {','.join(names)!r}: accepted are comma-separated names of letters, digits and _")
+    if len(set(names)) != len(names):
+        raise ValueError(f"--sites {','.join(names)!r}: each name may appear once")
+    if not 1 <= wishes.brokers <= 100:
+        raise ValueError(f"--brokers {wishes.brokers}: accepted are 1 to 100 for each site")
+    given = [("--whitelist", pattern) for pattern in whitelist] + [("--blacklist", pattern) for pattern in blacklist]
+    for option, pattern in given:
+        try:
+            matches("", whitelist=(pattern,), blacklist=())
+        except InvalidPattern as error:
+            raise ValueError(f"{option}: {error}; accepted are comma-separated regular expressions") from error
+
+
+def plan(wishes: Wishes, ports: Sequence[int]) -> Layout:
+    """Lay the sites out over the ports (`ports_needed` of them)."""
+    free = iter(ports)
+    toxiproxy = _address(free)
+    sites = tuple(_site(wishes, name, number, free) for number, name in enumerate(wishes.sites))
+    mirrors = tuple(_mirror(wishes, sites[0], target, free) for target in sites[1:])
+    return Layout(
+        directory=wishes.directory,
+        toxiproxy=toxiproxy if wishes.has_proxy else None,
+        sites=sites,
+        mirrors=mirrors if wishes.has_link else (),
+        proxies=tuple(_proxies(sites)) if wishes.has_proxy else (),
+        bridge=_bridge(wishes, sites, free) if wishes.has_bridge else None,
+    )
+
+
+def listeners(layout: Layout) -> Iterator[tuple[str, str]]:
+    """Everything that will listen, as (what it is, host:port)."""
+    if layout.toxiproxy is not None:
+        yield "toxiproxy", layout.toxiproxy
+    for proxy in layout.proxies:
+        yield f"proxy {proxy.name}", proxy.listen
+    for site in layout.sites:
+        yield f"zookeeper-{site.name}", site.zookeeper
+        for broker in site.brokers:
+            kinds = {"clients": broker.client, "link": broker.link, "gRPC": broker.grpc, "metrics": broker.metrics}
+            yield from ((f"{broker.name} for {kind}", address) for kind, address in kinds.items())
+    for mirror in layout.mirrors:
+        yield f"mirror-{mirror.name} for gRPC", mirror.grpc
+        yield f"mirror-{mirror.name} for metrics", mirror.metrics
+    if layout.bridge is not None:
+        yield "bridge for HTTP", layout.bridge.http
+        yield "bridge for metrics", layout.bridge.metrics
+
+
+def _address(free: Iterator[int]) -> str:
+    return f"{HOST}:{next(free)}"
+
+
+def _site(wishes: Wishes, name: str, number: int, free: Iterator[int]) -> SiteLayout:
+    directory = wishes.directory / "sites" / name
+    return SiteLayout(
+        name=name,
+        number=number,
+        directory=directory,
+        zookeeper=_address(free),
+        brokers=tuple(_broker(wishes, directory, number, index, free) for index in range(1, wishes.brokers + 1)),
+    )
+
+
+def _broker(wishes: Wishes, site_directory: Path, number: int, index: int, free: Iterator[int]) -> BrokerLayout:
+    node_id = number * NODE_IDS_PER_SITE + index
+    client, link, grpc, metrics, link_proxy, grpc_proxy = (_address(free) for _ in range(PORTS_PER_BROKER))
+    return BrokerLayout(
+        name=f"broker-{node_id}",
+        node_id=node_id,
+        directory=site_directory / f"broker-{node_id}",
+        client=client,
+        link=link,
+        link_advertised=link_proxy if wishes.has_proxy else link,
+        grpc=grpc,
+        grpc_advertised=grpc_proxy if wishes.has_proxy else grpc,
+        metrics=metrics,
+    )
+
+
+def _mirror(wishes: Wishes, source: SiteLayout, target: SiteLayout, free: Iterator[int]) -> MirrorLayout:
+    name = f"{source.name}-{target.name}"
+    return MirrorLayout(
+        name=name,
+        source=source,
+        target=target,
+        directory=wishes.directory / "mirrors" / name,
+        grpc=_address(free),
+        metrics=_address(free),
+    )
+
+
+def _bridge(wishes: Wishes, sites: Sequence[SiteLayout], free: Iterator[int]) -> BridgeLayout:
+    reached = sites if wishes.has_link else sites[:1]
+    return BridgeLayout(
+        directory=wishes.directory / "bridge",
+        bootstrap_servers=",".join(site.bootstrap_servers for site in reached),
+        http=_address(free),
+        metrics=_address(free),
+    )
+
+
+def _proxies(sites: Sequence[SiteLayout]) -> Iterator[ProxyLayout]:
+    for site in sites:
+        for broker in site.brokers:
+            prefix = f"{site.name}-{broker.name}"
+            yield ProxyLayout(
+                name=f"{prefix}-link", site=site.name, kind="link", listen=broker.link_advertised, upstream=broker.link
+            )
+            yield ProxyLayout(
+                name=f"{prefix}-grpc", site=site.name, kind="grpc", listen=broker.grpc_advertised, upstream=broker.grpc
+            )
+
+
+def broker_properties(site: SiteLayout, broker: BrokerLayout) -> dict[str, str]:
+    """The server.properties of an embedded broker."""
+    replicas = replication_factor(site)
+    return {
+        "node.id": str(broker.node_id),
+        "listeners": f"CLIENT://{broker.client},LINK://{broker.link}",
+        "advertised.listeners": f"CLIENT://{broker.client},LINK://{broker.link_advertised}",
+        "listener.security.protocol.map": "CLIENT:PLAINTEXT,LINK:PLAINTEXT",
+        "log.dirs": str(broker.directory / "data"),
+        "zookeeper.connect": site.zookeeper,
+        "zookeeper.session.timeout.ms": "2000",
+        "group.initial.rebalance.delay.ms": "0",
+        "offsets.topic.num.partitions": "8",
+        "offsets.topic.replication.factor": str(replicas),
+        "transaction.state.log.replication.factor": str(replicas),
+        "transaction.state.log.min.isr": str(min(2, replicas)),
+        "default.replication.factor": str(replicas),
+        "inter.broker.listener.name": "CLIENT",
+        "antipode.site.name": site.name,
+        "antipode.site.number": str(site.number),
+        "antipode.grpc.listener": broker.grpc,
+        "antipode.metrics.listener": broker.metrics,
+    }
+
+
+def replication_factor(site: SiteLayout) -> int:
+    """Replicas of a topic that says nothing else: one on each broker, three at most."""
+    return min(REPLICAS_MAX, len(site.brokers))
+
+
+def mirror_properties(mirror: MirrorLayout) -> dict[str, str]:
+    """The mirror.properties of an embedded mirror daemon."""
+    return {
+        "link.name": mirror.name,
+        "site.agents": ",".join(broker.grpc for broker in mirror.target.brokers),
+        "source.bootstrap.servers": mirror.source.link_bootstrap_servers,
+        "target.bootstrap.servers": mirror.target.bootstrap_servers,
+        "antipode.grpc.listener": mirror.grpc,
+        "antipode.metrics.listener": mirror.metrics,
+    }
+
+
+def bridge_properties(bridge: BridgeLayout) -> dict[str, str]:
+    """The bridge.properties of an embedded bridge."""
+    return {
+        "bootstrap.servers": bridge.bootstrap_servers,
+        "listeners": f"http://{bridge.http}",
+        "antipode.metrics.listener": bridge.metrics,
+    }
+
+
+def properties_text(properties: dict[str, str]) -> str:
+    """A properties file."""
+    return "".join(f"{key}={value}\n" for key, value in properties.items())

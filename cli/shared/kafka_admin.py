@@ -1,0 +1,169 @@
+"""The doors of the commands to a cluster's administration: librdkafka's admin client, and ours;
+failures as one clear message.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from concurrent.futures import Future
+from typing import TYPE_CHECKING, Annotated, Any, NamedTuple, TypeVar
+
+import typer
+
+from cli.shared.output import usage_error
+from runtime.addresses import HostPort, parse_host_ports
+from runtime.process import OperationalFailure
+
+if TYPE_CHECKING:
+    from confluent_kafka import KafkaException
+
+    from wire.client.raw_client import KafkaClient
+
+TIMEOUT_S = 10.0
+RETRY_BUDGET_MS = 5_000
+LOADING_PAUSE_S = 0.1
+ASKED_TIMES_MAX = 5
+"""How often a given broker is asked; one that tells another name of itself than the given one is
+never told from others.
+"""
+
+BootstrapServer = Annotated[
+    str,
+    typer.Option(
+        "--bootstrap-server",
+        "-b",
+        help="Brokers to ask first, host:port[,host:port...]; those of either site of a link will do.",
+        envvar="ANTIPODE_BOOTSTRAP_SERVER",
+    ),
+]
+DEFAULT_BOOTSTRAP = "127.0.0.1:9092"
+
+Result = TypeVar("Result")
+
+
+class Cluster(NamedTuple):
+    """A cluster that answered. Keep it until the futures of its client are done.
+
+    `topics` are those that the given broker told: the client learns of the brokers of all sites and
+    goes on with any, and a topic that is new, or that no link carries, is not known at every site.
+    """
+
+    client: Any
+    topics: Mapping[str, Any]
+
+
+def connect(bootstrap_server: str) -> Cluster:
+    """Ask the brokers once, so that a wrong address is told at once.
+
+    OperationalFailure when nobody answers, a usage error when the address is no address.
+    """
+    from confluent_kafka import KafkaException
+    from confluent_kafka.admin import AdminClient
+
+    try:
+        given = {str(address) for address in parse_host_ports(bootstrap_server)}
+    except ValueError as error:
+        raise usage_error(f"--bootstrap-server {bootstrap_server!r} is not usable: {error}") from error
+    for _ in range(ASKED_TIMES_MAX):
+        client = AdminClient({"bootstrap.servers": bootstrap_server, "client.id": "antipode-cli", "log_level": 0})
+        try:
+            metadata = client.list_topics(timeout=TIMEOUT_S)
+        except KafkaException as error:
+            raise OperationalFailure(
+                f"no broker at {bootstrap_server} answers ({reason(error)}): is it running, and is the address right?"
+            ) from error
+        if str(metadata.orig_broker_name).rpartition("/")[0] in given:
+            break  # else one was quicker that the client has learned of, of whichever site
+    return Cluster(client, metadata.topics)
+
+
+def ask_cluster(
+    bootstrap_server: str, work: Callable[[KafkaClient], Awaitable[Result]], *, is_site_local: bool = False
+) -> Result:
+    """Do `work` with a client of our own, for requests to one broker and for those that librdkafka
+    does not have.
+
+    `is_site_local`: only the brokers of the site that was asked are known to the client.
+    OperationalFailure when the address is no address, nobody answers, or a request fails.
+    """
+    from wire.client.client_errors import KafkaClientError
+
+    async def run() -> Result:
+        async with client_of(bootstrap_server, is_site_local=is_site_local) as client:
+            try:
+                return await work(client)
+            except KafkaClientError as error:
+                raise OperationalFailure(str(error)) from error
+
+    return asyncio.run(run())
+
+
+def client_of(bootstrap_server: str | Sequence[HostPort], *, is_site_local: bool = False) -> KafkaClient:
+    """A client of our own. OperationalFailure when the address is no address."""
+    from wire.client.connection import ConnectionOptions
+    from wire.client.raw_client import KafkaClient
+
+    try:
+        brokers = parse_host_ports(bootstrap_server) if isinstance(bootstrap_server, str) else bootstrap_server
+    except ValueError as error:
+        raise OperationalFailure(f"--bootstrap-server {bootstrap_server!r} is not usable: {error}") from error
+    options = ConnectionOptions(client_id="antipode-cli")
+    return KafkaClient(brokers, options, site_local=is_site_local, retry_budget_ms=RETRY_BUDGET_MS)
+
+
+def reason(error: KafkaException) -> str:
+    """The error's own words, with Kafka's name of it in front."""
+    found = error.args[0]
+    return f"{found.name()}: {found.str()}"
+
+
+def result_of(outcome: Future[Result], what: str) -> Result:
+    """Wait for it. OperationalFailure says what could not be done and why."""
+    from confluent_kafka import KafkaException
+
+    try:
+        return outcome.result(timeout=TIMEOUT_S)
+    except KafkaException as error:
+        raise OperationalFailure(f"{what}: {reason(error)}") from error
+    except TimeoutError as error:
+        raise OperationalFailure(f"{what}: no answer within {TIMEOUT_S:g} s") from error
+
+
+def answer_of(ask: Callable[[], Future[Result]], what: str) -> Result:
+    """`result_of`, for what coordinators are asked: asked again while one is loading what it has
+    just become the coordinator of.
+    """
+    deadline = time.monotonic() + TIMEOUT_S
+    while True:
+        outcome = ask()
+        if not _is_loading(outcome) or time.monotonic() > deadline:
+            return result_of(outcome, what)
+        time.sleep(LOADING_PAUSE_S)
+
+
+def _is_loading(outcome: Future[Any]) -> bool:
+    from confluent_kafka import KafkaError, KafkaException
+
+    try:
+        answered = outcome.result(timeout=TIMEOUT_S)
+    except KafkaException as error:
+        errors = [error]
+    except TimeoutError:
+        return False
+    else:
+        errors = getattr(answered, "errors", None) or []
+    found = {(error.args[0] if isinstance(error, KafkaException) else error).code() for error in errors}
+    return found == {KafkaError.COORDINATOR_LOAD_IN_PROGRESS}
+
+
+def settings(pairs: list[str] | None, option: str) -> Mapping[str, str]:
+    """`key=value` options as a mapping. A usage error names the one that is none."""
+    found = {}
+    for text in pairs or ():
+        key, separator, value = text.partition("=")
+        if not separator or not key.strip():
+            raise usage_error(f"{option} {text!r} is not usable: accepted is key=value")
+        found[key.strip()] = value.strip()
+    return found

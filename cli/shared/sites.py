@@ -1,0 +1,93 @@
+"""Options that say where sites are, the same in every command: an environment file (what
+`antipode up --output json` prints) or gRPC addresses of a site's brokers by name.
+"""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Iterable
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from cli.shared.output import failures_as_messages, usage_error
+from runtime.addresses import parse_host_ports
+
+if TYPE_CHECKING:
+    from dr.sites.site_client import SiteClient
+
+DEFAULT_ENVIRONMENT = Path("out/sites/environment.json")
+
+EnvironmentFile = Annotated[
+    Path | None,
+    typer.Option(
+        "--environment",
+        "-e",
+        help="JSON that `antipode up --output json` prints; without it and --site, "
+        f"{DEFAULT_ENVIRONMENT} is used when it is there.",
+        envvar="ANTIPODE_ENVIRONMENT",
+    ),
+]
+SiteOptions = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--site", "-s", help="A site and its brokers' gRPC addresses, name=host:port[,host:port]; once a site."
+    ),
+]
+
+Agents = dict[str, tuple[str, ...]]
+
+
+def environment_file(file: Path | None) -> Path | None:
+    """The file given, or the default one when it exists."""
+    if file is None and DEFAULT_ENVIRONMENT.exists():
+        return DEFAULT_ENVIRONMENT
+    return file
+
+
+def needed_environment(file: Path | None) -> Path:
+    """As `environment_file`; a usage error when there is none."""
+    found = environment_file(file)
+    if found is None:
+        raise usage_error("give --environment FILE: the JSON that `antipode up --output json` prints")
+    return found
+
+
+def agents(file: Path | None, sites: Iterable[str] | None) -> Agents:
+    """gRPC addresses by site from both options; those of --site win. A file that cannot be used
+    ends the command with one message.
+    """
+    from dr.drill.environment import load_environment
+
+    given = dict(_site(text) for text in sites or ())
+    found = environment_file(file) if file is not None or not given else None
+    if found is None and not given:
+        raise usage_error("say where the sites are: --environment FILE, or --site name=host:port for each site")
+    with failures_as_messages():
+        known = load_environment(found).agents() if found is not None else {}
+    return {**known, **given}
+
+
+def _site(text: str) -> tuple[str, tuple[str, ...]]:
+    name, _, addresses = text.partition("=")
+    try:
+        parsed = tuple(str(address) for address in parse_host_ports(addresses))
+    except ValueError as error:
+        raise usage_error(f"--site {text!r} is not usable ({error}): accepted is name=host:port[,host:port]") from error
+    if not name.strip():
+        raise usage_error(f"--site {text!r} names no site: accepted is name=host:port[,host:port]")
+    return name.strip(), parsed
+
+
+@asynccontextmanager
+async def site_clients(known: Agents) -> AsyncIterator[dict[str, SiteClient]]:
+    """A client for each site, for the time of the block."""
+    from dr.sites.channels import Channels
+    from dr.sites.site_client import SiteClient
+
+    channels = Channels()
+    try:
+        yield {name: SiteClient(name, addresses, channels) for name, addresses in known.items()}
+    finally:
+        await channels.close()

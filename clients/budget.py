@@ -1,0 +1,135 @@
+"""Room that is shared, bounded in bytes and, where wanted, in entries: who finds none waits, or is
+refused at once or after a time.
+
+The three policies of Kafka's classic `queue.enqueue.timeout.ms`: -1 waits for ever, 0 refuses at
+once, a positive number of milliseconds waits so long. Nothing is dropped here; a refusal is counted
+and raised. Those who wait are let in by rank, then by arrival. What is larger than the whole budget
+has room when all is empty. The mirror's queue, the producer's and the consumer's prefetch stand on
+it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+
+from clients.core.line import Line
+
+FOREVER_MS = -1
+HIGHEST_RANK = 0
+
+Share = Callable[[int, int], int]
+"""From rank and capacity to what may be full before the rank has to wait."""
+
+
+class QueueFull(Exception):
+    """There was no room within the enqueue timeout; nothing was taken."""
+
+
+class _Waiter:
+    """Somebody who waits for room."""
+
+    def __init__(self, size_bytes: int) -> None:
+        self.size_bytes = size_bytes
+        self.has_room: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+
+
+def whole(_rank: int, capacity_bytes: int) -> int:
+    """Every rank may fill everything."""
+    return capacity_bytes
+
+
+class Budget:
+    """One event loop only. Room is taken with `take` and given back with `release`, by whoever is
+    done with the bytes.
+    """
+
+    def __init__(
+        self,
+        *,
+        capacity_bytes: int,
+        capacity_count: int | None = None,
+        timeout_ms: int = FOREVER_MS,
+        share: Share = whole,
+    ) -> None:
+        self.capacity_bytes = capacity_bytes
+        self._capacity_count = capacity_count
+        self._timeout_ms = timeout_ms
+        self._share = share
+        self._line: Line[_Waiter] = Line()
+        self._freed = asyncio.Event()
+        self.used_bytes = 0
+        self.used_count = 0
+        self.wait_ms = 0.0
+        self.refusals = 0
+
+    def has_room_for(self, size_bytes: int, rank: int = HIGHEST_RANK) -> bool:
+        """True when `take` of that size would not wait."""
+        return not self._line.has_before(rank) and self._fits(size_bytes, rank)
+
+    async def take(self, size_bytes: int, rank: int = HIGHEST_RANK) -> None:
+        """Take room for one entry, waiting as the policy says. QueueFull when there was none in
+        time.
+        """
+        if self.has_room_for(size_bytes, rank):
+            self._account(size_bytes)
+        else:
+            await self._wait_for_room(size_bytes, rank)
+
+    def release(self, size_bytes: int, count: int = 1) -> None:
+        """Bytes and entries are done with."""
+        self.used_bytes -= size_bytes
+        self.used_count -= count
+        self._admit()
+        self._freed.set()
+
+    async def emptied(self) -> None:
+        """Wait until nothing is held any more."""
+        while self.used_bytes:
+            self._freed.clear()
+            await self._freed.wait()
+
+    async def _wait_for_room(self, size_bytes: int, rank: int) -> None:
+        """Returns with the bytes accounted."""
+        if self._timeout_ms == 0:
+            self.refusals += 1
+            raise QueueFull("the queue is full")
+        loop = asyncio.get_running_loop()
+        started_s = loop.time()
+        waiter = _Waiter(size_bytes)
+        self._line.join(rank, waiter)
+        try:
+            async with asyncio.timeout(None if self._timeout_ms < 0 else self._timeout_ms / 1000):
+                await waiter.has_room
+        except BaseException as error:
+            self._line.leave(waiter)
+            if waiter.has_room.done() and not waiter.has_room.cancelled():
+                self.release(size_bytes)
+            else:
+                self._admit()  # those behind it may need less room
+            if isinstance(error, TimeoutError):
+                self.refusals += 1
+                raise QueueFull(f"the queue stayed full for {self._timeout_ms} ms") from error
+            raise
+        finally:
+            self.wait_ms += (loop.time() - started_s) * 1000
+
+    def _admit(self) -> None:
+        while True:
+            fitting = [waiter for rank, waiter in self._line.candidates() if self._fits(waiter.size_bytes, rank)]
+            if not fitting:
+                return
+            waiter = fitting[0]
+            self._line.serve(waiter)
+            if not waiter.has_room.done():
+                self._account(waiter.size_bytes)
+                waiter.has_room.set_result(None)
+
+    def _account(self, size_bytes: int) -> None:
+        self.used_bytes += size_bytes
+        self.used_count += 1
+
+    def _fits(self, size_bytes: int, rank: int) -> bool:
+        if self._capacity_count is not None and self.used_count >= self._capacity_count:
+            return False
+        return self.used_bytes == 0 or self.used_bytes + size_bytes <= self._share(rank, self.capacity_bytes)

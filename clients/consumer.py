@@ -1,0 +1,574 @@
+"""The poll loop of the modern consumer, over raw batches: subscription, group membership,
+positions, prefetch, commits.
+
+`poll` does what is due (join a group again, commit) and returns what has been prefetched; fetching
+goes on between two polls, bounded in bytes. A rebalance happens inside of `poll`, so that
+everything of the polls before counts as done when offsets are committed for it. Three ways to say
+what is read: topics or a pattern, shared out in the group, or partitions by hand.
+
+Chunks are raw batches; `records` opens them, at the edge. One task may poll at a time; `wakeup` may
+be called by anybody.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import re
+from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Final, Protocol, Self
+
+from clients.core.group_protocol import (
+    ASSIGNORS,
+    PROTOCOL_TYPE,
+    Subscription,
+    decode_assignment,
+    encode_assignment,
+    encode_subscription,
+    wanted_topics,
+)
+from clients.core.opening import records_in
+from clients.core.positions import Position
+from clients.core.readings import Place, Start
+from clients.membership import NEVER_A_MEMBER, NO_MEMBER_ANY_MORE, GroupMember, GroupOptions, Membership
+from clients.prefetch import Prefetch
+from clients.reader import Chunk, Reader, ReaderOptions
+from runtime.clock import Clock, SystemClock
+from runtime.logs import get_logger
+from runtime.supervision import Supervisor, note_death
+from wire.batches.record_batch import InvalidBatch
+from wire.batches.records import Record
+from wire.client.broker_requests import CommittedOffset, Committer
+from wire.client.client_errors import BrokerError, KafkaClientError, broker_error
+from wire.client.group_membership import Joined
+from wire.client.raw_client import KafkaClient
+
+READ_COMMITTED: Final = 1
+_log = get_logger("clients.consumer")
+
+
+class WokenUp(Exception):
+    """`wakeup` was called; nothing is lost, poll again."""
+
+
+class NothingSubscribed(Exception):
+    """There is nothing to poll: neither topics nor partitions have been named."""
+
+
+class AlreadyPolling(Exception):
+    """Another task is inside of `poll`."""
+
+
+class CommitRefused(Exception):
+    """The coordinator did not take the offsets: the member's generation is over, or it said why."""
+
+
+class RebalanceListener(Protocol):
+    """What an application does when its partitions change."""
+
+    async def revoked(self, places: frozenset[Place]) -> None:
+        """Before partitions are given back; their offsets can still be committed."""
+        ...
+
+    async def assigned(self, places: frozenset[Place]) -> None:
+        """Partitions have been given; nothing of them has been fetched yet."""
+        ...
+
+    async def lost(self, places: frozenset[Place]) -> None:
+        """Partitions are somebody else's already; nothing can be committed."""
+        ...
+
+
+class QuietListener:
+    """Does nothing."""
+
+    async def revoked(self, places: frozenset[Place]) -> None:
+        """Nothing."""
+
+    async def assigned(self, places: frozenset[Place]) -> None:
+        """Nothing."""
+
+    async def lost(self, places: frozenset[Place]) -> None:
+        """Nothing."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ConsumerOptions:
+    """How to consume. Times in milliseconds, as Kafka names them."""
+
+    group_id: str | None = None
+    group_instance_id: str | None = None
+    assignors: Sequence[str] = ("range", "roundrobin")
+    session_timeout_ms: int = 45_000
+    heartbeat_interval_ms: float = 3_000
+    rebalance_timeout_ms: int = 300_000
+    is_auto_commit: bool = True
+    auto_commit_interval_ms: float = 5_000
+    prefetch_bytes: int = 32 * 1024 * 1024
+    poll_records_max: int = 500
+    """Records that one `poll` returns at most, as Kafka's max.poll.records; 1 or more."""
+    retry_backoff_ms: float = 100
+    close_timeout_ms: float = 5_000
+    reader: ReaderOptions = field(default_factory=ReaderOptions)
+
+
+class Consumer:
+    """Use as `async with Consumer(...) as consumer`. `new_client` makes clients of the cluster; the
+    consumer closes them.
+    """
+
+    def __init__(
+        self, new_client: Callable[[], KafkaClient], options: ConsumerOptions | None = None, clock: Clock | None = None
+    ) -> None:
+        self.options = options or ConsumerOptions()
+        self._clock = clock or SystemClock()
+        self._client, self._fetch_client, self._group_client = new_client(), new_client(), new_client()
+        self._prefetch = Prefetch(self.options.prefetch_bytes, self._is_current)
+        self.reader = Reader(self._client, self._fetch_client, self._prefetch, self.options.reader, self._clock)
+        self.reader.on_failure = lambda _: self._prefetch.news.set()
+        self._topics: tuple[str, ...] = ()
+        self._pattern: re.Pattern[str] | None = None
+        self._is_manual = False
+        self._listener: RebalanceListener = QuietListener()
+        self.interceptors: list[Callable[[Sequence[Chunk]], Sequence[Chunk]]] = []
+        self._member = GroupMember(self._group_client, self._group_options(), self._clock)
+        self._membership: Membership | None = None
+        self._joining: asyncio.Task[tuple[Membership, dict[Place, Start]]] | None = None
+        self._staying: asyncio.Task[None] | None = None
+        self._loops = Supervisor()
+        self._commits: dict[asyncio.Task[None], Callable[[Exception | None], None]] = {}
+        self._commit_order = asyncio.Lock()
+        self._joined_counts: Mapping[str, int] | None = None
+        self._needs_join = False
+        self._is_expelled = False
+        self._join_not_before_ms = 0.0
+        self._commit_due_ms = self._clock.monotonic_ms() + self.options.auto_commit_interval_ms
+        self._is_woken = False
+        self._is_polling = False
+        self._is_closed = False
+        self._is_watching = False
+        self.last_problem = ""
+
+    def _group_options(self) -> GroupOptions:
+        return GroupOptions(
+            group_id=self.options.group_id or "",
+            group_instance_id=self.options.group_instance_id,
+            protocol_type=PROTOCOL_TYPE,
+            session_timeout_ms=self.options.session_timeout_ms,
+            rebalance_timeout_ms=self.options.rebalance_timeout_ms,
+            heartbeat_interval_ms=self.options.heartbeat_interval_ms,
+        )
+
+    async def __aenter__(self) -> Self:
+        self.reader.start()
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        await self.close()
+
+    # What is read
+
+    def subscribe(self, topics: Iterable[str] | re.Pattern[str], listener: RebalanceListener | None = None) -> None:
+        """Share these topics, or all whose whole name fits a pattern, with the other members of the
+        group.
+        """
+        if self.options.group_id is None:
+            raise ValueError("a subscription needs a group id; partitions can be assigned without one")
+        self._pattern = topics if isinstance(topics, re.Pattern) else None
+        self._topics = () if isinstance(topics, re.Pattern) else tuple(topics)
+        self._listener = listener or QuietListener()
+        self._is_manual = False
+        self._needs_join = True
+        if not self._is_watching:
+            self._is_watching = True
+            self._loops.start("topics of a subscription", self._watch_topics)
+
+    def assign(self, starts: Mapping[Place, Start]) -> None:
+        """Read these partitions from these places on, without the group."""
+        self._is_manual = True
+        self.reader.end(set(self.reader.readings.places) - set(starts))
+        self.reader.begin(starts)
+        self._prefetch.clean()
+
+    @property
+    def assignment(self) -> frozenset[Place]:
+        """What is read now."""
+        return frozenset(self.reader.readings.places)
+
+    def positions(self) -> Mapping[Place, Position]:
+        """Behind what `poll` has returned, of partitions where that is known."""
+        return self.reader.readings.positions()
+
+    def lag(self, place: Place) -> int:
+        """Records between the position and the end of the log as last heard; -1 while unknown."""
+        reading = self.reader.readings.get(place)
+        return -1 if reading is None else reading.lag
+
+    def seek(self, place: Place, start: Start) -> None:
+        """Go on elsewhere; what was prefetched of the partition is dropped."""
+        if place not in self.reader.readings:
+            raise ValueError(f"{place[0]}-{place[1]} is not assigned: accepted are {sorted(self.assignment)}")
+        self.reader.begin({place: start})
+        self._prefetch.clean()
+
+    def pause(self, places: Iterable[Place]) -> None:
+        """Return nothing of these until they are resumed; what was prefetched is fetched again
+        then.
+        """
+        self.reader.pause(places)
+        self._prefetch.clean()
+
+    def resume(self, places: Iterable[Place]) -> None:
+        """Go on with these."""
+        self.reader.resume(places)
+
+    # Polling
+
+    def wakeup(self) -> None:
+        """End the present `poll`, or the next, with WokenUp."""
+        self._is_woken = True
+        self._prefetch.news.set()
+
+    async def poll(self, timeout_ms: float) -> Sequence[Chunk]:
+        """Raw batches, as soon as there are some; nothing when time is up. WokenUp.
+
+        PositionLost, DamagedLog, BrokerError for a partition: again in later polls, as long as the
+        cause is there.
+        """
+        if self._is_polling:
+            raise AlreadyPolling("one task polls at a time")
+        if not self._is_manual and not self._topics and self._pattern is None:
+            raise NothingSubscribed("call subscribe or assign before poll")
+        self._is_polling = True
+        try:
+            return await self._poll(self._clock.monotonic_ms() + timeout_ms)
+        finally:
+            self._is_polling = False
+
+    async def _poll(self, deadline_ms: float) -> Sequence[Chunk]:
+        self._commit_if_due()
+        while True:
+            self._prefetch.news.clear()
+            if self._is_woken:
+                self._is_woken = False
+                raise WokenUp
+            if self.reader.failure is not None:
+                raise self.reader.failure
+            self._run_commit_callbacks()
+            if not self._is_manual:
+                await self._coordinate()
+            chunks: Sequence[Chunk] = self._take()
+            if chunks:
+                for intercept in self.interceptors:
+                    chunks = intercept(chunks)
+                return chunks
+            left_ms = deadline_ms - self._clock.monotonic_ms()
+            if left_ms <= 0:
+                return []
+            pause_ms = self._join_not_before_ms - self._clock.monotonic_ms()
+            wait_ms = min(left_ms, pause_ms) if self._needs_join and pause_ms > 0 else left_ms
+            try:
+                async with asyncio.timeout(wait_ms / 1000):
+                    await self._prefetch.news.wait()
+            except TimeoutError:
+                continue
+
+    async def records(self, *, timeout_ms: float) -> AsyncIterator[tuple[Place, Record]]:
+        """Single records, opened here; ends when nothing has come for so long."""
+        while chunks := await self.poll(timeout_ms):
+            for number, chunk in enumerate(chunks):
+                try:
+                    for record in self.opened(chunk):
+                        yield chunk.place, record
+                except InvalidBatch:
+                    for later in chunks[number + 1 :]:
+                        self._go_back(later, later.position)
+                    raise
+
+    def opened(self, chunk: Chunk) -> Iterator[Record]:
+        """The records of a chunk; by `isolation_level` without those of aborted transactions.
+
+        InvalidBatch for a damaged batch; the position is then where the damage begins: polls bring
+        it again until it is sought past.
+        """
+        at = chunk.position
+        try:
+            for record in records_in(
+                chunk.records,
+                first_offset=chunk.position.offset,
+                end_offset=chunk.next.offset,
+                aborted=chunk.aborted,
+                is_committed_only=self.options.reader.isolation_level == READ_COMMITTED,
+            ):
+                at = Position(record.offset + 1)
+                yield record
+        except InvalidBatch:
+            self._go_back(chunk, at)
+            raise
+
+    def _go_back(self, chunk: Chunk, position: Position) -> None:
+        """Read again from somewhere in a chunk that `poll` has returned, unless the partition is
+        read from elsewhere meanwhile.
+        """
+        if self.reader.readings.current(chunk.place, chunk.generation) is not None:
+            self.seek(chunk.place, Start(position))
+
+    def _take(self) -> list[Chunk]:
+        taken: list[Chunk] = []
+        count = 0
+        while count < self.options.poll_records_max and (chunk := self._prefetch.first()) is not None:
+            if chunk.problem is not None:
+                if taken:
+                    break
+                self._prefetch.drop_first()
+                self.reader.retry(chunk.place)
+                raise chunk.problem
+            reading = self.reader.readings.current(chunk.place, chunk.generation)
+            assert reading is not None, "only current chunks are taken"
+            chunk = self._prefetch.take_first(self.options.poll_records_max - count)
+            reading.consumed = chunk.next
+            taken.append(chunk)
+            count += chunk.record_count
+        return taken
+
+    def _is_current(self, chunk: Chunk) -> bool:
+        reading = self.reader.readings.current(chunk.place, chunk.generation)
+        if reading is None or reading.is_paused:
+            return False
+        return chunk.problem is not None or chunk.position.offset >= reading.consumed.offset
+
+    # The group
+
+    async def _coordinate(self) -> None:
+        if self._is_expelled:
+            self._is_expelled = False
+            lost = self._drop_assignment()
+            await self._listener.lost(lost)
+        if self._joining is not None:
+            if not self._joining.done():
+                return
+            joining, self._joining = self._joining, None
+            await self._joined(joining)
+        elif self._needs_join and self._clock.monotonic_ms() >= self._join_not_before_ms:
+            self._needs_join = False
+            try:
+                await self._give_back()
+            finally:
+                # whatever the application's listener raises: who does not rejoin must not go on
+                # reading
+                self._drop_assignment()
+                self._joining = asyncio.get_running_loop().create_task(self._join())
+                self._joining.add_done_callback(lambda _: self._prefetch.news.set())
+
+    async def _give_back(self) -> None:
+        """Before a new generation: commit what has been taken, tell the application."""
+        if self._membership is None:
+            return
+        if self._staying is not None:
+            self._staying.cancel()
+        if self.options.is_auto_commit:
+            try:
+                await self.commit()
+            except (CommitRefused, KafkaClientError) as error:
+                _log.info("offsets could not be committed before a rebalance", reason=str(error))
+        await self._listener.revoked(self.assignment)
+
+    def _drop_assignment(self) -> frozenset[Place]:
+        places = self.assignment
+        self._membership = None
+        self.reader.end(places)
+        self._prefetch.clean()
+        return places
+
+    async def _join(self) -> tuple[Membership, dict[Place, Start]]:
+        topics = await self._wanted_topics()
+        self._joined_counts = await self._counts(topics)
+        subscription = encode_subscription(Subscription(topics=topics))
+        membership = await self._member.join([(name, subscription) for name in self.options.assignors], self._assign)
+        places = sorted(decode_assignment(membership.assignment))
+        starts: dict[Place, Start] = {}
+        if places:
+            found = await self._group_client.committed(self._member.options.group_id, places)
+            for place in places:
+                offset = found.get(place)
+                if offset is not None and offset.error_code:
+                    raise broker_error(offset.error_code, message=f"{place[0]}-{place[1]}", api_key=9)
+                is_there = offset is not None and offset.offset >= 0
+                starts[place] = Start(Position(offset.offset, offset.leader_epoch)) if is_there and offset else Start()
+        return membership, starts
+
+    async def _joined(self, joining: asyncio.Task[tuple[Membership, dict[Place, Start]]]) -> None:
+        try:
+            membership, starts = await joining
+        except KafkaClientError as error:
+            self.last_problem = str(error)
+            if isinstance(error, BrokerError) and error.code in NEVER_A_MEMBER:
+                raise
+            self._join_later()
+            return
+        except Exception:
+            self._join_later()  # told once; who goes on polling must not wait for a group that it never joins
+            raise
+        self._membership = membership
+        self.reader.begin(starts)
+        self._staying = asyncio.get_running_loop().create_task(self._stay(membership))
+        await self._listener.assigned(frozenset(starts))
+
+    def _join_later(self) -> None:
+        self._needs_join = True
+        self._join_not_before_ms = self._clock.monotonic_ms() + self.options.retry_backoff_ms
+
+    async def _stay(self, membership: Membership) -> None:
+        """Heartbeats; a coordinator that is lost is looked for again until the session must be
+        over.
+        """
+        heard_ms = membership.asked_at_ms
+
+        def heard(at_ms: float) -> None:
+            nonlocal heard_ms
+            heard_ms = at_ms
+
+        while True:
+            try:
+                await self._member.stay(membership, heard)
+                break
+            except KafkaClientError as error:
+                self.last_problem = str(error)
+                is_refused = isinstance(error, BrokerError) and error.code in NO_MEMBER_ANY_MORE
+                is_over = self._clock.monotonic_ms() - heard_ms > self.options.session_timeout_ms
+                if is_refused or is_over:
+                    self._is_expelled = True
+                    break
+                await asyncio.sleep(self.options.retry_backoff_ms / 1000)
+            except Exception:
+                note_death("heartbeats")  # the coordinator hears nothing more: others will get what is read here
+                self._is_expelled = True
+                break
+        self._needs_join = True
+        self._prefetch.news.set()
+
+    async def _wanted_topics(self) -> tuple[str, ...]:
+        if self._pattern is None:
+            return self._topics
+        found = (await self._client.metadata(None)).topics
+        pattern = self._pattern
+        return tuple(name for name, topic in sorted(found.items()) if not topic.is_internal and pattern.fullmatch(name))
+
+    async def _assign(self, joined: Joined) -> Mapping[str, bytes]:
+        """As the leader: every member's part, by the assignor that all of them know."""
+        subscriptions, malformed = wanted_topics(joined.members)
+        for member, reason in malformed.items():
+            self.last_problem = f"member {member} gets nothing, its metadata is malformed: {reason}"
+            _log.warning(
+                "a member of the group gets no partitions", group=self.options.group_id, reason=self.last_problem
+            )
+        counts = await self._counts(sorted({topic for wanted in subscriptions.values() for topic in wanted}))
+        parts = ASSIGNORS[joined.protocol](subscriptions, counts)
+        return {member: encode_assignment(places) for member, places in parts.items()}
+
+    async def _watch_topics(self) -> None:
+        """New topics that fit the pattern, and new partitions of topics that were joined for, make
+        the group rebalance.
+        """
+        while True:
+            await asyncio.sleep(self.options.reader.metadata_max_age_ms / 1000)
+            try:
+                counts = await self._counts(await self._wanted_topics())
+            except KafkaClientError as error:
+                self.last_problem = str(error)
+                continue
+            if self._joined_counts is not None and counts != self._joined_counts:
+                self._needs_join = True
+                self._prefetch.news.set()
+
+    async def _counts(self, topics: Sequence[str]) -> Mapping[str, int]:
+        """Partitions of those topics that are there."""
+        found = (await self._client.metadata(topics)).topics if topics else {}
+        return {name: len(found[name].partitions) for name in topics if name in found and not found[name].error_code}
+
+    # Offsets
+
+    async def commit(self, offsets: Mapping[Place, Position] | None = None) -> None:
+        """Commit these, or what `poll` has returned, and wait until it is done. CommitRefused;
+        KafkaClientError.
+        """
+        taken = self.positions() if offsets is None else offsets
+        await self._commit(dict(taken), self._membership)
+
+    def commit_soon(
+        self,
+        offsets: Mapping[Place, Position] | None = None,
+        done: Callable[[Exception | None], None] = lambda _: None,
+    ) -> None:
+        """Commit in the background, commits one after the other; `done` is called in a later
+        `poll`.
+        """
+        taken = dict(self.positions() if offsets is None else offsets)
+        task = asyncio.get_running_loop().create_task(self._commit(taken, self._membership))
+        self._commits[task] = done
+
+    async def _commit(self, offsets: Mapping[Place, Position], membership: Membership | None) -> None:
+        if not offsets:
+            return
+        group_id = self.options.group_id
+        if group_id is None:
+            raise CommitRefused("there is no group to commit for")
+        wanted = {place: CommittedOffset(at.offset, at.leader_epoch, "") for place, at in offsets.items()}
+        committer = Committer(-1, "")
+        if membership is not None:
+            joined = membership.joined
+            committer = Committer(joined.generation_id, joined.member_id, self.options.group_instance_id)
+        async with self._commit_order:
+            outcomes = await self._group_client.commit(group_id, wanted, committer)
+        refused = {place: code for place, code in outcomes.items() if code}
+        if refused:
+            told = ", ".join(f"{topic}-{index}: {code.name}" for (topic, index), code in sorted(refused.items()))
+            raise CommitRefused(f"group {group_id} cannot commit offsets of {told}")
+
+    def _commit_if_due(self) -> None:
+        now_ms = self._clock.monotonic_ms()
+        if now_ms < self._commit_due_ms or not self._may_auto_commit():
+            return
+        self._commit_due_ms = now_ms + self.options.auto_commit_interval_ms
+        self.commit_soon(done=self._note_auto_commit)
+
+    def _may_auto_commit(self) -> bool:
+        is_member = self._is_manual or self._membership is not None
+        return is_member and self.options.group_id is not None and self.options.is_auto_commit
+
+    def _note_auto_commit(self, error: Exception | None) -> None:
+        if error is not None:
+            self.last_problem = str(error)
+
+    def _run_commit_callbacks(self) -> None:
+        while self._commits and (task := next(iter(self._commits))).done():
+            done = self._commits.pop(task)
+            error = task.exception()
+            if error is not None and not isinstance(error, Exception):
+                raise error
+            done(error)
+
+    async def close(self) -> None:
+        """Commit what was returned (with auto commit), leave the group, end everything."""
+        if self._is_closed:
+            return
+        self._is_closed = True
+        try:
+            async with asyncio.timeout(self.options.close_timeout_ms / 1000):
+                await asyncio.gather(*self._commits, return_exceptions=True)
+                if self._may_auto_commit():
+                    await self.commit()
+                if self._membership is not None:
+                    await self._listener.revoked(self.assignment)
+        except (TimeoutError, CommitRefused, KafkaClientError) as error:
+            _log.info("offsets could not be committed while closing", reason=str(error) or "timed out")
+        await self._loops.stop()
+        tasks = [task for task in (self._joining, self._staying) if task is not None]
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+        if self.options.group_id is not None and not self._is_manual:
+            await self._member.leave()
+        await self.reader.close()
+        for client in (self._client, self._fetch_client, self._group_client):
+            await client.close()

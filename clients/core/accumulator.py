@@ -1,0 +1,282 @@
+"""Records on their way to their partitions: gathered into batches by size and time, one batch of a
+partition in flight at a time. Pure.
+
+Three knobs, each for itself: a batch is closed when it is `batch_bytes_max` or `batch_records_max`
+large, and sent when it is closed or has been open for `linger_ms`; how much may wait in all is the
+business of the budget (`budget.py`).
+
+  a. Batches of a partition leave in the order in which they were closed, and the next one only
+  after the one before is done with. b. A batch that is sent again goes to the front of its
+  partition, as it was: same records, same sequence. c. Every token that came in goes out once: with
+  its batch, by `expire`, or by `drop_all`. d. A batch that is too large for its topic is taken
+  apart (KIP-126): the halves go to the front as batches that were never sent,
+     and later batches of the topic are kept as small.
+
+Called by the producer. A token is whatever the caller wants back with the outcome of a record.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from typing import Generic, NamedTuple, TypeVar
+
+from wire.batches.record_batch import HEADER_SIZE, NO_PRODUCER_ID, NO_SEQUENCE, Compression, encode_header, read_header
+from wire.batches.records import Record, decode_records, encode_record, seal_batch
+
+Place = tuple[str, int]
+"""Topic and partition."""
+
+TokenT = TypeVar("TokenT")
+
+
+@dataclass(frozen=True, slots=True)
+class ProducerIdentity:
+    """Under which producer batches are written; NOBODY without idempotence."""
+
+    producer_id: int
+    epoch: int
+
+
+NOBODY = ProducerIdentity(NO_PRODUCER_ID, -1)
+
+
+@dataclass(slots=True, kw_only=True)
+class Outgoing(Generic[TokenT]):
+    """A batch. It is open until `is_closed`; `queued_bytes` is what it takes of the budget."""
+
+    place: Place
+    opened_at_ms: float
+    base_timestamp: int = 0
+    max_timestamp: int = 0
+    parts: list[bytes] = field(default_factory=list)
+    tokens: list[TokenT] = field(default_factory=list)
+    record_count: int = 0
+    size_bytes: int = HEADER_SIZE
+    queued_bytes: int = 0
+    is_closed: bool = False
+    is_raw: bool = False
+    identity: ProducerIdentity = NOBODY
+    base_sequence: int = NO_SEQUENCE
+    attempts: int = 0
+    not_before_ms: float = 0.0
+    is_doubtful: bool = False
+    """An attempt was not answered, or not in time: the batch may be in the log."""
+    sealed: bytes = b""
+
+    def seal(self, compression: Compression) -> bytes:
+        """The bytes for the wire, the same for every attempt; a raw batch keeps its own codec."""
+        if not self.sealed:
+            identity = self.identity
+            if self.is_raw:
+                (raw,) = self.parts
+                self.sealed = _stamped(raw, identity, self.base_sequence) if identity != NOBODY else raw
+            else:
+                self.sealed = seal_batch(
+                    b"".join(self.parts),
+                    record_count=self.record_count,
+                    base_timestamp=self.base_timestamp,
+                    max_timestamp=self.max_timestamp,
+                    compression=compression,
+                    producer_id=identity.producer_id,
+                    producer_epoch=identity.epoch,
+                    base_sequence=self.base_sequence,
+                )
+            self.parts.clear()
+        return self.sealed
+
+
+def _stamped(raw: bytes, identity: ProducerIdentity, base_sequence: int) -> bytes:
+    header = read_header(raw)._replace(
+        producer_id=identity.producer_id, producer_epoch=identity.epoch, base_sequence=base_sequence
+    )
+    return encode_header(header, memoryview(raw)[HEADER_SIZE:]) + raw[HEADER_SIZE:]
+
+
+class Appended(NamedTuple):
+    """What a record did: there may be something new to send, or to wait for; its batch is full."""
+
+    is_news: bool
+    is_full: bool
+
+
+@dataclass(slots=True)
+class _Lane(Generic[TokenT]):
+    """One partition: what waits, and what is in flight."""
+
+    waiting: deque[Outgoing[TokenT]] = field(default_factory=deque)
+    in_flight: Outgoing[TokenT] | None = None
+
+
+class Accumulator(Generic[TokenT]):
+    """All partitions of a producer."""
+
+    def __init__(self, *, batch_bytes_max: int, batch_records_max: int, linger_ms: float) -> None:
+        self._batch_bytes_max = batch_bytes_max
+        self._batch_records_max = batch_records_max
+        self._linger_ms = linger_ms
+        self._lanes: dict[Place, _Lane[TokenT]] = {}
+        self._topic_bytes_max: dict[str, int] = {}
+        self.flushes = 0
+        """Callers that want everything out without lingering."""
+
+    @property
+    def is_empty(self) -> bool:
+        """Nothing waits and nothing is in flight."""
+        return not self._lanes
+
+    def append(self, place: Place, record: Record, token: TokenT, *, queued_bytes: int, now_ms: float) -> Appended:
+        """Add a record to its partition's open batch, or to a new one."""
+        lane = self._lanes.setdefault(place, _Lane())
+        batch = lane.waiting[-1] if lane.waiting else None
+        is_new = batch is None or batch.is_closed or batch.attempts > 0
+        if batch is None or is_new or not self._has_room(batch, len(record.value or b"") + len(record.key or b"")):
+            if batch is not None:
+                batch.is_closed = True
+            batch = self._open(lane, place, record.timestamp_ms, now_ms)
+            is_new = True
+        encoded = encode_record(record, batch.record_count, batch.base_timestamp)
+        batch.parts.append(encoded)
+        batch.tokens.append(token)
+        batch.record_count += 1
+        batch.size_bytes += len(encoded)
+        batch.queued_bytes += queued_bytes
+        batch.max_timestamp = max(batch.max_timestamp, record.timestamp_ms)
+        batch.is_closed = batch.record_count >= self._batch_records_max or batch.size_bytes >= self._bytes_max(place)
+        return Appended(is_new or batch.is_closed, batch.is_closed)
+
+    def add_raw(self, place: Place, raw: bytes, token: TokenT, *, queued_bytes: int, now_ms: float) -> None:
+        """Add a whole batch (bytes with magic 2), which is sent as it is but for the producer's
+        identity.
+        """
+        lane = self._lanes.setdefault(place, _Lane())
+        if lane.waiting:
+            lane.waiting[-1].is_closed = True
+        batch = self._open(lane, place, 0, now_ms)
+        batch.parts.append(raw)
+        batch.tokens.append(token)
+        batch.record_count = read_header(raw).record_count
+        batch.size_bytes = len(raw)
+        batch.queued_bytes = queued_bytes
+        batch.is_closed = batch.is_raw = True
+
+    def ready(self, now_ms: float) -> Iterator[Outgoing[TokenT]]:
+        """The head of every partition that may be sent now."""
+        for lane in self._lanes.values():
+            if lane.in_flight is None and lane.waiting and self._due_ms(lane) <= now_ms:
+                yield lane.waiting[0]
+
+    def next_due_ms(self, now_ms: float) -> float | None:
+        """When a batch that is not ready yet will be; None when nothing but an answer or a record
+        can make one so.
+        """
+        waits = [self._due_ms(lane) for lane in self._lanes.values() if lane.in_flight is None and lane.waiting]
+        return min((due for due in waits if due > now_ms), default=None)
+
+    def begin(self, batch: Outgoing[TokenT]) -> None:
+        """The head of its partition is in flight."""
+        lane = self._lanes[batch.place]
+        assert lane.in_flight is None, "one batch of a partition is in flight at a time"
+        assert lane.waiting[0] is batch, "batches leave in their order"
+        lane.waiting.popleft()
+        batch.is_closed = True
+        batch.attempts += 1
+        lane.in_flight = batch
+
+    def finish(self, batch: Outgoing[TokenT]) -> None:
+        """Its outcome is known."""
+        self._lanes[batch.place].in_flight = None
+        self._tidy(batch.place)
+
+    def send_again(self, batch: Outgoing[TokenT], *, not_before_ms: float) -> None:
+        """Back to the front of its partition."""
+        lane = self._lanes[batch.place]
+        lane.in_flight = None
+        batch.not_before_ms = not_before_ms
+        lane.waiting.appendleft(batch)
+
+    def split(self, batch: Outgoing[TokenT]) -> bool:
+        """Put the halves of a batch in flight in its place; False for one that cannot be taken
+        apart, or may be in the log.
+        """
+        if batch.is_raw or batch.record_count < 2 or batch.is_doubtful:
+            return False
+        records = list(decode_records(batch.sealed))
+        middle = len(records) // 2
+        halves = [self._half(batch, records, 0, middle), self._half(batch, records, middle, len(records))]
+        halves[1].queued_bytes = batch.queued_bytes - halves[0].queued_bytes
+        lane = self._lanes[batch.place]
+        lane.in_flight = None
+        lane.waiting.extendleft(reversed(halves))
+        self._topic_bytes_max[batch.place[0]] = min(self._bytes_max(batch.place), batch.size_bytes // 2)
+        return True
+
+    def _half(self, batch: Outgoing[TokenT], records: Sequence[Record], first: int, end: int) -> Outgoing[TokenT]:
+        base_timestamp = records[first].timestamp_ms
+        parts = [encode_record(record, number, base_timestamp) for number, record in enumerate(records[first:end])]
+        return Outgoing(
+            place=batch.place,
+            opened_at_ms=batch.opened_at_ms,
+            base_timestamp=base_timestamp,
+            max_timestamp=max(record.timestamp_ms for record in records[first:end]),
+            parts=parts,
+            tokens=batch.tokens[first:end],
+            record_count=end - first,
+            size_bytes=HEADER_SIZE + sum(map(len, parts)),
+            queued_bytes=batch.queued_bytes * (end - first) // batch.record_count,
+            is_closed=True,
+        )
+
+    def expire(self, opened_before_ms: float) -> list[Outgoing[TokenT]]:
+        """Take out what has waited too long; what is in flight is left to its answer."""
+        expired = []
+        for place, lane in list(self._lanes.items()):
+            while lane.waiting and lane.waiting[0].opened_at_ms < opened_before_ms:
+                expired.append(lane.waiting.popleft())
+            self._tidy(place)
+        return expired
+
+    def drop_all(self) -> list[Outgoing[TokenT]]:
+        """Take out everything, in flight or not, each partition in its order."""
+        dropped = []
+        for lane in self._lanes.values():
+            if lane.in_flight is not None:
+                dropped.append(lane.in_flight)
+            dropped += lane.waiting
+        self._lanes.clear()
+        return dropped
+
+    def tokens(self) -> list[TokenT]:
+        """Of all records whose outcome is not known."""
+        return [
+            token
+            for lane in self._lanes.values()
+            for batch in ((lane.in_flight,) if lane.in_flight else ()) + tuple(lane.waiting)
+            for token in batch.tokens
+        ]
+
+    def _due_ms(self, lane: _Lane[TokenT]) -> float:
+        batch = lane.waiting[0]
+        if batch.attempts:
+            return batch.not_before_ms
+        is_due = batch.is_closed or len(lane.waiting) > 1 or self.flushes > 0
+        return batch.opened_at_ms if is_due else batch.opened_at_ms + self._linger_ms
+
+    def _bytes_max(self, place: Place) -> int:
+        return self._topic_bytes_max.get(place[0], self._batch_bytes_max)
+
+    def _has_room(self, batch: Outgoing[TokenT], size_bytes: int) -> bool:
+        return batch.size_bytes + size_bytes <= self._bytes_max(batch.place)
+
+    def _open(self, lane: _Lane[TokenT], place: Place, base_timestamp: int, now_ms: float) -> Outgoing[TokenT]:
+        batch: Outgoing[TokenT] = Outgoing(
+            place=place, opened_at_ms=now_ms, base_timestamp=base_timestamp, max_timestamp=base_timestamp
+        )
+        lane.waiting.append(batch)
+        return batch
+
+    def _tidy(self, place: Place) -> None:
+        lane = self._lanes[place]
+        if lane.in_flight is None and not lane.waiting:
+            del self._lanes[place]

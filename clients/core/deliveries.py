@@ -1,0 +1,88 @@
+"""What an answer to Produce means for a batch, and which sequence numbers batches carry. Pure;
+called by the producer.
+"""
+
+from __future__ import annotations
+
+import enum
+from dataclasses import dataclass, field
+from typing import Any
+
+from kio.schema.errors import ErrorCode
+
+from clients.core.accumulator import NOBODY, Outgoing, Place, ProducerIdentity
+
+_SEQUENCE_MASK = 0x7FFFFFFF
+
+
+class Verdict(enum.Enum):
+    """What to do with a batch that was answered."""
+
+    DELIVERED = "delivered"
+    SEND_AGAIN = "send again"
+    GIVE_UP = "give up"
+
+
+_IDENTITY_LOST = frozenset(
+    {
+        ErrorCode.out_of_order_sequence_number,
+        ErrorCode.unknown_producer_id,
+        ErrorCode.invalid_producer_epoch,
+        ErrorCode.invalid_producer_id_mapping,
+    }
+)
+
+
+MAY_BE_APPENDED = frozenset(
+    {ErrorCode.request_timed_out, ErrorCode.not_enough_replicas_after_append, ErrorCode.unknown_server_error}
+)
+"""Answers to a batch that may be in the log all the same."""
+
+
+def judge(code: ErrorCode) -> Verdict:
+    """A duplicate is what an idempotent producer hopes for after a lost answer: the batch is
+    there.
+    """
+    if code in (ErrorCode.none, ErrorCode.duplicate_sequence_number):
+        return Verdict.DELIVERED
+    if code in _IDENTITY_LOST or not code.retriable:
+        return Verdict.GIVE_UP
+    return Verdict.SEND_AGAIN
+
+
+@dataclass(slots=True)
+class Sequences:
+    """The identity of a producer and where each partition's sequence stands.
+
+    A batch keeps what it was given for all its attempts. After a batch that had been sent is given
+    up, nobody knows which sequence its partition expects: the identity is over, and the next one
+    begins everywhere from 0.
+    """
+
+    identity: ProducerIdentity = NOBODY
+    _next: dict[Place, int] = field(default_factory=dict)
+
+    def renew(self, identity: ProducerIdentity) -> None:
+        """Begin anew."""
+        self.identity = identity
+        self._next.clear()
+
+    def stamp(self, batch: Outgoing[Any]) -> None:
+        """Give a batch that is sent for the first time its identity and sequence."""
+        if batch.attempts or self.identity == NOBODY:
+            return
+        batch.identity = self.identity
+        batch.base_sequence = self._next.get(batch.place, 0)
+        self._next[batch.place] = (batch.base_sequence + batch.record_count) & _SEQUENCE_MASK
+
+    def take_back(self, batch: Outgoing[Any]) -> None:
+        """The broker refused the only batch in flight of its partition and has none of it: its
+        sequence is that of the next one.
+        """
+        if batch.identity != NOBODY and batch.identity == self.identity and not batch.is_doubtful:
+            self._next[batch.place] = batch.base_sequence
+            batch.identity = NOBODY
+
+    def is_over_with(self, batch: Outgoing[Any]) -> bool:
+        """Whether giving this batch up leaves a gap in the present identity's sequence."""
+        return batch.attempts > 0 and batch.identity != NOBODY and batch.identity == self.identity

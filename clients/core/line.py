@@ -1,0 +1,59 @@
+"""A line of those who wait for something scarce: by rank, then by arrival; of `TURNS` grants one
+goes to the last rank, so nobody starves.
+
+Pure. Used wherever callers wait for room or for their turn: budgets of bytes
+(`budget.py`) and the mirror's throttle.
+"""
+
+from __future__ import annotations
+
+import heapq
+from dataclasses import dataclass, field
+from typing import Generic, TypeVar
+
+TURNS = 8
+"""Every so many grants the last in line is served first."""
+
+Waiter = TypeVar("Waiter")
+
+
+@dataclass(slots=True)
+class Line(Generic[Waiter]):
+    """Those who wait, by rank and then by arrival."""
+
+    _waiting: list[tuple[int, int, Waiter]] = field(default_factory=list)
+    _arrivals: int = 0
+    _grants: int = 0
+
+    def __len__(self) -> int:
+        return len(self._waiting)
+
+    def join(self, rank: int, waiter: Waiter) -> None:
+        """Stand at the end of the rank."""
+        self._arrivals += 1
+        heapq.heappush(self._waiting, (rank, self._arrivals, waiter))
+
+    def leave(self, waiter: Waiter) -> None:
+        """Not waiting any more; nothing when it did not."""
+        self._waiting = [place for place in self._waiting if place[2] is not waiter]
+        heapq.heapify(self._waiting)
+
+    def has_before(self, rank: int) -> bool:
+        """Whether somebody of this rank or one that goes first is waiting."""
+        return bool(self._waiting) and self._waiting[0][0] <= rank
+
+    def candidates(self) -> list[tuple[int, Waiter]]:
+        """Who may be served next, with their ranks, the one to be preferred first; still in line
+        until `serve`.
+        """
+        if not self._waiting:
+            return []
+        found = [self._waiting[0]]
+        if self._grants % TURNS == TURNS - 1:
+            found.insert(0, max(self._waiting, key=lambda place: (place[0], -place[1])))
+        return [(rank, waiter) for rank, _, waiter in found]
+
+    def serve(self, waiter: Waiter) -> None:
+        """It got what it waited for."""
+        self._grants += 1
+        self.leave(waiter)

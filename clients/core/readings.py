@@ -1,0 +1,236 @@
+"""The partitions that a reader reads: where each stands, who leads it, what it waits for. Pure.
+
+A partition that is begun, sought or rewound gets a new generation; what was asked under an older
+one is not looked at when it comes.
+
+    NO_OFFSET  ->  READY         where to begin is being asked for (by the reset policy or a time)
+    UNVALIDATED -> READY         a new leader is asked whether its log still has what was read (KIP-320)
+    READY                        fetched from its leader, if it has one and is not paused
+    HALTED                       something was found that only the application can resolve, and is
+                                 told. When it has heard (`retry`), the partition is back where it
+                                 was: it goes on if the cause is gone, else the application hears it
+                                 again
+
+`fetched` is the position behind the last chunk handed over, `consumed` the one behind the last that
+the application took. Called by `reader.py`.
+"""
+
+from __future__ import annotations
+
+import enum
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from typing import NamedTuple
+
+from clients.core.positions import NO_EPOCH, Position
+
+Place = tuple[str, int]
+NO_LEADER = -1
+
+
+class Phase(enum.Enum):
+    """What a partition waits for."""
+
+    NO_OFFSET = "no offset"
+    UNVALIDATED = "unvalidated"
+    READY = "ready"
+    HALTED = "halted"
+
+
+class Start(NamedTuple):
+    """Where to begin: a position, or a time (Unix ms, or ListOffsets' special ones) when that is
+    None, or the policy when both are.
+    """
+
+    position: Position | None = None
+    timestamp: int | None = None
+
+
+@dataclass(slots=True)
+class Reading:
+    """One partition."""
+
+    place: Place
+    generation: int
+    phase: Phase
+    start: Start
+    fetched: Position
+    consumed: Position
+    leader: int = NO_LEADER
+    leader_epoch: int = NO_EPOCH
+    is_paused: bool = False
+    is_asking: bool = False
+    halted_in: Phase = Phase.READY
+    lost_position: Position | None = None
+    high_watermark: int = -1
+    log_start_offset: int = -1
+
+    @property
+    def lag(self) -> int:
+        """Records between what the application took and the end; -1 while that is not known."""
+        return -1 if self.high_watermark < 0 else max(0, self.high_watermark - self.consumed.offset)
+
+
+class Wanted(NamedTuple):
+    """What is asked of a leader for one partition."""
+
+    generation: int
+    position: Position
+    leader_epoch: int
+
+
+class Readings:
+    """All partitions of a reader."""
+
+    def __init__(self) -> None:
+        self._readings: dict[Place, Reading] = {}
+        self._generations = 0
+
+    def __contains__(self, place: Place) -> bool:
+        return place in self._readings
+
+    def get(self, place: Place) -> Reading | None:
+        """The partition, None when it is not read."""
+        return self._readings.get(place)
+
+    def current(self, place: Place, generation: int) -> Reading | None:
+        """The partition, if it is still what it was then."""
+        found = self._readings.get(place)
+        return found if found is not None and found.generation == generation else None
+
+    @property
+    def places(self) -> list[Place]:
+        """What is read."""
+        return list(self._readings)
+
+    @property
+    def topics(self) -> set[str]:
+        """Their topics."""
+        return {topic for topic, _ in self._readings}
+
+    def begin(self, place: Place, start: Start) -> None:
+        """Read a partition, or read it from elsewhere."""
+        before = self._readings.get(place)
+        self._generations += 1
+        position = start.position or Position(-1)
+        reading = Reading(
+            place=place,
+            generation=self._generations,
+            phase=_phase_of(start),
+            start=start,
+            fetched=position,
+            consumed=position,
+        )
+        if before is not None:
+            reading.leader, reading.leader_epoch = before.leader, before.leader_epoch
+            reading.is_paused = before.is_paused
+        self._readings[place] = reading
+
+    def end(self, places: Iterable[Place]) -> None:
+        """Not read any more."""
+        for place in places:
+            self._readings.pop(place, None)
+
+    def pause(self, places: Iterable[Place]) -> None:
+        """Do not fetch; what was handed over and not consumed is fetched again later."""
+        for place in places:
+            if (reading := self._readings.get(place)) is not None and not reading.is_paused:
+                self._generations += 1
+                reading.generation = self._generations
+                reading.is_paused = True
+                if reading.phase is Phase.HALTED:
+                    reading.phase = reading.halted_in
+                if reading.phase is not Phase.NO_OFFSET:
+                    self._take_back(reading)
+
+    def _take_back(self, reading: Reading) -> None:
+        """Fetch again what was handed over and not consumed."""
+        reading.fetched = reading.consumed
+        if reading.phase is Phase.UNVALIDATED and reading.fetched.leader_epoch == NO_EPOCH:
+            reading.phase = Phase.READY  # there is no epoch that a leader could be asked about
+
+    def halt(self, reading: Reading) -> None:
+        """The application is to be told something of the partition."""
+        reading.halted_in, reading.phase = reading.phase, Phase.HALTED
+
+    def retry(self, place: Place) -> None:
+        """The application has been told."""
+        if (reading := self._readings.get(place)) is not None and reading.phase is Phase.HALTED:
+            reading.phase = reading.halted_in
+
+    def resume(self, places: Iterable[Place]) -> None:
+        """Fetch again."""
+        for place in places:
+            if (reading := self._readings.get(place)) is not None:
+                reading.is_paused = False
+
+    def led_by(self, place: Place, leader: int, leader_epoch: int) -> None:
+        """Metadata's word on a partition; an older epoch is not listened to."""
+        reading = self._readings[place]
+        if leader_epoch != NO_EPOCH and leader_epoch < reading.leader_epoch:
+            return
+        is_new = leader_epoch > reading.leader_epoch and reading.fetched.leader_epoch != NO_EPOCH
+        if is_new and reading.phase is Phase.READY:
+            reading.phase = Phase.UNVALIDATED
+        reading.leader, reading.leader_epoch = leader, leader_epoch
+
+    def lost_leader(self, place: Place) -> None:
+        """Its leader does not lead it, or does not answer."""
+        if (reading := self._readings.get(place)) is not None:
+            reading.leader = NO_LEADER
+
+    def leaderless(self) -> list[Place]:
+        """For whom a leader is looked for."""
+        return [place for place, reading in self._readings.items() if reading.leader == NO_LEADER]
+
+    def fetchable(self, leader: int) -> dict[Place, Wanted]:
+        """What is asked of a leader, who waited longest first."""
+        return {
+            place: Wanted(reading.generation, reading.fetched, reading.leader_epoch)
+            for place, reading in self._readings.items()
+            if reading.leader == leader and reading.phase is Phase.READY and not reading.is_paused
+        }
+
+    def has_at(self, leader: int) -> bool:
+        """Whether anything is led there at all."""
+        return any(reading.leader == leader for reading in self._readings.values())
+
+    def leaders(self) -> set[int]:
+        """Who leads something that is read."""
+        return {reading.leader for reading in self._readings.values()} - {NO_LEADER}
+
+    def asking(self, phase: Phase) -> dict[int, list[Reading]]:
+        """Partitions in a phase by their leader, which nobody asks about yet."""
+        found: dict[int, list[Reading]] = {}
+        for reading in self._readings.values():
+            if reading.phase is phase and not reading.is_asking and reading.leader != NO_LEADER:
+                found.setdefault(reading.leader, []).append(reading)
+        return found
+
+    def found_offset(self, reading: Reading, position: Position) -> None:
+        """Where to go on."""
+        reading.phase = Phase.READY
+        reading.fetched = reading.consumed = position
+        reading.lost_position = None
+
+    def lost_offset(self, reading: Reading) -> None:
+        """The position is not in the log: ask where to go on."""
+        reading.lost_position = reading.fetched
+        reading.start = Start()
+        reading.phase = Phase.NO_OFFSET
+
+    def advance(self, reading: Reading, position: Position, *, high_watermark: int, log_start_offset: int) -> None:
+        """A chunk was handed over; its partition goes to the end of the line."""
+        reading.fetched = position
+        reading.high_watermark, reading.log_start_offset = high_watermark, log_start_offset
+        self._readings[reading.place] = self._readings.pop(reading.place)
+
+    def positions(self) -> Mapping[Place, Position]:
+        """What the application has consumed, of partitions where that is known."""
+        return {place: reading.consumed for place, reading in self._readings.items() if reading.consumed.offset >= 0}
+
+
+def _phase_of(start: Start) -> Phase:
+    if start.position is None:
+        return Phase.NO_OFFSET
+    return Phase.UNVALIDATED if start.position.leader_epoch != NO_EPOCH else Phase.READY

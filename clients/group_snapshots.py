@@ -1,0 +1,109 @@
+"""What a classic consumer sees of its group in ZooKeeper: members, brokers, topics and partitions,
+with a watch on each.
+
+A watch only says that something has changed. It is set once and noted; one that has fired, or that
+was to be set by a question that failed, is set again by the next question. Used by the high-level
+consumer, which reads all of it anew in every rebalance.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+from typing import Final, TypeVar
+
+from runtime.addresses import HostPort
+from runtime.logs import get_logger
+from runtime.zookeeper import Watch, ZooKeeper
+from wire.znodes import layout as znodes
+from wire.znodes.consumer_znodes import STATIC, ConsumerRegistration, decode_registration, id_path, ids_path
+
+CLIENT_LISTENER: Final = "CLIENT"
+Answer = TypeVar("Answer")
+_log = get_logger("clients.group_snapshots")
+
+
+class GroupSnapshots:
+    """One member's questions. `on_change` is called in the event loop when a watch fires."""
+
+    def __init__(self, zookeeper: ZooKeeper, group: str, *, on_change: Callable[[], None]) -> None:
+        self._zookeeper = zookeeper
+        self._group = group
+        self._on_change = on_change
+        self._armed: set[str] = set()
+
+    def forget_watches(self) -> None:
+        """The session that they were set in is over."""
+        self._armed.clear()
+
+    async def members(self) -> tuple[dict[str, ConsumerRegistration], list[str]]:
+        """Who is registered, in the order of registration, and the site's topics if anybody wants
+        them by a filter.
+
+        A registration that nobody can read is left out.
+        """
+        group = self._group
+        made: list[tuple[int, str, ConsumerRegistration]] = []
+        members = await self._watched(
+            ids_path(group), lambda watch: self._zookeeper.children(ids_path(group), watch=watch)
+        )
+        for consumer in members:
+            path = id_path(group, consumer)
+            told = await self._zookeeper.get_or_none(path)
+            if told is None:
+                continue
+            try:
+                made.append((told[1].czxid, consumer, decode_registration(path, told[0])))
+            except znodes.MalformedZnode as error:
+                _log.warning("a member of the group is left out", group=group, consumer=consumer, reason=str(error))
+        found = {consumer: registration for _, consumer, registration in sorted(made, key=lambda each: each[:2])}
+        topics: list[str] = []
+        if any(registration.pattern != STATIC for registration in found.values()):
+            await self._zookeeper.ensure_path(znodes.TOPICS)
+            topics = await self._watched(
+                znodes.TOPICS, lambda watch: self._zookeeper.children(znodes.TOPICS, watch=watch)
+            )
+        return found, topics
+
+    async def brokers(self) -> list[HostPort]:
+        """Where the registered brokers listen to clients. MalformedZnode."""
+        await self._zookeeper.ensure_path(znodes.BROKER_IDS)
+        node_ids = await self._zookeeper.children(znodes.BROKER_IDS)
+        if not node_ids:
+            node_ids = await self._watched(
+                znodes.BROKER_IDS, lambda watch: self._zookeeper.children(znodes.BROKER_IDS, watch=watch)
+            )
+        addresses = []
+        for node_id in node_ids:
+            told = await self._zookeeper.get_or_none(znodes.broker_path(int(node_id)))
+            if told is not None:
+                endpoints = znodes.decode_broker(int(node_id), told[0]).endpoints
+                # Kafka's own registrations name listeners by their protocol; ours have one for
+                # clients.
+                for_clients = [endpoint for endpoint in endpoints if endpoint.listener == CLIENT_LISTENER]
+                addresses += [HostPort(endpoint.host, endpoint.port) for endpoint in (for_clients or endpoints)[:1]]
+        return addresses
+
+    async def partitions(self, topic: str) -> list[int]:
+        """A topic's partitions, none when it is not there. MalformedZnode."""
+        path = znodes.topic_path(topic)
+        told = await self._watched(path, lambda watch: self._zookeeper.get_or_none(path, watch=watch))
+        return [] if told is None else sorted(znodes.decode_topic(topic, told[0]).partitions)
+
+    async def _watched(self, path: str, ask: Callable[[Watch | None], Awaitable[Answer]]) -> Answer:
+        """Ask with a watch, unless one is set on the path. A question that failed has set none that
+        could be relied on.
+        """
+        if path in self._armed:
+            return await ask(None)
+
+        def fired(_: object) -> None:
+            self._armed.discard(path)
+            self._on_change()
+
+        # Noted before it is asked: the watch may fire before the answer is looked at.
+        self._armed.add(path)
+        try:
+            return await ask(fired)
+        except BaseException:
+            self._armed.discard(path)
+            raise

@@ -1,0 +1,424 @@
+"""What high-level consumer and poll-loop consumer share: a leader finder and one fetcher for each
+broker, which hand chunks to a sink.
+
+A chunk is the raw batches of one partition from one answer. The sink may make the fetcher wait
+(`put` is awaited before the next fetch), which is the back pressure: one full queue holds up the
+other partitions of that broker. Positions move behind a chunk after it was put, so nothing is
+skipped when that fails. One fetch is in flight to a broker, in an incremental session.
+
+Whatever is wrong with a partition sends it back to the leader finder, except what only the
+application can resolve: that goes to the sink as a chunk with a `problem`, and the partition halts
+until it is sought or dropped, or until the application has heard (`retry`): then it goes on if the
+cause is gone, and halts again if not.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable, Iterable, Mapping
+from dataclasses import dataclass, field
+from typing import Final, Protocol
+
+from kio.schema.errors import ErrorCode
+
+from clients.core.positions import (
+    NO_OFFSET,
+    LogTruncated,
+    NoWholeBatch,
+    Position,
+    PositionLost,
+    ResetPolicy,
+    Trouble,
+    diverges_at,
+    resolve,
+    take,
+    trouble_of,
+)
+from clients.core.readings import NO_LEADER, Phase, Place, Reading, Readings, Start, Wanted
+from clients.simple_consumer import records_of
+from clients.topics import Topics
+from runtime.clock import Clock
+from runtime.logs import get_logger
+from wire.batches.record_batch import InvalidBatch
+from wire.client.broker_requests import EARLIEST_TIMESTAMP, LATEST_TIMESTAMP, EpochQuery, OffsetQuery
+from wire.client.client_errors import BrokerError, KafkaClientError, broker_error, error_code
+from wire.client.fetch_requests import FetchRequest
+from wire.client.raw_client import KafkaClient
+from wire.client.session_fetch import FetchPosition, SessionFetch
+from wire.protocol.fetch_codec import AbortedTransaction, PartitionFetched
+
+_EMPTY: Final = memoryview(b"")
+_log = get_logger("clients.reader")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Chunk:
+    """Raw batches of one partition; the first may begin below `position`. With a `problem` there
+    are none, and the partition halts.
+    """
+
+    place: Place
+    generation: int
+    position: Position
+    next: Position
+    records: memoryview = _EMPTY
+    record_count: int = 0
+    aborted: tuple[AbortedTransaction, ...] = ()
+    problem: Exception | None = field(default=None, compare=False)
+
+
+class DamagedLog(Exception):
+    """What a broker answered is no row of whole batches; names the partition and the offset."""
+
+
+class Sink(Protocol):
+    """Where chunks go."""
+
+    async def put(self, chunk: Chunk) -> None:
+        """Take a chunk, waiting for room."""
+        ...
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ReaderOptions:
+    """How to fetch."""
+
+    policy: ResetPolicy = ResetPolicy.LATEST
+    partition_bytes: int = 1024 * 1024
+    fetch_bytes: int = 50 * 1024 * 1024
+    min_bytes: int = 1
+    max_wait_ms: int = 500
+    isolation_level: int = 0
+    rack: str = ""
+    leader_backoff_ms: float = 200
+    metadata_max_age_ms: float = 300_000
+
+
+class Reader:
+    """Use `begin` and `end` to say what is read; `start` and `close` around. The clients stay the
+    caller's.
+
+    `client` is for metadata and offsets, `fetch_client` for fetches alone: a long poll holds up
+    whatever else is on its connection.
+    """
+
+    def __init__(
+        self, client: KafkaClient, fetch_client: KafkaClient, sink: Sink, options: ReaderOptions, clock: Clock
+    ) -> None:
+        self._client = client
+        self._fetch_client = fetch_client
+        self._sink = sink
+        self._options = options
+        self.readings = Readings()
+        self.topics = Topics(
+            client,
+            clock,
+            max_age_ms=options.metadata_max_age_ms,
+            backoff_ms=options.leader_backoff_ms,
+            may_create=False,
+            first_look_ms=10_000,
+            on_refresh=self._place,
+        )
+        self._fetchers: dict[int, asyncio.Task[None]] = {}
+        self._wakes: dict[int, asyncio.Event] = {}
+        self._tasks: set[asyncio.Task[None]] = set()
+        self.fetches = 0
+        self.skipped_offsets: dict[Place, int] = {}
+        """Offsets that were passed over since they were not in the log any more, by partition;
+        compacted gaps count too.
+        """
+        self.failure: BaseException | None = None
+        self.on_failure: Callable[[BaseException], None] = lambda _: None
+        """Hears of a defect that has ended a part of the reading."""
+
+    @property
+    def fetcher_nodes(self) -> list[int]:
+        """The brokers that are read from now."""
+        return sorted(self._fetchers)
+
+    def start(self) -> None:
+        """Begin to look for leaders."""
+        self._spawn(self.topics.run())
+
+    def begin(self, starts: Mapping[Place, Start]) -> None:
+        """Read these partitions, or read them from elsewhere."""
+        for place, start in starts.items():
+            self.readings.begin(place, start)
+        self.topics.want({topic for topic, _ in starts})
+        self._place()
+
+    def end(self, places: Iterable[Place]) -> None:
+        """Do not read these any more. A fetch under way is not looked at when it comes."""
+        self.readings.end(list(places))
+        self.topics.forget({topic for topic, _ in places} - self.readings.topics)
+        for wake in self._wakes.values():
+            wake.set()
+
+    def pause(self, places: Iterable[Place]) -> None:
+        """Do not fetch these for now."""
+        self.readings.pause(places)
+
+    def resume(self, places: Iterable[Place]) -> None:
+        """Fetch these again."""
+        self.readings.resume(places)
+        self._place()
+
+    def retry(self, place: Place) -> None:
+        """The application has heard the problem of a halted partition: look whether it is still
+        there.
+        """
+        self.readings.retry(place)
+        self._place()
+
+    async def stop_fetchers(self) -> None:
+        """End all fetchers; nothing is put any more when this returns. `begin` starts new ones."""
+        self.readings.end(self.readings.places)
+        fetchers = list(self._fetchers.values())
+        for fetcher in fetchers:
+            fetcher.cancel()
+        await asyncio.gather(*fetchers, return_exceptions=True)
+        self._fetchers.clear()
+        self._wakes.clear()
+
+    async def close(self) -> None:
+        """End everything."""
+        await self.stop_fetchers()
+        for task in list(self._tasks):
+            task.cancel()
+        await asyncio.gather(*self._tasks, return_exceptions=True)
+
+    # Leaders
+
+    def _place(self) -> None:
+        """Bring partitions to their leaders' fetchers, and ask for what they wait for."""
+        for place in self.readings.places:
+            known = self.topics.known(place[0])
+            partition = None if known is None else known.partitions.get(place[1])
+            if partition is not None and self.topics.leader_of(*place) != NO_LEADER:
+                self.readings.led_by(place, partition.leader_id, partition.leader_epoch)
+        for topic in {topic for topic, _ in self.readings.leaderless()}:
+            self.topics.doubt(topic)
+        self._fetch_client.learn(self._client.cluster)
+        for node_id in self.readings.leaders():
+            if node_id not in self._fetchers:
+                self._wakes[node_id] = asyncio.Event()
+                fetcher = self._fetchers[node_id] = asyncio.get_running_loop().create_task(self._fetch_from(node_id))
+                fetcher.add_done_callback(self._note_failure)
+            self._wakes[node_id].set()
+        for phase, ask in ((Phase.NO_OFFSET, self._find_offsets), (Phase.UNVALIDATED, self._validate)):
+            for node_id, readings in self.readings.asking(phase).items():
+                for reading in readings:
+                    reading.is_asking = True
+                self._spawn(self._ask(node_id, readings, ask))
+
+    async def _ask(
+        self, node_id: int, readings: list[Reading], ask: Callable[[int, list[Reading]], Awaitable[None]]
+    ) -> None:
+        try:
+            await ask(node_id, readings)
+        except KafkaClientError as error:
+            self.topics.last_problem = str(error)
+            for reading in readings:
+                self._lose_leader(reading.place)
+        finally:
+            for reading in readings:
+                reading.is_asking = False
+        self._place()
+
+    def _lose_leader(self, place: Place) -> None:
+        self.readings.lost_leader(place)
+        self.topics.doubt(place[0])
+
+    async def _find_offsets(self, node_id: int, readings: list[Reading]) -> None:
+        timed = {r.place: r.start.timestamp for r in readings if r.start.timestamp is not None}
+        ends: dict[Place, dict[int, int]] = {reading.place: {} for reading in readings}
+        for special in (EARLIEST_TIMESTAMP, LATEST_TIMESTAMP, None):
+            queries = {
+                place: OffsetQuery(special if special is not None else timed[place])
+                for place in (ends if special is not None else timed)
+            }
+            if not queries:
+                continue
+            listing = self._client.list_offsets(node_id, queries, isolation_level=self._options.isolation_level)
+            for place, listed in (await listing).items():
+                if listed.error_code:
+                    raise broker_error(listed.error_code, message=f"{place[0]}-{place[1]}", node=f"node {node_id}")
+                ends[place][0 if special is None else special] = listed.offset
+        for reading in readings:
+            if self.readings.current(reading.place, reading.generation) is not reading:
+                continue
+            start, end = ends[reading.place][EARLIEST_TIMESTAMP], ends[reading.place][LATEST_TIMESTAMP]
+            if reading.start.timestamp is not None:
+                at = ends[reading.place][0]
+                # Nothing is as young as that: what comes next is.
+                self.readings.found_offset(reading, Position(end if at == NO_OFFSET else at))
+                continue
+            lost = reading.lost_position
+            offset = resolve(self._options.policy, None if lost is None else lost.offset, log_start=start, log_end=end)
+            if offset is None:
+                what = "there is no committed offset" if lost is None else f"offset {lost.offset} is not in the log"
+                topic, partition = reading.place
+                await self._halt(reading, PositionLost(f"{topic}-{partition}: {what}, which is {start} to {end}"))
+            else:
+                self._note_skipped(reading.place, lost, offset, log_start=start, log_end=end)
+                self.readings.found_offset(reading, Position(offset))
+
+    def _note_skipped(self, place: Place, lost: Position | None, offset: int, *, log_start: int, log_end: int) -> None:
+        """A position was not in the log any more: say where the reading goes on, and how much it
+        passes over.
+        """
+        if lost is None:
+            return
+        skipped = max(0, offset - lost.offset)
+        self.skipped_offsets[place] = self.skipped_offsets.get(place, 0) + skipped
+        _log.warning(
+            "a read position is out of range",
+            partition=f"{place[0]}-{place[1]}",
+            position=lost.offset,
+            log=f"{log_start} to {log_end}",
+            goes_on_at=offset,
+            skipped_offsets=skipped,
+            read_again_offsets=max(0, lost.offset - offset),
+        )
+
+    async def _validate(self, node_id: int, readings: list[Reading]) -> None:
+        queries = {r.place: EpochQuery(r.fetched.leader_epoch, r.leader_epoch) for r in readings}
+        ends = await self._client.epoch_ends(node_id, queries)
+        for reading in readings:
+            if self.readings.current(reading.place, reading.generation) is not reading:
+                continue
+            end = ends[reading.place]
+            if end.error_code:
+                self._lose_leader(reading.place)
+                continue
+            at = diverges_at(reading.fetched, epoch=end.leader_epoch, end_offset=end.end_offset)
+            if at is None:
+                reading.phase = Phase.READY
+            elif self._options.policy is ResetPolicy.FAIL:
+                truncated = LogTruncated(reading.place, reading.fetched, None if at == NO_OFFSET else at)
+                await self._halt(reading, truncated)
+            elif at == NO_OFFSET:
+                self.readings.lost_offset(reading)
+            else:
+                _log.warning("the log was truncated below the read position", place=str(reading.place), diverges_at=at)
+                self.readings.begin(reading.place, Start(Position(at)))
+
+    async def _halt(self, reading: Reading, problem: Exception) -> None:
+        self.readings.halt(reading)
+        await self._sink.put(
+            Chunk(
+                place=reading.place,
+                generation=reading.generation,
+                position=reading.fetched,
+                next=reading.fetched,
+                problem=problem,
+            )
+        )
+
+    # Fetchers
+
+    async def _fetch_from(self, node_id: int) -> None:
+        """One broker's fetcher; it ends when nothing is led there any more."""
+        options = self._options
+        limits = FetchRequest(
+            [],
+            max_wait_ms=options.max_wait_ms,
+            min_bytes=options.min_bytes,
+            max_bytes=options.fetch_bytes,
+            isolation_level=options.isolation_level,
+            rack_id=options.rack,
+        )
+        session = SessionFetch(limits, partition_max_bytes=options.partition_bytes)
+        while self.readings.has_at(node_id):
+            wanted = self.readings.fetchable(node_id)
+            if not wanted:
+                wake = self._wakes[node_id]
+                wake.clear()
+                await wake.wait()
+                continue
+            positions = {place: FetchPosition(one.position.offset, one.leader_epoch) for place, one in wanted.items()}
+            ids = {topic: self.topics.topic_id(topic) for topic, _ in wanted}
+            self.fetches += 1
+            try:
+                response = await self._fetch_client.fetch(node_id, session.request(positions, ids))
+                answers = session.answered(response)
+            except KafkaClientError as error:
+                session.reset()
+                self.topics.last_problem = str(error)
+                for place in wanted:
+                    self._lose_leader(place)
+                continue
+            await self._accept(wanted, answers)
+        self._fetchers.pop(node_id, None)
+        self._wakes.pop(node_id, None)
+
+    async def _accept(self, wanted: Mapping[Place, Wanted], answers: Iterable[tuple[str, PartitionFetched]]) -> None:
+        """Take what was asked and is still wanted; an answer to an older question is not looked
+        at.
+        """
+        for topic, fetched in answers:
+            place = (topic, fetched.partition_index)
+            asked = wanted.get(place)
+            reading = None if asked is None else self.readings.current(place, asked.generation)
+            if asked is not None and reading is not None and reading.fetched == asked.position:
+                await self._take(reading, asked, fetched)
+
+    async def _take(self, reading: Reading, asked: Wanted, fetched: PartitionFetched) -> None:
+        trouble = trouble_of(error_code(fetched.error_code))
+        if trouble is not Trouble.NONE:
+            await self._resolve(reading, trouble, error_code(fetched.error_code))
+            return
+        records = records_of(fetched)
+        try:
+            taken = take(records, asked.position)
+        except (InvalidBatch, NoWholeBatch) as error:
+            topic, partition = reading.place
+            await self._halt(reading, DamagedLog(f"{topic}-{partition} at offset {asked.position.offset}: {error}"))
+            return
+        if taken is None:
+            reading.high_watermark, reading.log_start_offset = fetched.high_watermark, fetched.log_start_offset
+            return
+        chunk = Chunk(
+            place=reading.place,
+            generation=reading.generation,
+            position=asked.position,
+            next=taken.next,
+            records=records[taken.start : taken.end],
+            record_count=taken.record_count,
+            aborted=tuple(fetched.aborted_transactions or ()),
+        )
+        await self._sink.put(chunk)
+        if self.readings.current(reading.place, chunk.generation) is reading and reading.fetched == asked.position:
+            self.readings.advance(
+                reading,
+                taken.next,
+                high_watermark=fetched.high_watermark,
+                log_start_offset=fetched.log_start_offset,
+            )
+
+    async def _resolve(self, reading: Reading, trouble: Trouble, code: ErrorCode) -> None:
+        topic, partition = reading.place
+        if trouble is Trouble.OUT_OF_RANGE:
+            self.readings.lost_offset(reading)
+            self._place()
+        elif trouble in (Trouble.MOVED, Trouble.PASSING):
+            self._lose_leader(reading.place)
+        else:
+            error = BrokerError(code, message=f"{topic}-{partition} at offset {reading.fetched.offset}", api_key=1)
+            await self._halt(reading, error)
+
+    def _spawn(self, work: Awaitable[None]) -> None:
+        async def guarded() -> None:
+            await work
+
+        task = asyncio.get_running_loop().create_task(guarded())
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+        task.add_done_callback(self._note_failure)
+
+    def _note_failure(self, task: asyncio.Task[None]) -> None:
+        """A bug ends a task: whoever reads looks at `failure`, or is told."""
+        error = None if task.cancelled() else task.exception()
+        if error is not None:
+            self.failure = error
+            self.on_failure(error)

@@ -1,0 +1,146 @@
+"""What a client knows of the topics that it works with: partitions, leaders, epochs, ids; kept
+fresh by age and on demand.
+
+One refresh is under way at a time, and everybody who wants one shares it. Used by the producer and
+the reader.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Iterable
+from uuid import UUID
+
+from kio.schema.errors import ErrorCode
+
+from runtime.clock import Clock
+from runtime.retries import jittered_backoff
+from wire.client.broker_requests import METADATA
+from wire.client.client_errors import TRANSIENT, KafkaClientError, broker_error
+from wire.client.cluster_metadata import TopicMetadata
+from wire.client.raw_client import KafkaClient
+
+
+class Topics:
+    """The topics of one client. `run` refreshes until cancelled."""
+
+    def __init__(
+        self,
+        client: KafkaClient,
+        clock: Clock,
+        *,
+        max_age_ms: float,
+        backoff_ms: float,
+        may_create: bool,
+        first_look_ms: float,
+        on_refresh: Callable[[], None],
+    ) -> None:
+        """With a `max_age_ms` of 0 or less nothing is too old: metadata is refreshed when it is
+        doubted or asked for.
+        """
+        self._client = client
+        self._clock = clock
+        self._max_age_ms = max_age_ms
+        self._backoff_ms = backoff_ms
+        self._may_create = may_create
+        self._first_look_ms = first_look_ms
+        self._on_refresh = on_refresh
+        self._wanted: set[str] = set()
+        self._doubted: set[str] = set()
+        self._last_told: dict[str, TopicMetadata] = {}
+        self._asked = asyncio.Event()
+        self.refreshes = 0
+        self.last_problem = ""
+
+    def want(self, topics: Iterable[str]) -> None:
+        """Keep these topics fresh too."""
+        new = set(topics) - self._wanted
+        self._wanted |= new
+        if new:
+            self._asked.set()
+
+    def forget(self, topics: Iterable[str]) -> None:
+        """Not wanted any more."""
+        self._wanted.difference_update(topics)
+
+    def refresh_soon(self) -> None:
+        """Ask again for everything that is wanted."""
+        self._asked.set()
+
+    def doubt(self, topic: str) -> None:
+        """What is known of its leaders has turned out wrong: nobody leads it until it has been
+        asked for again.
+        """
+        self._doubted.add(topic)
+        self._wanted.add(topic)
+        self._asked.set()
+
+    def known(self, topic: str) -> TopicMetadata | None:
+        """As it was last told; None when it was never there."""
+        return self._last_told.get(topic)
+
+    def topic_id(self, topic: str) -> UUID | None:
+        """The id that requests name it by."""
+        found = self._last_told.get(topic)
+        return None if found is None else found.topic_id
+
+    def leader_of(self, topic: str, partition: int) -> int:
+        """Node id of the leader; -1 when there is none, or while that is being found out."""
+        return -1 if topic in self._doubted else self._client.cluster.leader_of(topic, partition)
+
+    async def look_up(self, topic: str) -> TopicMetadata:
+        """What is known, or what brokers say now. BrokerError when the topic is not there;
+        Unreachable.
+        """
+        found = self.known(topic)
+        if found is not None:
+            return found
+        attempts = jittered_backoff(retry_on=TRANSIENT, budget_ms=self._first_look_ms)
+        told: TopicMetadata = await attempts(self._look_up_once, topic)
+        self._wanted.add(topic)
+        self._remember([topic])
+        return told
+
+    async def _look_up_once(self, topic: str) -> TopicMetadata:
+        found = (await self._client.metadata([topic], may_create=self._may_create)).topics.get(topic)
+        self.refreshes += 1
+        if found is None or found.error_code or not found.partitions:
+            code = ErrorCode.unknown_topic_or_partition if found is None or not found.error_code else found.error_code
+            raise broker_error(code, message=topic, api_key=METADATA)
+        return found
+
+    async def run(self) -> None:
+        """Refresh when asked and when what is known is too old."""
+        while True:
+            try:
+                async with asyncio.timeout(self._max_age_ms / 1000 if self._max_age_ms > 0 else None):
+                    await self._asked.wait()
+            except TimeoutError:
+                pass
+            self._asked.clear()
+            if not self._wanted:
+                continue
+            asked = sorted(self._wanted)
+            doubted = sorted(self._doubted & self._wanted)
+            try:
+                await self._client.metadata(asked)
+                if self._may_create and doubted:
+                    # those that are in use just now; one that was deleted is not made again because
+                    # it was sent to once
+                    await self._client.metadata(doubted, may_create=True)
+                self.refreshes += 1
+                self.last_problem = ""
+                self._remember(asked)
+            except KafkaClientError as error:
+                self.last_problem = str(error)
+                self._asked.set()
+            # Elections take a while, and a broker that is asked without end is no quicker.
+            await asyncio.sleep(self._backoff_ms / 1000)
+
+    def _remember(self, topics: Iterable[str]) -> None:
+        for name in topics:
+            found = self._client.cluster.topics.get(name)
+            if found is not None and not found.error_code and found.partitions:
+                self._last_told[name] = found
+            self._doubted.discard(name)
+        self._on_refresh()

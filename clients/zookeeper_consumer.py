@@ -1,0 +1,600 @@
+"""The classic high-level consumer: a group that coordinates itself in ZooKeeper, streams on top,
+one fetcher for each broker below.
+
+Every member registers, computes the same assignment from the same snapshot, and owns what it could
+claim: an owner's node is ephemeral, and creating it is what makes an owner. A rebalance is one row
+of steps (`STEPS`); whatever fails or interrupts it, the next attempt begins at the first step and
+gives back what the last one had claimed, so no partition ever has two owners.
+
+    read the group, read the brokers -> stop fetchers -> commit -> hook -> release -> assign -> fetch offsets -> claim -> hook -> start
+
+Watches only set a flag; one task rebalances, so twenty joins in a second cost a few rebalances.
+While ZooKeeper is not heard the session may be over without our knowing: nothing is read any more
+when two thirds of its time have passed since a question was asked that ZooKeeper has answered.
+(kazoo says SUSPENDED only when an answer is long overdue, which is too late to count from.)
+
+Known weaknesses of the design: every change rebalances everybody, members may see different
+snapshots for a moment (then a claim fails and is tried again), and nobody knows whether the others
+succeeded. The poll-loop consumer (`consumer.py`) has a coordinator instead.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import secrets
+import socket
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Final, Protocol, Self
+
+from kazoo.exceptions import KazooException, NodeExistsError, NoNodeError
+
+from clients.core.classic_group import (
+    STRATEGIES,
+    UnequalSubscriptions,
+    consumer_id,
+    sound_members,
+    thread_ids,
+    threads_by_topic,
+    unusable_filter,
+)
+from clients.core.positions import Position, ResetPolicy
+from clients.core.readings import Place, Start
+from clients.group_snapshots import GroupSnapshots
+from clients.offset_stores import BrokerOffsets, DualOffsets, OffsetsRefused, OffsetStore, ZooKeeperOffsets
+from clients.reader import Chunk, Reader, ReaderOptions
+from clients.streams import FOREVER_MS, Stream
+from runtime.addresses import HostPort
+from runtime.clock import Clock, SystemClock
+from runtime.logs import get_logger
+from runtime.process import OperationalFailure
+from runtime.supervision import in_background
+from runtime.zookeeper import SessionState, ZooKeeper
+from wire.client.client_errors import KafkaClientError
+from wire.client.raw_client import KafkaClient
+from wire.znodes import layout as znodes
+from wire.znodes.consumer_znodes import (
+    STATIC,
+    ConsumerRegistration,
+    encode_registration,
+    id_path,
+    ids_path,
+    owner_path,
+    owners_path,
+)
+
+STEPS: Final = (
+    "read group",
+    "read brokers",
+    "stop fetchers",
+    "commit",
+    "before releasing",
+    "release",
+    "assign",
+    "fetch offsets",
+    "claim",
+    "before starting",
+    "start",
+)
+LISTENS_PER_SESSION: Final = 12
+SILENCE_SHARE_MAX: Final = 2 / 3
+"""Of a session's time, after which nothing is read: the rest is for fetchers to end and for clocks
+to differ.
+"""
+FAILURES: Final = (KazooException, KafkaClientError, OffsetsRefused, znodes.MalformedZnode)
+_log = get_logger("clients.zookeeper_consumer")
+
+
+class StreamsExist(Exception):
+    """The streams of a consumer are made once."""
+
+
+class RebalanceFailed(Exception):
+    """No attempt at a rebalance succeeded."""
+
+
+class _Conflict(Exception):
+    """Somebody else still owns a partition."""
+
+
+class OwnershipListener(Protocol):
+    """What an application does around a rebalance."""
+
+    async def before_releasing(self, places: Mapping[Place, str]) -> None:
+        """Fetchers have stopped, offsets are committed; the partitions (with their threads) are
+        still owned. Empty at first.
+        """
+        ...
+
+    async def before_starting(self, consumer: str, owners: Mapping[Place, str]) -> None:
+        """The own partitions are claimed, nothing is fetched yet; `owners` are the threads of the
+        whole group.
+        """
+        ...
+
+
+class QuietOwnershipListener:
+    """Does nothing."""
+
+    async def before_releasing(self, places: Mapping[Place, str]) -> None:
+        """Nothing."""
+
+    async def before_starting(self, consumer: str, owners: Mapping[Place, str]) -> None:
+        """Nothing."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ZooKeeperConsumerOptions:
+    """The old consumer's settings. Times in milliseconds."""
+
+    group_id: str
+    consumer_id: str | None = None
+    strategy: str = "range"
+    offsets_storage: str = "zookeeper"
+    is_dual_commit: bool | None = None
+    is_auto_commit: bool = True
+    auto_commit_interval_ms: float = 60_000
+    commit_attempts_max: int = 6
+    commit_backoff_ms: float = 1_000
+    consumer_timeout_ms: int = FOREVER_MS
+    queued_chunks_max: int = 2
+    excludes_internal: bool = True
+    rebalance_attempts_max: int = 4
+    rebalance_backoff_ms: float = 2_000
+    session_timeout_ms: int = 6_000
+    reader: ReaderOptions = field(default_factory=lambda: ReaderOptions(policy=ResetPolicy.LATEST, max_wait_ms=100))
+
+    def __post_init__(self) -> None:
+        if self.strategy not in STRATEGIES:
+            raise ValueError(f"strategy {self.strategy!r} is not usable: accepted are {', '.join(STRATEGIES)}")
+        if self.offsets_storage not in ("zookeeper", "kafka"):
+            raise ValueError(f"offsets storage {self.offsets_storage!r} is not usable: accepted are zookeeper, kafka")
+
+
+NewClient = Callable[[Sequence[HostPort]], KafkaClient]
+
+
+class _Router:
+    """Chunks to the stream of their partition's thread."""
+
+    def __init__(self) -> None:
+        self.streams: dict[Place, Stream] = {}
+
+    async def put(self, chunk: Chunk) -> None:
+        """To the stream, waiting for room there."""
+        stream = self.streams.get(chunk.place)
+        if stream is not None:
+            await stream.put(chunk)
+
+
+class ZooKeeperConsumer:
+    """One member. `create_streams` returns when the first rebalance is over; `close` at the end,
+    the ZooKeeper client with it.
+    """
+
+    def __init__(
+        self,
+        zookeeper: ZooKeeper,
+        options: ZooKeeperConsumerOptions,
+        new_client: NewClient = KafkaClient,
+        *,
+        listener: OwnershipListener | None = None,
+        clock: Clock | None = None,
+        on_step: Callable[[str], Awaitable[None]] | None = None,
+    ) -> None:
+        self._zookeeper = zookeeper
+        self.options = options
+        self._new_client = new_client
+        self._listener = listener or QuietOwnershipListener()
+        self._clock = clock or SystemClock()
+        self._on_step = on_step
+        self.consumer_id = options.consumer_id or consumer_id(
+            options.group_id,
+            host=socket.gethostname(),
+            started_ms=self._clock.now_ms(),
+            chance=secrets.token_hex(4),
+        )
+        self._registration: ConsumerRegistration | None = None
+        self._streams: dict[str, Stream] = {}
+        self._router = _Router()
+        self._clients: list[KafkaClient] = []
+        self._reader: Reader | None = None
+        self._store: OffsetStore | None = None
+        self._claimed: dict[Place, str] = {}
+        self._uncommitted: dict[Place, int] = {}
+        self._changed = asyncio.Event()
+        self._seen = GroupSnapshots(zookeeper, options.group_id, on_change=self._changed.set)
+        self._rebalancing = asyncio.Lock()
+        self._needs_registration = False
+        self._has_released = False
+        self._has_lost_session = False
+        self._tasks: list[asyncio.Task[None]] = []
+        self._heard_at_ms = 0.0
+        self._is_cut_off = False
+        self.rebalances = 0
+        self.attempts = 0
+        self.failure: Exception | None = None
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        await self.close()
+
+    @property
+    def owned(self) -> Mapping[Place, str]:
+        """The own partitions and their threads."""
+        return dict(self._claimed)
+
+    @property
+    def reading(self) -> list[Place]:
+        """What is being fetched now."""
+        return [] if self._reader is None else self._reader.readings.places
+
+    @property
+    def streams(self) -> list[Stream]:
+        """As `create_streams` returned them."""
+        return list(self._streams.values())
+
+    def positions(self) -> dict[Place, int]:
+        """Consumed offsets of the own partitions."""
+        if self._reader is None:
+            return {}
+        return {place: at.offset for place, at in self._reader.readings.positions().items()}
+
+    async def create_streams(self, subscription: Mapping[str, int], *, pattern: str = STATIC) -> list[Stream]:
+        """The streams of each topic, or of one regular expression (pattern white_list or
+        black_list); once. StreamsExist.
+
+        RebalanceFailed when the first rebalance does not succeed, UnequalSubscriptions when round
+        robin cannot have this member beside those that are there; OperationalFailure when another
+        member has this consumer's id; ValueError for a filter.
+        """
+        if self._registration is not None:
+            raise StreamsExist("a consumer creates its streams only once; the existing streams continue")
+        registration = ConsumerRegistration(
+            subscription=dict(subscription), pattern=pattern, timestamp_ms=self._clock.now_ms()
+        )
+        if reason := unusable_filter(registration):
+            raise ValueError(f"filter {reason}")
+        self._registration = registration
+        for number in range(max(subscription.values())):
+            (thread,) = thread_ids(self.consumer_id, number + 1)[number:]
+            self._streams[thread] = Stream(
+                thread,
+                chunks_max=self.options.queued_chunks_max,
+                timeout_ms=self.options.consumer_timeout_ms,
+                reader=lambda: self._reader,
+            )
+        await self._register()
+        self._zookeeper.on_session(self._on_session)
+        loop = asyncio.get_running_loop()
+        self._heard_at_ms = self._clock.monotonic_ms()
+        self._keep(loop.create_task(self._listen()))
+        await self.rebalance()
+        self._keep(loop.create_task(self._watch()))
+        if self.options.is_auto_commit:
+            self._keep(loop.create_task(self._commit_now_and_then()))
+        return list(self._streams.values())
+
+    def _keep(self, task: asyncio.Task[None]) -> None:
+        self._tasks.append(task)
+        task.add_done_callback(self._ended)
+
+    def _ended(self, task: asyncio.Task[None]) -> None:
+        error = None if task.cancelled() else task.exception()
+        if isinstance(error, Exception):
+            self._break(error)
+
+    def _break(self, error: BaseException) -> None:
+        """A defect has ended a part of the consumer: its streams end with it, because nothing that
+        they gave would be whole.
+        """
+        self.failure = error if isinstance(error, Exception) else RuntimeError(repr(error))
+        for stream in self._streams.values():
+            stream.end(self.failure)
+        self._tasks.append(in_background("leaving a group", self._leave()))
+
+    async def commit(self) -> None:
+        """Commit the consumed offsets, tried again a few times. The store's errors."""
+        await self._commit_patiently(self.positions())
+
+    async def _commit_patiently(self, offsets: Mapping[Place, int]) -> None:
+        for attempt in range(1, self.options.commit_attempts_max + 1):
+            try:
+                await self._commit_once(offsets)
+            except (KazooException, KafkaClientError, OffsetsRefused) as error:
+                is_final = isinstance(error, OffsetsRefused) and not error.is_retriable
+                if is_final or attempt == self.options.commit_attempts_max:
+                    raise
+                await asyncio.sleep(self.options.commit_backoff_ms / 1000)
+            else:
+                return
+
+    async def close(self) -> None:
+        """Stop, commit (with auto commit), and leave the group at once."""
+        for task in self._tasks:
+            task.cancel()
+        await asyncio.gather(*self._tasks, return_exceptions=True)
+        self._uncommitted.update(self.positions())
+        if self._reader is not None:
+            await self._reader.close()
+        for stream in self._streams.values():
+            stream.end(self.failure)
+        try:
+            if self.options.is_auto_commit and not self._has_lost_session:
+                await self._commit_patiently(self._uncommitted)
+        except FAILURES as error:
+            _log.warning("offsets could not be committed while closing", reason=str(error))
+        await self._zookeeper.stop()
+        for client in self._clients:
+            await client.close()
+
+    # Group
+
+    async def _register(self) -> None:
+        assert self._registration is not None, "create the streams before this call"
+        path = id_path(self.options.group_id, self.consumer_id)
+        await self._zookeeper.ensure_path(ids_path(self.options.group_id))
+        deadline_ms = self._clock.monotonic_ms() + 2 * self.options.session_timeout_ms
+        while True:
+            try:
+                await self._zookeeper.create(path, encode_registration(self._registration), is_ephemeral=True)
+            except NodeExistsError:
+                stat = await self._zookeeper.exists(path)
+                if stat is not None and stat.ephemeral_owner == self._zookeeper.session_id:
+                    return
+                # A session of ours that is over for us may not be over for ZooKeeper yet.
+                if self._clock.monotonic_ms() > deadline_ms:
+                    raise OperationalFailure(f"another consumer is registered as {path}") from None
+                await asyncio.sleep(self.options.rebalance_backoff_ms / 1000)
+            else:
+                return
+
+    def _on_session(self, state: SessionState) -> None:
+        if state is SessionState.LOST:
+            self._needs_registration = self._has_lost_session = True
+            self._seen.forget_watches()
+        if state is SessionState.CONNECTED:
+            self._changed.set()
+
+    async def _listen(self) -> None:
+        """Ask ZooKeeper for a sign of life now and then; stop reading when it has been silent for
+        so long that others may take over.
+        """
+        interval_s = self.options.session_timeout_ms / LISTENS_PER_SESSION / 1000
+        asking: asyncio.Task[object] | None = None
+        asked_at_ms = 0.0
+        try:
+            while True:
+                if asking is None:
+                    asked_at_ms = self._clock.monotonic_ms()
+                    asking = asyncio.ensure_future(self._zookeeper.exists(znodes.BROKER_IDS))
+                await asyncio.wait([asking], timeout=interval_s)
+                if asking.done():
+                    if asking.exception() is None:
+                        self._hear(asked_at_ms)
+                    asking = None
+                    await asyncio.sleep(interval_s)
+                silent_ms = self._clock.monotonic_ms() - self._heard_at_ms
+                if silent_ms + 1000 * interval_s > self.options.session_timeout_ms * SILENCE_SHARE_MAX:
+                    await self._stop_cut_off()
+        finally:
+            if asking is not None:
+                asking.cancel()
+
+    def _hear(self, asked_at_ms: float) -> None:
+        self._heard_at_ms = asked_at_ms
+        if self._is_cut_off:
+            self._is_cut_off = False
+            self._changed.set()
+
+    async def _stop_cut_off(self) -> None:
+        if not self._is_cut_off or self.reading:
+            self._is_cut_off = True
+            _log.warning("ZooKeeper is unreachable: reading is paused until it answers", group=self.options.group_id)
+            await self._stop_fetchers()
+
+    async def _watch(self) -> None:
+        """Rebalance after every change; the last word of a consumer that cannot is a failure in all
+        of its streams.
+        """
+        while True:
+            await self._changed.wait()
+            self._changed.clear()
+            try:
+                if self._needs_registration:
+                    await self._register()
+                    self._needs_registration = False
+                await self.rebalance()
+            except (*FAILURES, RebalanceFailed, UnequalSubscriptions, OperationalFailure) as error:
+                if self._zookeeper.state is not SessionState.CONNECTED:
+                    continue  # the next change of the session comes
+                self.failure = error
+                for stream in self._streams.values():
+                    stream.end(error)
+                await self._leave()
+                return
+
+    async def _leave(self) -> None:
+        """Somebody who cannot go on takes no partition away from the others."""
+        try:
+            async with self._rebalancing:
+                await self._stop_fetchers()
+                if self.options.is_auto_commit and not self._has_lost_session:
+                    await self._commit_once(self._uncommitted)
+                self._uncommitted.clear()
+                await self._release()
+                await self._zookeeper.delete(id_path(self.options.group_id, self.consumer_id))
+        except FAILURES as error:
+            # Its session ends with the consumer; until then the others go on giving it partitions.
+            _log.warning("a consumer that failed could not leave its group", reason=str(error))
+
+    # Rebalance
+
+    async def rebalance(self) -> None:
+        """Attempts until one succeeds. RebalanceFailed after the last; UnequalSubscriptions."""
+        async with self._rebalancing:
+            reason: Exception | None = None
+            for attempt in range(1, self.options.rebalance_attempts_max + 1):
+                self.attempts += 1
+                try:
+                    await self._attempt()
+                except UnequalSubscriptions:
+                    raise
+                except Exception as error:
+                    # A hook of the application may raise anything; what it was is raised with the
+                    # last attempt.
+                    reason = error
+                    _log.info("a rebalance failed", group=self.options.group_id, attempt=attempt, reason=str(error))
+                    await self._stop_fetchers()
+                    if self._has_released:
+                        with contextlib.suppress(*FAILURES):
+                            await self._release()
+                    await asyncio.sleep(self.options.rebalance_backoff_ms / 1000)
+                else:
+                    self.rebalances += 1
+                    return
+            raise RebalanceFailed(
+                f"{self.consumer_id} could not rebalance in {self.options.rebalance_attempts_max} attempts: {reason}"
+            ) from reason
+
+    async def _attempt(self) -> None:
+        self._has_released = False
+        registered, topics = await self._seen.members()
+        registrations = self._sound_members(registered, topics)
+        await self._step("read group")
+        brokers = await self._seen.brokers()
+        await self._step("read brokers")
+        if not brokers:
+            _log.warning("no broker is registered: waiting for one", group=self.options.group_id)
+            return
+        await self._stop_fetchers()
+        await self._step("stop fetchers")
+        await self._have_reader(brokers)
+        if self._has_lost_session:
+            # Others may own our partitions since, and be further on.
+            self._uncommitted.clear()
+            self._has_lost_session = False
+        if self.options.is_auto_commit and self._uncommitted:
+            await self._commit_once(self._uncommitted)
+        self._uncommitted.clear()
+        await self._step("commit")
+        await self._listener.before_releasing(dict(self._claimed))
+        await self._step("before releasing")
+        await self._release()
+        self._has_released = True
+        await self._step("release")
+        threads = threads_by_topic(registrations, topics, excludes_internal=self.options.excludes_internal)
+        partitions = {topic: await self._seen.partitions(topic) for topic in threads}
+        owners = STRATEGIES[self.options.strategy](threads, partitions)
+        own = {place: thread for place, thread in owners.items() if thread in self._streams}
+        await self._step("assign")
+        assert self._store is not None, "made with the reader"
+        offsets = await self._store.fetch(own)
+        await self._step("fetch offsets")
+        await self._claim(own)
+        await self._step("claim")
+        await self._listener.before_starting(self.consumer_id, owners)
+        await self._step("before starting")
+        self._start(own, offsets)
+        await self._step("start")
+
+    def _sound_members(
+        self, registered: Mapping[str, ConsumerRegistration], topics: Sequence[str]
+    ) -> dict[str, ConsumerRegistration]:
+        """Those who take part. UnequalSubscriptions when this member is not among them."""
+        sound, left_out = sound_members(
+            registered, topics, strategy=self.options.strategy, excludes_internal=self.options.excludes_internal
+        )
+        if self.consumer_id in left_out:
+            raise UnequalSubscriptions(f"{self.consumer_id} gets nothing: {left_out[self.consumer_id]}")
+        for consumer, reason in left_out.items():
+            _log.warning(
+                "a member of the group is left out", group=self.options.group_id, consumer=consumer, reason=reason
+            )
+        return sound
+
+    async def _step(self, name: str) -> None:
+        if self._on_step is not None:
+            await self._on_step(name)
+
+    async def _have_reader(self, brokers: Sequence[HostPort]) -> None:
+        if self._reader is not None:
+            return
+        self._clients = [self._new_client(brokers) for _ in range(3)]
+        client, fetch_client, offsets_client = self._clients
+        in_zookeeper = ZooKeeperOffsets(self._zookeeper, self.options.group_id)
+        in_broker = BrokerOffsets(offsets_client, self.options.group_id)
+        if self.options.offsets_storage == "zookeeper":
+            self._store = in_zookeeper
+        else:
+            self._store = in_broker if self.options.is_dual_commit is False else DualOffsets(in_broker, in_zookeeper)
+        self._reader = Reader(client, fetch_client, self._router, self.options.reader, self._clock)
+        self._reader.on_failure = self._break
+        self._reader.start()
+
+    async def _stop_fetchers(self) -> None:
+        """Nothing more comes, and what lies in the queues is dropped; where we were is kept for the
+        commit.
+        """
+        if self._reader is None:
+            return
+        self._uncommitted.update(self.positions())
+        await self._reader.stop_fetchers()
+        for stream in self._streams.values():
+            stream.clear()
+
+    async def _release(self) -> None:
+        for (topic, partition), thread in list(self._claimed.items()):
+            path = owner_path(self.options.group_id, topic, partition)
+            told = await self._zookeeper.get_or_none(path)
+            # Another session's node is another owner's, even under our name.
+            if (
+                told is not None
+                and told[1].ephemeral_owner == self._zookeeper.session_id
+                and told[0] == thread.encode()
+            ):
+                with contextlib.suppress(NoNodeError):
+                    await self._zookeeper.delete(path)
+            del self._claimed[topic, partition]
+
+    async def _claim(self, own: Mapping[Place, str]) -> None:
+        for topic, partition in sorted(own):
+            thread = own[topic, partition]
+            await self._zookeeper.ensure_path(owners_path(self.options.group_id, topic))
+            path = owner_path(self.options.group_id, topic, partition)
+            # Noted before it is created: an interrupted claim is given back by the next attempt.
+            self._claimed[topic, partition] = thread
+            try:
+                await self._zookeeper.create(path, thread.encode(), is_ephemeral=True)
+            except NodeExistsError:
+                del self._claimed[topic, partition]
+                await self._release()
+                raise _Conflict(f"{topic}-{partition} is still owned by another member") from None
+
+    def _start(self, own: Mapping[Place, str], offsets: Mapping[Place, int]) -> None:
+        assert self._reader is not None, "made before"
+        self._router.streams = {place: self._streams[thread] for place, thread in own.items()}
+        known = {place: Start(Position(offset)) for place, offset in offsets.items()}
+        self._reader.begin({place: known.get(place, Start()) for place in own})
+        idle = set(self._streams) - set(own.values())
+        _log.info(
+            "rebalanced", group=self.options.group_id, consumer=self.consumer_id, owned=len(own), idle_streams=len(idle)
+        )
+
+    # Offsets
+
+    async def _commit_once(self, offsets: Mapping[Place, int]) -> None:
+        if self._store is not None and offsets:
+            await self._store.commit(offsets)
+
+    async def _commit_now_and_then(self) -> None:
+        while True:
+            await asyncio.sleep(self.options.auto_commit_interval_ms / 1000)
+            try:
+                async with self._rebalancing:
+                    await self._commit_once(self.positions())
+            except FAILURES as error:
+                _log.warning("offsets could not be committed; the next interval tries again", reason=str(error))

@@ -1,0 +1,151 @@
+"""A site as its peer must see it, from the decoded contents of the site's ZooKeeper.
+
+The version is a digest of the rest, so that every agent of a site gives the same version for the
+same state and a peer may ask any of them. Pure: `site_cache.py` keeps the facts fresh, `service.py`
+sends the view.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Collection, Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import NamedTuple
+
+from wire.batches.group_records import OFFSETS_TOPIC
+from wire.control.cluster_pb2 import BrokerInfo, Endpoint, LinkRecord, PartitionState, SiteView, TopicInfo
+from wire.rules.links import carries_topic, link_of_topic
+from wire.rules.topic_names import is_internal_topic
+from wire.znodes.layout import NO_LEADER, BrokerRegistration, StoredPartitionState, TopicAssignment
+
+VERSION_BYTES = 7
+"""A version fits a positive int64."""
+
+
+class Place(NamedTuple):
+    """A znode by what it says something of: a topic, a broker, a link or the controller."""
+
+    kind: str
+    name: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SiteFacts:
+    """What a site's ZooKeeper says. Brokers come with their epoch, partition states with their
+    znode version.
+    """
+
+    site: str
+    cluster_id: str = ""
+    controller_id: int = -1
+    brokers: Mapping[int, tuple[BrokerRegistration, int]] = field(default_factory=dict)
+    links: Mapping[str, LinkRecord] = field(default_factory=dict)
+    topics: Mapping[str, TopicAssignment] = field(default_factory=dict)
+    states: Mapping[tuple[str, int], tuple[StoredPartitionState, int]] = field(default_factory=dict)
+    unreadable: Mapping[Place, str] = field(default_factory=dict)
+    """Why znodes cannot be understood."""
+
+
+def links_between(links: Iterable[LinkRecord], one: str, other: str) -> list[LinkRecord]:
+    """Links that join the two sites, by name."""
+    return sorted(
+        (link for link in links if {link.source_site, link.target_site} == {one, other}), key=lambda link: link.name
+    )
+
+
+def unknown_link(facts: SiteFacts, *, asking_site: str) -> str:
+    """Why no view can be given to a peer; empty when one can.
+
+    A link that cannot be understood may be the one that joins the two sites. A view without the
+    topics of that link would have clients of the peer take them for deleted; without an answer the
+    peer keeps the view that it has.
+    """
+    if not asking_site or links_between(facts.links.values(), facts.site, asking_site):
+        return ""
+    lost = (
+        problem for place, problem in facts.unreadable.items() if place.kind == "link" and place.name not in facts.links
+    )
+    return next(lost, "")
+
+
+def site_view(facts: SiteFacts, *, asking_site: str) -> SiteView:
+    """The view for one peer: all brokers, the topics that links between the two carry, and those
+    that clients of both may ask for.
+    """
+    links = links_between(facts.links.values(), facts.site, asking_site)
+    shown = sorted(topic for topic in facts.topics if _is_shown(facts, links, topic))
+    view = SiteView(
+        site=facts.site,
+        cluster_id=facts.cluster_id,
+        controller_id=facts.controller_id,
+        brokers=[broker_info(*facts.brokers[node]) for node in sorted(facts.brokers)],
+        topics=[_topic_info(facts, topic) for topic in shown],
+        group_coordinators=_group_coordinators(facts),
+        links=links,
+    )
+    digest = hashlib.blake2b(view.SerializeToString(deterministic=True), digest_size=VERSION_BYTES).digest()
+    view.version = int.from_bytes(digest, "big") + 1
+    return view
+
+
+def matters_to_peers(links: Collection[LinkRecord], topic: str) -> bool:
+    """Whether some peer may be shown the topic. Clients of a routed link see the brokers of both
+    sites and ask either for any topic.
+    """
+    if any(carries_topic(link, topic) for link in links):
+        return True
+    return not is_internal_topic(topic) and any(link.is_routed for link in links)
+
+
+def _is_shown(facts: SiteFacts, links: Collection[LinkRecord], topic: str) -> bool:
+    if any(carries_topic(link, topic) for link in links):
+        return True
+    other = link_of_topic(facts.links.values(), topic)
+    is_at_home = other is None or other.active_site == facts.site
+    return is_at_home and matters_to_peers(links, topic)
+
+
+def broker_info(registration: BrokerRegistration, broker_epoch: int) -> BrokerInfo:
+    """A registration in the form that travels."""
+    return BrokerInfo(
+        node_id=registration.node_id,
+        broker_epoch=broker_epoch,
+        rack=registration.rack,
+        endpoints=[
+            Endpoint(listener=end.listener, host=end.host, port=end.port, security_protocol=end.security_protocol)
+            for end in registration.endpoints
+        ],
+        grpc_address=registration.grpc_address,
+    )
+
+
+def _topic_info(facts: SiteFacts, topic: str) -> TopicInfo:
+    assignment = facts.topics[topic]
+    return TopicInfo(name=topic, topic_id=assignment.topic_id, partitions=_partition_states(facts, topic, assignment))
+
+
+def _partition_states(facts: SiteFacts, topic: str, assignment: TopicAssignment) -> Iterator[PartitionState]:
+    for partition in sorted(assignment.partitions):
+        replicas = assignment.partitions[partition]
+        stored = facts.states.get((topic, partition))
+        if stored is None:
+            yield PartitionState(partition=partition, leader=NO_LEADER, leader_epoch=-1, replicas=replicas)
+            continue
+        state, version = stored
+        yield PartitionState(
+            partition=partition,
+            leader=state.leader,
+            leader_epoch=state.leader_epoch,
+            partition_epoch=version,
+            controller_epoch=state.controller_epoch,
+            replicas=replicas,
+            isr=state.isr,
+        )
+
+
+def _group_coordinators(facts: SiteFacts) -> list[int]:
+    assignment = facts.topics.get(OFFSETS_TOPIC)
+    if assignment is None:
+        return []
+    states = (facts.states.get((OFFSETS_TOPIC, partition)) for partition in sorted(assignment.partitions))
+    return [NO_LEADER if stored is None else stored[0].leader for stored in states]

@@ -1,0 +1,47 @@
+"""What a link that is not made yet would carry from this site, read from its ZooKeeper: topics with
+ids, sizes and configs.
+
+Asked for once, when a link is checked: nothing of it is watched or kept.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterable
+
+from dr.agent.site_cache import READS_AT_ONCE
+from runtime.zookeeper import ZooKeeper
+from wire.control.cluster_pb2 import LinkRecord
+from wire.control.site_pb2 import SurveyedTopic
+from wire.rules.links import carries_topic
+from wire.znodes import layout as znodes
+
+TOPICS_MAX = 1_000
+"""Topics looked at; the rest is only counted."""
+
+
+async def survey_topics(
+    record: LinkRecord, names: Iterable[str], zookeeper: ZooKeeper
+) -> tuple[list[SurveyedTopic], int]:
+    """Of the site's topics those that the record carries, by name, and how many they are in all."""
+    carried = sorted(name for name in names if carries_topic(record, name))
+    found: list[SurveyedTopic] = []
+    looked_at = carried[:TOPICS_MAX]
+    for first in range(0, len(looked_at), READS_AT_ONCE):
+        read = await asyncio.gather(*(_topic(name, zookeeper) for name in looked_at[first : first + READS_AT_ONCE]))
+        found += [topic for topic in read if topic is not None]
+    return found, len(carried)
+
+
+async def _topic(name: str, zookeeper: ZooKeeper) -> SurveyedTopic | None:
+    stored = await zookeeper.get_or_none(znodes.topic_path(name))
+    if stored is None:
+        return None
+    configs = await zookeeper.get_or_none(znodes.topic_config_path(name))
+    assignment = znodes.decode_topic(name, stored[0])
+    return SurveyedTopic(
+        name=name,
+        topic_id=assignment.topic_id,
+        partition_count=len(assignment.partitions),
+        configs={} if configs is None else znodes.decode_topic_config(name, configs[0]),
+    )

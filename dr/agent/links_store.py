@@ -1,0 +1,130 @@
+"""Link records and failover accounts in a site's ZooKeeper, changed by compare-and-set only.
+
+`adopt` is where two operators meet: the record that supersedes the stored one replaces it, any
+other is answered with the stored one. A write whose outcome is unknown (connection lost) is read
+back before anything else is tried.
+"""
+
+from __future__ import annotations
+
+from kazoo.exceptions import BadVersionError, NodeExistsError, NoNodeError, NotEmptyError
+
+from dr.agent.site_cache import CUT_OFF
+from runtime.retries import jittered_backoff
+from runtime.zookeeper import ZooKeeper
+from wire.control.cluster_pb2 import LinkRecord
+from wire.rules.links import supersedes
+from wire.znodes import layout as znodes
+
+BUDGET_MS = 5_000
+"""How long a change is tried while ZooKeeper does not answer or others change the same node."""
+
+
+class LinkUnknown(LookupError):
+    """No link of that name is stored here."""
+
+    def __init__(self, name: str) -> None:
+        super().__init__(f"link {name!r} is not known at this site")
+
+
+class LinkConflict(Exception):
+    """Another record is stored under the name than the caller believes."""
+
+    def __init__(self, message: str, stored: LinkRecord) -> None:
+        super().__init__(message)
+        self.stored = stored
+
+
+class LinksStore:
+    """The `/antipode/links` tree of one site."""
+
+    def __init__(self, zookeeper: ZooKeeper) -> None:
+        self._zookeeper = zookeeper
+
+    async def get(self, name: str) -> tuple[LinkRecord, int]:
+        """The stored record and its znode version. LinkUnknown."""
+        found = await self._zookeeper.get_or_none(znodes.link_path(name))
+        if found is None:
+            raise LinkUnknown(name)
+        return znodes.decode_link(name, found[0]), found[1].version
+
+    async def create(self, record: LinkRecord) -> LinkRecord:
+        """Store a new link. LinkConflict when a different one is there; an identical one counts as
+        stored.
+        """
+        async for attempt in jittered_backoff(retry_on=CUT_OFF, budget_ms=BUDGET_MS):
+            with attempt:
+                await self._zookeeper.ensure_path(znodes.LINKS)
+                try:
+                    await self._zookeeper.create(znodes.link_path(record.name), znodes.encode_link(record))
+                except NodeExistsError:
+                    stored, _ = await self.get(record.name)
+                    if stored != record:
+                        raise LinkConflict(f"link {record.name!r} exists already, and differs", stored) from None
+        return record
+
+    async def adopt(self, record: LinkRecord) -> LinkRecord:
+        """Store `record` when it supersedes the stored one; returns what is stored then.
+        LinkUnknown.
+        """
+        stored = record
+        async for attempt in jittered_backoff(retry_on=(*CUT_OFF, BadVersionError), initial_ms=10, budget_ms=BUDGET_MS):
+            with attempt:
+                stored, version = await self.get(record.name)
+                if supersedes(record, stored):
+                    path = znodes.link_path(record.name)
+                    await self._zookeeper.set(path, znodes.encode_link(record), version=version)
+                    stored = record
+        return stored
+
+    async def delete(self, name: str, *, epoch: int) -> LinkRecord:
+        """Delete the link and its accounts when it is at `epoch`. LinkUnknown, LinkConflict."""
+        stored = LinkRecord(name=name, epoch=epoch)
+        async for attempt in jittered_backoff(retry_on=(*CUT_OFF, BadVersionError, NotEmptyError), budget_ms=BUDGET_MS):
+            with attempt:
+                try:
+                    stored, version = await self.get(name)
+                except LinkUnknown:
+                    if attempt.retry_state.attempt_number > 1:
+                        break  # the try before went through although nobody said so
+                    raise
+                if stored.epoch != epoch:
+                    raise LinkConflict(f"link {name!r} is at epoch {stored.epoch}, not {epoch}", stored)
+                await self._delete_accounts(name)
+                await self._zookeeper.delete(znodes.link_path(name), version=version)
+        return stored
+
+    async def _delete_accounts(self, name: str) -> None:
+        parent = znodes.failovers_path(name)
+        try:
+            for child in await self._zookeeper.children(parent):
+                await self._zookeeper.delete(f"{parent}/{child}")
+            await self._zookeeper.delete(parent)
+        except NoNodeError:
+            return  # there are none, or another one deletes them too
+
+    async def record_failover(self, link: str, *, epoch: int, document: str) -> None:
+        """Keep (or replace) the account of the failover that led to `epoch`. LinkUnknown."""
+        async for attempt in jittered_backoff(retry_on=(*CUT_OFF, NoNodeError), budget_ms=BUDGET_MS):
+            with attempt:
+                await self.get(link)
+                path, payload = znodes.failover_path(link, epoch), document.encode()
+                await self._zookeeper.ensure_path(znodes.failovers_path(link))
+                try:
+                    await self._zookeeper.create(path, payload)
+                except NodeExistsError:
+                    await self._zookeeper.set(path, payload)
+
+    async def failovers(self, link: str) -> dict[int, str]:
+        """Accounts by epoch, oldest first."""
+        parent = znodes.failovers_path(link)
+        try:
+            epochs = sorted(int(child) for child in await self._zookeeper.children(parent))
+        except NoNodeError:
+            return {}
+        found = {}
+        for epoch in epochs:
+            stored = await self._zookeeper.get_or_none(znodes.failover_path(link, epoch))
+            if stored is not None:
+                found[epoch] = stored[0].decode()
+        return found

@@ -1,0 +1,180 @@
+"""The live brokers of the agent's own site, asked all at once: positions, what they enforce,
+confirmations.
+
+Addresses come from the registrations in ZooKeeper at the moment of the call. A broker that does not
+answer is reported as such, never guessed about.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable, Iterable
+from dataclasses import dataclass
+from typing import TypeVar
+
+import grpc
+
+from dr.agent.site_cache import SiteCache
+from dr.sites.channels import UNANSWERED, Channels, problem_of
+from dr.sites.core.evidence import NOT_ASKED
+from dr.sites.core.mirror_reports import words_of_mirror
+from runtime.clock import Clock
+from wire.batches.group_records import OFFSETS_TOPIC
+from wire.batches.transaction_records import TRANSACTIONS_TOPIC
+from wire.control.broker_pb2 import (
+    ConfirmLinkReply,
+    ConfirmLinkRequest,
+    DescribeGroupOffsetsReply,
+    DescribeGroupOffsetsRequest,
+    DescribePartitionsReply,
+    DescribePartitionsRequest,
+)
+from wire.control.broker_pb2_grpc import BrokerControlStub
+from wire.control.cluster_pb2 import LinkPhase, LinkRecord
+from wire.control.site_pb2 import DescribeGroupsReply
+
+ASK_TIMEOUT_S = 2.0
+POLL_S = 0.02
+
+Answer = TypeVar("Answer")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BrokerAnswer:
+    """One broker's description, or why there is none."""
+
+    node_id: int
+    reply: DescribePartitionsReply | None
+    problem: str = ""
+
+
+class OwnBrokers:
+    """Asks every registered broker of the site."""
+
+    def __init__(self, cache: SiteCache, channels: Channels, clock: Clock) -> None:
+        self._cache = cache
+        self._channels = channels
+        self._clock = clock
+
+    async def describe(self, link: str) -> list[BrokerAnswer]:
+        """What each live broker says about the partitions that the link carries."""
+        request = DescribePartitionsRequest(link=link)
+
+        async def ask(stub: BrokerControlStub) -> DescribePartitionsReply:
+            reply: DescribePartitionsReply = await stub.DescribePartitions(request, timeout=ASK_TIMEOUT_S)
+            return reply
+
+        return [
+            BrokerAnswer(node_id=node_id, reply=reply, problem=problem)
+            for node_id, reply, problem in await self._ask_each(ask)
+        ]
+
+    async def describe_groups(self, link: str, *, is_brief: bool = False) -> DescribeGroupsReply:
+        """Committed offsets of the groups that the link carries; what the answer lacks is said in
+        it. Brief: only what its mirror told.
+        """
+        request = DescribeGroupOffsetsRequest(link=link, is_brief=is_brief)
+
+        async def ask(stub: BrokerControlStub) -> DescribeGroupOffsetsReply:
+            reply: DescribeGroupOffsetsReply = await stub.DescribeGroupOffsets(request, timeout=ASK_TIMEOUT_S)
+            return reply
+
+        answers = await self._ask_each(ask)
+        replies = [reply for _, reply, _ in answers if reply is not None]
+        now_ms = self._clock.now_ms()
+        synced_at_ms, failing = words_of_mirror(replies, now_ms=now_ms)
+        if is_brief:
+            return DescribeGroupsReply(synced_at_ms=synced_at_ms, failing=failing, answered_at_ms=now_ms)
+        problems = [f"broker {node_id}: {problem}" for node_id, reply, problem in answers if reply is None]
+        if not answers:
+            problems.append("no broker is registered")
+        groups = ((reply.partitions, reply.partition_count) for reply in replies)
+        transactions = ((reply.transaction_partitions, reply.transaction_partition_count) for reply in replies)
+        return DescribeGroupsReply(
+            groups=[group for reply in replies for group in reply.groups],
+            problems=[*problems, *_without_coordinator(OFFSETS_TOPIC, groups)],
+            synced_at_ms=synced_at_ms,
+            failing=failing,
+            answered_at_ms=now_ms,
+            committing_transactions=sum(reply.committing_transactions for reply in replies),
+            transaction_problems=_without_coordinator(TRANSACTIONS_TOPIC, transactions),
+        )
+
+    async def wait_enforced(self, record: LinkRecord, *, timeout_ms: float) -> list[str]:
+        """Wait until every live broker enforces the record; on timeout, what keeps each of the
+        others.
+        """
+        deadline = self._clock.monotonic_ms() + timeout_ms
+        while True:
+            answers = await self.describe(record.name)
+            problems = [problem for answer in answers if (problem := not_enforcing(answer, record))]
+            if not problems or self._clock.monotonic_ms() >= deadline:
+                return problems
+            await asyncio.sleep(POLL_S)
+
+    async def confirm(self, link: str, *, epoch: int, timeout_ms: float) -> list[str]:
+        """Tell every live broker that the epoch stands; on timeout, which do not take it."""
+        request = ConfirmLinkRequest(link=link, epoch=epoch)
+        deadline = self._clock.monotonic_ms() + timeout_ms
+
+        async def ask(stub: BrokerControlStub) -> ConfirmLinkReply:
+            reply: ConfirmLinkReply = await stub.ConfirmLink(request, timeout=ASK_TIMEOUT_S)
+            return reply
+
+        while True:
+            problems = [
+                f"broker {node_id}: {problem or 'does not know the epoch yet'}"
+                for node_id, reply, problem in await self._ask_each(ask)
+                if reply is None or not reply.is_confirmed
+            ]
+            if not problems or self._clock.monotonic_ms() >= deadline:
+                return problems
+            await asyncio.sleep(POLL_S)
+
+    async def _ask_each(
+        self, ask: Callable[[BrokerControlStub], Awaitable[Answer]]
+    ) -> list[tuple[int, Answer | None, str]]:
+        async def one(node_id: int, address: str) -> tuple[int, Answer | None, str]:
+            try:
+                return node_id, await ask(self._channels.broker_control(address)), ""
+            except grpc.aio.AioRpcError as error:
+                if error.code() not in UNANSWERED:
+                    raise
+                return node_id, None, problem_of(error)
+
+        facts = self._cache.facts
+        brokers = sorted(facts.brokers.items())
+        answers = await asyncio.gather(*(one(node, registration.grpc_address) for node, (registration, _) in brokers))
+        # such a broker lives, and where it is reached is not known
+        unasked = [(int(place.name), None, text) for place, text in facts.unreadable.items() if place.kind == "broker"]
+        return [*answers, *unasked]
+
+
+def not_enforcing(answer: BrokerAnswer, record: LinkRecord) -> str:
+    """Why the broker does not enforce the record; empty when it does."""
+    if answer.reply is None:
+        return f"broker {answer.node_id}: {answer.problem}"
+    epoch = answer.reply.link_epochs.get(record.name, NOT_ASKED)
+    if epoch < record.epoch:
+        return f"broker {answer.node_id}: enforces epoch {epoch}, not {record.epoch}"
+    revision = answer.reply.link_revisions.get(record.name, 0)
+    if epoch == record.epoch and revision < record.revision:
+        return f"broker {answer.node_id}: has revision {revision} of the link in force, not {record.revision}"
+    if record.phase == LinkPhase.FENCED:
+        open_ones = [f"{item.topic}-{item.partition}" for item in answer.reply.partitions if item.is_writable]
+        if epoch == record.epoch and open_ones:
+            return f"broker {answer.node_id}: still takes writes to {', '.join(open_ones[:3])}"
+    return ""
+
+
+def _without_coordinator(topic: str, told: Iterable[tuple[Iterable[int], int]]) -> list[str]:
+    """Partitions of an internal topic for which no broker answers, in words; each broker tells its
+    own, and how many there are.
+    """
+    partitions, counts = set[int](), [0]
+    for of_broker, count in told:
+        partitions.update(of_broker)
+        counts.append(count)
+    missing = sorted(set(range(max(counts))) - partitions)
+    named = ", ".join(map(str, missing[:3]))
+    return [f"no coordinator for {len(missing)} partitions of {topic} ({named})"] if missing else []

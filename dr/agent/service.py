@@ -1,0 +1,398 @@
+"""The site agent: one site's voice in links and disaster recovery (`wire/control/site.proto`),
+hosted in every broker process.
+
+All state is in the site's ZooKeeper (`links_store.py`), so any agent of the site gives the same
+answers; what it keeps in memory are a watched copy (`site_cache.py`) and what its peers last said
+(`peer_watch.py`). `cli` makes a `SiteAgentHost` before it starts the process's gRPC server and
+calls `start` after it, when the own broker's address is known.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
+from typing import Any, NoReturn, TypeVar
+
+import grpc
+from prometheus_client import CollectorRegistry
+
+from dr.agent.account_copies import AccountCopies
+from dr.agent.core.site_view import site_view, unknown_link
+from dr.agent.link_survey import survey_topics
+from dr.agent.links_store import LinkConflict, LinksStore, LinkUnknown
+from dr.agent.metrics import SiteAgentMetrics
+from dr.agent.own_brokers import OwnBrokers
+from dr.agent.peer_watch import PeerWatch
+from dr.agent.site_cache import CUT_OFF, SiteCache
+from dr.agent.sync_restorer import SyncRestorer
+from dr.sites.channels import Channels
+from dr.sites.core.evidence import NOT_ASKED
+from dr.sites.core.link_checks import overlap_problems, record_problems
+from dr.sites.core.protection import UnprotectedTopic, unprotected_topics
+from dr.sites.core.sync_policies import altered
+from runtime.clock import Clock, SystemClock
+from runtime.grpc_server import GrpcServer
+from runtime.logs import state_change_logger
+from runtime.zookeeper import ZooKeeper
+from wire.client.connection import installed_version
+from wire.control import site_pb2 as site
+from wire.control.cluster_pb2 import LinkRecord, SiteView
+from wire.control.site_pb2_grpc import SiteAgentServicer, add_SiteAgentServicer_to_server
+from wire.rules.links import SyncPolicy, other_site
+from wire.znodes.layout import MalformedZnode
+
+SERVICE_NAME = "antipode.control.SiteAgent"
+CONFIRM_TIMEOUT_MS = 5_000
+ADOPT_TIMEOUT_MS = 10_000
+"""Used when the caller gives no timeout."""
+
+Reply = TypeVar("Reply")
+Context = grpc.aio.ServicerContext[Any, Any]
+
+
+class Refusal(Exception):
+    """An answer that is an error: status code and words."""
+
+    def __init__(self, code: grpc.StatusCode, message: str) -> None:
+        super().__init__(message)
+        self.code = code
+
+
+def _answers(
+    method: Callable[[SiteAgentService, Any, Context], Awaitable[Reply]],
+) -> Callable[[SiteAgentService, Any, Context], Awaitable[Reply]]:
+    """Turn the package's own errors into gRPC statuses."""
+
+    @functools.wraps(method)
+    async def answer(self: SiteAgentService, request: Any, context: Context) -> Reply:
+        try:
+            return await method(self, request, context)
+        except Refusal as refusal:
+            await context.abort(refusal.code, str(refusal))
+        except LinkUnknown as error:
+            await context.abort(grpc.StatusCode.NOT_FOUND, str(error))
+        except LinkConflict as error:
+            await context.abort(grpc.StatusCode.ALREADY_EXISTS, str(error))
+        except MalformedZnode as error:
+            await context.abort(grpc.StatusCode.FAILED_PRECONDITION, str(error))
+        except CUT_OFF as error:
+            await context.abort(grpc.StatusCode.UNAVAILABLE, f"this site's ZooKeeper does not answer: {error!r}")
+
+    return answer
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AgentParts:
+    """What a started agent works with."""
+
+    zookeeper: ZooKeeper
+    cache: SiteCache
+    store: LinksStore
+    brokers: OwnBrokers
+    peers: PeerWatch
+
+
+class SiteAgentService(SiteAgentServicer):
+    """Answers `SiteAgent`; UNAVAILABLE until the host has started."""
+
+    def __init__(self, site_name: str, clock: Clock) -> None:
+        self._site = site_name
+        self._clock = clock
+        self._running: AgentParts | None = None
+        self._views: dict[str, tuple[int, SiteView]] = {}
+        self._state_change = state_change_logger()
+
+    def run_with(self, parts: AgentParts | None) -> None:
+        """From now on answer with these parts; None: not any more."""
+        self._running = parts
+
+    @property
+    def _parts(self) -> AgentParts:
+        if self._running is None:
+            raise Refusal(grpc.StatusCode.UNAVAILABLE, f"the agent of site {self._site} is not ready")
+        return self._running
+
+    @_answers
+    async def GetSiteView(self, request: site.GetSiteViewRequest, _: Context) -> site.GetSiteViewReply:  # noqa: N802
+        """How this site looks to the one that asks."""
+        facts = self._parts.cache.facts
+        if problem := unknown_link(facts, asking_site=request.asking_site):
+            raise Refusal(grpc.StatusCode.FAILED_PRECONDITION, problem)
+        view = self._view(request.asking_site)
+        unreadable = [
+            site.UnreadableZnode(kind=place.kind, name=place.name, problem=problem)
+            for place, problem in sorted(facts.unreadable.items())
+        ]
+        if request.known_version == view.version:
+            return site.GetSiteViewReply(is_unchanged=True, unreadable=unreadable)
+        return site.GetSiteViewReply(view=view, unreadable=unreadable)
+
+    def _view(self, asking_site: str) -> SiteView:
+        cache = self._parts.cache
+        known = self._views.get(asking_site)
+        if known is None or known[0] != cache.changes:
+            known = (cache.changes, site_view(cache.facts, asking_site=asking_site))
+            self._views[asking_site] = known
+        return known[1]
+
+    @_answers
+    async def SurveyLink(self, request: site.SurveyLinkRequest, _: Context) -> site.SurveyLinkReply:  # noqa: N802
+        """What a link that is not made yet would carry from here."""
+        if problems := record_problems(request.record):
+            _refuse_argument(problems)
+        parts = self._parts
+        topics, count = await survey_topics(request.record, parts.cache.topic_names, parts.zookeeper)
+        return site.SurveyLinkReply(
+            site=self._site,
+            version=installed_version(),
+            topics=topics,
+            topic_count=count,
+            problems=self._overlaps(request.record),
+        )
+
+    def _overlaps(self, record: LinkRecord) -> list[str]:
+        cache = self._parts.cache
+        return overlap_problems(record, site=self._site, links=cache.facts.links.values(), topics=cache.topic_names)
+
+    @_answers
+    async def ListLinks(self, _: site.ListLinksRequest, __: Context) -> site.ListLinksReply:  # noqa: N802
+        """Every link of the site, with what this process knows of the peers."""
+        statuses = []
+        for _name, record in sorted(self._parts.cache.facts.links.items()):
+            peer = self._parts.peers.peer(other_site(record, self._site))
+            statuses.append(
+                site.LinkStatus(
+                    record=record,
+                    is_confirmed=self._parts.peers.is_confirmed(record),
+                    is_peer_reachable=peer.is_reachable,
+                    peer_seen_at_ms=peer.seen_at_ms,
+                    contested_by=self._parts.peers.contested.get(record.name, ""),
+                )
+            )
+        return site.ListLinksReply(site=self._site, links=statuses)
+
+    @_answers
+    async def CreateLink(self, request: site.CreateLinkRequest, _: Context) -> site.LinkReply:  # noqa: N802
+        """Store a new link after this site's own checks."""
+        record = request.record
+        if problems := record_problems(record):
+            _refuse_argument(problems)
+        if self._site not in (record.source_site, record.target_site):
+            _refuse_argument([f"site {self._site} is neither its source nor its target"])
+        if problems := self._overlaps(record):
+            raise Refusal(grpc.StatusCode.FAILED_PRECONDITION, "; ".join(problems))
+        stored = await self._parts.store.create(record)
+        self._state_change.info("link created", link=stored.name, epoch=stored.epoch, active=stored.active_site)
+        return site.LinkReply(record=stored)
+
+    @_answers
+    async def DeleteLink(self, request: site.DeleteLinkRequest, _: Context) -> site.LinkReply:  # noqa: N802
+        """Forget a link and its accounts; topics and records stay."""
+        stored = await self._parts.store.delete(request.name, epoch=request.epoch)
+        self._state_change.info("link deleted", link=stored.name, epoch=stored.epoch)
+        return site.LinkReply(record=stored)
+
+    @_answers
+    async def AdoptLink(self, request: site.AdoptLinkRequest, _: Context) -> site.LinkReply:  # noqa: N802
+        """Store what supersedes, and wait until every live broker enforces what is stored."""
+        stored = await self._parts.store.adopt(request.record)
+        self._state_change.info(
+            "link adopted",
+            link=stored.name,
+            epoch=stored.epoch,
+            active=stored.active_site,
+            phase=stored.phase,
+            sync_policy=stored.sync_policy,
+        )
+        await self._enforced(stored, request.timeout_ms)
+        return site.LinkReply(record=stored)
+
+    @_answers
+    async def AlterLink(self, request: site.AlterLinkRequest, _: Context) -> site.LinkReply:  # noqa: N802
+        """Change what acks=all waits for, at the site where it waits, and wait until every live
+        broker does so.
+        """
+        stored, _version = await self._parts.store.get(request.name)
+        if stored.active_site != self._site:
+            message = (
+                f"link {stored.name!r} is changed at its active site, which is {stored.active_site}, not {self._site}"
+            )
+            raise Refusal(grpc.StatusCode.FAILED_PRECONDITION, message)
+        known = {policy.value: policy for policy in SyncPolicy}
+        if request.sync_policy not in known:
+            accepted = ", ".join(map(repr, known))
+            _refuse_argument([f"sync policy {request.sync_policy!r}: accepted are {accepted}"])
+        policy, now_ms = known[request.sync_policy], self._clock.now_ms()
+        record = altered(stored, policy=policy, timeout_ms=request.sync_timeout_ms, now_ms=now_ms)
+        if problems := record_problems(record):
+            _refuse_argument(problems)
+        if request.is_dry_run:
+            return site.LinkReply(record=record)
+        if await self._parts.store.adopt(record) != record:
+            raise Refusal(grpc.StatusCode.ABORTED, f"somebody else changed link {stored.name!r} meanwhile: look again")
+        if record is not stored:
+            self._state_change.info(
+                "link altered",
+                link=record.name,
+                epoch=record.epoch,
+                revision=record.revision,
+                sync_policy=record.sync_policy,
+                sync_timeout_ms=record.sync_timeout_ms,
+                former_sync_policy=stored.sync_policy,
+            )
+        await self._enforced(record, request.timeout_ms)
+        return site.LinkReply(record=record)
+
+    async def _enforced(self, stored: LinkRecord, timeout_ms: int) -> None:
+        """Wait until every live broker enforces the record."""
+        if problems := await self._parts.brokers.wait_enforced(stored, timeout_ms=timeout_ms or ADOPT_TIMEOUT_MS):
+            message = f"epoch {stored.epoch} is stored at site {self._site}, but not enforced: {'; '.join(problems)}"
+            raise Refusal(grpc.StatusCode.DEADLINE_EXCEEDED, message)
+
+    @_answers
+    async def ConfirmLink(self, request: site.ConfirmSiteLinkRequest, _: Context) -> site.LinkReply:  # noqa: N802
+        """The operator's word, instead of the peer's, that the stored epoch stands."""
+        stored, _version = await self._parts.store.get(request.name)
+        if stored.epoch != request.epoch:
+            message = f"link {stored.name!r} is at epoch {stored.epoch}, not {request.epoch}"
+            raise Refusal(grpc.StatusCode.FAILED_PRECONDITION, message)
+        brokers = self._parts.brokers
+        if problems := await brokers.confirm(stored.name, epoch=stored.epoch, timeout_ms=CONFIRM_TIMEOUT_MS):
+            raise Refusal(grpc.StatusCode.DEADLINE_EXCEEDED, "; ".join(problems))
+        self._parts.peers.note_confirmed(stored.name, stored.epoch)
+        self._state_change.info("link confirmed by the operator", link=stored.name, epoch=stored.epoch)
+        return site.LinkReply(record=stored)
+
+    @_answers
+    async def DescribeLink(self, request: site.DescribeLinkRequest, _: Context) -> site.DescribeLinkReply:  # noqa: N802
+        """Where every carried partition stands at this site."""
+        stored, _version = await self._parts.store.get(request.name)
+        answers = await self._parts.brokers.describe(stored.name)
+        replies = [answer.reply for answer in answers if answer.reply is not None]
+        peer = self._parts.peers.peer(other_site(stored, self._site))
+        return site.DescribeLinkReply(
+            peer_seen_at_ms=peer.seen_at_ms,
+            site=self._site,
+            record=stored,
+            partitions=[item for reply in replies for item in reply.partitions],
+            cuts=[item for reply in replies for item in reply.cuts],
+            enforced_epochs={
+                answer.node_id: NOT_ASKED
+                if answer.reply is None
+                else answer.reply.link_epochs.get(stored.name, NOT_ASKED)
+                for answer in answers
+            },
+            unprotected=[
+                site.UnprotectedTopic(topic=topic.topic, partitions=topic.partitions, reason=topic.reason)
+                for topic in self._unprotected(stored)
+            ],
+        )
+
+    def _unprotected(self, link: LinkRecord) -> list[UnprotectedTopic]:
+        peer = self._parts.peers.peer(other_site(link, self._site))
+        return unprotected_topics(self._parts.cache.facts.topics, peer.view.topics, link, site=self._site)
+
+    @_answers
+    async def DescribeGroups(  # noqa: N802
+        self, request: site.DescribeGroupsRequest, _: Context
+    ) -> site.DescribeGroupsReply:
+        """Committed offsets of the groups that a link carries."""
+        stored, _version = await self._parts.store.get(request.link)
+        return await self._parts.brokers.describe_groups(stored.name, is_brief=request.is_brief)
+
+    @_answers
+    async def RecordFailover(  # noqa: N802
+        self, request: site.RecordFailoverRequest, _: Context
+    ) -> site.RecordFailoverReply:
+        """Keep the account of a failover."""
+        await self._parts.store.record_failover(request.link, epoch=request.epoch, document=request.json)
+        return site.RecordFailoverReply()
+
+    @_answers
+    async def ListFailovers(  # noqa: N802
+        self, request: site.ListFailoversRequest, _: Context
+    ) -> site.ListFailoversReply:
+        """Accounts kept at this site, oldest first."""
+        return site.ListFailoversReply(json=(await self._parts.store.failovers(request.link)).values())
+
+
+def _refuse_argument(problems: list[str]) -> NoReturn:
+    raise Refusal(grpc.StatusCode.INVALID_ARGUMENT, "; ".join(problems))
+
+
+class SiteAgentHost:
+    """An agent's life in a broker process; registers itself with the gRPC server when made, serves
+    between start and stop.
+    """
+
+    def __init__(
+        self,
+        *,
+        site_name: str,
+        zookeeper_connect: str,
+        grpc_server: GrpcServer,
+        registry: CollectorRegistry | None = None,
+        zookeeper_session_timeout_ms: int = 6_000,
+        clock: Clock | None = None,
+    ) -> None:
+        self._site = site_name
+        self._clock = clock or SystemClock()
+        self._connect = zookeeper_connect
+        self._session_timeout_ms = zookeeper_session_timeout_ms
+        self._service = SiteAgentService(site_name, self._clock)
+        self._zookeeper: ZooKeeper | None = None
+        self._channels = Channels()
+        self._parts: AgentParts | None = None
+        add_SiteAgentServicer_to_server(self._service, grpc_server.server)  # type: ignore[no-untyped-call]
+        grpc_server.add_service_name(SERVICE_NAME)
+        if registry is not None:
+            SiteAgentMetrics(registry, contested=self._contested)
+
+    def _contested(self) -> dict[str, bool]:
+        parts = self._parts
+        if parts is None:
+            return {}
+        return {link: link in parts.peers.contested for link in tuple(parts.cache.facts.links)}
+
+    async def start(self, broker_grpc_address: str) -> None:
+        """Connect to the site's ZooKeeper, read it, and begin to watch the peers for the broker at
+        the address.
+        """
+        self._zookeeper = ZooKeeper(self._connect, session_timeout_ms=self._session_timeout_ms)
+        await self._zookeeper.start()
+        cache = SiteCache(self._site, self._zookeeper)
+        await cache.start()
+        store = LinksStore(self._zookeeper)
+        brokers = OwnBrokers(cache, self._channels, self._clock)
+        restorer = SyncRestorer(self._site, store, brokers, self._clock)
+        copies = AccountCopies(self._site, store, self._channels, self._clock)
+
+        async def on_level(record: LinkRecord) -> None:
+            await restorer.look(record)
+            await copies.look(record)
+
+        peers = PeerWatch(
+            site=self._site,
+            cache=cache,
+            store=store,
+            channels=self._channels,
+            broker_address=broker_grpc_address,
+            clock=self._clock,
+            on_level=on_level,
+        )
+        self._parts = AgentParts(zookeeper=self._zookeeper, cache=cache, store=store, brokers=brokers, peers=peers)
+        self._service.run_with(self._parts)
+        peers.start()
+
+    async def stop(self) -> None:
+        """Stop watching and close every connection; safe after a failed start."""
+        self._service.run_with(None)
+        if self._parts is not None:
+            await self._parts.peers.stop()
+            await self._parts.cache.stop()
+            self._parts = None
+        await self._channels.close()
+        if self._zookeeper is not None:
+            await self._zookeeper.stop()
+            self._zookeeper = None

@@ -1,1 +1,0 @@
-"""Decisions of disaster recovery, without IO, clock or chance: evidence in, next step out."""

@@ -1,0 +1,98 @@
+"""What a drill's clients saw, as facts: records acknowledged to a producer, records delivered to a
+consumer, logs read at the end.
+
+The clients append these facts to files as lines of tab-separated fields (`load.py`), the checkers
+take them as sequences (`core/checkers.py`). A value is unique in a drill: the name of the load and
+the number of the record in it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from typing import NamedTuple
+
+ACKNOWLEDGED = "A"
+FAILED = "F"
+DELIVERED = "D"
+
+
+class Acknowledged(NamedTuple):
+    """A record that a broker took. `number` orders the sends of one load."""
+
+    load: str
+    number: int
+    topic: str
+    partition: int
+    offset: int
+    sent_at_ms: float
+    acknowledged_at_ms: float
+
+    @property
+    def value(self) -> str:
+        """The record's unique name."""
+        return f"{self.load}:{self.number}"
+
+
+class Failed(NamedTuple):
+    """A record that the producer gave up on; it may be in the log all the same."""
+
+    load: str
+    number: int
+    topic: str
+    at_ms: float
+    reason: str
+
+    @property
+    def value(self) -> str:
+        """The record's unique name."""
+        return f"{self.load}:{self.number}"
+
+
+class Delivered(NamedTuple):
+    """A record that a member of a group was given. `assignment` counts the member's assignments:
+    only within one is order promised.
+    """
+
+    member: str
+    assignment: int
+    topic: str
+    partition: int
+    offset: int
+    value: str
+    at_ms: float
+
+
+class LogRecord(NamedTuple):
+    """A record found in a site's log at the end."""
+
+    site: str
+    topic: str
+    partition: int
+    offset: int
+    value: str
+
+
+def to_line(fact: Acknowledged | Failed | Delivered) -> str:
+    """One line for a history file."""
+    kind = {Acknowledged: ACKNOWLEDGED, Failed: FAILED, Delivered: DELIVERED}[type(fact)]
+    fields = (str(field).replace("\t", " ").replace("\n", " ") for field in fact)
+    return "\t".join((kind, *fields)) + "\n"
+
+
+def read_lines(lines: Iterable[str]) -> Iterator[Acknowledged | Failed | Delivered]:
+    """Facts of a history file; a torn last line, of a client that was killed, is left out."""
+    for line in lines:
+        if not line.endswith("\n"):
+            return
+        kind, *fields = line.rstrip("\n").split("\t")
+        if kind == ACKNOWLEDGED:
+            load, number, topic, partition, offset, sent, acknowledged = fields
+            yield Acknowledged(load, int(number), topic, int(partition), int(offset), float(sent), float(acknowledged))
+        elif kind == DELIVERED:
+            member, assignment, topic, partition, offset, value, at = fields
+            yield Delivered(member, int(assignment), topic, int(partition), int(offset), value, float(at))
+        elif kind == FAILED:
+            load, number, topic, at, reason = fields
+            yield Failed(load, int(number), topic, float(at), reason)
+        else:
+            raise ValueError(f"history line of unknown kind {kind!r}")

@@ -1,0 +1,189 @@
+"""What a drill measured, from the clients' histories: recovery point, recovery time, and the
+anomalies, as plain numbers.
+
+Recovery point: acknowledged records that the active site does not have at the end, and how old the
+oldest of them was when the fault struck. Recovery time as clients see it: the longest pause between
+two acknowledgements (or deliveries) that ends after a fault. Pure; `execution.py` collects, this
+counts.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+
+from dr.drill.core import checkers
+from dr.drill.core.checkers import Anomaly
+from dr.drill.core.history import Acknowledged, Delivered, LogRecord
+from dr.drill.core.snapshot_baseline import SnapshotLoss, snapshot_baseline
+from dr.sites.core.evidence import TopicPartition
+from dr.sites.core.loss import LossAccount
+
+NEVER = 1 << 62
+"""An offset that no log reaches."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Outage:
+    """The longest pause of a client around a fault."""
+
+    fault: str
+    fault_at_ms: float
+    began_at_ms: float
+    ended_at_ms: float
+
+    @property
+    def duration_ms(self) -> float:
+        """How long."""
+        return self.ended_at_ms - self.began_at_ms
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Measured:
+    """Everything counted. Anomalies keep their places; `None` outages: there was no fault, or
+    nothing came after it.
+    """
+
+    acknowledged: int = 0
+    failed: int = 0
+    delivered: int = 0
+    missing: tuple[Anomaly, ...] = ()
+    recovery_point_ms: float = 0
+    producer_outage: Outage | None = None
+    consumer_outage: Outage | None = None
+    duplicates: tuple[Anomaly, ...] = ()
+    gaps: tuple[Anomaly, ...] = ()
+    order_violations: tuple[Anomaly, ...] = ()
+    undelivered: tuple[Anomaly, ...] = ()
+    redelivered: int = 0
+    unaccounted: tuple[Anomaly, ...] = ()
+    reconciliations: Mapping[str, str] = field(default_factory=dict)
+    snapshots: tuple[SnapshotLoss, ...] = ()
+    """What backups would have lost by the fault; empty without one."""
+
+
+def longest_pause(times_ms: Sequence[float], *, fault: str, fault_at_ms: float, until_ms: float) -> Outage | None:
+    """The longest pause between neighbours of the sorted times that ends after the fault and begins
+    before `until_ms`.
+    """
+    best: Outage | None = None
+    for began, ended in itertools.pairwise(times_ms):
+        if ended < fault_at_ms or began > until_ms:
+            continue
+        if best is None or ended - began > best.duration_ms:
+            best = Outage(fault=fault, fault_at_ms=fault_at_ms, began_at_ms=began, ended_at_ms=ended)
+    return best
+
+
+def recovery_point_ms(missing: Iterable[Anomaly], acknowledged: Iterable[Acknowledged], *, fault_at_ms: float) -> float:
+    """Age of the oldest lost record when the fault struck; 0 when none is lost."""
+    values = {anomaly.detail for anomaly in missing}
+    times = [ack.acknowledged_at_ms for ack in acknowledged if ack.value in values]
+    return max(0.0, fault_at_ms - min(times)) if times else 0.0
+
+
+def unaccounted_losses(
+    missing: Iterable[Anomaly],
+    accounts: Collection[LossAccount],
+    acknowledged: Iterable[Acknowledged],
+    log: Iterable[LogRecord],
+) -> list[Anomaly]:
+    """Missing records that no failover's account says may be lost.
+
+    An account speaks of what the old site acknowledged, at or above the offset that is kept. That
+    is what was acknowledged before the account was made, and what a site that was cut off took
+    after it: offsets that the log at the end gives to other records, or does not reach. Anything
+    else was acknowledged by a later active site, of which only a later account may say that it is
+    lost.
+    """
+    acknowledged_at_ms = {ack.value: ack.acknowledged_at_ms for ack in acknowledged}
+    taken: dict[TopicPartition, set[int]] = {}
+    for record in log:
+        taken.setdefault(TopicPartition(record.topic, record.partition), set()).add(record.offset)
+    last = max((account.epoch for account in accounts), default=0)
+    kept = {
+        account.epoch: {TopicPartition(item.topic, item.partition): item.kept_below for item in account.partitions}
+        for account in accounts
+    }
+
+    def is_accounted(anomaly: Anomaly, account: LossAccount) -> bool:
+        if anomaly.offset < kept[account.epoch].get(anomaly.place, NEVER):
+            return False
+        offsets = taken.get(anomaly.place, set())
+        is_past_the_end = account.epoch == last and anomaly.offset > max(offsets, default=-1)
+        is_of_the_old_site = acknowledged_at_ms.get(anomaly.detail, 0) <= account.accounted_at_ms
+        return is_of_the_old_site or anomaly.offset in offsets or is_past_the_end
+
+    return [anomaly for anomaly in missing if not any(is_accounted(anomaly, account) for account in accounts)]
+
+
+def surviving(delivered: Iterable[Delivered], missing: Collection[Anomaly]) -> list[Delivered]:
+    """Deliveries of records that are still there: a consumer that read a lost tail rightly reads
+    those offsets again.
+    """
+    lost = {anomaly.detail for anomaly in missing}
+    return [given for given in delivered if given.value not in lost]
+
+
+def measure(
+    *,
+    acknowledged: Sequence[Acknowledged],
+    failed: int,
+    delivered: Mapping[str, Sequence[Delivered]],
+    log: Sequence[LogRecord],
+    accounts: Collection[LossAccount],
+    fault: tuple[str, float] | None,
+    ends_at_ms: float,
+    reconciliations: Mapping[str, str],
+) -> Measured:
+    """Count everything. `delivered` is by group; `fault` is the one whose outage is measured."""
+    missing = checkers.unseen(acknowledged, log)
+    existing: dict[TopicPartition, list[int]] = {}
+    for record in log:
+        existing.setdefault(TopicPartition(record.topic, record.partition), []).append(record.offset)
+    for offsets in existing.values():
+        offsets.sort()
+    lost = {anomaly.detail for anomaly in missing}
+    still_there = [ack for ack in acknowledged if ack.value not in lost]
+    kept = {group: surviving(given, missing) for group, given in delivered.items()}
+    acks = sorted(ack.acknowledged_at_ms for ack in acknowledged)
+    deliveries = sorted(given.at_ms for group in delivered.values() for given in group)
+    return Measured(
+        acknowledged=len(acknowledged),
+        failed=failed,
+        delivered=len(deliveries),
+        missing=tuple(missing),
+        recovery_point_ms=0 if fault is None else recovery_point_ms(missing, acknowledged, fault_at_ms=fault[1]),
+        producer_outage=_pause(acks, fault, ends_at_ms),
+        consumer_outage=_pause(deliveries, fault, ends_at_ms),
+        duplicates=tuple(checkers.duplicates(log)),
+        gaps=(
+            *checkers.inconsistent_offsets(still_there, [given for group in kept.values() for given in group], log),
+            *(anomaly for group in kept.values() for anomaly in checkers.skips(group, existing)),
+        ),
+        order_violations=(
+            *checkers.send_order(still_there),
+            *(anomaly for group in kept.values() for anomaly in checkers.steps_back(group)),
+        ),
+        undelivered=tuple(
+            anomaly for group, given in kept.items() for anomaly in _undelivered(still_there, given, delivered[group])
+        ),
+        redelivered=sum(checkers.redelivered(group) for group in kept.values()),
+        unaccounted=tuple(unaccounted_losses(missing, accounts, acknowledged, log)),
+        reconciliations=reconciliations,
+        snapshots=() if fault is None else snapshot_baseline(acks, fault_at_ms=fault[1]),
+    )
+
+
+def _pause(times_ms: Sequence[float], fault: tuple[str, float] | None, until_ms: float) -> Outage | None:
+    if fault is None:
+        return None
+    return longest_pause(times_ms, fault=fault[0], fault_at_ms=fault[1], until_ms=until_ms)
+
+
+def _undelivered(
+    acknowledged: Iterable[Acknowledged], given: Sequence[Delivered], all_given: Sequence[Delivered]
+) -> list[Anomaly]:
+    topics = {item.topic for item in all_given}
+    return checkers.never_delivered((ack for ack in acknowledged if ack.topic in topics), given)

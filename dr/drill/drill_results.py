@@ -1,0 +1,106 @@
+"""What a drill leaves behind, as data: steps, faults, failovers, lag over time, what was measured
+and how it was judged.
+
+`execution.py` fills it, `drill_report.py` writes it as JSON and HTML, commands print from it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, field
+from typing import Any
+
+from dr.drill.core.expectations import Verdict
+from dr.drill.core.measures import Measured
+from dr.drill.lag import LagSample
+from dr.failover.execution import FailoverReport
+
+PASSED, FAILED, STOPPED = "passed", "failed", "stopped"
+ANOMALIES_KEPT_MAX = 100
+"""Examples of each anomaly in the JSON; counts are always whole."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StepResult:
+    """One step as it went. `outcome` is done, failed, stopped or skipped."""
+
+    title: str
+    verb: str
+    started_at_ms: int
+    duration_ms: int
+    outcome: str
+    detail: str = ""
+
+
+@dataclass(slots=True, kw_only=True)
+class FaultSpan:
+    """A fault and how long it lasted; `ended_at_ms` 0 while it lasts."""
+
+    title: str
+    began_at_ms: int
+    ended_at_ms: int = 0
+
+
+@dataclass(slots=True, kw_only=True)
+class DrillResult:
+    """A whole drill. `outcome` is passed, failed (an expectation or a step) or stopped (by a
+    person).
+    """
+
+    name: str
+    description: str
+    link: str
+    started_at_ms: int
+    ended_at_ms: int = 0
+    outcome: str = FAILED
+    reason: str = ""
+    steps: list[StepResult] = field(default_factory=list)
+    faults: list[FaultSpan] = field(default_factory=list)
+    failovers: list[FailoverReport] = field(default_factory=list)
+    reconciliations: dict[str, dict[str, Any]] = field(default_factory=dict)
+    lag: list[LagSample] = field(default_factory=list)
+    measured: Measured | None = None
+    verdicts: list[Verdict] = field(default_factory=list)
+    restore_problems: list[str] = field(default_factory=list)
+    rates: dict[str, list[tuple[float, float]]] = field(default_factory=dict)
+
+    @property
+    def is_passed(self) -> bool:
+        """True when every step went through and every expectation was met."""
+        return self.outcome == PASSED
+
+    def to_json(self) -> dict[str, Any]:
+        """Plain data; long lists of anomalies are cut after some examples and counted."""
+        return {
+            "name": self.name,
+            "description": self.description,
+            "link": self.link,
+            "outcome": self.outcome,
+            "reason": self.reason,
+            "started_at_ms": self.started_at_ms,
+            "ended_at_ms": self.ended_at_ms,
+            "verdicts": [asdict(verdict) for verdict in self.verdicts],
+            "measured": None if self.measured is None else _measured_json(self.measured),
+            "steps": [asdict(step) for step in self.steps],
+            "faults": [asdict(fault) for fault in self.faults],
+            "failovers": [report.to_json() for report in self.failovers],
+            "reconciliations": self.reconciliations,
+            "restore_problems": self.restore_problems,
+            "lag": [asdict(sample) for sample in self.lag],
+            "rates": self.rates,
+        }
+
+
+def _measured_json(measured: Measured) -> Mapping[str, Any]:
+    fields = asdict(measured)
+    for name, value in tuple(fields.items()):
+        if isinstance(value, tuple) and name != "snapshots":
+            fields[name] = {
+                "count": len(value),
+                "examples": [f"{item[0]} {item[1]}@{item[2]}: {item[3]}" for item in value[:ANOMALIES_KEPT_MAX]],
+            }
+    for name in ("producer_outage", "consumer_outage"):
+        outage = getattr(measured, name)
+        if outage is not None:
+            fields[name]["duration_ms"] = outage.duration_ms
+    return fields

@@ -1,0 +1,342 @@
+"""Running a drill: the steps of a plan in order, watched all along; whatever happens, what was
+broken is put right and reported.
+
+`antipode drill run` calls `run_drill`. A step that fails, or a stop from outside, skips the rest;
+then faults are taken back, clients are ended, what can be measured is measured, and the report is
+written. The journal has each step before it begins.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections.abc import AsyncIterator, Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from dr.drill.core.expectations import Limits, judge
+from dr.drill.core.history import LogRecord
+from dr.drill.core.measures import Measured, measure
+from dr.drill.core.plots import rate_points
+from dr.drill.drill_clients import DrillClients
+from dr.drill.drill_plan import Check, DrillPlan, FailOver, Heal, PlanStep, Resume, Start
+from dr.drill.drill_report import ReportFiles, write_report
+from dr.drill.drill_results import FAILED, PASSED, STOPPED, DrillResult, FaultSpan, StepResult
+from dr.drill.drill_steps import DrillStage
+from dr.drill.environment import Environment
+from dr.drill.faults import NetworkFaults, ProcessFaults
+from dr.drill.lag import LagProbe, LagSample
+from dr.failover.journal import Journal
+from dr.sites.channels import Channels
+from runtime.clock import Clock, SystemClock
+from runtime.process import OperationalFailure
+from wire.rules.links import carries_topic
+
+RATE_BUCKET_MS = 500
+READ_LOG_WITHIN_S = 60
+RESTORE_WITHIN_MS = 60_000
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Glance:
+    """What a live view shows: the present step and the present numbers."""
+
+    step: str
+    step_number: int
+    step_count: int
+    elapsed_ms: int
+    note: str
+    lag: LagSample | None
+    acknowledged: int
+    delivered: int
+    finished: tuple[StepResult, ...] = ()
+
+
+View = Callable[[Glance], None]
+
+
+class DrillRun:
+    """One run of one plan; `run` once."""
+
+    def __init__(
+        self,
+        plan: DrillPlan,
+        environment: Environment,
+        *,
+        directory: Path,
+        reconcile_command: Sequence[str] = (),
+        view: View | None = None,
+        clock: Clock | None = None,
+    ) -> None:
+        self._plan = plan
+        self._environment = environment
+        self._directory = directory
+        self._reconcile_command = tuple(reconcile_command)
+        self._view = view
+        self._clock = clock or SystemClock()
+        self._note = ""
+        self._step: PlanStep = plan.steps[0]
+        self._number = 0
+        self._result = DrillResult(
+            name=plan.name, description=plan.description, link=plan.link, started_at_ms=self._clock.now_ms()
+        )
+
+    async def run(self, stop: asyncio.Event) -> tuple[DrillResult, ReportFiles]:
+        """Carry the plan out until its end, a failure, or `stop`; returns what the report says and
+        where it is.
+        """
+        channels = Channels()
+        self._directory.mkdir(parents=True, exist_ok=True)
+        try:
+            stage = self._stage(channels)
+            refuse_what_cannot_be(self._plan, self._environment, has_reconcile_command=bool(self._reconcile_command))
+            with Journal(self._directory / "drill.journal", self._clock) as journal:
+                try:
+                    async with self._watched(stage):
+                        await self._steps(stage, journal, stop)
+                finally:
+                    await asyncio.shield(self._restore(stage, journal))
+            await self._conclude(stage)
+        finally:
+            await channels.close()
+        return self._result, await asyncio.to_thread(write_report, self._result, self._directory)
+
+    def _stage(self, channels: Channels) -> DrillStage:
+        stage = DrillStage(
+            environment=self._environment,
+            link=self._plan.link,
+            directory=self._directory,
+            reconcile_command=self._reconcile_command,
+            clients=DrillClients(self._directory / "clients"),
+            network=NetworkFaults(self._environment, self._plan.link),
+            processes=ProcessFaults(self._environment),
+            probe=LagProbe(self._environment, self._plan.link, channels, self._clock),
+            channels=channels,
+            clock=self._clock,
+            result=self._result,
+        )
+        stage.note = self._take_note
+        return stage
+
+    def _take_note(self, text: str) -> None:
+        self._note = text
+
+    # --- steps
+
+    async def _steps(self, stage: DrillStage, journal: Journal, stop: asyncio.Event) -> None:
+        for number, step in enumerate(self._plan.steps, 1):
+            self._step, self._number, self._note = step, number, ""
+            if self._result.reason:
+                self._append(step, self._clock.now_ms(), "skipped", "")
+                continue
+            journal.write("step begins", step=step.title)
+            started_at_ms = self._clock.now_ms()
+            outcome, detail = await self._one(stage, step, stop)
+            self._append(step, started_at_ms, outcome, detail)
+            journal.write("step ends", step=step.title, outcome=outcome, detail=detail)
+            if outcome != "done":
+                self._result.reason = f"{step.title}: {detail}"
+                self._result.outcome = STOPPED if outcome == "stopped" else FAILED
+
+    async def _one(self, stage: DrillStage, step: PlanStep, stop: asyncio.Event) -> tuple[str, str]:
+        """Race the step against the person's stop."""
+        work = asyncio.ensure_future(self._check(stage) if isinstance(step, Check) else stage.carry_out(step))
+        stopping = asyncio.ensure_future(stop.wait())
+        await asyncio.wait({work, stopping}, return_when=asyncio.FIRST_COMPLETED)
+        stopping.cancel()
+        if not work.done():
+            work.cancel()
+            await asyncio.gather(work, return_exceptions=True)
+            return "stopped", "stopped from outside"
+        try:
+            return "done", work.result()
+        except OperationalFailure as failure:
+            return "failed", str(failure)
+
+    def _append(self, step: PlanStep, started_at_ms: int, outcome: str, detail: str) -> None:
+        self._result.steps.append(
+            StepResult(
+                title=step.title,
+                verb=step.verb,
+                started_at_ms=started_at_ms,
+                duration_ms=self._clock.now_ms() - started_at_ms,
+                outcome=outcome,
+                detail=detail,
+            )
+        )
+
+    # --- watching
+
+    @contextlib.asynccontextmanager
+    async def _watched(self, stage: DrillStage) -> AsyncIterator[None]:
+        def take(sample: LagSample) -> None:
+            stage.latest = sample
+            self._result.lag.append(sample)
+            stage.clients.collect()
+            if self._view is not None:
+                self._view(self._glance(stage))
+
+        watching = asyncio.create_task(stage.probe.follow(take), name="lag")
+        try:
+            yield
+        finally:
+            watching.cancel()
+            (outcome,) = await asyncio.gather(watching, return_exceptions=True)
+            if isinstance(outcome, Exception):
+                raise outcome
+
+    def _glance(self, stage: DrillStage) -> Glance:
+        return Glance(
+            step=self._step.title,
+            step_number=self._number,
+            step_count=len(self._plan.steps),
+            elapsed_ms=self._clock.now_ms() - self._result.started_at_ms,
+            note=self._note,
+            lag=stage.latest,
+            acknowledged=len(stage.clients.acknowledged),
+            delivered=stage.clients.delivered_count,
+            finished=tuple(self._result.steps),
+        )
+
+    # --- the end
+
+    async def _restore(self, stage: DrillStage, journal: Journal) -> None:
+        """Undo every fault, as far as it goes; what does not work is said in the report."""
+        journal.write("restore begins")
+        stage.clients.end_all()
+        problems: list[str] = []
+        try:
+            await asyncio.to_thread(stage.network.heal)
+        except OperationalFailure as failure:
+            problems.append(str(failure))
+        started = list(stage.processes.ended) if self._plan.restores else []
+        problems += await asyncio.to_thread(stage.processes.restore, starts_ended=self._plan.restores)
+        try:
+            await stage.until_served(started, within_ms=RESTORE_WITHIN_MS, what="restored processes")
+        except OperationalFailure as failure:
+            problems.append(str(failure))
+        stage.clients.collect()
+        self._result.restore_problems = problems
+        journal.write("restore ends", problems=problems)
+
+    async def _check(self, stage: DrillStage) -> str:
+        measured = await self._measure(stage)
+        return (
+            f"{measured.acknowledged} acknowledged, {len(measured.missing)} missing, {len(measured.duplicates)} duplicates, "
+            f"{len(measured.gaps)} gaps, {len(measured.order_violations)} out of order, {measured.redelivered} delivered again"
+        )
+
+    async def _measure(self, stage: DrillStage) -> Measured:
+        """Read the active site's log and count. Topics that the link leaves at home are not part of
+        it.
+        """
+        clients = stage.clients
+        clients.collect()
+        sample = await stage.probe.sample()
+        if sample.active_site not in self._environment.sites:
+            raise OperationalFailure("no site of the link answers: nothing can be measured")
+        record = (await stage.probe.client(sample.active_site).describe_link(self._plan.link)).record
+        carried = [ack for ack in clients.acknowledged if carries_topic(record, ack.topic)]
+        topics = tuple(sorted({ack.topic for ack in carried}))
+        log = await asyncio.to_thread(self._read_log, sample.active_site, topics)
+        measured = await asyncio.to_thread(
+            measure,
+            acknowledged=carried,
+            failed=len(clients.failed),
+            delivered={group: list(given) for group, given in clients.delivered.items()},
+            log=log,
+            accounts=[report.account for report in self._result.failovers if report.account is not None],
+            fault=self._measured_fault(),
+            ends_at_ms=self._clock.now_ms(),
+            reconciliations={name: found["outcome"] for name, found in self._result.reconciliations.items()},
+        )
+        self._result.measured = measured
+        return measured
+
+    def _read_log(self, site: str, topics: tuple[str, ...]) -> list[LogRecord]:
+        from dr.drill.load import read_log
+
+        bootstrap_servers = self._environment.sites[site].bootstrap_servers
+        return [LogRecord(site, *record) for record in read_log(bootstrap_servers, topics, within_s=READ_LOG_WITHIN_S)]
+
+    def _measured_fault(self) -> tuple[str, float] | None:
+        """The fault whose outage counts: the last one before the failover, the failover itself when
+        nothing was broken, else the last.
+        """
+        switched = [step.started_at_ms for step in self._result.steps if step.verb == FailOver.verb]
+        if switched:
+            before = [
+                fault
+                for fault in self._result.faults
+                if fault.began_at_ms <= switched[0] and _lasts(fault, switched[0])
+            ]
+            return (before[-1].title, before[-1].began_at_ms) if before else ("failover", switched[0])
+        faults = self._result.faults
+        return (faults[-1].title, faults[-1].began_at_ms) if faults else None
+
+    async def _conclude(self, stage: DrillStage) -> None:
+        """Measure unless the plan's last check did, judge, and settle the outcome."""
+        if stage.clients.producers and (self._result.measured is None or not self._ends_with_check()):
+            try:
+                await self._measure(stage)
+            except OperationalFailure as failure:
+                self._result.reason = self._result.reason or f"the end cannot be measured: {failure}"
+        result = self._result
+        result.ended_at_ms = self._clock.now_ms()
+        acknowledged = [ack.acknowledged_at_ms for ack in stage.clients.acknowledged]
+        delivered = [given.at_ms for group in stage.clients.delivered.values() for given in group]
+        for name, times in (("acknowledged", acknowledged), ("delivered", delivered)):
+            result.rates[name] = rate_points(
+                times, from_ms=result.started_at_ms, until_ms=result.ended_at_ms, bucket_ms=RATE_BUCKET_MS
+            )
+        if result.measured is not None:
+            result.verdicts = judge(Limits(**self._plan.expect.model_dump()), result.measured)
+        failed = [verdict.name for verdict in result.verdicts if not verdict.is_met]
+        if not result.reason and not failed:
+            result.outcome = PASSED
+        elif not result.reason:
+            result.reason = f"not as expected: {', '.join(failed)}"
+
+    def _ends_with_check(self) -> bool:
+        verbs = [step.verb for step in self._plan.steps if step.verb not in (Heal.verb, Resume.verb, Start.verb)]
+        return verbs[-1] == Check.verb
+
+
+def refuse_what_cannot_be(plan: DrillPlan, environment: Environment, *, has_reconcile_command: bool) -> None:
+    """Check that the environment has what the plan aims at, before anything is touched.
+    OperationalFailure.
+    """
+    environment.link(plan.link)
+    for step in plan.steps:
+        process, site = getattr(step, "process", ""), getattr(step, "site", "")
+        if process:
+            environment.processes(process=process)
+        elif site and site not in environment.sites:
+            raise OperationalFailure(
+                f"{step.title}: site {site!r} is not in the environment: {', '.join(environment.sites)}"
+            )
+    if any(step.verb == "reconcile" for step in plan.steps) and not has_reconcile_command:
+        raise OperationalFailure("the plan reconciles, but no command for that is given")
+
+
+def _lasts(fault: FaultSpan, at_ms: int) -> bool:
+    return not fault.ended_at_ms or fault.ended_at_ms >= at_ms
+
+
+async def run_drill(
+    plan: DrillPlan,
+    environment: Environment,
+    *,
+    directory: Path,
+    stop: asyncio.Event,
+    reconcile_command: Sequence[str] = (),
+    view: View | None = None,
+) -> tuple[DrillResult, ReportFiles]:
+    """Run a plan against the environment; the report goes into `directory`. Set `stop` to end it
+    early and in good order.
+
+    `reconcile_command` may hold {link}, {source}, {target}, {source_bootstrap}, {target_bootstrap}
+    and {report_dir}.
+    """
+    run = DrillRun(plan, environment, directory=directory, reconcile_command=reconcile_command, view=view)
+    return await run.run(stop)

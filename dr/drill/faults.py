@@ -1,0 +1,199 @@
+"""Breaking things on purpose, only those that the environment names, and putting all of it right
+again.
+
+Network faults go through toxiproxy's Python client; its gaps are met here: one server a process
+(its address is a class variable), no timeouts, server errors as unrelated exceptions, no way to
+change a toxic (so one is replaced). Processes are signalled through their pid files. `restore` may
+be called at any time, also twice, and carries on past what fails.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, field
+from functools import partial
+from typing import Any, TypeVar
+
+import requests
+from toxiproxy import Toxiproxy
+from toxiproxy.proxy import Proxy
+
+from dr.drill.environment import Environment, EnvironmentProcess, EnvironmentProxy
+from runtime.addresses import parse_host_port
+from runtime.process import OperationalFailure
+
+TOXIPROXY_ATTEMPTS_MAX = 3
+KILLED_WITHIN_MS = 10_000
+
+Result = TypeVar("Result")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Toxic:
+    """One toxic in both directions or one."""
+
+    kind: str
+    attributes: dict[str, int]
+    streams: tuple[str, ...] = ("downstream", "upstream")
+
+
+class NetworkFaults:
+    """The proxies of one link."""
+
+    def __init__(self, environment: Environment, link: str) -> None:
+        self._proxies = environment.link(link).proxies
+        self._link = link
+        self._api = environment.toxiproxy
+        self._server: Toxiproxy | None = None
+
+    def selected(self, *, kind: str = "", site: str = "") -> list[EnvironmentProxy]:
+        """The link's proxies, or only those of a kind or before a site. OperationalFailure when
+        there are none.
+        """
+        found = [proxy for proxy in self._proxies if kind in ("", proxy.kind) and site in ("", proxy.site)]
+        if not found or self._api is None:
+            raise OperationalFailure(
+                f"link {self._link} has no proxy {kind or 'of any kind'} before {site or 'any site'}: "
+                "start the sites with toxiproxy"
+            )
+        return found
+
+    def cut(self, proxies: Iterable[EnvironmentProxy], *, is_silent: bool) -> None:
+        """End connections and refuse new ones; silent: swallow every byte."""
+        if is_silent:
+            self.add(proxies, [Toxic(kind="timeout", attributes={"timeout": 0})])
+            return
+        for proxy in proxies:
+            self._call(partial(self._disable, proxy))
+
+    def add(self, proxies: Iterable[EnvironmentProxy], toxics: Sequence[Toxic]) -> None:
+        """Add toxics, replacing those of the same kind."""
+        for proxy in proxies:
+            for toxic in toxics:
+                for stream in toxic.streams:
+                    self._call(partial(self._add, proxy, toxic, stream))
+
+    def _add(self, proxy: EnvironmentProxy, toxic: Toxic, stream: str) -> None:
+        name = f"{toxic.kind}_{stream}"
+        live = self._proxy(proxy)
+        if name in live.toxics():
+            live.destroy_toxic(name)
+        live.add_toxic(name=name, type=toxic.kind, stream=stream, attributes=toxic.attributes)
+
+    def heal(self) -> None:
+        """Take every toxic off the link's proxies and enable them. Only the link's: others may be
+        somebody else's.
+        """
+        if self._api is None:
+            return
+        for proxy in self._proxies:
+            self._call(partial(self._heal, proxy))
+
+    def _heal(self, proxy: EnvironmentProxy) -> None:
+        live = self._proxy(proxy)
+        for name in live.toxics():
+            live.destroy_toxic(name)
+        if not live.enabled:
+            live.enable()
+
+    def _disable(self, proxy: EnvironmentProxy) -> None:
+        self._proxy(proxy).disable()
+
+    def _proxy(self, proxy: EnvironmentProxy) -> Proxy:
+        if self._server is None:
+            assert self._api is not None
+            host, port = parse_host_port(self._api.api)
+            os.environ["NO_PROXY"] = ",".join(filter(None, (os.environ.get("NO_PROXY", ""), host)))
+            self._server = Toxiproxy()
+            self._server.update_api_consumer(host, port)
+        live = self._server.get_proxy(proxy.name)
+        if live is None:
+            raise OperationalFailure(f"toxiproxy has no proxy {proxy.name!r}: were the sites started anew?")
+        return live
+
+    def _call(self, call: Callable[[], Result]) -> Result:
+        """A server error reaches us as KeyError or ValueError of the client's own parsing; a broken
+        connection may pass.
+        """
+        last: Exception | None = None
+        for _ in range(TOXIPROXY_ATTEMPTS_MAX):
+            try:
+                return call()
+            except (requests.RequestException, KeyError, ValueError) as error:
+                last = error
+        assert self._api is not None
+        raise OperationalFailure(f"toxiproxy at {self._api.api} does not do what it is asked: {last!r}") from last
+
+
+@dataclass(slots=True)
+class ProcessFaults:
+    """Signals to the environment's processes, and the memory of what must be put right."""
+
+    environment: Environment
+    ended: list[EnvironmentProcess] = field(default_factory=list)
+    stopped: list[EnvironmentProcess] = field(default_factory=list)
+
+    def kill(self, processes: Sequence[EnvironmentProcess], *, may_stay_down: bool) -> None:
+        """kill -9 of all at once, then wait until they are gone."""
+        for process in processes:
+            if process.child().send(signal.SIGKILL) and not may_stay_down:
+                self.ended.append(process)
+        for process in processes:
+            process.child().wait_ended(timeout_ms=KILLED_WITHIN_MS)
+
+    def terminate(self, processes: Sequence[EnvironmentProcess], *, timeout_ms: int, may_stay_down: bool) -> list[str]:
+        """SIGTERM in the reverse order of starting; names of those that had to be killed."""
+        late = []
+        for process in reversed(processes):
+            if process.child().pid() is None:
+                continue
+            if not process.child().stop(timeout_ms=timeout_ms):
+                late.append(process.name)
+            if not may_stay_down:
+                self.ended.append(process)
+        return late
+
+    def stop(self, processes: Sequence[EnvironmentProcess]) -> None:
+        """SIGSTOP."""
+        for process in processes:
+            if process.child().send(signal.SIGSTOP):
+                self.stopped.append(process)
+
+    def resume(self, processes: Sequence[EnvironmentProcess]) -> None:
+        """SIGCONT."""
+        for process in processes:
+            process.child().send(signal.SIGCONT)
+            if process in self.stopped:
+                self.stopped.remove(process)
+
+    def start(self, processes: Sequence[EnvironmentProcess]) -> None:
+        """Start what does not run, in order. OperationalFailure when one has no command."""
+        for process in processes:
+            if not process.command:
+                raise OperationalFailure(f"{process.name} cannot be started: the environment gives no command for it")
+            if process.child().pid() is None:
+                process.child().start()
+            if process in self.ended:
+                self.ended.remove(process)
+
+    def restore(self, *, starts_ended: bool) -> list[str]:
+        """Continue what stands still and start what was ended; what did not work, in words."""
+        problems = []
+        for process in tuple(self.stopped):
+            process.child().send(signal.SIGCONT)
+            self.stopped.remove(process)
+        if starts_ended:
+            order = [process for site in self.environment.sites.values() for process in site.processes]
+            for process in sorted(self.ended, key=lambda ended: order.index(ended) if ended in order else len(order)):
+                try:
+                    self.start([process])
+                except (OperationalFailure, OSError) as error:
+                    problems.append(f"{process.name}: {error}")
+        return problems
+
+
+def attributes_of(**values: Any) -> dict[str, int]:
+    """A toxic's attributes without those that are zero."""
+    return {name: int(value) for name, value in values.items() if value}

@@ -1,0 +1,181 @@
+"""How far the standby is behind, asked of both sites and of the mirror: for waits, the live view
+and the report's curve.
+
+The sites' own logs decide, by their leader epochs; when the active site does not answer, what its
+mirror last heard stands for it. The mirror adds time and its state.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+
+import grpc
+
+from dr.drill.environment import Environment
+from dr.sites.channels import Channels
+from dr.sites.core.divergence import Divergence, diverged_copies
+from dr.sites.core.evidence import PartitionPosition, TopicPartition, positions_of
+from dr.sites.site_client import SiteClient
+from runtime.clock import Clock
+from runtime.process import OperationalFailure
+from wire.control.mirror_pb2 import DescribeMirrorReply, DescribeMirrorRequest
+from wire.control.site_pb2 import DescribeLinkReply
+from wire.rules.links import supersedes
+
+SAMPLE_INTERVAL_S = 0.5
+MIRROR_TIMEOUT_S = 0.5
+"""Of one look of many; whoever looks once has more patience."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LagSample:
+    """One look. `lag_records` None: nobody can tell; `lag_ms` and `lag_bytes` -1: the mirror did
+    not say.
+
+    `lag_records` counts to the end of the source's logs: what a failover would lose now. Of these a
+    mirror may copy `copyable_records`; the others are not at all of the source's in-sync replicas
+    yet.
+    """
+
+    at_ms: int
+    lag_records: int | None
+    copyable_records: int | None = None
+    lag_ms: int = -1
+    lag_bytes: int = -1
+    mirror_state: str = "silent"
+    active_site: str = ""
+    epoch: int = 0
+    sync_policy: str = ""
+    suspended_sync_policy: str = ""
+    unreachable: tuple[str, ...] = ()
+    cut_records: int = 0
+    """Records that replicas at the sites have lost to their leaders' histories since their brokers
+    started.
+    """
+    differing: tuple[str, ...] = ()
+    """Partitions whose copies have another history than the active site, in sentences; they lack
+    what it has from there on.
+    """
+
+
+class LagProbe:
+    """Asks the sites of one link."""
+
+    def __init__(self, environment: Environment, link: str, channels: Channels, clock: Clock) -> None:
+        entry = environment.link(link)
+        self._link = link
+        self._clients = {
+            name: SiteClient(name, environment.sites[name].grpc, channels) for name in (entry.source, entry.target)
+        }
+        mirrors = [mirror.grpc for mirror in environment.mirrors if mirror.name == link and mirror.grpc]
+        self._mirror = channels.mirror_admin(mirrors[0]) if mirrors else None
+        self._clock = clock
+
+    def client(self, site: str) -> SiteClient:
+        """The client of one of the two sites. OperationalFailure for another name."""
+        if site not in self._clients:
+            raise OperationalFailure(f"site {site!r} is not part of link {self._link}: {', '.join(self._clients)}")
+        return self._clients[site]
+
+    async def sample(self, *, mirror_timeout_s: float = MIRROR_TIMEOUT_S) -> LagSample:
+        """One look at both sites and the mirror."""
+        mirror, replies = await asyncio.gather(
+            self._describe_mirror(mirror_timeout_s),
+            asyncio.gather(*(self._describe(client) for client in self._clients.values())),
+        )
+        at_sites = dict(zip(self._clients, replies, strict=True))
+        known = {name: reply for name, reply in at_sites.items() if reply is not None}
+        if not known:
+            return LagSample(at_ms=self._clock.now_ms(), lag_records=None, unreachable=tuple(at_sites))
+        record = next(iter(known.values())).record
+        for reply in known.values():
+            record = reply.record if supersedes(reply.record, record) else record
+        differing = await self._differing(known, record.active_site)
+        standby = next((name for name in known if name != record.active_site), "")
+        named = [one.sentence(copy_site=standby, source_site=record.active_site) for one in differing.values()]
+        return LagSample(
+            at_ms=self._clock.now_ms(),
+            lag_records=_lag(known, record.active_site, lambda position: position.log_end_offset, differing),
+            copyable_records=_lag(known, record.active_site, lambda position: position.safe_end_offset, differing),
+            lag_ms=max((item.lag_ms for item in mirror.partitions), default=-1) if mirror is not None else -1,
+            lag_bytes=_lag_bytes(mirror),
+            mirror_state=mirror.state if mirror is not None else "silent",
+            active_site=record.active_site,
+            epoch=record.epoch,
+            sync_policy=record.sync_policy,
+            suspended_sync_policy=record.sync_policy_to_restore,
+            unreachable=tuple(name for name, reply in at_sites.items() if reply is None),
+            cut_records=sum(cut.records for reply in known.values() for cut in reply.cuts),
+            differing=tuple(named),
+        )
+
+    async def _differing(
+        self, known: dict[str, DescribeLinkReply], active_site: str
+    ) -> dict[TopicPartition, Divergence]:
+        """Copies with another history. Both sites are asked at once, so a copy that is ahead is
+        held against a second answer.
+        """
+        found = _diverged(known, active_site)
+        if found and (again := await self._describe(self._clients[active_site])) is not None:
+            known[active_site] = again
+            found = _diverged(known, active_site)
+        return dict(sorted(found.items()))
+
+    async def _describe(self, client: SiteClient) -> DescribeLinkReply | None:
+        try:
+            return await client.describe_link(self._link)
+        except OperationalFailure:
+            return None
+
+    async def _describe_mirror(self, timeout_s: float) -> DescribeMirrorReply | None:
+        if self._mirror is None:
+            return None
+        try:
+            reply: DescribeMirrorReply = await self._mirror.DescribeMirror(DescribeMirrorRequest(), timeout=timeout_s)
+        except grpc.aio.AioRpcError:
+            return None
+        return reply
+
+    async def follow(self, take: Callable[[LagSample], None]) -> None:
+        """Give a sample to `take` twice a second until cancelled."""
+        while True:
+            take(await self.sample())
+            await asyncio.sleep(SAMPLE_INTERVAL_S)
+
+
+def _lag_bytes(mirror: DescribeMirrorReply | None) -> int:
+    lags = [item.lag_bytes for item in mirror.partitions] if mirror is not None else []
+    # Never smaller because one of them is not known.
+    return sum(lags) if lags and min(lags) >= 0 else -1
+
+
+def _diverged(known: Mapping[str, DescribeLinkReply], active_site: str) -> dict[TopicPartition, Divergence]:
+    standby = next((reply for name, reply in known.items() if name != active_site), None)
+    if standby is None or active_site not in known:
+        return {}
+    missing = {(topic.topic, partition) for topic in standby.unprotected for partition in topic.partitions}
+    copies = {key: position for key, position in positions_of(standby.partitions).items() if key not in missing}
+    return diverged_copies(copies, positions_of(known[active_site].partitions))
+
+
+def _lag(
+    known: Mapping[str, DescribeLinkReply],
+    active_site: str,
+    end_of: Callable[[PartitionPosition], int],
+    differing: Mapping[TopicPartition, Divergence],
+) -> int | None:
+    standby = next((reply for name, reply in known.items() if name != active_site), None)
+    if standby is None:
+        return None
+    there = positions_of(standby.partitions)
+    active = known.get(active_site)
+    ends: dict[TopicPartition, int] = (
+        {key: end_of(item) for key, item in positions_of(active.partitions).items()}
+        if active is not None
+        else {key: item.source_high_watermark for key, item in there.items()}
+    )
+    kept = {key: position.log_end_offset for key, position in there.items()}
+    kept |= {key: one.parts_at for key, one in differing.items()}
+    return sum(max(0, end - kept.get(key, 0)) for key, end in ends.items())

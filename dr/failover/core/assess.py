@@ -1,0 +1,122 @@
+"""What a failover would do and cost, said before it is done: for `--dry-run` and for the first
+lines of a real run.
+
+Uses the playbook itself, so that the plan and the deed cannot differ in their refusals.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from dr.failover.core.playbook import CHANGING_STEPS, FailoverPlaybook, FailoverPolicy, Step, StepEnded
+from dr.failover.core.preparation import OBSTACLE_AWAITED_MS, obstacle
+from dr.sites.core.evidence import Evidence, SiteEvidence, SiteGroups
+from dr.sites.core.group_offsets import GroupLoss, group_loss
+from dr.sites.core.loss import LossAccount, account
+from dr.sites.core.record_changes import changed
+from dr.sites.core.sync_policies import policy_sentence
+from wire.control.cluster_pb2 import LinkRecord
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Assessment:
+    """The plan: `steps` in order (none when `refusal` says why not).
+
+    `missing_offsets` counts offsets of groups. `unprotected` says of which topics nothing is kept.
+    `account` is what would be lost now. None when the source answers and the target is its copy: it
+    would be fenced, and what the target lacks brought over.
+    """
+
+    steps: tuple[str, ...]
+    refusal: str
+    is_source_reachable: bool
+    missing_records: int
+    missing_offsets: int
+    account: LossAccount | None
+    sync: str
+    """What acks=all would wait for afterwards; empty on a link that never waits."""
+    unprotected: tuple[str, ...] = ()
+
+
+def assess(evidence: Evidence, *, to_site: str, policy: FailoverPolicy, now_ms: int) -> Assessment:
+    """Plan a failover from one piece of evidence; a source that answers is expected to be fenced
+    and drained.
+    """
+    playbook = FailoverPlaybook(to_site=to_site, policy=policy)
+    playbook.observe(evidence, now_ms)
+    decision = playbook.decide(evidence, now_ms)
+    if decision.step is Step.PREPARE and _is_hindered(evidence):
+        playbook.apply(StepEnded(step=Step.PREPARE), now_ms)
+        decision = playbook.decide(evidence, now_ms + OBSTACLE_AWAITED_MS)
+    if decision.step is Step.DRAIN and evidence.source is None:
+        playbook.apply(StepEnded(step=Step.DRAIN), now_ms)
+        decision = playbook.decide(evidence, now_ms + policy.drain_timeout_ms)
+    target = evidence.target
+    if target is None or evidence.governing.active_site == to_site or decision.step is Step.REFUSE:
+        refusal = decision.reason if decision.step is Step.REFUSE else ""
+        steps = () if refusal else _remaining_steps(decision.step)
+        return Assessment(
+            steps=steps,
+            refusal=refusal,
+            is_source_reachable=evidence.source is not None,
+            missing_records=0,
+            missing_offsets=0,
+            account=None,
+            sync="",
+        )
+    after = decision.record if decision.record is not None and decision.step is Step.RAISE else evidence.governing
+    groups = group_loss(
+        None if evidence.source is None else evidence.source.groups,
+        target.groups or SiteGroups(),
+        target.partitions,
+        is_fenced=playbook.is_fence_proven,
+        is_routed=evidence.governing.is_routed,
+        now_ms=now_ms,
+    )
+    return Assessment(
+        steps=CHANGING_STEPS if evidence.source is not None else ("drain", "raise", "account", "promote"),
+        refusal="",
+        is_source_reachable=evidence.source is not None,
+        missing_records=playbook.drain_state(evidence, now_ms).remaining_records,
+        missing_offsets=groups.known_lost_offsets,
+        unprotected=tuple(topic.reason for topic in target.unprotected),
+        account=_planned_account(playbook, evidence, target, groups, now_ms),
+        sync=policy_sentence(_as_active(after, to_site)),
+    )
+
+
+def _planned_account(
+    playbook: FailoverPlaybook, evidence: Evidence, target: SiteEvidence, groups: GroupLoss, now_ms: int
+) -> LossAccount | None:
+    source_site = evidence.governing.active_site
+    differences = playbook.differences(target, source_site=source_site, is_source_fresh=evidence.source is not None)
+    if evidence.source is not None and not differences:
+        return None
+    return account(
+        link=evidence.link,
+        epoch=evidence.governing.epoch + 1,
+        from_site=source_site,
+        to_site=target.site,
+        kept={key: position.log_end_offset for key, position in target.partitions.items()},
+        target=target.partitions,
+        source=playbook.known_source_ends,
+        now_ms=now_ms,
+        groups=groups,
+        unprotected=target.unprotected,
+        peer_seen_at_ms=target.peer_seen_at_ms,
+        differences=differences,
+    )
+
+
+def _is_hindered(evidence: Evidence) -> bool:
+    source, target = evidence.source, evidence.target
+    return source is not None and target is not None and bool(obstacle(source, target, link=evidence.link))
+
+
+def _as_active(record: LinkRecord, site: str) -> LinkRecord:
+    return changed(record, active_site=site)
+
+
+def _remaining_steps(first: Step) -> tuple[str, ...]:
+    """What is left of a failover that somebody began."""
+    return CHANGING_STEPS[CHANGING_STEPS.index(first) :] if first in CHANGING_STEPS else ()

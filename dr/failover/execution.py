@@ -1,0 +1,449 @@
+"""Carrying out a failover: the playbook decides, this acts on both sites' agents and writes the
+journal and the report.
+
+`antipode failover` and the drill's `fail_over` step call `failover`. It may be interrupted and
+called again, by anybody, from anywhere: all that matters is stored at the sites. Every call has a
+deadline; a problem is said with the site and what it said.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Any
+
+from dr.failover.core.assess import assess
+from dr.failover.core.playbook import (
+    Decision,
+    FailoverPlaybook,
+    FailoverPolicy,
+    Step,
+    StepEnded,
+    failed_over_from,
+    has_leaders_above_floor,
+    is_promoted,
+    kept_ends,
+)
+from dr.failover.journal import Journal
+from dr.sites.channels import Channels
+from dr.sites.core.evidence import Evidence, ReplicaCut, SiteEvidence, SiteGroups, TopicPartition
+from dr.sites.core.group_offsets import group_loss
+from dr.sites.core.loss import LossAccount, account
+from dr.sites.core.sync_policies import policy_sentence
+from dr.sites.observation import LinkObserver
+from dr.sites.site_client import SiteClient, SiteRefused
+from runtime.clock import Clock, SystemClock
+from runtime.process import OperationalFailure
+from wire.client.broker_requests import EpochQuery
+from wire.client.raw_client import KafkaClient
+from wire.control.cluster_pb2 import LinkRecord
+from wire.rules.links import other_site
+
+POLL_S = 0.05
+REST_SHARE = 2.0
+"""A wait pauses this many times as long as the sites took to answer: many groups are much to ask
+for.
+"""
+CLIENT_LISTENER = "CLIENT"
+EPOCH_LOOKUP_BUDGET_MS = 10_000
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FailoverTimeouts:
+    """How long a site may take to enforce a record, and the target to have leaders that take
+    writes.
+    """
+
+    enforce_ms: int = 10_000
+    promote_ms: int = 30_000
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StepReport:
+    """One step as it went."""
+
+    step: str
+    reason: str
+    started_at_ms: int
+    duration_ms: int
+    problem: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FailoverReport:
+    """What a run did. `outcome` is done, refused or planned (a dry run)."""
+
+    link: str
+    from_site: str
+    to_site: str
+    outcome: str
+    reason: str
+    epoch: int
+    is_fence_proven: bool = False
+    duration_ms: int = 0
+    steps: tuple[StepReport, ...] = ()
+    planned_steps: tuple[str, ...] = ()
+    account: LossAccount | None = None
+    cuts: tuple[ReplicaCut, ...] = ()
+    """What replicas of the sites that answered have lost inside their sites, apart from the
+    account.
+    """
+    sync: str = ""
+    """What acks=all waits for at the target now, or would; empty on a link that never waits."""
+    unprotected: tuple[str, ...] = ()
+
+    @property
+    def is_done(self) -> bool:
+        """True when the target is active now."""
+        return self.outcome == "done"
+
+    def to_json(self) -> dict[str, Any]:
+        """Plain data, with the sentences that a person is told."""
+        document = asdict(self)
+        if self.account is not None:
+            document["account"] = self.account.document()
+        for fields, cut in zip(document["cuts"], self.cuts, strict=True):
+            fields["sentence"] = cut.sentence
+        return document
+
+
+Progress = Callable[[str, str], None]
+
+
+@dataclass(slots=True, kw_only=True)
+class FailoverRun:
+    """One run; `run` does it, `plan` only says what it would do."""
+
+    link: str
+    target: SiteClient
+    source: SiteClient | None
+    journal: Journal
+    policy: FailoverPolicy = field(default_factory=FailoverPolicy)
+    timeouts: FailoverTimeouts = field(default_factory=FailoverTimeouts)
+    clock: Clock = field(default_factory=SystemClock)
+    progress: Progress = lambda _step, _reason: None
+    _steps: list[StepReport] = field(default_factory=list)
+    _account: LossAccount | None = None
+    _unix_at_zero_ms: int = 0
+    _asked_s: float = 0.0
+
+    def __post_init__(self) -> None:
+        self._unix_at_zero_ms = self.clock.now_ms() - round(self.clock.monotonic_ms())
+
+    async def plan(self) -> FailoverReport:
+        """What a run would do and lose, from one look; nothing is changed."""
+        evidence = await self._observer().evidence(with_groups=True)
+        assessment = assess(evidence, to_site=self.target.name, policy=self.policy, now_ms=self.clock.now_ms())
+        from_site = self._from_site(evidence)
+        missing = f"{assessment.missing_records} records are not at {self.target.name} yet"
+        if assessment.missing_offsets:
+            missing += f", nor are {assessment.missing_offsets} offsets that groups committed"
+        if assessment.is_source_reachable:
+            rest = (
+                "only what the link cannot carry would be missing"
+                if assessment.unprotected
+                else "nothing would be lost"
+            )
+            if assessment.account is not None:
+                rest = "the account says what differs"
+            missing += f"; {from_site} answers: it would be fenced, they would be brought over, and {rest}"
+        return FailoverReport(
+            link=self.link,
+            from_site=from_site,
+            to_site=self.target.name,
+            outcome="refused" if assessment.refusal else "planned",
+            reason=assessment.refusal or missing,
+            epoch=_epoch(evidence),
+            planned_steps=assessment.steps,
+            account=assessment.account,
+            cuts=_cuts(evidence),
+            sync=assessment.sync,
+            unprotected=assessment.unprotected,
+        )
+
+    async def run(self) -> FailoverReport:
+        """Go on until the target is active or the playbook refuses."""
+        observer = self._observer()
+        playbook = FailoverPlaybook(to_site=self.target.name, policy=self.policy)
+        started_ms = self.clock.monotonic_ms()
+        self.journal.write("run begins", link=self.link, to=self.target.name, policy=asdict(self.policy))
+        while True:
+            asked_ms = self.clock.monotonic_ms()
+            evidence = await observer.evidence(with_groups=playbook.wants_groups)
+            self._asked_s = (self.clock.monotonic_ms() - asked_ms) / 1000
+            playbook.observe(evidence, self._now_ms())
+            decision = playbook.decide(evidence, self._now_ms())
+            if decision.step in (Step.DONE, Step.REFUSE):
+                break
+            ended = await self._carry_out(decision, playbook, observer)
+            playbook.apply(ended, self._now_ms())
+        outcome = "done" if decision.step is Step.DONE else "refused"
+        self.journal.write("run ends", outcome=outcome, reason=decision.reason)
+        return FailoverReport(
+            link=self.link,
+            from_site=self._from_site(evidence),
+            to_site=self.target.name,
+            outcome=outcome,
+            reason=decision.reason,
+            epoch=_epoch(evidence),
+            is_fence_proven=playbook.is_fence_proven,
+            duration_ms=round(self.clock.monotonic_ms() - started_ms),
+            steps=tuple(self._steps),
+            account=(kept := self._account or await self._kept_account(evidence)),
+            unprotected=() if kept is None else kept.unprotected,
+            cuts=_cuts(evidence),
+            sync=policy_sentence(evidence.governing) if outcome == "done" else "",
+        )
+
+    def _observer(self) -> LinkObserver:
+        return LinkObserver(self.link, target=self.target, source=self.source, clock=self.clock)
+
+    def _now_ms(self) -> int:
+        """Unix ms that do not jump while the run lasts: deadlines are counted in them, and records
+        carry them.
+        """
+        return self._unix_at_zero_ms + round(self.clock.monotonic_ms())
+
+    def _from_site(self, evidence: Evidence) -> str:
+        if evidence.target is None and evidence.source is None:
+            return ""
+        return other_site(evidence.governing, self.target.name)
+
+    async def _carry_out(self, decision: Decision, playbook: FailoverPlaybook, observer: LinkObserver) -> StepEnded:
+        if decision.step in (Step.PREPARE, Step.DRAIN):
+            return await self._wait(decision)
+        self.journal.write("step begins", step=decision.step.value, reason=decision.reason)
+        self.progress(decision.step.value, decision.reason)
+        started_at_ms, started_ms = self.clock.now_ms(), self.clock.monotonic_ms()
+        record = decision.record
+        assert record is not None
+        match decision.step:
+            case Step.FENCE:
+                stored, problem = await self._store(self.source, record, timeout_ms=self._fence_timeout_ms)
+            case Step.TELL:
+                stored, problem = await self._tell(record)
+            case Step.RAISE:
+                stored, problem = await self._store(self.target, record)
+            case Step.GIVE_BACK:
+                stored, problem = await self._give_back(record)
+            case Step.ACCOUNT:
+                stored, problem = record, await self._keep_account(record, playbook, observer)
+            case _:
+                stored, problem = record, await self._promote(record, observer)
+        ended = StepEnded(step=decision.step, reason=decision.reason, stored=stored, problem=problem)
+        self._note(ended, started_at_ms, started_ms)
+        return ended
+
+    def _note(self, ended: StepEnded, started_at_ms: int, started_ms: float) -> None:
+        report = StepReport(
+            step=ended.step.value,
+            reason=ended.reason,
+            started_at_ms=started_at_ms,
+            duration_ms=round(self.clock.monotonic_ms() - started_ms),
+            problem=ended.problem,
+        )
+        self._steps.append(report)
+        self.journal.write("step ends", **asdict(report))
+
+    async def _wait(self, decision: Decision) -> StepEnded:
+        """One pause of a preparation or a drain; consecutive ones are one step in the report."""
+        step, reason = decision.step, decision.reason
+        if not self._steps or self._steps[-1].step != step.value:
+            self.journal.write("step begins", step=step.value, reason=reason)
+            self._note(StepEnded(step=step, reason=reason), self.clock.now_ms(), self.clock.monotonic_ms())
+        self.progress(step.value, reason)
+        await asyncio.sleep(max(POLL_S, REST_SHARE * self._asked_s))
+        first = self._steps[-1]
+        duration_ms = self.clock.now_ms() - first.started_at_ms
+        self._steps[-1] = StepReport(
+            step=first.step, reason=first.reason, started_at_ms=first.started_at_ms, duration_ms=duration_ms
+        )
+        return StepEnded(step=step, reason=reason)
+
+    @property
+    def _fence_timeout_ms(self) -> int:
+        """Brokers that enforce the fence stop writers while the others are waited for."""
+        return min(self.timeouts.enforce_ms, self.policy.unavailability_max_ms)
+
+    async def _store(
+        self, client: SiteClient | None, record: LinkRecord, *, timeout_ms: int | None = None
+    ) -> tuple[LinkRecord | None, str]:
+        """Store at one site; the record found there, None when it is not known, and what did not
+        work.
+        """
+        if client is None:
+            return None, "no agent address is known"
+        try:
+            return await client.adopt_link(record, timeout_ms=timeout_ms or self.timeouts.enforce_ms), ""
+        except OperationalFailure as failure:
+            return None, str(failure)
+
+    async def _tell(self, record: LinkRecord) -> tuple[LinkRecord | None, str]:
+        """Bring the source the record and the account, which it copies from its peer otherwise."""
+        stored, problem = await self._store(self.source, record)
+        if stored is not None and self.source is not None and self._account is not None:
+            with contextlib.suppress(OperationalFailure):
+                await self.source.record_failover(self.link, epoch=record.epoch, document=self._account.to_json())
+        return stored, problem
+
+    async def _give_back(self, record: LinkRecord) -> tuple[LinkRecord | None, str]:
+        """End the fence: first at the target, where another operator may have won, then at the
+        source, which may write again.
+        """
+        stored, problem = await self._store(self.target, record)
+        if stored is None or stored != record or self.source is None:
+            return stored, problem
+        source_stored, problem = await self._store(self.source, record)
+        if source_stored == record:
+            try:
+                await self.source.confirm_link(record.name, epoch=record.epoch)
+            except OperationalFailure as failure:
+                problem = str(failure)
+        return stored, problem
+
+    async def _keep_account(self, record: LinkRecord, playbook: FailoverPlaybook, observer: LinkObserver) -> str:
+        evidence = await observer.site_evidence(self.target, with_groups=True)
+        kept, unclear = kept_ends(evidence, before=playbook.drained_ends)
+        if unclear:
+            kept |= await self._look_up_ends(unclear, record, evidence)
+        from_site = failed_over_from(record)
+        self._account = account(
+            link=self.link,
+            epoch=record.epoch,
+            from_site=from_site,
+            to_site=record.active_site,
+            kept=kept,
+            target=evidence.partitions,
+            source=playbook.known_source_ends,
+            now_ms=self.clock.now_ms(),
+            unprotected=evidence.unprotected,
+            peer_seen_at_ms=evidence.peer_seen_at_ms,
+            differences=playbook.differences(evidence, source_site=from_site, ends=kept),
+            leader_epoch_floor=record.leader_epoch_floor,
+            groups=group_loss(
+                await observer.source_groups() or playbook.source_groups,
+                evidence.groups or SiteGroups(),
+                evidence.partitions,
+                is_fenced=playbook.is_fence_proven,
+                is_routed=record.is_routed,
+                now_ms=self.clock.now_ms(),
+            ),
+        )
+        try:
+            await self.target.record_failover(self.link, epoch=record.epoch, document=self._account.to_json())
+        except SiteRefused as refusal:
+            return str(refusal)
+        return ""
+
+    async def _look_up_ends(
+        self, keys: Sequence[TopicPartition], record: LinkRecord, evidence: SiteEvidence
+    ) -> dict[TopicPartition, int]:
+        """Where the older epochs end in logs that clients have written to since the promotion."""
+        view = await self.target.view(asking_site=failed_over_from(record))
+        bootstrap = [
+            f"{end.host}:{end.port}"
+            for broker in view.brokers
+            for end in broker.endpoints
+            if end.listener == CLIENT_LISTENER or len(broker.endpoints) == 1
+        ]
+        ends: dict[TopicPartition, int] = {}
+        query = EpochQuery(record.leader_epoch_floor - 1)
+        async with KafkaClient(",".join(bootstrap), site_local=True, retry_budget_ms=EPOCH_LOOKUP_BUDGET_MS) as client:
+            await client.metadata(sorted({key.topic for key in keys}))
+            for key in keys:
+                found = (await client.epoch_ends(await client.leader(*key), {key: query}))[key]
+                ends[key] = max(found.end_offset, evidence.partitions[key].log_start_offset)
+        return ends
+
+    async def _promote(self, record: LinkRecord, observer: LinkObserver) -> str:
+        """Wait for the new band's leaders, say that the role stands, wait until every partition
+        takes writes.
+        """
+        evidence = await self._until(observer, has_leaders_above_floor)
+        try:
+            await self.target.confirm_link(record.name, epoch=record.epoch)
+        except OperationalFailure as failure:
+            return str(failure)
+        evidence = await self._until(observer, is_promoted)
+        waiting = sorted(
+            {*evidence.leaderless, *(key for key, item in evidence.partitions.items() if not item.is_writable)}
+        )
+        return f"no writes yet at {', '.join(map(str, waiting[:5]))}" if waiting else ""
+
+    async def _until(self, observer: LinkObserver, condition: Callable[[SiteEvidence], bool]) -> SiteEvidence:
+        """The first evidence of the target that meets the condition, or the last one before the
+        deadline.
+        """
+        deadline = self.clock.monotonic_ms() + self.timeouts.promote_ms
+        while True:
+            evidence = await observer.site_evidence(self.target)
+            if condition(evidence) or self.clock.monotonic_ms() >= deadline:
+                return evidence
+            await asyncio.sleep(POLL_S)
+
+    async def _kept_account(self, evidence: Evidence) -> LossAccount | None:
+        """The account of the epoch that another run kept already."""
+        if evidence.target is None or evidence.governing.epoch not in evidence.target.accounted_epochs:
+            return None
+        accounts = [LossAccount.from_json(text) for text in await self.target.failovers(self.link)]
+        return next((item for item in accounts if item.epoch == evidence.governing.epoch), None)
+
+
+def _cuts(evidence: Evidence) -> tuple[ReplicaCut, ...]:
+    return tuple(cut for site in (evidence.source, evidence.target) if site is not None for cut in site.cuts)
+
+
+def _epoch(evidence: Evidence) -> int:
+    return evidence.governing.epoch if evidence.target is not None or evidence.source is not None else 0
+
+
+async def failover(
+    link: str,
+    *,
+    to_site: str,
+    agents: Mapping[str, Sequence[str]],
+    policy: FailoverPolicy | None = None,
+    timeouts: FailoverTimeouts | None = None,
+    is_dry_run: bool = False,
+    journal_path: Path | None = None,
+    progress: Progress | None = None,
+    clock: Clock | None = None,
+) -> FailoverReport:
+    """Make `to_site` active for the link. `agents` maps site names to agent addresses; it must name
+    `to_site`, and may leave the other site out: its addresses are then taken from the link record.
+    """
+    if to_site not in agents:
+        raise OperationalFailure(f"no agent address of site {to_site!r} is given; known: {', '.join(sorted(agents))}")
+    used_clock = clock or SystemClock()
+    channels = Channels()
+    try:
+        target = SiteClient(to_site, agents[to_site], channels)
+        source = await _source_client(link, target, agents, channels)
+        with Journal(journal_path, used_clock) as journal:
+            run = FailoverRun(
+                link=link,
+                target=target,
+                source=source,
+                journal=journal,
+                policy=policy or FailoverPolicy(),
+                timeouts=timeouts or FailoverTimeouts(),
+                clock=used_clock,
+                progress=progress or (lambda _step, _reason: None),
+            )
+            return await (run.plan() if is_dry_run else run.run())
+    finally:
+        await channels.close()
+
+
+async def _source_client(
+    link: str, target: SiteClient, agents: Mapping[str, Sequence[str]], channels: Channels
+) -> SiteClient | None:
+    record = (await target.describe_link(link)).record
+    if target.name not in (record.source_site, record.target_site):
+        raise OperationalFailure(f"link {link} joins {record.source_site} and {record.target_site}, not {target.name}")
+    name = other_site(record, target.name)
+    addresses = agents.get(name) or list(record.sites[name].agents)
+    return SiteClient(name, addresses, channels) if addresses else None

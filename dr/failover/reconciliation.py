@@ -1,0 +1,115 @@
+"""Running a reconciliation as a child process and judging its findings against a failover's
+account.
+
+The command is the caller's (`cli` gives `antipode reconcile`), because Spark jobs and disaster
+recovery do not know each other's code. Its exit code says equal (0), different (1) or not compared
+(2); its standard output holds a JSON object with `findings`.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from dr.sites.core.loss import LossAccount
+from runtime.process import OperationalFailure
+
+EQUAL, DIFFERENT, AS_ACCOUNTED = "equal", "different", "as accounted"
+RECORDS_DIFFER = ("missing", "extra", "diverged")
+"""Findings that a loss of records, and writes after it, make; as the source of the reconciliation
+sees them.
+"""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ReconcileResult:
+    """What a reconciliation said. `lost_records` counts what only the old site has, at or above the
+    kept offsets.
+    """
+
+    outcome: str
+    findings: tuple[Mapping[str, Any], ...] = ()
+    lost_records: int = 0
+    document: Mapping[str, Any] | None = None
+
+
+async def reconcile(
+    command: Sequence[str],
+    values: Mapping[str, str],
+    *,
+    log: Path,
+    within_ms: int,
+    accounts: Collection[LossAccount],
+    source_site: str,
+) -> ReconcileResult:
+    """Run the command with `{placeholders}` filled in; findings are seen from `source_site`.
+
+    OperationalFailure when it could not compare or time is up.
+    """
+    arguments = [part.format_map(values) for part in command]
+    with log.open("ab") as output:
+        process = await asyncio.create_subprocess_exec(
+            *arguments, stdin=asyncio.subprocess.DEVNULL, stdout=asyncio.subprocess.PIPE, stderr=output
+        )
+        try:
+            async with asyncio.timeout(within_ms / 1000):
+                text, _ = await process.communicate()
+        except (TimeoutError, asyncio.CancelledError) as error:
+            process.kill()
+            await process.wait()
+            if isinstance(error, asyncio.CancelledError):
+                raise
+            raise OperationalFailure(f"reconciliation took longer than {within_ms} ms ({log})") from error
+    if process.returncode not in (0, 1):
+        tail = await asyncio.to_thread(_tail, log)
+        raise OperationalFailure(f"reconciliation could not compare (exit code {process.returncode}): {tail}")
+    document = last_json(text.decode(errors="replace"))
+    findings = tuple((document or {}).get("findings", ()))
+    if process.returncode == 0:
+        return ReconcileResult(outcome=EQUAL, document=document)
+    outcome, lost = judge_findings(findings, accounts, source_site=source_site)
+    return ReconcileResult(outcome=outcome, findings=findings, lost_records=lost, document=document)
+
+
+def _tail(log: Path) -> str:
+    return log.read_text(encoding="utf-8", errors="replace")[-500:].strip()
+
+
+def last_json(text: str) -> Mapping[str, Any] | None:
+    """The JSON object that the output ends with: all of it, or its last line."""
+    for candidate in (text, text.strip().rpartition("\n")[2]):
+        try:
+            document = json.loads(candidate)
+        except ValueError:
+            continue
+        if isinstance(document, dict):
+            return document
+    return None
+
+
+def judge_findings(
+    findings: Sequence[Mapping[str, Any]], accounts: Collection[LossAccount], *, source_site: str
+) -> tuple[str, int]:
+    """`as accounted` when only records differ, and only at or above the offset that the last
+    failover of each partition kept.
+
+    What the old site alone has, or has otherwise, is lost and counted; what the promoted one alone
+    has was written there since. Damage and duplicates are no loss that an account speaks of.
+    """
+    last = {
+        (item.topic, item.partition): (item.kept_below, account.from_site)
+        for account in sorted(accounts, key=lambda account: account.epoch)
+        for item in account.partitions
+    }
+    lost = 0
+    for finding in findings:
+        kept_below, from_site = last.get((finding["topic"], finding["partition"]), (1 << 62, ""))
+        if finding["kind"] not in RECORDS_DIFFER or finding["first_offset"] < kept_below:
+            return DIFFERENT, 0
+        if finding["kind"] in ("diverged", "missing" if from_site == source_site else "extra"):
+            lost += finding["last_offset"] - finding["first_offset"] + 1
+    return (AS_ACCOUNTED, lost) if findings else (DIFFERENT, 0)

@@ -1,0 +1,350 @@
+"""Making, listing, describing, confirming and deleting links: what the `antipode links` commands do
+at both sites.
+
+A link is at both sites or at neither: what was stored at one is taken back when the other refuses.
+`cli` prints what these functions return.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from dr.links.core.link_preflight import LinkCheck, judged, refusals
+from dr.links.link_preflight import ask_mirror, preflight
+from dr.sites.core.fencing import FIRST_EPOCH
+from dr.sites.core.link_checks import MODE_EXACT, pair_problems, record_problems, topic_id_problems
+from dr.sites.core.mirror_reports import MIRROR_SILENT_MS, failing_sentences
+from dr.sites.site_client import STORE_TIMEOUT_MS, SiteClient, SiteRefused, SiteUnreachable
+from runtime.clock import Clock, SystemClock
+from runtime.process import OperationalFailure
+from runtime.retries import jittered_backoff
+from wire.control.cluster_pb2 import LinkPhase, LinkRecord, LinkSite, SiteView
+from wire.control.site_pb2 import DescribeLinkReply, LinkStatus
+from wire.rules.links import DEFAULT_TOPIC_BLACKLIST, SYNC_TIMEOUT_MS, SyncPolicy, other_site, supersedes
+
+NOTICE_MS = 5_000
+"""How long a site's agents may take to show a link that was stored."""
+MIRROR_NEVER_HEARD = -1
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SiteAddresses:
+    """How the other site reaches this one: its LINK listeners and its agents."""
+
+    bootstrap_servers: str
+    agents: Sequence[str]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LinkSpec:
+    """What a person asks for."""
+
+    name: str
+    source_site: str
+    target_site: str
+    source: SiteAddresses
+    target: SiteAddresses
+    topic_whitelist: Sequence[str] = (".*",)
+    topic_blacklist: Sequence[str] = DEFAULT_TOPIC_BLACKLIST
+    group_whitelist: Sequence[str] = (".*",)
+    group_blacklist: Sequence[str] = ()
+    is_routed: bool = True
+    sync: SyncPolicy = SyncPolicy.NONE
+    sync_timeout_ms: int = SYNC_TIMEOUT_MS
+
+    def record(self, *, now_ms: int) -> LinkRecord:
+        """The record of a new link: the source active, nothing fenced."""
+        return LinkRecord(
+            name=self.name,
+            source_site=self.source_site,
+            target_site=self.target_site,
+            mode=MODE_EXACT,
+            epoch=FIRST_EPOCH,
+            active_site=self.source_site,
+            phase=LinkPhase.MIRRORING,
+            topic_whitelist=self.topic_whitelist,
+            topic_blacklist=self.topic_blacklist,
+            is_blacklist_complete=True,
+            group_whitelist=self.group_whitelist,
+            group_blacklist=self.group_blacklist,
+            is_routed=self.is_routed,
+            sync_policy=self.sync.value,
+            sync_timeout_ms=0 if self.sync is SyncPolicy.NONE else self.sync_timeout_ms,
+            sites={
+                self.source_site: LinkSite(bootstrap_servers=self.source.bootstrap_servers, agents=self.source.agents),
+                self.target_site: LinkSite(bootstrap_servers=self.target.bootstrap_servers, agents=self.target.agents),
+            },
+            updated_at_ms=now_ms,
+        )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LinkAtSite:
+    """One site's word on a link; `problem` when it has none."""
+
+    site: str
+    status: LinkStatus | None = None
+    description: DescribeLinkReply | None = None
+    problem: str = ""
+    mirror_heard_ms: int | None = None
+    """How long ago the mirror told the passive site that it carries all, each of its daemons its
+    part; MIRROR_NEVER_HEARD, None when nobody could be asked.
+    """
+    mirror_problems: tuple[str, ...] = ()
+    """Which daemons of the mirror told the passive site that they cannot carry groups' offsets, in
+    sentences.
+    """
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CheckedLink:
+    """The record that would be stored, and what was looked at before."""
+
+    record: LinkRecord
+    checks: Sequence[LinkCheck]
+
+    @property
+    def problems(self) -> list[str]:
+        """What keeps the link from being made."""
+        return refusals(self.checks)
+
+
+async def check_link(
+    spec: LinkSpec, *, source: SiteClient, target: SiteClient, mirror: str = "", clock: Clock | None = None
+) -> CheckedLink:
+    """Everything that is known to be in the way of a link, or well. Changes nothing.
+    SiteUnreachable.
+
+    `mirror` is where the link's daemon serves MirrorAdmin, "" when that is not known.
+    """
+    record = spec.record(now_ms=(clock or SystemClock()).now_ms())
+    checks = judged("record", record_problems(record), otherwise="names, mode, filters and sync policy are accepted")
+    if refusals(checks):
+        return CheckedLink(record=record, checks=checks)
+    source_view = await source.view(asking_site=spec.target_site)
+    target_view = await target.view(asking_site=spec.source_site)
+    problems = pair_problems(source_view, target_view, source_site=spec.source_site, target_site=spec.target_site)
+    checks += judged("sites", problems, otherwise="they share the cluster id and no node ids")
+    checks += await preflight(record, source=source, target=target, live=len(target_view.brokers))
+    checks.append(await ask_mirror(spec.name, mirror))
+    return CheckedLink(record=record, checks=checks)
+
+
+async def create_link(
+    spec: LinkSpec, *, source: SiteClient, target: SiteClient, clock: Clock | None = None
+) -> LinkRecord:
+    """Check the link and make it. OperationalFailure says all that is wrong, with nothing left
+    behind.
+    """
+    return await make_link(
+        await check_link(spec, source=source, target=target, clock=clock), source=source, target=target
+    )
+
+
+async def make_link(checked: CheckedLink, *, source: SiteClient, target: SiteClient) -> LinkRecord:
+    """Store the link at both sites and confirm it there. OperationalFailure says all that is wrong,
+    with nothing left behind.
+    """
+    record = checked.record
+    _refuse_when(record.name, checked.problems)
+    stored_at: list[SiteClient] = []
+    try:
+        for client in (target, source):  # the passive one first: no moment with two sites that write
+            await _create_at(client, record, stored_at)
+        await _check_topic_ids(record, source=source, target=target)
+        for client in (source, target):
+            await client.confirm_link(record.name, epoch=record.epoch)
+    except BaseException as error:
+        await asyncio.shield(_undo(record, stored_at, error))
+        raise
+    return record
+
+
+async def _create_at(client: SiteClient, record: LinkRecord, stored_at: list[SiteClient]) -> None:
+    try:
+        await client.create_link(record)
+    except SiteUnreachable:
+        stored_at.append(client)  # perhaps it was
+        raise
+    stored_at.append(client)
+
+
+async def _check_topic_ids(record: LinkRecord, *, source: SiteClient, target: SiteClient) -> None:
+    source_view = await _view_with(record, source, asking_site=target.name)
+    target_view = await _view_with(record, target, asking_site=source.name)
+    _refuse_when(record.name, topic_id_problems(record, source_view, target_view))
+
+
+async def _view_with(record: LinkRecord, client: SiteClient, *, asking_site: str) -> SiteView:
+    """The site's view once its agents have noticed the link, which their watches tell them within
+    milliseconds.
+    """
+    async for attempt in jittered_backoff(retry_on=SiteUnreachable, initial_ms=10, max_ms=100, budget_ms=NOTICE_MS):
+        with attempt:
+            view = await client.view(asking_site=asking_site)
+            if all(link.name != record.name for link in view.links):
+                raise SiteUnreachable(f"site {client.name} has stored link {record.name} but does not show it")
+    return view
+
+
+async def _undo(record: LinkRecord, stored_at: Sequence[SiteClient], cause: BaseException) -> None:
+    for client in reversed(stored_at):
+        try:
+            await client.delete_link(record.name, epoch=record.epoch)
+        except SiteRefused:
+            continue  # it was never stored there
+        except SiteUnreachable as error:
+            raise OperationalFailure(
+                f"{cause}; and link {record.name} could not be taken back at site {client.name} ({error}): delete it there"
+            ) from error
+
+
+def _refuse_when(name: str, problems: Sequence[str]) -> None:
+    if problems:
+        raise OperationalFailure(f"link {name} cannot be made: {'; '.join(problems)}")
+
+
+async def list_links(clients: Sequence[SiteClient], clock: Clock | None = None) -> list[LinkAtSite]:
+    """Every link as every site sees it; a site that does not answer gives one entry with its
+    problem.
+    """
+
+    async def ask(client: SiteClient) -> list[LinkAtSite]:
+        try:
+            reply = await client.links()
+        except OperationalFailure as failure:
+            return [LinkAtSite(site=client.name, problem=str(failure))]
+        heard = await asyncio.gather(*(_mirror_words(status.record, client, now_ms) for status in reply.links))
+        return [
+            LinkAtSite(site=client.name, status=status, mirror_heard_ms=heard_ms, mirror_problems=problems)
+            for status, (heard_ms, problems) in zip(reply.links, heard, strict=True)
+        ]
+
+    now_ms = (clock or SystemClock()).now_ms()
+    return [entry for entries in await asyncio.gather(*(ask(client) for client in clients)) for entry in entries]
+
+
+async def _mirror_words(record: LinkRecord, client: SiteClient, now_ms: int) -> tuple[int | None, tuple[str, ...]]:
+    """`mirror_heard_ms` and `mirror_problems`."""
+    if record.active_site == client.name:
+        return None, ()
+    try:
+        words = await client.mirror_words(record.name)
+    except OperationalFailure:
+        return None, ()
+    heard_ms = (
+        max(0, (words.answered_at_ms or now_ms) - words.synced_at_ms) if words.synced_at_ms else MIRROR_NEVER_HEARD
+    )
+    return heard_ms, failing_sentences(words.failing)
+
+
+def mirror_sentence(heard_ms: int | None) -> str:
+    """What `mirror_heard_ms` means; "" for None."""
+    if heard_ms is None:
+        return ""
+    if heard_ms == MIRROR_NEVER_HEARD:
+        return "never heard"
+    return (
+        f"heard {heard_ms / 1000:.1f} s ago" if heard_ms <= MIRROR_SILENT_MS else f"not heard for {heard_ms // 1000} s"
+    )
+
+
+async def describe_link(name: str, clients: Sequence[SiteClient]) -> list[LinkAtSite]:
+    """The link's record and partitions at every site asked."""
+
+    async def ask(client: SiteClient) -> LinkAtSite:
+        try:
+            return LinkAtSite(site=client.name, description=await client.describe_link(name))
+        except OperationalFailure as failure:
+            return LinkAtSite(site=client.name, problem=str(failure))
+
+    return list(await asyncio.gather(*(ask(client) for client in clients)))
+
+
+def governing_record(entries: Sequence[LinkAtSite]) -> LinkRecord:
+    """Of what sites described, the record that wins. OperationalFailure when none has one."""
+    records = [entry.description.record for entry in entries if entry.description is not None]
+    if not records:
+        raise OperationalFailure("; ".join(entry.problem for entry in entries))
+    governing = records[0]
+    for record in records[1:]:
+        governing = record if supersedes(record, governing) else governing
+    return governing
+
+
+async def delete_link(name: str, clients: Sequence[SiteClient], *, may_skip_unreachable: bool = False) -> list[str]:
+    """Forget the link at every site given; returns those where it is gone. Deleting it twice is no
+    error.
+
+    With `may_skip_unreachable` a site that does not answer keeps its copy: delete it there when it
+    is back.
+    """
+    epochs: dict[str, int] = {}
+    for client in clients:
+        try:
+            epochs[client.name] = (await client.describe_link(name)).record.epoch
+        except SiteRefused:
+            continue  # not known there
+        except SiteUnreachable:
+            if not may_skip_unreachable:
+                raise
+    if not epochs:
+        raise OperationalFailure(f"link {name!r} is not known at {', '.join(client.name for client in clients)}")
+    for client in clients:
+        if client.name in epochs:
+            await client.delete_link(name, epoch=epochs[client.name])
+    return sorted(epochs)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AlteredLink:
+    """The record as it is at the active site now (or would be), and why the other site does not
+    have it yet.
+    """
+
+    record: LinkRecord
+    problem: str = ""
+
+
+async def alter_link(
+    name: str,
+    clients: Sequence[SiteClient],
+    *,
+    sync: SyncPolicy,
+    sync_timeout_ms: int = 0,
+    is_dry_run: bool = False,
+) -> AlteredLink:
+    """Give a running link another sync policy: stored and in force at the active site first, then
+    told to the other one.
+
+    A site that does not answer takes it from its peer when it is back, unless it is the active one:
+    OperationalFailure. Interrupted anywhere, the same call again does what is left.
+    """
+    governing = governing_record(await describe_link(name, clients))
+    by_name = {client.name: client for client in clients}
+    active = by_name.get(governing.active_site)
+    if active is None:
+        raise OperationalFailure(f"no agent address is known of {governing.active_site}, where link {name} is active")
+    record = await active.alter_link(
+        name,
+        sync_policy=sync.value,
+        sync_timeout_ms=sync_timeout_ms,
+        is_dry_run=is_dry_run,
+        timeout_ms=STORE_TIMEOUT_MS,
+    )
+    other = by_name.get(other_site(record, active.name))
+    if is_dry_run or other is None:
+        return AlteredLink(record=record)
+    try:
+        await other.adopt_link(record, timeout_ms=STORE_TIMEOUT_MS)
+    except OperationalFailure as failure:
+        return AlteredLink(record=record, problem=f"{failure}; it takes the change from {active.name} when it is back")
+    return AlteredLink(record=record)
+
+
+async def confirm_link(name: str, client: SiteClient) -> LinkRecord:
+    """The operator's word that the site's stored record stands, although the peer was not asked."""
+    stored = (await client.describe_link(name)).record
+    return await client.confirm_link(name, epoch=stored.epoch)

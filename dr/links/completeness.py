@@ -1,0 +1,90 @@
+"""Asks both sites of a link, or its mirror, until when everything has arrived: once, or until a
+time is reached.
+
+The command `antipode links complete` is the caller; `core/completeness.py` decides.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+
+import grpc
+
+from dr.links.administration import describe_link
+from dr.links.core.completeness import Completeness, TopicCompleteness, by_topic
+from dr.sites.channels import problem_of
+from dr.sites.observation import LinkObserver
+from dr.sites.site_client import SiteClient
+from runtime.clock import Clock
+from runtime.process import OperationalFailure
+from wire.control.mirror_pb2 import DescribeMirrorReply
+from wire.rules.links import matches, other_site, supersedes
+
+POLL_S = 0.5
+
+Look = Callable[[Completeness], Awaitable[None]]
+Show = Callable[[Sequence[TopicCompleteness]], None]
+
+
+async def looks_at_sites(link: str, clients: Mapping[str, SiteClient], clock: Clock) -> Look:
+    """Looks at the link's sites in the direction that it has now. OperationalFailure when neither
+    knows the link.
+    """
+    entries = await describe_link(link, list(clients.values()))
+    known = [entry.description.record for entry in entries if entry.description is not None]
+    if not known:
+        raise OperationalFailure("; ".join(entry.problem for entry in entries))
+    record = known[0]
+    for one in known[1:]:
+        record = one if supersedes(one, record) else record
+    target = other_site(record, record.active_site)
+    if target not in clients:
+        raise OperationalFailure(f"no agent address is known of site {target}, where link {link} goes")
+    observer = LinkObserver(link, target=clients[target], source=clients.get(record.active_site), clock=clock)
+
+    async def look(completeness: Completeness) -> None:
+        asked_at_ms = clock.now_ms()
+        completeness.take(await observer.evidence(), asked_at_ms=asked_at_ms)
+
+    return look
+
+
+def looks_at_mirror(ask: Callable[[], Awaitable[DescribeMirrorReply]], clock: Clock) -> Look:
+    """Looks at what the link's mirror says of itself."""
+
+    async def look(completeness: Completeness) -> None:
+        asked_at_ms = clock.now_ms()
+        try:
+            reply = await ask()
+        except grpc.aio.AioRpcError as error:
+            raise OperationalFailure(f"the mirror does not answer: {problem_of(error)}") from error
+        completeness.take_mirror(reply, asked_at_ms=asked_at_ms)
+
+    return look
+
+
+async def complete_until(
+    look: Look, *, until_ms: int, topics: Sequence[str], timeout_ms: float, clock: Clock, show: Show = lambda _: None
+) -> list[TopicCompleteness]:
+    """Look until all topics are complete until then, at least once and up to the time-out; how they
+    stand at the end.
+
+    A look that fails is repeated while there is time; OperationalFailure when the last one failed.
+    """
+    completeness = Completeness()
+    deadline_ms = clock.monotonic_ms() + timeout_ms
+    while True:
+        try:
+            await look(completeness)
+        except OperationalFailure:
+            if clock.monotonic_ms() >= deadline_ms:
+                raise
+            await asyncio.sleep(POLL_S)
+            continue
+        wanted = [one for one in completeness.partitions() if matches(one.topic, whitelist=topics, blacklist=())]
+        found = by_topic(wanted, until_ms=until_ms)
+        show(found)
+        if all(one.is_complete for one in found) or clock.monotonic_ms() >= deadline_ms:
+            return found
+        await asyncio.sleep(POLL_S)

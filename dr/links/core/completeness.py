@@ -1,0 +1,176 @@
+"""Until when everything that a link's source took has arrived at its target, by partition: a time
+that only grows.
+
+Pure; `dr/links/completeness.py` asks the sites again and again. What counts for a partition, the
+best of:
+
+| evidence | complete until |
+| --- | --- |
+| the target's safe end has reached the end of the source's log | the moment before the source was asked |
+| it has reached the end that the source had when it was asked earlier | that moment |
+| the source is silent, and it has reached what the mirror last heard of it | when the mirror heard it |
+| its newest record, when the clock that stamped it is not ahead of ours | that record's time: later ones with earlier times are late |
+
+Nothing is claimed of a copy that differs from the source's log, or of which nothing shows that it
+is the source's history: its end and its newest record may be of another history.
+
+So a log without new records is complete until now, one whose source does not answer stands still,
+and nothing is claimed of a partition of which the target cannot tell.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from itertools import groupby
+from typing import NamedTuple
+
+from dr.sites.core.divergence import diverged_copies, find_differences, promotion_of
+from dr.sites.core.evidence import Evidence, PartitionPosition, TopicPartition
+from wire.control.mirror_pb2 import DescribeMirrorReply, MirrorPartition
+
+NEVER = -1
+UNKNOWN = -1
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PartitionCompleteness:
+    """One partition. `behind_records` UNKNOWN: nobody can tell."""
+
+    topic: str
+    partition: int
+    complete_until_ms: int
+    behind_records: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TopicCompleteness:
+    """A topic is complete until the earliest of its partitions is."""
+
+    topic: str
+    is_complete: bool
+    complete_until_ms: int
+    partitions: int
+    partitions_complete: int
+    behind_records: int
+
+
+class _Marker(NamedTuple):
+    end_offset: int
+    at_ms: int
+
+
+class Completeness:
+    """What looks at one link have shown so far."""
+
+    def __init__(self) -> None:
+        self._until_ms: dict[TopicPartition, int] = {}
+        self._behind: dict[TopicPartition, int] = {}
+        self._markers: dict[TopicPartition, _Marker] = {}
+
+    def take(self, evidence: Evidence, *, asked_at_ms: int) -> None:
+        """A look at both sites that was begun at `asked_at_ms` (Unix ms)."""
+        target = evidence.target.partitions if evidence.target is not None else {}
+        source = evidence.source.partitions if evidence.source is not None else {}
+        leaderless = {key for site in (evidence.target, evidence.source) if site is not None for key in site.leaderless}
+        known = {*target, *source, *leaderless, *self._until_ms}
+        self._behind = dict.fromkeys(known, UNKNOWN)
+        differing = _differing(evidence)
+        for key in known:
+            if key in differing:
+                self._until_ms.setdefault(key, NEVER)
+                self._behind[key] = differing[key]
+                continue
+            reached = self._reached(key, source.get(key), target.get(key), asked_at_ms)
+            self._until_ms[key] = max(self._until_ms.get(key, NEVER), reached)
+
+    def _reached(
+        self, key: TopicPartition, source: PartitionPosition | None, target: PartitionPosition | None, asked_at_ms: int
+    ) -> int:
+        if target is None:
+            is_empty = source is not None and source.log_start_offset == source.log_end_offset
+            return asked_at_ms if is_empty else NEVER
+        end = target.safe_end_offset
+        if source is None:
+            is_level = 0 <= target.source_high_watermark <= end
+            return max(target.source_seen_at_ms if is_level else NEVER, _newest(target, asked_at_ms))
+        self._behind[key] = max(0, source.log_end_offset - end)
+        if end >= source.log_end_offset:
+            self._markers.pop(key, None)
+            return asked_at_ms
+        marker = self._markers.setdefault(key, _Marker(source.log_end_offset, asked_at_ms))
+        passed_ms = NEVER
+        if end >= marker.end_offset:
+            passed_ms = marker.at_ms
+            self._markers[key] = _Marker(source.log_end_offset, asked_at_ms)
+        return max(passed_ms, _newest(target, asked_at_ms))
+
+    def take_mirror(self, reply: DescribeMirrorReply, *, asked_at_ms: int) -> None:
+        """What the link's mirror said when it was asked at `asked_at_ms`: for targets whose offsets
+        are others.
+        """
+        for one in reply.partitions:
+            key = TopicPartition(one.topic, one.partition)
+            self._behind[key] = one.lag_records
+            self._until_ms[key] = max(self._until_ms.get(key, NEVER), _told(one, asked_at_ms))
+
+    def partitions(self) -> list[PartitionCompleteness]:
+        """Every partition that is known."""
+        return [
+            PartitionCompleteness(
+                topic=key.topic,
+                partition=key.partition,
+                complete_until_ms=until_ms,
+                behind_records=self._behind.get(key, UNKNOWN),
+            )
+            for key, until_ms in sorted(self._until_ms.items())
+        ]
+
+
+def _differing(evidence: Evidence) -> dict[TopicPartition, int]:
+    """Records that each copy with another history lacks; UNKNOWN of those that nothing proves while
+    the source is silent.
+    """
+    target, source = evidence.target, evidence.source
+    if target is None:
+        return {}
+    if source is not None:
+        diverged = diverged_copies(target.copies, source.partitions)
+        return {key: one.source_end - one.parts_at for key, one in diverged.items()}
+    promotion = promotion_of(evidence.governing.active_site, target.promotions)
+    found = find_differences(target.copies, {}, is_source_final={}, promotion=promotion)
+    return dict.fromkeys((*found.diverged, *found.unproven), UNKNOWN)
+
+
+def _newest(position: PartitionPosition, asked_at_ms: int) -> int:
+    return position.max_timestamp_ms if position.max_timestamp_ms <= asked_at_ms else NEVER
+
+
+def _told(one: MirrorPartition, asked_at_ms: int) -> int:
+    """A mirror that has brought nothing yet, or does not know how far it is, has a lag since its
+    own start only.
+    """
+    if one.HasField("complete_ms_ago"):
+        return asked_at_ms - one.complete_ms_ago
+    has_begun = one.lag_records == 0 or one.mirrored_records > 0
+    return asked_at_ms - one.lag_ms if one.lag_records != UNKNOWN and one.lag_ms >= 0 and has_begun else NEVER
+
+
+def by_topic(partitions: Iterable[PartitionCompleteness], *, until_ms: int) -> list[TopicCompleteness]:
+    """The topics of the partitions, which come sorted, and whether each is complete until then."""
+    found = []
+    for topic, group in groupby(partitions, key=lambda one: one.topic):
+        ones = list(group)
+        complete = sum(one.complete_until_ms >= until_ms for one in ones)
+        behind = [one.behind_records for one in ones]
+        found.append(
+            TopicCompleteness(
+                topic=topic,
+                is_complete=complete == len(ones),
+                complete_until_ms=min(one.complete_until_ms for one in ones),
+                partitions=len(ones),
+                partitions_complete=complete,
+                behind_records=UNKNOWN if UNKNOWN in behind else sum(behind),
+            )
+        )
+    return found

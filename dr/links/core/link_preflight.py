@@ -1,0 +1,190 @@
+"""What is looked at before a link is made, one check after the other: what is well, what is in the
+way, what to watch.
+
+`dr/sites/core/link_checks.py` has the rules of records and pairs of sites; here they stand beside
+what the target's controller said when it was asked, without doing it, to make the source's topics.
+Pure: `dr/links/link_preflight.py` asks.
+"""
+
+from __future__ import annotations
+
+import enum
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Final
+
+from kio.schema.errors import ErrorCode
+
+from wire.control.cluster_pb2 import LinkRecord
+from wire.control.controller_pb2 import NewTopic, TopicResult
+from wire.control.mirror_pb2 import DescribeMirrorReply
+from wire.control.site_pb2 import SurveyedTopic, SurveyLinkReply
+
+PROBE: Final = "antipode-link-check"
+"""Asked for, and not made, where the source has no topics yet, to hear what replication the target
+gives.
+"""
+NAMED_MAX: Final = 5
+"""Topics named in one check; the rest is counted."""
+SITE_DEFAULT: Final = -1
+MIN_INSYNC: Final = "min.insync.replicas"
+
+
+class Outcome(enum.Enum):
+    """Of one check. What is REFUSED keeps the link from being made."""
+
+    OK = "ok"
+    WARNING = "warning"
+    REFUSED = "refused"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LinkCheck:
+    """One check with its outcome in a sentence."""
+
+    check: str
+    outcome: Outcome
+    detail: str
+
+
+def judged(check: str, problems: Sequence[str], *, otherwise: str) -> list[LinkCheck]:
+    """A refusal for each problem; without one, that all is well."""
+    if not problems:
+        return [LinkCheck(check=check, outcome=Outcome.OK, detail=otherwise)]
+    return [LinkCheck(check=check, outcome=Outcome.REFUSED, detail=problem) for problem in problems]
+
+
+def refusals(checks: Iterable[LinkCheck]) -> list[str]:
+    """Why the link cannot be made."""
+    return [check.detail for check in checks if check.outcome is Outcome.REFUSED]
+
+
+def version_check(releases: Mapping[str, str | None]) -> LinkCheck:
+    """The releases of both sites, None where the site does not tell."""
+    silent = [site for site, release in releases.items() if release is None]
+    if silent:
+        detail = (
+            f"site {' and '.join(silent)} does not tell its release, so that it is older than this command: topics cannot be checked. "
+            "Update its brokers first"
+        )
+        return LinkCheck(check="versions", outcome=Outcome.WARNING, detail=detail)
+    told = " and ".join(f"{site} runs {release}" for site, release in releases.items())
+    if len(set(releases.values())) == 1:
+        return LinkCheck(check="versions", outcome=Outcome.OK, detail=told)
+    detail = f"{told}: what the newer one's topics use may be unknown to the other. Update brokers before mirrors"
+    return LinkCheck(check="versions", outcome=Outcome.WARNING, detail=detail)
+
+
+def wanted_topics(source: SurveyLinkReply, claim: LinkRecord | None = None) -> list[NewTopic]:
+    """The topics as a mirror would ask for them, or the probe where there are none. `claim` is the
+    link when there is one already.
+    """
+    if not source.topics:
+        return [NewTopic(name=PROBE, partition_count=1, replication_factor=SITE_DEFAULT)]
+    link, epoch = ("", 0) if claim is None else (claim.name, claim.epoch)
+    return [
+        NewTopic(
+            name=topic.name,
+            partition_count=topic.partition_count,
+            replication_factor=SITE_DEFAULT,
+            configs=dict(topic.configs),
+            topic_id=topic.topic_id,
+            link=link,
+            link_epoch=epoch,
+        )
+        for topic in source.topics
+    ]
+
+
+def copy_checks(source: SurveyLinkReply, results: Sequence[TopicResult], *, target: str, live: int) -> list[LinkCheck]:
+    """What the target's controller said of the topics; `live` is how many brokers it has now."""
+    said = {result.name: result for result in results}
+    return [
+        *_replication_checks(results, target=target, live=live),
+        *_topic_checks(source, said, target=target),
+        *_insync_checks(source, said, target=target),
+    ]
+
+
+def unasked(problem: str, *, target: str) -> list[LinkCheck]:
+    """The target's controller did not answer."""
+    detail = f"the controller of {target} could not be asked what it would make of the topics: {problem}"
+    return [LinkCheck(check="topics", outcome=Outcome.WARNING, detail=detail)]
+
+
+def _replication_checks(results: Sequence[TopicResult], *, target: str, live: int) -> list[LinkCheck]:
+    impossible = [result for result in results if result.error_code == ErrorCode.invalid_replication_factor]
+    if impossible:
+        detail = (
+            f"default.replication.factor of {target} cannot be had: {impossible[0].error_message} Accepted is 1 to {live}, the brokers "
+            "that live there: start more of them, or give them a smaller one"
+        )
+        return [LinkCheck(check="replication factor", outcome=Outcome.REFUSED, detail=detail)]
+    factors = sorted({result.replication_factor for result in results if not result.error_code})
+    if not factors:
+        return []  # of topics that are there already nothing is said
+    detail = f"{', '.join(map(str, factors))} at {target}, {live} brokers live there"
+    return [LinkCheck(check="replication factor", outcome=Outcome.OK, detail=detail)]
+
+
+def _topic_checks(source: SurveyLinkReply, said: Mapping[str, TopicResult], *, target: str) -> list[LinkCheck]:
+    passed_over = (ErrorCode.none, ErrorCode.topic_already_exists, ErrorCode.invalid_replication_factor)
+    problems = [
+        f"topic {topic.name} ({topic.partition_count} partitions) cannot be made at {target}: {said[topic.name].error_message}"
+        for topic in source.topics
+        if topic.name in said and said[topic.name].error_code not in passed_over
+    ]
+    shown = problems[:NAMED_MAX]
+    if len(problems) > NAMED_MAX:
+        shown.append(f"so it is with {len(problems) - NAMED_MAX} more topics")
+    number = f"{len(source.topics)} topics of {source.site}"
+    if source.topic_count > len(source.topics):
+        number = f"the first {len(source.topics)} of {source.topic_count} topics of {source.site}"
+    return judged("topics", shown, otherwise=f"{number} can be at {target}")
+
+
+def _insync_checks(source: SurveyLinkReply, said: Mapping[str, TopicResult], *, target: str) -> list[LinkCheck]:
+    short = [
+        f"{topic.name} ({topic.configs[MIN_INSYNC]})"
+        for topic in source.topics
+        if topic.name in said and _wants_more(topic, said[topic.name].replication_factor)
+    ]
+    if not short:
+        return []
+    factor = max(said[topic.name].replication_factor for topic in source.topics if topic.name in said)
+    more = f" and {len(short) - NAMED_MAX} more" if len(short) > NAMED_MAX else ""
+    detail = (
+        f"{MIN_INSYNC} of {', '.join(short[:NAMED_MAX])}{more}: nothing would be acknowledged for copies at {target}, which have {factor} "
+        f"replicas (its default.replication.factor). Accepted is 1 to {factor}: raise default.replication.factor there, or name "
+        f"{MIN_INSYNC} in the mirror's config.properties.exclude"
+    )
+    return [LinkCheck(check="in-sync replicas", outcome=Outcome.WARNING, detail=detail)]
+
+
+def _wants_more(topic: SurveyedTopic, factor: int) -> bool:
+    wanted = topic.configs.get(MIN_INSYNC, "")
+    return factor > 0 and wanted.isdecimal() and int(wanted) > factor
+
+
+NO_COPIES: Final = "nothing is copied before a mirror runs for the link (`antipode mirror`)"
+
+
+def mirror_check(link: str, *, address: str, answer: DescribeMirrorReply | str) -> LinkCheck:
+    """What the link's mirror answered, or why it did not; an `address` of "" is not known."""
+    if not address:
+        detail = f"{NO_COPIES}; give --mirror host:port to have it asked"
+    elif isinstance(answer, str):
+        detail = f"{NO_COPIES}; none answers at {address}: {answer}"
+    elif answer.link != link:
+        detail = f"{NO_COPIES}; the one at {address} is of link {answer.link}"
+    else:
+        return LinkCheck(check="mirror", outcome=Outcome.OK, detail=f"runs at {address}")
+    return LinkCheck(check="mirror", outcome=Outcome.WARNING, detail=detail)
+
+
+def heard_check(sentence: str, *, is_heard: bool, problems: Sequence[str] = ()) -> LinkCheck:
+    """Of a link that is there: when its mirror last told the standby that it carries all, and what
+    its daemons cannot carry.
+    """
+    outcome = Outcome.OK if is_heard and not problems else Outcome.WARNING
+    return LinkCheck(check="mirror", outcome=outcome, detail="; ".join((f"{sentence} at the standby", *problems)))

@@ -1,0 +1,81 @@
+"""Asks both sites, the target's controller and the link's mirror what `core/link_preflight.py`
+judges. Changes nothing anywhere.
+"""
+
+from __future__ import annotations
+
+import grpc
+
+from dr.links.core.link_preflight import (
+    LinkCheck,
+    copy_checks,
+    judged,
+    mirror_check,
+    unasked,
+    version_check,
+    wanted_topics,
+)
+from dr.sites.channels import Channels, problem_of
+from dr.sites.core.link_checks import topic_id_problems
+from dr.sites.site_client import SiteClient
+from wire.client.topic_requests import in_requests
+from wire.control.clients import ControllerClient, ControllerUnavailable
+from wire.control.cluster_pb2 import LinkRecord
+from wire.control.controller_pb2 import CreateTopicsRequest, TopicResult
+from wire.control.mirror_pb2 import DescribeMirrorReply, DescribeMirrorRequest
+from wire.control.site_pb2 import SurveyLinkReply
+
+CONTROLLER_TIMEOUT_MS = 5_000
+MIRROR_TIMEOUT_S = 2.0
+
+
+async def preflight(
+    record: LinkRecord, *, source: SiteClient, target: SiteClient, live: int, is_made: bool = False
+) -> list[LinkCheck]:
+    """What both sites and the target's controller say of the record; `live` brokers are at the
+    target. SiteUnreachable.
+    """
+    there, here = await source.survey_link(record), await target.survey_link(record)
+    releases = {
+        client.name: None if said is None else said.version for client, said in ((source, there), (target, here))
+    }
+    checks = [version_check(releases)]
+    if there is not None and here is not None:
+        refused = [f"site {said.site}: {problem}" for said in (there, here) for problem in said.problems]
+        checks += judged("links", refused, otherwise="no other link of the two sites is in its way")
+        clashes = topic_id_problems(record, there, here)
+        checks += judged("topic ids", clashes, otherwise="no topic of the link is another one at the other site")
+        checks += await _copies(there, target, live=live, claim=record if is_made else None)
+    return checks
+
+
+async def _copies(
+    there: SurveyLinkReply, target: SiteClient, *, live: int, claim: LinkRecord | None
+) -> list[LinkCheck]:
+    controller = ControllerClient(lambda: target.agents, timeout_ms=CONTROLLER_TIMEOUT_MS)
+    results: list[TopicResult] = []
+    try:
+        for topics in in_requests(wanted_topics(there, claim), lambda topic: topic.partition_count):
+            request = CreateTopicsRequest(topics=topics, is_validate_only=True, timeout_ms=CONTROLLER_TIMEOUT_MS)
+            results += (await controller.create_topics(request)).results
+    except ControllerUnavailable as error:
+        return unasked(str(error), target=target.name)
+    finally:
+        await controller.close()
+    return copy_checks(there, results, target=target.name, live=live)
+
+
+async def ask_mirror(link: str, address: str) -> LinkCheck:
+    """Whether the link's daemon serves MirrorAdmin at the address, "" when that is not known."""
+    answer: DescribeMirrorReply | str = ""
+    if address:
+        channels = Channels()
+        try:
+            answer = await channels.mirror_admin(address).DescribeMirror(
+                DescribeMirrorRequest(), timeout=MIRROR_TIMEOUT_S
+            )
+        except grpc.aio.AioRpcError as error:
+            answer = problem_of(error)
+        finally:
+            await channels.close()
+    return mirror_check(link, address=address, answer=answer)

@@ -1,0 +1,57 @@
+"""Asking both sites of a link what a failover now would lose; `core/readiness.py` compares."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+
+from dr.links.administration import MIRROR_NEVER_HEARD, describe_link, governing_record, mirror_sentence
+from dr.links.core.link_preflight import LinkCheck, heard_check
+from dr.links.core.readiness import Readiness, readiness
+from dr.links.link_preflight import preflight
+from dr.sites.core.evidence import UNKNOWN
+from dr.sites.core.mirror_reports import MIRROR_SILENT_MS
+from dr.sites.observation import LinkObserver
+from dr.sites.site_client import SiteClient
+from runtime.clock import Clock, SystemClock
+from runtime.process import OperationalFailure
+from wire.control.cluster_pb2 import LinkRecord
+from wire.rules.links import other_site
+
+
+async def check_readiness(name: str, clients: Sequence[SiteClient], clock: Clock | None = None) -> Readiness:
+    """What would be missing at the link's standby. OperationalFailure when nobody knows the link,
+    or the standby's agents.
+    """
+    record = governing_record(await describe_link(name, clients))
+    standby = other_site(record, record.active_site)
+    by_name = {client.name: client for client in clients}
+    if standby not in by_name:
+        raise OperationalFailure(f"no agent address is known of {standby}, the standby of link {name}")
+    used_clock = clock or SystemClock()
+    observer = LinkObserver(name, target=by_name[standby], source=by_name.get(record.active_site), clock=used_clock)
+    evidence = await observer.evidence(with_groups=True)
+    if evidence.target is None and evidence.source is None:
+        raise OperationalFailure(f"{evidence.target_problem}; {evidence.source_problem}")
+    found = readiness(evidence, now_ms=used_clock.now_ms())
+    return replace(found, checks=tuple(await _checks(record, by_name, found)))
+
+
+async def _checks(record: LinkRecord, by_name: Mapping[str, SiteClient], found: Readiness) -> list[LinkCheck]:
+    """What was checked when the link was made, as it is now; nothing while a site does not answer,
+    which is a problem of its own.
+    """
+    source, target = by_name.get(found.active_site), by_name[found.standby]
+    age_ms = MIRROR_NEVER_HEARD if found.groups_age_ms <= UNKNOWN else found.groups_age_ms
+    heard = heard_check(
+        mirror_sentence(age_ms),
+        is_heard=MIRROR_NEVER_HEARD < age_ms <= MIRROR_SILENT_MS,
+        problems=found.mirror_problems,
+    )
+    if source is None:
+        return [heard]
+    try:
+        live = len((await target.view(asking_site=source.name)).brokers)
+        return [*await preflight(record, source=source, target=target, live=live, is_made=True), heard]
+    except OperationalFailure:
+        return [heard]

@@ -1,0 +1,162 @@
+"""Whether the copies at a link's standby are the active site's history: partition by partition,
+also when the active site is gone.
+
+With the source's log known the leader epochs of both logs decide (`wire/batches/log_histories.py`).
+Without it, a copy counts as the source's history when one of these shows it, and as unproven
+otherwise:
+
+| evidence | what it shows |
+| --- | --- |
+| the copy holds no record | nothing contradicts the source |
+| a mirror has reported the source's end for the log since this site last took writes | the mirror compared both before it appended |
+| its last record has a leader epoch of the source's, which begin at the floor of the source's promotion | the same |
+| it ends at or below the end of the history that the source took over, by the account of its promotion | it is a prefix |
+
+A copy that goes on beyond that end with none of the source's records holds records that the source
+never had. Accounts are kept at both sites.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+
+from dr.sites.core.evidence import UNKNOWN, PartitionPosition, Promotion, TopicPartition
+from wire.batches.log_histories import LogHistory, common_end
+
+NAMED_MAX = 3
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Divergence:
+    """A copy that holds records which the source's log does not have: from `parts_at` on the two
+    differ.
+
+    `source_end` UNKNOWN: the source's log is not known.
+    """
+
+    key: TopicPartition
+    parts_at: int
+    copy_end: int
+    source_end: int = UNKNOWN
+
+    @property
+    def own_records(self) -> int:
+        """Offsets that only the copy has."""
+        return self.copy_end - self.parts_at
+
+    def sentence(self, *, copy_site: str, source_site: str) -> str:
+        """What an operator is told."""
+        own = f"{copy_site} has {_records(self.parts_at, self.copy_end)} of its own {_range(self.parts_at, self.copy_end)}"
+        if self.source_end == UNKNOWN:
+            other = f"what {source_site} wrote there is not known"
+        elif self.source_end > self.parts_at:
+            lacking = _records(self.parts_at, self.source_end)
+            other = f"{source_site} has {lacking} that {copy_site} lacks {_range(self.parts_at, self.source_end)}"
+        else:
+            other = f"{source_site} ends there"
+        return f"{self.key} differs from offset {self.parts_at} on: {own}, {other}"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Differences:
+    """Copies that differ from the source's history, and copies of which nothing shows whose history
+    they are, with their log ends.
+    """
+
+    diverged: Mapping[TopicPartition, Divergence]
+    unproven: Mapping[TopicPartition, int]
+
+    def __bool__(self) -> bool:
+        return bool(self.diverged or self.unproven)
+
+    def sentences(self, *, copy_site: str, source_site: str) -> list[str]:
+        """One for each partition, by name."""
+        told = {key: one.sentence(copy_site=copy_site, source_site=source_site) for key, one in self.diverged.items()}
+        told |= {
+            key: f"nothing shows that {copy_site}'s copy of {key}, which ends at {end}, is the history of {source_site}"
+            for key, end in self.unproven.items()
+        }
+        return [told[key] for key in sorted(told)]
+
+    def summary(self, *, copy_site: str, source_site: str) -> str:
+        """The sentences in one line, the first few of them."""
+        sentences = self.sentences(copy_site=copy_site, source_site=source_site)
+        more = f"; and {len(sentences) - NAMED_MAX} more partitions" if len(sentences) > NAMED_MAX else ""
+        return "; ".join(sentences[:NAMED_MAX]) + more
+
+
+def find_differences(
+    copies: Mapping[TopicPartition, PartitionPosition],
+    source: Mapping[TopicPartition, LogHistory],
+    *,
+    is_source_final: Mapping[TopicPartition, bool],
+    promotion: Promotion | None,
+    ends: Mapping[TopicPartition, int] | None = None,
+) -> Differences:
+    """Compare each copy, up to its end or to that in `ends`, with the source's log or with what is
+    known of it.
+
+    `is_source_final` says of which logs in `source` the copy cannot be a later state: the source
+    was asked after the target, or is fenced. `promotion` is that of the source, None when no
+    account of it is known.
+    """
+    diverged: dict[TopicPartition, Divergence] = {}
+    unproven: dict[TopicPartition, int] = {}
+    for key, position in copies.items():
+        copy = position.history(None if ends is None else ends.get(key))
+        known = source.get(key)
+        parts_at = None if known is None else _parts_at(copy, known, is_final=is_source_final.get(key, False))
+        if known is not None and parts_at is not None:
+            diverged[key] = Divergence(
+                key=key, parts_at=parts_at, copy_end=copy.end_offset, source_end=known.end_offset
+            )
+        elif known is None and not _is_proven(copy, position, promotion):
+            kept = UNKNOWN if promotion is None else promotion.kept_below.get(key, UNKNOWN)
+            if kept == UNKNOWN:
+                unproven[key] = copy.end_offset
+            elif kept < copy.end_offset:
+                diverged[key] = Divergence(key=key, parts_at=kept, copy_end=copy.end_offset)
+    return Differences(diverged=diverged, unproven=unproven)
+
+
+def diverged_copies(
+    copies: Mapping[TopicPartition, PartitionPosition], source: Mapping[TopicPartition, PartitionPosition]
+) -> dict[TopicPartition, Divergence]:
+    """Which copies differ from the logs of a source that was asked after the target."""
+    found = find_differences(
+        {key: position for key, position in copies.items() if key in source},
+        {key: position.history() for key, position in source.items()},
+        is_source_final=dict.fromkeys(source, True),
+        promotion=None,
+    )
+    return dict(found.diverged)
+
+
+def promotion_of(site: str, promotions: Iterable[Promotion]) -> Promotion | None:
+    """The last promotion of a site; None when no account of one is known."""
+    return max((one for one in promotions if one.to_site == site), key=lambda one: one.epoch, default=None)
+
+
+def _is_proven(copy: LogHistory, position: PartitionPosition, promotion: Promotion | None) -> bool:
+    has_records_of_source = (
+        promotion is not None and bool(copy.epochs) and 0 < promotion.leader_epoch_floor <= copy.epochs[-1].epoch
+    )
+    return copy.is_empty or position.source_high_watermark != UNKNOWN or has_records_of_source
+
+
+def _parts_at(copy: LogHistory, source: LogHistory, *, is_final: bool) -> int | None:
+    """Where the copy leaves the source's history; None while it does not."""
+    common = common_end(copy, source)
+    if common >= copy.end_offset:
+        return None
+    has_only_gone_on = common == source.end_offset
+    return None if has_only_gone_on and not is_final else common
+
+
+def _records(start_offset: int, end_offset: int) -> str:
+    return f"{end_offset - start_offset} records"
+
+
+def _range(start_offset: int, end_offset: int) -> str:
+    return f"(offsets {start_offset} to {end_offset - 1})"

@@ -1,0 +1,302 @@
+"""What is known of both sites of a link at one moment: the input of every decision in this package.
+
+Made by the shell from the site agents' answers, the target first and the source after it, so that a
+healthy target is never ahead of the source in one piece of evidence. Nothing here decides;
+`dr/failover/core/playbook.py` does.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from typing import NamedTuple
+
+from dr.sites.core.mirror_reports import MIRROR_SILENT_MS, failing_sentences
+from dr.sites.core.protection import UnprotectedTopic
+from wire.batches.log_histories import EpochStart, LogHistory, history_of
+from wire.control.broker_pb2 import CutLog, PartitionDescription
+from wire.control.cluster_pb2 import LinkPhase, LinkRecord
+from wire.control.site_pb2 import DescribeGroupsReply
+from wire.rules.links import supersedes
+
+UNKNOWN = -1
+NOT_ASKED = -1
+"""Enforced epoch of a broker that is registered but did not answer."""
+
+
+class TopicPartition(NamedTuple):
+    """One partition; sorts by topic, then index."""
+
+    topic: str
+    partition: int
+
+    def __str__(self) -> str:
+        return f"{self.topic}-{self.partition}"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PartitionPosition:
+    """Where one partition's log stands at one site."""
+
+    leader_epoch: int
+    last_log_epoch: int
+    log_start_offset: int
+    log_end_offset: int
+    is_writable: bool
+    source_high_watermark: int = -1
+    source_seen_at_ms: int = -1
+    high_watermark: int = -1
+    """Up to where every in-sync replica of the site has the log; -1 not told."""
+    max_timestamp_ms: int = -1
+    """Time of the newest record by its own stamp; -1 without records."""
+    epochs: tuple[EpochStart, ...] = ()
+    """The leader epochs of the records, oldest first."""
+
+    def history(self, end_offset: int | None = None) -> LogHistory:
+        """What the log holds, up to `end_offset` where given."""
+        end = self.log_end_offset if end_offset is None else min(end_offset, self.log_end_offset)
+        return history_of(self.log_start_offset, end, self.epochs)
+
+    @property
+    def safe_end_offset(self) -> int:
+        """Up to where the site keeps the log even if the leader dies now."""
+        return self.log_end_offset if self.high_watermark < 0 else min(self.high_watermark, self.log_end_offset)
+
+
+class GroupPartition(NamedTuple):
+    """One partition of one group; sorts by group, topic, index."""
+
+    group: str
+    topic: str
+    partition: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SiteGroups:
+    """The groups of a link as one site has them. `problems`: why something may be missing;
+    `synced_at_ms`: see the proto.
+    """
+
+    offsets: Mapping[GroupPartition, int] = field(default_factory=dict)
+    with_members: frozenset[str] = frozenset()
+    problems: tuple[str, ...] = ()
+    synced_at_ms: int = UNKNOWN
+    committing_transactions: int = 0
+    """Decided, and not marked in every log yet: their offsets, and the ends of their partitions,
+    are still to come.
+    """
+    transaction_problems: tuple[str, ...] = ()
+    mirror_problems: tuple[str, ...] = ()
+    """Daemons of the link's mirror that cannot carry groups' offsets, in sentences."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ReplicaCut:
+    """What one replica has lost to its leader's history since its broker started; `at_ms` is the
+    last time (Unix ms).
+    """
+
+    site: str
+    topic: str
+    partition: int
+    node_id: int
+    records: int
+    bytes: int
+    kept_bytes: int
+    at_ms: int
+
+    @property
+    def sentence(self) -> str:
+        """What an operator is told."""
+        if self.kept_bytes == self.bytes:
+            kept = "all of them are kept in a file"
+        elif self.kept_bytes:
+            kept = f"{self.kept_bytes} of {self.bytes} bytes are kept in a file"
+        else:
+            kept = "none of them are kept"
+        return f"{self.topic}-{self.partition}: broker {self.node_id} of {self.site} cut {self.records} records from its replica; {kept}"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Promotion:
+    """From the account of an earlier failover: which site it made active, and where the history
+    that the site took over ends.
+    """
+
+    epoch: int
+    to_site: str
+    leader_epoch_floor: int
+    """The promoted site's leaders write under epochs from here on; 0 when the account does not
+    say.
+    """
+    kept_below: Mapping[TopicPartition, int]
+    """A partition of which the account does not know it is left out."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SiteEvidence:
+    """One site's answer: its copy of the link record, what its brokers enforce, and where the logs
+    stand; groups where asked for.
+    """
+
+    site: str
+    seen_at_ms: int
+    record: LinkRecord
+    enforced_epochs: Mapping[int, int] = field(default_factory=dict)
+    partitions: Mapping[TopicPartition, PartitionPosition] = field(default_factory=dict)
+    leaderless: frozenset[TopicPartition] = frozenset()
+    cuts: tuple[ReplicaCut, ...] = ()
+    is_confirmed: bool = True
+    groups: SiteGroups | None = None
+    peer_seen_at_ms: int = UNKNOWN
+    """When the other site last told this one of its topics."""
+    unprotected: tuple[UnprotectedTopic, ...] = ()
+    """What the site knows that it does not have of the other one's topics."""
+    promotions: tuple[Promotion, ...] = ()
+    """From the accounts that the site keeps, oldest first."""
+    mirror_age_ms: int = UNKNOWN
+    """How long ago the link's mirror reported to the site, as its target, that it carries
+    everything; UNKNOWN: never.
+    """
+    mirror_problems: tuple[str, ...] = ()
+    """What daemons of the mirror report that they cannot carry, in sentences."""
+    deposed: tuple[str, ...] = ()
+    """Why the site, active under this link, is not active for its topics: what its other links
+    say.
+    """
+
+    @property
+    def accounted_epochs(self) -> frozenset[int]:
+        """Epochs of which the site keeps an account."""
+        return frozenset(promotion.epoch for promotion in self.promotions)
+
+    @property
+    def has_mirror(self) -> bool:
+        """True when a mirror into the site has reported a moment ago, even if only that it fails at
+        something.
+        """
+        return 0 <= self.mirror_age_ms <= MIRROR_SILENT_MS or bool(self.mirror_problems)
+
+    @property
+    def unprotected_partitions(self) -> frozenset[TopicPartition]:
+        """The partitions of which the site keeps nothing, whatever it has under their names."""
+        return frozenset(
+            TopicPartition(topic.topic, partition) for topic in self.unprotected for partition in topic.partitions
+        )
+
+    @property
+    def copies(self) -> Mapping[TopicPartition, PartitionPosition]:
+        """The partitions that are copies of the other site's."""
+        missing = self.unprotected_partitions
+        return {key: position for key, position in self.partitions.items() if key not in missing}
+
+    @property
+    def lagging_brokers(self) -> tuple[int, ...]:
+        """Live brokers that do not enforce the stored epoch."""
+        return tuple(sorted(node for node, epoch in self.enforced_epochs.items() if epoch < self.record.epoch))
+
+    @property
+    def writable(self) -> tuple[TopicPartition, ...]:
+        """Partitions that accept client writes, sorted."""
+        return tuple(sorted(key for key, position in self.partitions.items() if position.is_writable))
+
+    @property
+    def is_fenced(self) -> bool:
+        """True when the fence is stored here, every live broker enforces it and none takes a
+        write.
+        """
+        is_stored = self.record.phase == LinkPhase.FENCED
+        return is_stored and not self.lagging_brokers and not self.writable
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Evidence:
+    """Both sites of a link, seen for a failover to `target_site`; None for a site that did not
+    answer.
+    """
+
+    link: str
+    target_site: str
+    target: SiteEvidence | None
+    source: SiteEvidence | None
+    target_problem: str = ""
+    source_problem: str = ""
+
+    @property
+    def governing(self) -> LinkRecord:
+        """The copy of the link record that wins. ValueError when neither site answered."""
+        records = [site.record for site in (self.target, self.source) if site is not None]
+        if not records:
+            raise ValueError(f"no site of link {self.link!r} answered")
+        winner = records[0]
+        for record in records[1:]:
+            if supersedes(record, winner):
+                winner = record
+        return winner
+
+    @property
+    def highest_leader_epoch(self) -> int:
+        """The highest leader epoch seen in either site, in leadership or in a log; -1 when there is
+        none.
+        """
+        sites = [site for site in (self.target, self.source) if site is not None]
+        epochs = [
+            max(position.leader_epoch, position.last_log_epoch)
+            for site in sites
+            for position in site.partitions.values()
+        ]
+        return max(epochs, default=-1)
+
+
+def positions_of(descriptions: Iterable[PartitionDescription]) -> dict[TopicPartition, PartitionPosition]:
+    """Positions by partition from what brokers described."""
+    return {
+        TopicPartition(item.topic, item.partition): PartitionPosition(
+            leader_epoch=item.leader_epoch,
+            last_log_epoch=item.last_log_epoch,
+            log_start_offset=item.log_start_offset,
+            log_end_offset=item.log_end_offset,
+            is_writable=item.is_writable,
+            source_high_watermark=item.source_high_watermark,
+            source_seen_at_ms=item.source_seen_at_ms,
+            high_watermark=item.high_watermark,
+            max_timestamp_ms=item.max_timestamp_ms,
+            epochs=tuple(EpochStart(entry.epoch, entry.start_offset) for entry in item.epochs),
+        )
+        for item in descriptions
+    }
+
+
+def cuts_of(site: str, told: Iterable[CutLog]) -> tuple[ReplicaCut, ...]:
+    """What the site's brokers told of cuts, by partition and broker."""
+    found = [
+        ReplicaCut(
+            site=site,
+            topic=one.topic,
+            partition=one.partition,
+            node_id=one.node_id,
+            records=one.records,
+            bytes=one.bytes,
+            kept_bytes=one.kept_bytes,
+            at_ms=one.last_at_ms,
+        )
+        for one in told
+    ]
+    return tuple(sorted(found, key=lambda cut: (cut.topic, cut.partition, cut.node_id)))
+
+
+def site_groups(reply: DescribeGroupsReply) -> SiteGroups:
+    """What a site's agent answered."""
+    return SiteGroups(
+        offsets={
+            GroupPartition(group.group, item.topic, item.partition): item.offset
+            for group in reply.groups
+            for item in group.offsets
+        },
+        with_members=frozenset(group.group for group in reply.groups if group.has_members),
+        problems=tuple(reply.problems),
+        synced_at_ms=reply.synced_at_ms or UNKNOWN,
+        committing_transactions=reply.committing_transactions,
+        transaction_problems=tuple(reply.transaction_problems),
+        mirror_problems=failing_sentences(reply.failing),
+    )

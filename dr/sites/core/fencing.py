@@ -1,0 +1,50 @@
+"""The link records that a failover writes: fenced, raised, and given back.
+
+Two operators may work at once, at different sites. The rule that keeps them from splitting the
+link: a new epoch is stored first at the site that is passive under the old one, by compare-and-set;
+whoever finds another record there has lost and follows it. A fence stays in its epoch (only the
+phase moves), so that the mirror can go on draining under it.
+"""
+
+from __future__ import annotations
+
+from dr.sites.core.record_changes import changed
+from dr.sites.core.sync_policies import suspended
+from wire.control.cluster_pb2 import LinkPhase, LinkRecord
+from wire.rules.links import next_leader_epoch_floor, other_site
+
+FIRST_EPOCH = 1
+"""Epoch of a new link; nothing was ever promoted under it."""
+
+
+def fenced(record: LinkRecord, *, now_ms: int) -> LinkRecord:
+    """The record under which nobody writes."""
+    return changed(record, phase=LinkPhase.FENCED, updated_at_ms=now_ms)
+
+
+def raised(
+    record: LinkRecord, *, to_site: str, highest_leader_epoch: int, now_ms: int, is_other_lost: bool = False
+) -> LinkRecord:
+    """The record of the next epoch, under which `to_site` writes in a leader-epoch band of its own.
+
+    With `is_other_lost` it does not wait for the site that it takes over from.
+    """
+    other_site(record, to_site)
+    floor = next_leader_epoch_floor(
+        current_floor=record.leader_epoch_floor, highest_known_epoch=max(0, highest_leader_epoch)
+    )
+    return changed(
+        suspended(record) if is_other_lost else record,
+        epoch=record.epoch + 1,
+        active_site=to_site,
+        phase=LinkPhase.MIRRORING,
+        leader_epoch_floor=floor,
+        updated_at_ms=now_ms,
+    )
+
+
+def given_back(record: LinkRecord, *, now_ms: int) -> LinkRecord:
+    """The record that ends a fence without promotion: the active site stays, in the next epoch and
+    the same band.
+    """
+    return changed(record, epoch=record.epoch + 1, phase=LinkPhase.MIRRORING, updated_at_ms=now_ms)

@@ -1,0 +1,113 @@
+"""Offsets of consumer groups in a failover: what a site says of them, which of the source's the
+target lacks, and the account of that.
+
+The mirror carries them beside the records, so a drain is not over when the records are there.
+Compared as the mirror writes them: clamped to what the target's log holds, and not for groups that
+have members at the target. Pure.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from typing import NamedTuple
+
+from dr.sites.core.evidence import UNKNOWN, GroupPartition, PartitionPosition, SiteGroups, TopicPartition
+
+NAMED_MAX = 20
+"""Offsets that an account names; the others are counted."""
+
+
+class OffsetBehind(NamedTuple):
+    """An offset that the target does not have as the source has it; `target` None: it has none."""
+
+    place: GroupPartition
+    source: int
+    target: int | None
+
+    def __str__(self) -> str:
+        group, topic, partition = self.place
+        has = "nothing" if self.target is None else str(self.target)
+        return f"group {group}, {topic}-{partition}: {self.source} there, {has} here"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GroupLoss:
+    """The part of an account that is about groups. `last_contact_ms` counts back to when all was
+    carried; UNKNOWN: nobody said.
+    """
+
+    known_lost_offsets: int
+    is_exact: bool
+    last_contact_ms: int
+    named: tuple[str, ...] = ()
+
+    @property
+    def sentence(self) -> str:
+        """What an operator is told."""
+        if self.is_exact:
+            if not self.known_lost_offsets:
+                return "groups: every offset that was committed before the fence is kept"
+            return (
+                f"groups: {self.known_lost_offsets} offsets are not as the old site has them ({'; '.join(self.named)})"
+            )
+        if self.last_contact_ms == UNKNOWN:
+            return "groups: nothing says how old their offsets are; what was committed and not carried is lost"
+        return (
+            f"groups: their offsets are those of {self.last_contact_ms} ms before, when the mirror had last carried all; "
+            "what was committed at the old site since then is lost"
+        )
+
+
+def offsets_behind(
+    source: SiteGroups, target: SiteGroups, ends: Mapping[TopicPartition, PartitionPosition], *, is_routed: bool
+) -> tuple[OffsetBehind, ...]:
+    """The source's offsets that the target does not have; where a link is not routed, a target that
+    is further has them.
+    """
+    found = []
+    for place, offset in sorted(source.offsets.items()):
+        if place.group in target.with_members:
+            continue
+        here = target.offsets.get(place)
+        position = ends.get(TopicPartition(place.topic, place.partition))
+        if here is None or position is None:
+            found.append(OffsetBehind(place, offset, here))
+            continue
+        wanted, kept = _clamped(offset, position), _clamped(here, position)
+        if kept < wanted or (is_routed and kept > wanted):
+            found.append(OffsetBehind(place, offset, here))
+    return tuple(found)
+
+
+def _clamped(offset: int, position: PartitionPosition) -> int:
+    return max(position.log_start_offset, min(offset, position.log_end_offset))
+
+
+def group_loss(
+    source: SiteGroups | None,
+    target: SiteGroups,
+    ends: Mapping[TopicPartition, PartitionPosition],
+    *,
+    is_fenced: bool,
+    is_routed: bool,
+    now_ms: int,
+) -> GroupLoss:
+    """The account of the groups; `source` is what the source said last, under a fence or not, None
+    when it did not say.
+    """
+    behind = () if source is None else offsets_behind(source, target, ends, is_routed=is_routed)
+    is_whole = source is not None and not (
+        source.problems or source.transaction_problems or source.committing_transactions or target.problems
+    )
+    synced_at_ms = target.synced_at_ms
+    return GroupLoss(
+        known_lost_offsets=len(behind),
+        is_exact=is_fenced and is_whole,
+        last_contact_ms=UNKNOWN if synced_at_ms == UNKNOWN else max(0, now_ms - synced_at_ms),
+        named=_named(behind),
+    )
+
+
+def _named(behind: Iterable[OffsetBehind]) -> tuple[str, ...]:
+    return tuple(str(item) for item in behind)[:NAMED_MAX]

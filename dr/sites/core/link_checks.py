@@ -1,0 +1,151 @@
+"""Why a link cannot be made: the checks of one site alone, and those that need both.
+
+Each function returns sentences, empty when all is well, so that a person sees every problem at
+once. An exact link keeps node ids and the cluster id apart from nobody: clients of one site meet
+the brokers of both in one Metadata answer.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Sequence
+
+from wire.control.cluster_pb2 import LinkRecord, SiteView
+from wire.control.site_pb2 import SurveyLinkReply
+from wire.rules.links import (
+    InvalidPattern,
+    SiteRole,
+    SyncPolicy,
+    carries_topic,
+    check_pattern,
+    other_site,
+    patterns_of,
+    role_of,
+)
+from wire.rules.topic_names import is_internal_topic
+
+NODE_IDS_PER_SITE = 1000
+"""Node ids of a site are its number times this, plus 0 to 999."""
+
+MODE_EXACT = "exact"
+
+_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}")
+
+
+def record_problems(record: LinkRecord) -> list[str]:
+    """What is wrong with the record itself."""
+    problems: list[str] = []
+    if not _NAME.fullmatch(record.name):
+        problems.append(f"name {record.name!r}: accepted are 1 to 100 letters, digits, dots, dashes and underscores")
+    if not record.source_site or not record.target_site:
+        problems.append("a link needs a source site and a target site")
+    elif record.source_site == record.target_site:
+        problems.append(f"source and target are both {record.source_site!r}; a link joins two sites")
+    if record.mode != MODE_EXACT:
+        problems.append(f"mode {record.mode!r}: accepted is {MODE_EXACT!r}")
+    policies = [policy.value for policy in SyncPolicy]
+    if record.sync_policy not in policies:
+        problems.append(f"sync policy {record.sync_policy!r}: accepted are {', '.join(map(repr, policies))}")
+    if record.sync_policy == SyncPolicy.DEGRADE.value and record.sync_timeout_ms <= 0:
+        problems.append(f"sync timeout {record.sync_timeout_ms} ms: accepted is 1 ms or more")
+    if not record.topic_whitelist:
+        problems.append("the topic whitelist is empty: the link would carry nothing")
+    return problems + _pattern_problems(record)
+
+
+def _pattern_problems(record: LinkRecord) -> list[str]:
+    problems: list[str] = []
+    for pattern in patterns_of(record):
+        try:
+            check_pattern(pattern)
+        except InvalidPattern as error:
+            problems.append(str(error))
+    return problems
+
+
+def overlap_problems(record: LinkRecord, *, site: str, links: Iterable[LinkRecord], topics: Iterable[str]) -> list[str]:
+    """Topics that two links would carry so that `site` cannot be sure of its role: it must be
+    active under both.
+    """
+    names = list(topics)
+    problems: list[str] = []
+    for other in links:
+        if other.name == record.name:
+            continue
+        if role_of(record, site) is role_of(other, site) is SiteRole.ACTIVE:
+            continue
+        if shared := _shared_topics(record, other, names):
+            problems.append(
+                f"link {other.name!r} carries {', '.join(shared[:5])} already; blacklist them in one of the two"
+            )
+        elif same := sorted(set(record.topic_whitelist) & set(other.topic_whitelist)):
+            problems.append(f"link {other.name!r} has the whitelist pattern {same[0]!r} too")
+    return problems
+
+
+def deposed_problems(record: LinkRecord, *, links: Iterable[LinkRecord], topics: Iterable[str]) -> list[str]:
+    """Other links under which the site that this one holds for active is passive, for topics of
+    both: its standby gets nothing new.
+    """
+    site, names = record.active_site, list(topics)
+    problems: list[str] = []
+    for other in links:
+        is_elsewhere = other.name != record.name and site in (other.source_site, other.target_site)
+        if not is_elsewhere or role_of(other, site) is not SiteRole.PASSIVE:
+            continue
+        if shared := _shared_topics(record, other, names):
+            problems.append(
+                f"site {site} is passive for {', '.join(shared[:5])}, since link {other.name} made {other.active_site} active: "
+                f"let {other_site(record, site)} follow {other.active_site}, as docs/failover.md says of a second standby"
+            )
+    return problems
+
+
+def _shared_topics(record: LinkRecord, other: LinkRecord, topics: Iterable[str]) -> list[str]:
+    names = [topic for topic in topics if not is_internal_topic(topic)]
+    candidates = [*names, *_literals(record), *_literals(other)]
+    return sorted({name for name in candidates if carries_topic(record, name) and carries_topic(other, name)})
+
+
+def _literals(record: LinkRecord) -> list[str]:
+    return [pattern for pattern in record.topic_whitelist if re.escape(pattern) == pattern]
+
+
+def pair_problems(source: SiteView, target: SiteView, *, source_site: str, target_site: str) -> list[str]:
+    """What keeps two sites from sharing an exact link."""
+    problems = [
+        f"the agents given for site {wanted!r} belong to site {view.site!r}"
+        for wanted, view in ((source_site, source), (target_site, target))
+        if view.site != wanted
+    ]
+    if source.cluster_id != target.cluster_id:
+        problems.append(
+            f"cluster ids differ ({source.cluster_id} and {target.cluster_id}): sites of an exact link share one, "
+            "start one of them with the other's cluster.id"
+        )
+    shared = sorted(_node_ranges(source) & _node_ranges(target))
+    if shared:
+        first = shared[0] * NODE_IDS_PER_SITE
+        problems.append(
+            f"both sites have node ids from {first} to {first + NODE_IDS_PER_SITE - 1}: give each site a range of its own"
+        )
+    return problems
+
+
+def _node_ranges(view: SiteView) -> set[int]:
+    return {broker.node_id // NODE_IDS_PER_SITE for broker in view.brokers}
+
+
+def topic_id_problems(
+    record: LinkRecord, source: SiteView | SurveyLinkReply, target: SiteView | SurveyLinkReply
+) -> list[str]:
+    """Carried topics that exist at both sites as two different topics. Views of a routed link show
+    others, too.
+    """
+    ids = {topic.name: topic.topic_id for topic in source.topics if carries_topic(record, topic.name)}
+    clashing = sorted(topic.name for topic in target.topics if ids.get(topic.name, topic.topic_id) != topic.topic_id)
+    return [_clash(clashing, target.site)] if clashing else []
+
+
+def _clash(topics: Sequence[str], site: str) -> str:
+    return f"at {site} {', '.join(topics[:5])} exist as other topics of the same name: delete or blacklist them"

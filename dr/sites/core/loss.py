@@ -1,0 +1,321 @@
+"""The account of a failover: by partition, what is kept, what is known lost, and whether more may
+be; and the same of groups' offsets.
+
+Offsets below `kept_below` are at the promoted site, byte for byte. What the old site acknowledged
+at or above it is lost there (and waits in the old site's log). How much that is, is exact when the
+source was fenced, otherwise it is what the mirror had last heard, `last_contact_ms` before. Where
+the promoted site was a copy with another history, `kept_below` is where the histories part, and the
+records that it had alone from there on are back. Kept as JSON beside the link, at both sites, and
+in the report.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Mapping
+from dataclasses import asdict, dataclass
+from typing import Any
+
+from dr.sites.core.divergence import Differences, Divergence
+from dr.sites.core.evidence import UNKNOWN, PartitionPosition, Promotion, TopicPartition
+from dr.sites.core.group_offsets import GroupLoss
+from dr.sites.core.protection import UnprotectedTopic
+from wire.batches.log_histories import EpochStart, LogHistory
+
+SAME = Differences(diverged={}, unproven={})
+"""No partition differs."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SourceEnd:
+    """How far the source's log went, as last known."""
+
+    log_start_offset: int
+    end_offset: int
+    seen_at_ms: int
+    is_exact: bool
+    epochs: tuple[EpochStart, ...] = ()
+
+    @property
+    def history(self) -> LogHistory:
+        """What the log held."""
+        return LogHistory(self.log_start_offset, self.end_offset, self.epochs)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PartitionLoss:
+    """The account of one partition."""
+
+    topic: str
+    partition: int
+    kept_below: int
+    source_end: int
+    is_source_end_exact: bool
+    known_lost_records: int
+    last_contact_ms: int
+    is_protected: bool = True
+    """False: the old site had the partition, and nothing of it has come to the promoted one."""
+    returning_records: int = 0
+    """Offsets from `kept_below` on that the promoted site has and the old one never had: abandoned
+    records that readers see again.
+    """
+    unproven_end: int = UNKNOWN
+    """The end of the promoted site's log when nothing shows that it is the old site's history;
+    `kept_below` is UNKNOWN then.
+    """
+
+    @property
+    def sentence(self) -> str:
+        """What an operator is told."""
+        if not self.is_protected:
+            lost = f"{self.known_lost_records} records" if self.is_source_end_exact else "whatever it held"
+            return f"{self.topic}-{self.partition}: not protected: it was not mirrored yet, {lost} and the partition are lost"
+        if self.unproven_end != UNKNOWN:
+            return (
+                f"{self.topic}-{self.partition}: nothing shows that the log, which ends at {self.unproven_end}, is the old site's "
+                "history; what of it is kept, and what is lost, is not known"
+            )
+        if self.kept_below == UNKNOWN:
+            return f"{self.topic}-{self.partition}: no broker at the promoted site answers for it; what it keeps is not known"
+        return f"{self.topic}-{self.partition}: everything below offset {self.kept_below} is kept; {self._lost}{self._returning}"
+
+    @property
+    def _lost(self) -> str:
+        if self.is_source_end_exact:
+            if self.known_lost_records == 0:
+                return "nothing is lost"
+            return f"exactly {self.known_lost_records} records are lost, up to offset {self.source_end}"
+        contact = "never" if self.last_contact_ms == UNKNOWN else f"{self.last_contact_ms} ms before"
+        return (
+            f"what the old site acknowledged at or above {self.kept_below} is lost; "
+            f"known: {self.known_lost_records} records; last contact {contact}"
+        )
+
+    @property
+    def _returning(self) -> str:
+        if not self.returning_records:
+            return ""
+        last = self.kept_below + self.returning_records - 1
+        return f"; the histories part there: {self.returning_records} abandoned records come back, offsets {self.kept_below} to {last}"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LossAccount:
+    """The account of a whole failover."""
+
+    link: str
+    epoch: int
+    from_site: str
+    to_site: str
+    accounted_at_ms: int
+    partitions: tuple[PartitionLoss, ...]
+    groups: GroupLoss | None = None
+    """None in accounts of earlier releases."""
+    unprotected: tuple[str, ...] = ()
+    """Why the topics of which nothing is kept are not at the promoted site."""
+    leader_epoch_floor: int = 0
+    """From the new link record: the promoted site's records have leader epochs from here on; 0 in
+    accounts of earlier releases.
+    """
+
+    @property
+    def known_lost_records(self) -> int:
+        """Sum over all partitions."""
+        return sum(item.known_lost_records for item in self.partitions)
+
+    @property
+    def is_exact(self) -> bool:
+        """True when nothing unknown remains."""
+        are_records = all(item.is_source_end_exact and item.kept_below != UNKNOWN for item in self.partitions)
+        return are_records and (self.groups is None or self.groups.is_exact)
+
+    @property
+    def loses_nothing(self) -> bool:
+        """True when it is known that every record and every offset is kept, and that no other
+        record is there.
+        """
+        has_offsets = self.groups is None or not self.groups.known_lost_offsets
+        return self.is_exact and not self.known_lost_records and not self.returning_records and has_offsets
+
+    @property
+    def returning_records(self) -> int:
+        """Sum over all partitions."""
+        return sum(item.returning_records for item in self.partitions)
+
+    @property
+    def promotion(self) -> Promotion:
+        """What a later failover needs to know of this one."""
+        return Promotion(
+            epoch=self.epoch,
+            to_site=self.to_site,
+            leader_epoch_floor=self.leader_epoch_floor,
+            kept_below={
+                TopicPartition(item.topic, item.partition): item.kept_below + item.returning_records
+                for item in self.partitions
+                if item.kept_below != UNKNOWN and item.is_protected
+            },
+        )
+
+    @property
+    def last_contact_ms(self) -> int:
+        """Age of the oldest knowledge of the source among partitions that are not exact, UNKNOWN
+        when one was never heard of.
+        """
+        ages = [item.last_contact_ms for item in self.partitions if not item.is_source_end_exact]
+        if not ages:
+            return 0
+        return UNKNOWN if UNKNOWN in ages else max(ages)
+
+    def document(self) -> dict[str, Any]:
+        """Plain data with the sums and the sentences that an operator is told."""
+        document = asdict(self)
+        document["known_lost_records"] = self.known_lost_records
+        document["returning_records"] = self.returning_records
+        document["is_exact"] = self.is_exact
+        for fields, loss in zip(document["partitions"], self.partitions, strict=True):
+            fields["sentence"] = loss.sentence
+        if self.groups is not None:
+            document["groups"]["sentence"] = self.groups.sentence
+        return document
+
+    def to_json(self) -> str:
+        """One JSON object; `from_json` reads it back."""
+        return json.dumps(asdict(self), separators=(",", ":"), sort_keys=True)
+
+    @classmethod
+    def from_json(cls, text: str) -> LossAccount:
+        """ValueError or TypeError when `text` is not an account."""
+        fields = json.loads(text)
+        fields["partitions"] = tuple(PartitionLoss(**item) for item in fields["partitions"])
+        if groups := fields.get("groups"):
+            fields["groups"] = GroupLoss(**{**groups, "named": tuple(groups["named"])})
+        fields["unprotected"] = tuple(fields.get("unprotected", ()))
+        return cls(**fields)
+
+
+def source_ends(
+    positions: Mapping[TopicPartition, PartitionPosition], *, seen_at_ms: int, is_exact: bool
+) -> dict[TopicPartition, SourceEnd]:
+    """The source's ends as its own brokers told them."""
+    return {
+        key: SourceEnd(
+            log_start_offset=position.log_start_offset,
+            end_offset=position.log_end_offset,
+            seen_at_ms=seen_at_ms,
+            is_exact=is_exact,
+            epochs=position.history().epochs,
+        )
+        for key, position in positions.items()
+    }
+
+
+def account(
+    *,
+    link: str,
+    epoch: int,
+    from_site: str,
+    to_site: str,
+    kept: Mapping[TopicPartition, int],
+    target: Mapping[TopicPartition, PartitionPosition],
+    source: Mapping[TopicPartition, SourceEnd],
+    now_ms: int,
+    groups: GroupLoss | None = None,
+    unprotected: Iterable[UnprotectedTopic] = (),
+    peer_seen_at_ms: int = UNKNOWN,
+    differences: Differences = SAME,
+    leader_epoch_floor: int = 0,
+) -> LossAccount:
+    """The account from the promoted site's kept ends, what its mirror had heard, and what the
+    source itself last said.
+
+    A partition that `kept` does not name is not at the promoted site; one that it maps to UNKNOWN
+    is, but could not be asked. Of those of `unprotected` topics nothing is kept, whatever the site
+    has under their names; their site told of them at `peer_seen_at_ms`. `differences` are those of
+    the logs up to their kept ends.
+    """
+    topics = sorted(unprotected, key=lambda topic: topic.topic)
+    missing = {TopicPartition(topic.topic, partition) for topic in topics for partition in topic.partitions}
+    heard = SourceEnd(log_start_offset=0, end_offset=UNKNOWN, seen_at_ms=peer_seen_at_ms, is_exact=False)
+    partitions = tuple(
+        _partition_loss(key, 0, None, source.get(key, heard), now_ms, is_protected=False)
+        if key in missing
+        else _partition_loss(
+            key,
+            kept.get(key, 0),
+            target.get(key),
+            source.get(key) or (heard if key not in target else None),
+            now_ms,
+            is_protected=key in kept or key in target,
+            divergence=differences.diverged.get(key),
+            unproven_end=differences.unproven.get(key, UNKNOWN),
+        )
+        for key in sorted({*kept, *target, *source, *missing})
+    )
+    return LossAccount(
+        link=link,
+        epoch=epoch,
+        from_site=from_site,
+        to_site=to_site,
+        accounted_at_ms=now_ms,
+        partitions=partitions,
+        groups=groups,
+        unprotected=tuple(topic.reason for topic in topics),
+        leader_epoch_floor=leader_epoch_floor,
+    )
+
+
+def _partition_loss(
+    key: TopicPartition,
+    kept: int,
+    target: PartitionPosition | None,
+    source: SourceEnd | None,
+    now_ms: int,
+    *,
+    is_protected: bool,
+    divergence: Divergence | None = None,
+    unproven_end: int = UNKNOWN,
+) -> PartitionLoss:
+    if unproven_end != UNKNOWN:
+        kept = UNKNOWN
+    elif divergence is not None:
+        kept = divergence.parts_at
+    end = best_source_end(target, source)
+    if end is None:
+        end = SourceEnd(log_start_offset=0, end_offset=UNKNOWN, seen_at_ms=UNKNOWN, is_exact=False)
+    lost = 0 if kept == UNKNOWN else max(0, end.end_offset - max(kept, end.log_start_offset))
+    return PartitionLoss(
+        topic=key.topic,
+        partition=key.partition,
+        kept_below=kept,
+        source_end=end.end_offset,
+        is_source_end_exact=end.is_exact,
+        known_lost_records=lost,
+        last_contact_ms=UNKNOWN if end.seen_at_ms == UNKNOWN else max(0, now_ms - end.seen_at_ms),
+        is_protected=is_protected,
+        returning_records=0 if divergence is None else divergence.own_records,
+        unproven_end=unproven_end,
+    )
+
+
+def best_source_end(target: PartitionPosition | None, source: SourceEnd | None) -> SourceEnd | None:
+    """The better of what the source said itself and what its mirror had heard; an exact end beats
+    everything.
+    """
+    if source is not None and source.is_exact:
+        return source
+    if target is None or target.source_high_watermark == UNKNOWN:
+        return source
+    heard = SourceEnd(
+        log_start_offset=0,
+        end_offset=target.source_high_watermark,
+        seen_at_ms=target.source_seen_at_ms,
+        is_exact=False,
+    )
+    if source is None:
+        return heard
+    return SourceEnd(
+        log_start_offset=source.log_start_offset,
+        end_offset=max(source.end_offset, heard.end_offset),
+        seen_at_ms=max(source.seen_at_ms, heard.seen_at_ms),
+        is_exact=False,
+    )

@@ -1,0 +1,49 @@
+"""Which topics of a link the standby does not protect: not there, only in part, or there as the
+copy of an older topic of that name.
+
+Found by a site from its own topics and from what its peer last told of its own, so that it can
+still be said when the peer is gone.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from uuid import UUID
+
+from wire.control.cluster_pb2 import LinkRecord, TopicInfo
+from wire.rules.links import carries_topic
+from wire.znodes.layout import TopicAssignment
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class UnprotectedTopic:
+    """Partitions of the active site's topic of which nothing is kept at the other one, and why."""
+
+    topic: str
+    partitions: tuple[int, ...]
+    reason: str
+
+
+def unprotected_topics(
+    own: Mapping[str, TopicAssignment], peer: Iterable[TopicInfo], link: LinkRecord, *, site: str
+) -> list[UnprotectedTopic]:
+    """Those of the peer's topics that the link carries and the site does not have, by name."""
+    found = [_unprotected(theirs, own.get(theirs.name), site) for theirs in peer if carries_topic(link, theirs.name)]
+    return sorted((topic for topic in found if topic.partitions), key=lambda topic: topic.topic)
+
+
+def _unprotected(theirs: TopicInfo, ours: TopicAssignment | None, site: str) -> UnprotectedTopic:
+    partitions = tuple(sorted(state.partition for state in theirs.partitions))
+    if ours is None:
+        reason = f"topic {theirs.name} is not at {site}: nothing of it is kept there"
+    elif bytes(ours.topic_id) != theirs.topic_id:
+        reason = (
+            f"topic {theirs.name} was deleted and made again (id {UUID(bytes=theirs.topic_id)}), and {site} has a copy of the old "
+            f"one (id {UUID(bytes=bytes(ours.topic_id))}): nothing of the new one is kept there until `antipode links reset`"
+        )
+    else:
+        partitions = tuple(partition for partition in partitions if partition not in ours.partitions)
+        named = ", ".join(map(str, partitions))
+        reason = f"partitions {named} of topic {theirs.name} are not at {site}: nothing of them is kept there"
+    return UnprotectedTopic(topic=theirs.name, partitions=partitions, reason=reason)

@@ -1,0 +1,100 @@
+"""What becomes of a sync link's policy: changed by an operator, suspended by a failover from a lost
+site, restored by itself.
+
+Under `block` a site waits for the other one without end. That is what was asked for while both
+live, and an outage of its own after one of them was lost: the promoted site would wait for the one
+that it was promoted over. So the record that such a failover writes says `degrade` and keeps the
+word `block` beside it, in one write; there is no step between the two at which a run could die. The
+promoted site puts `block` in force again as soon as the other one has everything. A change needs no
+new epoch: the record's revision grows, and of two changes of one record the first one stored wins.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from dr.sites.core.record_changes import changed
+from wire.control.broker_pb2 import DescribePartitionsReply
+from wire.control.cluster_pb2 import LinkRecord
+from wire.rules.links import SYNC_TIMEOUT_MS, SyncPolicy, sync_policy
+
+
+def altered(record: LinkRecord, *, policy: SyncPolicy, timeout_ms: int, now_ms: int) -> LinkRecord:
+    """The record with an operator's policy, which also ends a suspension; `timeout_ms` 0 keeps the
+    one that is known.
+
+    The record itself when it says all that already.
+    """
+    known_ms = record.sync_timeout_ms or SYNC_TIMEOUT_MS
+    wanted_ms = 0 if policy is SyncPolicy.NONE else timeout_ms or known_ms
+    is_same = (record.sync_policy, record.sync_timeout_ms) == (policy.value, wanted_ms)
+    if is_same and not is_suspended(record):
+        return record
+    return changed(
+        record,
+        sync_policy=policy.value,
+        sync_timeout_ms=wanted_ms,
+        sync_policy_to_restore="",
+        revision=record.revision + 1,
+        updated_at_ms=now_ms,
+    )
+
+
+def suspended(record: LinkRecord) -> LinkRecord:
+    """The record of a site that is promoted over a lost one: it does not wait for it. Any other
+    policy than `block` stays.
+    """
+    if sync_policy(record) is not SyncPolicy.BLOCK:
+        return record
+    return changed(
+        record,
+        sync_policy=SyncPolicy.DEGRADE.value,
+        sync_policy_to_restore=record.sync_policy,
+        sync_timeout_ms=record.sync_timeout_ms or SYNC_TIMEOUT_MS,
+    )
+
+
+def is_suspended(record: LinkRecord) -> bool:
+    """True from a failover over a lost site until the other one has everything, when the link's
+    policy was `block`.
+    """
+    return bool(record.sync_policy_to_restore)
+
+
+def restored(record: LinkRecord, *, now_ms: int) -> LinkRecord:
+    """The record with the suspended policy in force again."""
+    return changed(
+        record,
+        sync_policy=record.sync_policy_to_restore,
+        sync_policy_to_restore="",
+        revision=record.revision + 1,
+        updated_at_ms=now_ms,
+    )
+
+
+def may_restore(record: LinkRecord, *, site: str, replies: Iterable[DescribePartitionsReply | None]) -> bool:
+    """True when `site` is the one that waits, and each of its brokers (None: silent) says that the
+    other site has everything shown.
+    """
+    if not is_suspended(record) or record.active_site != site:
+        return False
+    known = list(replies)
+    return bool(known) and all(
+        reply is not None and not any(item.is_degraded for item in reply.partitions) for reply in known
+    )
+
+
+def policy_sentence(record: LinkRecord) -> str:
+    """What acks=all waits for under the record; empty for a link that never waits."""
+    policy = sync_policy(record)
+    other = record.target_site if record.active_site == record.source_site else record.source_site
+    if policy is SyncPolicy.NONE:
+        return ""
+    if is_suspended(record):
+        return (
+            f"acks=all does not wait for {other} until it has everything again; then {record.sync_policy_to_restore} "
+            "is in force by itself"
+        )
+    if policy is SyncPolicy.BLOCK:
+        return f"acks=all waits for {other} without end (block)"
+    return f"acks=all waits for {other}, at most {record.sync_timeout_ms} ms while it is silent (degrade)"

@@ -1,0 +1,154 @@
+"""Collecting evidence: both sites of a link asked in the order that keeps it sound, the target
+first and the source after it.
+
+A source that did not answer within its deadline is left alone for a moment, so that a black hole
+does not slow every step down.
+"""
+
+from __future__ import annotations
+
+import asyncio
+
+from dr.sites.core.evidence import (
+    UNKNOWN,
+    Evidence,
+    SiteEvidence,
+    SiteGroups,
+    TopicPartition,
+    cuts_of,
+    positions_of,
+    site_groups,
+)
+from dr.sites.core.link_checks import deposed_problems
+from dr.sites.core.loss import LossAccount
+from dr.sites.core.mirror_reports import failing_sentences
+from dr.sites.core.protection import UnprotectedTopic
+from dr.sites.site_client import SiteClient, SiteRefused, SiteUnreachable
+from runtime.clock import Clock
+from wire.control.cluster_pb2 import LinkRecord, SiteView
+from wire.control.site_pb2 import DescribeGroupsReply, ListLinksReply
+from wire.rules.links import carries_topic
+
+SILENCE_MS = 2_000
+
+
+class LinkObserver:
+    """Asks two sites about one link."""
+
+    def __init__(self, link: str, *, target: SiteClient, source: SiteClient | None, clock: Clock) -> None:
+        self._link = link
+        self._target = target
+        self._source = source
+        self._clock = clock
+        self._ask_again_at_ms = 0.0
+        self._source_problem = "no agent address is known"
+
+    async def evidence(self, *, with_groups: bool = False) -> Evidence:
+        """Both sites now, with what groups have committed where asked for. SiteRefused when the
+        target does not know the link.
+        """
+        target, target_problem = await self._ask_target(with_groups=with_groups)
+        source = await self._ask_source(with_groups=with_groups)
+        return Evidence(
+            link=self._link,
+            target_site=self._target.name,
+            target=target,
+            source=source,
+            target_problem=target_problem,
+            source_problem="" if source is not None else self._source_problem,
+        )
+
+    async def _ask_target(self, *, with_groups: bool) -> tuple[SiteEvidence | None, str]:
+        try:
+            return await self.site_evidence(self._target, with_groups=with_groups), ""
+        except SiteUnreachable as error:
+            return None, str(error)
+
+    async def _ask_source(self, *, with_groups: bool) -> SiteEvidence | None:
+        if self._source is None or self._clock.monotonic_ms() < self._ask_again_at_ms:
+            return None
+        try:
+            return await self.site_evidence(self._source, with_groups=with_groups)
+        except (SiteUnreachable, SiteRefused) as error:
+            self._source_problem = str(error)
+            self._ask_again_at_ms = self._clock.monotonic_ms() + SILENCE_MS
+            return None
+
+    async def source_groups(self) -> SiteGroups | None:
+        """What groups have committed at the source, None when it does not answer."""
+        if self._source is None or self._clock.monotonic_ms() < self._ask_again_at_ms:
+            return None
+        groups = await self._groups(self._source)
+        return None if groups.problems else groups
+
+    async def _groups(self, client: SiteClient) -> SiteGroups:
+        try:
+            return site_groups(await client.group_offsets(self._link))
+        except (SiteUnreachable, SiteRefused) as error:
+            return SiteGroups(problems=(str(error),))
+
+    async def site_evidence(self, client: SiteClient, *, with_groups: bool = False) -> SiteEvidence:
+        """What one site says."""
+        groups = await self._groups(client) if with_groups else None
+        description, view, links, accounts, words = await asyncio.gather(
+            client.describe_link(self._link),
+            client.view(asking_site=self._peer_of(client)),
+            client.links(),
+            client.failovers(self._link),
+            self._mirror_words(client),
+        )
+        partitions = positions_of(description.partitions)
+        return SiteEvidence(
+            site=client.name,
+            seen_at_ms=self._clock.now_ms(),
+            record=description.record,
+            enforced_epochs=dict(description.enforced_epochs),
+            partitions=partitions,
+            leaderless=frozenset(_carried(view, description.record) - partitions.keys()),
+            cuts=cuts_of(client.name, description.cuts),
+            promotions=tuple(LossAccount.from_json(text).promotion for text in accounts),
+            mirror_age_ms=_age_ms(words, self._clock.now_ms()),
+            mirror_problems=failing_sentences(words.failing),
+            is_confirmed=_is_confirmed(links, self._link),
+            groups=groups,
+            peer_seen_at_ms=description.peer_seen_at_ms or UNKNOWN,
+            unprotected=tuple(
+                UnprotectedTopic(topic=topic.topic, partitions=tuple(topic.partitions), reason=topic.reason)
+                for topic in description.unprotected
+            ),
+            deposed=_deposed(client.name, description.record, links, view),
+        )
+
+    async def _mirror_words(self, client: SiteClient) -> DescribeGroupsReply:
+        """What the mirror into the target reports."""
+        return await client.mirror_words(self._link) if client is self._target else DescribeGroupsReply()
+
+    def _peer_of(self, client: SiteClient) -> str:
+        if client is self._target:
+            return self._source.name if self._source is not None else ""
+        return self._target.name
+
+
+def _age_ms(words: DescribeGroupsReply, now_ms: int) -> int:
+    """How long before the answer the mirror reported; UNKNOWN when it never did."""
+    return max(0, (words.answered_at_ms or now_ms) - words.synced_at_ms) if words.synced_at_ms else UNKNOWN
+
+
+def _carried(view: SiteView, link: LinkRecord) -> set[TopicPartition]:
+    return {
+        TopicPartition(topic.name, state.partition)
+        for topic in view.topics
+        if carries_topic(link, topic.name)
+        for state in topic.partitions
+    }
+
+
+def _deposed(site: str, record: LinkRecord, links: ListLinksReply, view: SiteView) -> tuple[str, ...]:
+    if record.active_site != site:
+        return ()
+    records = [status.record for status in links.links]
+    return tuple(deposed_problems(record, links=records, topics=[topic.name for topic in view.topics]))
+
+
+def _is_confirmed(reply: ListLinksReply, link: str) -> bool:
+    return any(status.is_confirmed for status in reply.links if status.record.name == link)

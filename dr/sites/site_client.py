@@ -1,0 +1,158 @@
+"""A client of one site's agents: any of them will do, the one that answered last is asked first,
+every call has a deadline.
+
+All calls are idempotent, so one that was not answered is asked again at the next agent. Used by
+commands (links, failover, drills); an agent asks its peers itself (`dr/agent/peer_watch.py`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import grpc
+
+from dr.sites.channels import UNANSWERED, Channels, problem_of
+from runtime.process import OperationalFailure
+from wire.control import site_pb2 as site
+from wire.control.cluster_pb2 import LinkRecord, SiteView
+
+ASK_TIMEOUT_MS = 3_000
+STORE_TIMEOUT_MS = 6_000
+
+
+class SiteUnreachable(OperationalFailure):
+    """No agent of the site answered in time."""
+
+
+class SiteRefused(OperationalFailure):
+    """An agent answered with an error."""
+
+    def __init__(self, message: str, code: grpc.StatusCode) -> None:
+        super().__init__(message)
+        self.code = code
+
+
+class SiteClient:
+    """Calls to one site. `name` is what messages call it."""
+
+    def __init__(self, name: str, agents: Sequence[str], channels: Channels) -> None:
+        if not agents:
+            raise OperationalFailure(f"site {name}: no agent address is known")
+        self.name = name
+        self.agents = tuple(agents)
+        self._channels = channels
+        self._first = self.agents[0]
+
+    async def view(self, *, asking_site: str = "") -> SiteView:
+        """The site as it looks to `asking_site`."""
+        return (await self.look(asking_site=asking_site)).view
+
+    async def look(self, *, asking_site: str = "") -> site.GetSiteViewReply:
+        """The view, and which znodes of the site cannot be understood."""
+        reply: site.GetSiteViewReply = await self._call("GetSiteView", site.GetSiteViewRequest(asking_site=asking_site))
+        return reply
+
+    async def links(self) -> site.ListLinksReply:
+        """Every link, with the answering agent's word on its peers."""
+        reply: site.ListLinksReply = await self._call("ListLinks", site.ListLinksRequest())
+        return reply
+
+    async def describe_link(self, name: str) -> site.DescribeLinkReply:
+        """The stored record and where every partition stands."""
+        reply: site.DescribeLinkReply = await self._call("DescribeLink", site.DescribeLinkRequest(name=name))
+        return reply
+
+    async def group_offsets(self, link: str) -> site.DescribeGroupsReply:
+        """Committed offsets of the groups that the link carries."""
+        reply: site.DescribeGroupsReply = await self._call("DescribeGroups", site.DescribeGroupsRequest(link=link))
+        return reply
+
+    async def mirror_words(self, link: str) -> site.DescribeGroupsReply:
+        """As of when the link's mirror had carried all groups' offsets (`synced_at_ms`), and which
+        of its daemons fail at it.
+        """
+        request = site.DescribeGroupsRequest(link=link, is_brief=True)
+        reply: site.DescribeGroupsReply = await self._call("DescribeGroups", request)
+        return reply
+
+    async def survey_link(self, record: LinkRecord) -> site.SurveyLinkReply | None:
+        """What a link that is not made yet would carry from this site; None when its release cannot
+        tell.
+        """
+        request = site.SurveyLinkRequest(record=record)
+        try:
+            reply: site.SurveyLinkReply = await self._call("SurveyLink", request, timeout_ms=STORE_TIMEOUT_MS)
+        except SiteRefused as refused:
+            if refused.code is grpc.StatusCode.UNIMPLEMENTED:
+                return None
+            raise
+        return reply
+
+    async def create_link(self, record: LinkRecord) -> LinkRecord:
+        """Store a new link at this site."""
+        request = site.CreateLinkRequest(record=record)
+        reply: site.LinkReply = await self._call("CreateLink", request, timeout_ms=STORE_TIMEOUT_MS)
+        return reply.record
+
+    async def delete_link(self, name: str, *, epoch: int) -> LinkRecord:
+        """Forget a link at this site."""
+        request = site.DeleteLinkRequest(name=name, epoch=epoch)
+        reply: site.LinkReply = await self._call("DeleteLink", request, timeout_ms=STORE_TIMEOUT_MS)
+        return reply.record
+
+    async def adopt_link(self, record: LinkRecord, *, timeout_ms: int) -> LinkRecord:
+        """Store what supersedes and wait until every broker enforces it; returns what is stored
+        then.
+        """
+        request = site.AdoptLinkRequest(record=record, timeout_ms=timeout_ms)
+        reply: site.LinkReply = await self._call("AdoptLink", request, timeout_ms=timeout_ms + ASK_TIMEOUT_MS)
+        return reply.record
+
+    async def alter_link(
+        self, name: str, *, sync_policy: str, sync_timeout_ms: int, is_dry_run: bool, timeout_ms: int
+    ) -> LinkRecord:
+        """Change the link's sync policy at this site, which must be the active one, and wait until
+        every broker enforces it.
+        """
+        request = site.AlterLinkRequest(
+            name=name,
+            sync_policy=sync_policy,
+            sync_timeout_ms=sync_timeout_ms,
+            is_dry_run=is_dry_run,
+            timeout_ms=timeout_ms,
+        )
+        reply: site.LinkReply = await self._call("AlterLink", request, timeout_ms=timeout_ms + ASK_TIMEOUT_MS)
+        return reply.record
+
+    async def confirm_link(self, name: str, *, epoch: int) -> LinkRecord:
+        """Declare that the stored epoch stands."""
+        request = site.ConfirmSiteLinkRequest(name=name, epoch=epoch)
+        reply: site.LinkReply = await self._call("ConfirmLink", request, timeout_ms=STORE_TIMEOUT_MS)
+        return reply.record
+
+    async def record_failover(self, link: str, *, epoch: int, document: str) -> None:
+        """Keep an account beside the link."""
+        request = site.RecordFailoverRequest(link=link, epoch=epoch, json=document)
+        await self._call("RecordFailover", request, timeout_ms=STORE_TIMEOUT_MS)
+
+    async def failovers(self, link: str) -> list[str]:
+        """Accounts kept at this site, oldest first."""
+        reply: site.ListFailoversReply = await self._call("ListFailovers", site.ListFailoversRequest(link=link))
+        return list(reply.json)
+
+    async def _call(self, method: str, request: Any, *, timeout_ms: int = ASK_TIMEOUT_MS) -> Any:
+        problems = []
+        for address in sorted(self.agents, key=lambda address: address != self._first):
+            stub = self._channels.site_agent(address)
+            try:
+                reply = await getattr(stub, method)(request, timeout=timeout_ms / 1000)
+            except grpc.aio.AioRpcError as error:
+                is_answer = error.code() not in UNANSWERED or "not enforced" in (error.details() or "")
+                if is_answer:
+                    raise SiteRefused(f"site {self.name}: {error.details()}", error.code()) from error
+                problems.append(f"{address} {problem_of(error)}")
+                continue
+            self._first = address
+            return reply
+        raise SiteUnreachable(f"site {self.name} does not answer {method}: {'; '.join(problems)}")

@@ -1,0 +1,395 @@
+"""What a scrape of the mirror shows: our names, and MirrorMaker 2's for the dashboards that people
+have.
+
+Values are read from the board when they are asked for; only times and rates are recorded as they
+happen (`mirror/flow/pace.py`). A lag that cannot be known is NaN, never zero.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+
+from prometheus_client import CollectorRegistry, Gauge, Histogram
+from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, UnknownMetricFamily
+from prometheus_client.metrics_core import Metric
+from prometheus_client.registry import Collector
+
+from mirror.flow.board import FlowBoard
+from mirror.flow.core.flow_state import FlowState
+from mirror.flow.core.health import Health
+from mirror.flow.core.lag import UNKNOWN
+from mirror.flow.core.window import QueuedBatches
+from mirror.flow.metric_names import in_formats
+from mirror.flow.pace import Pace, oldest_by_partition
+from mirror.flow.queue import ByteQueue
+from mirror.flow.rolling import Figures, figure_families
+from mirror.flow.stall_watch import StallWatch
+from mirror.link.core.partitions import PartitionKey
+from mirror.link.core.refusals import Refusal
+from mirror.link.core.slots import SLOTS
+from mirror.link.core.topic_plan import NameAtTarget
+from mirror.link.link_watch import LinkStanding
+from mirror.settings.core.mirror_maker_keys import NamesFormat
+from mirror.sharing.peer_watch import PeerWatch
+from runtime.clock import Clock
+from wire.protocol.compressed_stream import CompressionTally
+
+GROUPS_SHOWN = 100
+TRANSIT_BUCKETS_S = (0.001, 0.002, 0.005, 0.01, 0.02, 0.03, 0.05, 0.075, 0.1, 0.25, 0.5, 1, 2.5, 10, 60)
+
+_LEGACY_NAMES = (NamesFormat.LEGACY,)
+_SOURCE_CONNECTOR = "kafka_connect_mirror_mirrorsourceconnector"
+_OF_PARTITION = ("source", "target", "topic", "partition")
+
+
+class MirrorMetrics(Collector):
+    """Registers itself; `observe` is called for every acknowledged entry."""
+
+    def __init__(
+        self,
+        registry: CollectorRegistry,
+        *,
+        board: FlowBoard,
+        queue: ByteQueue,
+        link: Callable[[], LinkStanding],
+        clock: Clock,
+        restarts: Callable[[], dict[str, int]],
+        groups_synced_at_ms: Callable[[], int],
+        throttle_waited_ms: Callable[[], float],
+        tallies: Mapping[str, CompressionTally],
+        surplus_records: Callable[[], Mapping[PartitionKey, int]],
+        refusals: Callable[[], Iterable[Refusal]],
+        groups_stale_since_ms: Callable[[], Mapping[str, int]],
+        unacknowledged: Callable[[], Sequence[QueuedBatches]],
+        stalls: StallWatch,
+        name_at_target: NameAtTarget | None = None,
+        owned_slots: Callable[[], int] | None = None,
+        peers: PeerWatch | None = None,
+        names_formats: Collection[NamesFormat] = _LEGACY_NAMES,
+        retention_risks: Callable[[], Mapping[PartitionKey, float]] = dict,
+    ) -> None:
+        self._retention_risks = retention_risks
+        self._names_formats = names_formats
+        self._owned_slots = owned_slots
+        self._peers = peers
+        self._unacknowledged = unacknowledged
+        # As MirrorMaker does, its families name the copy and not the topic that it is of.
+        self._name_at_target = name_at_target or (lambda topic: topic)
+        self._stalls = stalls
+        self._groups_stale_since_ms = groups_stale_since_ms
+        self._refusals = refusals
+        self._tallies = tallies
+        self._surplus_records = surplus_records
+        self._throttle_waited_ms = throttle_waited_ms
+        self._board = board
+        self._queue = queue
+        self._link = link
+        self._clock = clock
+        self._restarts = restarts
+        self._groups_synced_at_ms = groups_synced_at_ms
+        self._pace = Pace(clock)
+        self._transit = Histogram(
+            "antipode_mirror_transit_seconds",
+            "Time from the arrival of batches at the mirror to the target's acknowledgement.",
+            ["link"],
+            buckets=TRANSIT_BUCKETS_S,
+            registry=registry,
+        )
+        registry.register(self)
+
+    def observe(self, key: PartitionKey, entry: QueuedBatches) -> None:
+        """Batches were acknowledged."""
+        took_ms = self._clock.monotonic_ms() - entry.fetched_monotonic_ms
+        self._transit.labels(self._link().name).observe(took_ms / 1000)
+        self._pace.observe(key, entry)
+
+    def collect(self) -> Iterable[Metric]:
+        """All families; called from the thread of the metrics server."""
+        unacknowledged = self._unacknowledged()
+        yield from self._queue_families(unacknowledged)
+        yield from self._waiting_families()
+        yield from self._compression_families()
+        if self._owned_slots is not None:
+            share = GaugeMetricFamily(
+                "antipode_mirror_owned_slots",
+                f"Of the {SLOTS} parts of a link that several daemons share, how many this one has; all daemons together have {SLOTS}.",
+                labels=["link"],
+            )
+            share.add_metric([self._link().name], self._owned_slots())
+            yield share
+        if self._peers is not None and self._peers.is_shared:
+            yield from self._peer_families(self._peers)
+        yield from self._partition_families()
+        yield from self._stall_families()
+        families = self._mirror_maker_families(oldest_by_partition(unacknowledged))
+        yield from in_formats(families, self._names_formats)
+
+    def describe(self) -> Iterable[Metric]:
+        """Nothing in advance: names do not clash with those of the process collectors."""
+        return ()
+
+    def _peer_families(self, peers: PeerWatch) -> Iterable[Metric]:
+        for name, text, value in (
+            (
+                "disagreements",
+                "Settings that must be the same in all daemons of the link, but differ between this daemon and another.",
+                len(peers.disagreements),
+            ),
+            (
+                "untaken_partitions",
+                "Partitions that no daemon mirrors: this daemon's filters include them, those of the assigned daemon do not.",
+                len(peers.untaken),
+            ),
+            ("failing_daemons", "Other daemons of the link that cannot carry groups' offsets.", len(peers.failing)),
+        ):
+            gauge = GaugeMetricFamily(f"antipode_mirror_{name}", text, labels=["link"])
+            gauge.add_metric([self._link().name], value)
+            yield gauge
+
+    def _queue_families(self, unacknowledged: Sequence[QueuedBatches]) -> Iterable[Metric]:
+        link = self._link()
+        now_ms = self._clock.monotonic_ms()
+        first_ms = min((entry.fetched_monotonic_ms for entry in unacknowledged), default=now_ms)
+        plain = (
+            ("antipode_mirror_queue_bytes", "Bytes between fetch and acknowledgement.", self._queue.used_bytes),
+            ("antipode_mirror_queue_capacity_bytes", "Bound of the queue.", self._queue.capacity_bytes),
+            (
+                "antipode_mirror_unacknowledged_records",
+                "Records that were fetched and that the target has not acknowledged yet.",
+                sum(entry.run.record_count for entry in unacknowledged),
+            ),
+            (
+                "antipode_mirror_unacknowledged_seconds",
+                "Age in the mirror of the oldest of them; 0 when there are none.",
+                max(0.0, now_ms - first_ms) / 1000,
+            ),
+            ("antipode_mirror_link_epoch", "Epoch of the link as last read.", link.epoch),
+            (
+                "antipode_mirror_groups_synced_timestamp_seconds",
+                "When group offsets were last mirrored.",
+                self._groups_synced_at_ms() / 1000,
+            ),
+            (
+                "antipode_mirror_retention_risk_partitions",
+                "Partitions that are behind by half of their topic's retention.ms or more: records may expire before they are mirrored.",
+                len(self._retention_risks()),
+            ),
+            (
+                "antipode_mirror_groups_failing",
+                "Groups whose offsets cannot be mirrored, and brokers that do not report theirs.",
+                len(self._groups_stale_since_ms()),
+            ),
+        )
+        for name, text, value in plain:
+            gauge = GaugeMetricFamily(name, text, labels=["link"])
+            gauge.add_metric([link.name], value)
+            yield gauge
+
+    def _waiting_families(self) -> Iterable[Metric]:
+        link = self._link()
+        for name, text, value in (
+            ("queue_wait_seconds", "Time that fetchers waited for room.", self._queue.wait_on_put_ms / 1000),
+            (
+                "queue_take_wait_seconds",
+                "Time that producers had nothing to send, all producers together.",
+                self._queue.wait_on_take_ms / 1000,
+            ),
+            (
+                "throttle_wait_seconds",
+                "Time that fetchers waited for the byte rate.",
+                self._throttle_waited_ms() / 1000,
+            ),
+            ("enqueue_timeouts", "Batches that found no room in time, fetched again.", self._queue.timeouts),
+        ):
+            counter = CounterMetricFamily(f"antipode_mirror_{name}", text, labels=["link"])
+            counter.add_metric([link.name], value)
+            yield counter
+        restarts = CounterMetricFamily(
+            "antipode_mirror_worker_restarts", "Workers that died and were started again.", labels=["link", "worker"]
+        )
+        for worker, count in sorted(self._restarts().items()):
+            restarts.add_metric([link.name, worker], count)
+        yield restarts
+        stale = GaugeMetricFamily(
+            "antipode_mirror_group_staleness_seconds",
+            "For how long the offsets of a group that cannot be carried may be older than the source's; at most 100 groups.",
+            labels=["link", "group"],
+        )
+        for group, since_ms in sorted(self._groups_stale_since_ms().items())[:GROUPS_SHOWN]:
+            stale.add_metric([link.name, group], max(0, self._clock.now_ms() - since_ms) / 1000)
+        yield stale
+        refused = GaugeMetricFamily(
+            "antipode_mirror_refused_changes",
+            "1 for a topic that the target's controller refuses to make, to grow or to configure.",
+            labels=["link", "topic"],
+        )
+        for topic in sorted({refusal.topic for refusal in self._refusals()}):
+            refused.add_metric([link.name, topic], 1)
+        yield refused
+
+    def _compression_families(self) -> Iterable[Metric]:
+        labels = ["link", "end"]
+        families = (
+            ("plain_bytes", "Bytes of compressed connections before compression, both ways."),
+            ("wire_bytes", "Bytes that compressed connections sent over the network, both ways."),
+            ("refusals", "Connections that are not compressed as configured, because the broker does not offer it."),
+        )
+        for name, text in families:
+            counter = CounterMetricFamily(f"antipode_mirror_compression_{name}", text, labels=labels)
+            for end, tally in sorted(self._tallies.items()):
+                counter.add_metric([self._link().name, end], getattr(tally, name))
+            yield counter
+
+    def _partition_families(self) -> Iterable[Metric]:
+        labels = ["link", "topic", "partition"]
+        link = self._link().name
+        lag_records = GaugeMetricFamily("antipode_mirror_lag_records", "Records behind; NaN unknown.", labels=labels)
+        lag_bytes = GaugeMetricFamily("antipode_mirror_lag_bytes", "Bytes behind, estimated.", labels=labels)
+        lag_seconds = GaugeMetricFamily("antipode_mirror_lag_seconds", "Seconds behind.", labels=labels)
+        state = GaugeMetricFamily("antipode_mirror_state", "1 for the partition's state.", labels=[*labels, "state"])
+        mirrored_bytes = CounterMetricFamily(
+            "antipode_mirror_bytes", "Bytes acknowledged: of batches that were carried.", labels=labels
+        )
+        mirrored_records = CounterMetricFamily("antipode_mirror_records", "Records acknowledged.", labels=labels)
+        left_out_bytes = CounterMetricFamily(
+            "antipode_mirror_left_out_bytes",
+            "Bytes of batches that a translate link does not carry: aborted ones, markers, what came from its target.",
+            labels=labels,
+        )
+        left_out_records = CounterMetricFamily(
+            "antipode_mirror_left_out_records", "Records in those, markers included.", labels=labels
+        )
+        skipped = CounterMetricFamily(
+            "antipode_mirror_skipped_records", "Offsets that expired at the source and were skipped.", labels=labels
+        )
+        doubtful = GaugeMetricFamily(
+            "antipode_mirror_missing_tombstones",
+            "1 where keys deleted at the source may remain at the target: it was behind for longer than tombstones are kept.",
+            labels=labels,
+        )
+        end_offset = GaugeMetricFamily("antipode_mirror_target_log_end_offset", "End at the target.", labels=labels)
+        watermark = GaugeMetricFamily("antipode_mirror_source_high_watermark", "End at the source.", labels=labels)
+        for key, row in self._board.our_rows():
+            place = [link, key.topic, str(key.partition)]
+            facts, lag = row.facts, self._board.lag(key)
+            lag_records.add_metric(place, _known(lag.records))
+            lag_bytes.add_metric(place, _known(lag.bytes))
+            lag_seconds.add_metric(place, _known(lag.ms) / 1000)
+            for known in FlowState:
+                state.add_metric([*place, known.value], int(facts.state is known))
+            mirrored_bytes.add_metric(place, facts.progress.mirrored_bytes)
+            mirrored_records.add_metric(place, facts.progress.mirrored_records)
+            left_out_bytes.add_metric(place, facts.progress.left_out_bytes)
+            left_out_records.add_metric(place, facts.progress.left_out_records)
+            skipped.add_metric(place, facts.skipped_records)
+            doubtful.add_metric(place, int(facts.may_lack_tombstones))
+            end_offset.add_metric(place, _known(facts.progress.target_log_end_offset))
+            watermark.add_metric(place, _known(facts.progress.source_high_watermark))
+        yield from (lag_records, lag_bytes, lag_seconds, state, mirrored_bytes, mirrored_records, skipped)
+        yield from (end_offset, watermark, doubtful, left_out_bytes, left_out_records)
+        surplus = CounterMetricFamily(
+            "antipode_mirror_surplus_records",
+            "Records at a translate link's target beyond one copy of each: repetitions and what others wrote between; of a link that "
+            "writes in transactions at most those of broken-off ones, which read-committed readers do not see.",
+            labels=labels,
+        )
+        for key, records in sorted(self._surplus_records().items()):
+            surplus.add_metric([link, key.topic, str(key.partition)], records)
+        yield surplus
+
+    def _stall_families(self) -> Iterable[Metric]:
+        link, stalled_for_ms = self._link().name, self._stalls.stalled_for_ms
+        stalled = GaugeMetricFamily(
+            "antipode_mirror_stalled_seconds",
+            "For how long a partition has made no progress although the source has more records or does not answer; 0 when all is well.",
+            labels=["link", "topic", "partition"],
+        )
+        for key, _ in self._board.our_rows():
+            stalled.add_metric([link, key.topic, str(key.partition)], stalled_for_ms.get(key, 0) / 1000)
+        yield stalled
+        remedies = CounterMetricFamily(
+            "antipode_mirror_stall_remedies",
+            "Actions on stalled partitions: their flow was restarted, or their workers were replaced.",
+            labels=["link", "remedy"],
+        )
+        for remedy, count in sorted(self._stalls.remedies.items()):
+            remedies.add_metric([link, remedy], count)
+        yield remedies
+
+    def _mirror_maker_families(self, oldest: Mapping[PartitionKey, QueuedBatches]) -> Iterable[Metric]:
+        link = self._link()
+        # MirrorMaker's names as they are: what only grows ends in `_count` there, and
+        # `_count_total` would be on nobody's dashboard.
+        records = UnknownMetricFamily(f"{_SOURCE_CONNECTOR}_record_count", "Records mirrored.", labels=_OF_PARTITION)
+        sizes = UnknownMetricFamily(
+            f"{_SOURCE_CONNECTOR}_byte_count", "Bytes mirrored, as they lie in batches.", labels=_OF_PARTITION
+        )
+        record_rate = GaugeMetricFamily(
+            f"{_SOURCE_CONNECTOR}_record_rate",
+            "Records mirrored a second, over the last half to whole minute.",
+            labels=_OF_PARTITION,
+        )
+        byte_rate = GaugeMetricFamily(
+            f"{_SOURCE_CONNECTOR}_byte_rate",
+            "Bytes mirrored a second, as they lie in batches, over the last half to whole minute.",
+            labels=_OF_PARTITION,
+        )
+        for key, row in self._board.our_rows():
+            place = [link.source_site, link.site, self._name_at_target(key.topic), str(key.partition)]
+            records.add_metric(place, row.facts.progress.mirrored_records)
+            sizes.add_metric(place, row.facts.progress.mirrored_bytes)
+            record_rate.add_metric(place, self._pace.records_a_second(key))
+            byte_rate.add_metric(place, self._pace.bytes_a_second(key))
+        yield from (records, sizes, record_rate, byte_rate)
+        ages: dict[tuple[str, ...], Figures] = {}
+        latencies: dict[tuple[str, ...], Figures] = {}
+        for key in self._pace.partitions():
+            is_stalled = self._board.is_stalled(key)
+            copy = (link.source_site, link.site, self._name_at_target(key.topic), str(key.partition))
+            ages[copy] = self._pace.ages(key, is_stalled=is_stalled)
+            latencies[copy] = self._pace.latencies(key, is_stalled=is_stalled, oldest=oldest.get(key))
+        name = f"{_SOURCE_CONNECTOR}_record_age_ms"
+        yield from figure_families(name, "Age of records when they reach the mirror.", _OF_PARTITION, ages)
+        name = f"{_SOURCE_CONNECTOR}_replication_latency_ms"
+        yield from figure_families(name, "Age of records when the target has them.", _OF_PARTITION, latencies)
+
+
+class OpeningMetrics(Collector):
+    """Whether the daemon has found its link, and whether it serves: the figures of it that are
+    there before all others.
+    """
+
+    def __init__(self, registry: CollectorRegistry, *, link: str, health: Callable[[], Health]) -> None:
+        self._link = link
+        self._health = health
+        self._opened = Gauge(
+            "antipode_mirror_link_opened",
+            "0 until the daemon has reached both ends of its link: nothing is mirrored, and few other figures of the link are there.",
+            ["link"],
+            registry=registry,
+        ).labels(link)
+        registry.register(self)
+
+    def record_opened(self) -> None:
+        """From now on the link's other figures tell."""
+        self._opened.set(1)
+
+    def collect(self) -> Iterable[Metric]:
+        """As gRPC health and `antipode status` have it."""
+        health = self._health()
+        serving = GaugeMetricFamily(
+            "antipode_mirror_serving",
+            "1 while at least one partition does what the link asks of it, as gRPC health says; `state` is that of the whole mirror.",
+            labels=["link", "state"],
+        )
+        serving.add_metric([self._link, health.state], float(health.is_serving))
+        yield serving
+
+    def describe(self) -> Iterable[Metric]:
+        """Nothing in advance."""
+        return ()
+
+
+def _known(value: int) -> float:
+    return math.nan if value == UNKNOWN else value

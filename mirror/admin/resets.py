@@ -1,0 +1,330 @@
+"""Puts away copies at the target that cannot be mirrored on, so that they are made anew from where
+the source's log begins.
+
+For topics in RESET (deleted, or deleted and made again, at the source), FAULTED and GAP, or that
+may lack tombstones, and only when a person asks for it. What goes with a copy is counted first and
+told: a copy of a topic that was made again, or that left the source's history, has records that may
+be nowhere else. The target's brokers keep those before anything is deleted: what lies above the
+history that both sites share by their leader epochs (`wire/batches/log_histories.py`) and by the
+last batch below it, or the whole copy where that cannot be known. Where one of them refuses,
+nothing is deleted. The copy is deleted by its id under the link's epoch, so neither a topic made
+meanwhile nor an active site's is ever meant. Asking again is harmless, also after an interruption
+at any step: what is kept is not kept twice, and a copy that is away is left to
+`mirror/topics/topic_sync.py`, which makes it anew.
+"""
+
+from __future__ import annotations
+
+import enum
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import cycle
+from typing import Final
+from uuid import UUID
+
+from mirror.admin.verifier import Verifier
+from mirror.flow.board import FlowBoard, Row
+from mirror.flow.core.flow_state import FlowFacts, FlowState
+from mirror.link.core.link_roles import LinkRole
+from mirror.link.core.partitions import PartitionKey
+from mirror.link.core.topic_plan import Absence, DeleteCopy, TopicView, absence_trouble, find_trouble, gone_trouble
+from mirror.link.link_watch import LinkStanding
+from mirror.link.ports import (
+    EndToKeep,
+    LogAnswer,
+    LogEnds,
+    QuarantinePort,
+    Refused,
+    SitePort,
+    SiteTopic,
+    SourcePort,
+    TopicActor,
+    Unreachable,
+)
+from runtime.logs import state_change_logger
+from wire.batches.log_histories import EpochEnd, shared_end
+from wire.rules.links import InvalidPattern, carries_topic, matches
+
+NO_EPOCH: Final = -1
+
+_CURABLE = (FlowState.FAULTED, FlowState.GAP)
+
+_state_change = state_change_logger()
+
+
+class ResetOutcome(enum.Enum):
+    """What became of a topic."""
+
+    PLANNED = "planned"  # a dry run: it would be put away
+    PUT_AWAY = "put away"
+    REFUSED = "refused"
+    NOTHING = "nothing to do"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CopyLog:
+    """One partition of a copy: where it starts and ends."""
+
+    partition: int
+    log_start_offset: int
+    log_end_offset: int
+    kept_from_offset: int
+    """What lies here and above goes into quarantine; the end when the source has all of it."""
+
+    @property
+    def records(self) -> int:
+        """Offsets that go with it."""
+        return self.log_end_offset - self.log_start_offset
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TopicReset:
+    """A topic with its outcome, the reason in a sentence, and what its copy holds."""
+
+    topic: str
+    outcome: ResetOutcome
+    reason: str
+    copy_id: UUID | None = None
+    partitions: tuple[CopyLog, ...] = ()
+
+
+def is_curable(facts: FlowFacts) -> bool:
+    """Whether a partition is better off with a new copy."""
+    return facts.state in _CURABLE or facts.may_lack_tombstones
+
+
+class Resets:
+    """One mirror's."""
+
+    def __init__(
+        self,
+        board: FlowBoard,
+        *,
+        source: SourcePort,
+        target: SitePort,
+        actor: TopicActor,
+        link: Callable[[], LinkStanding],
+        on_put_away: Callable[[str], None],
+        quarantine: QuarantinePort | None,
+        verifier: Verifier | None,
+    ) -> None:
+        """`quarantine` is None on translate links, whose targets refuse to delete a copy."""
+        self._quarantine = quarantine
+        self._verifier = verifier
+        self._board = board
+        self._source = source
+        self._target = target
+        self._actor = actor
+        self._link = link
+        self._on_put_away = on_put_away
+
+    async def reset(self, patterns: Sequence[str], *, is_dry_run: bool) -> list[TopicReset]:
+        """Put away the copies of the topics whose whole names match. Unreachable,
+        InvalidPattern.
+        """
+        link = self._link()
+        if not patterns:
+            raise InvalidPattern("name at least one topic pattern: an empty list does not mean all topics")
+        matches("", whitelist=patterns, blacklist=())
+        source, target = await self._source.topics(), await self._target.topics()
+        names = sorted(
+            name
+            for name in source.keys() | target.keys()
+            if carries_topic(link.record, name) and matches(name, whitelist=patterns, blacklist=())
+        )
+        unlisted = [name for name in names if name not in source]
+        absences = await self._source.absences(unlisted) if unlisted else {}
+        kept = {name for name, absence in absences.items() if absence is not Absence.GONE}
+        return [
+            _kept(name, target[name], absences[name])
+            if name in kept
+            else await self._one(name, source.get(name), target.get(name), link, is_dry_run=is_dry_run)
+            for name in names
+        ]
+
+    async def _one(
+        self, name: str, wanted: SiteTopic | None, copy: SiteTopic | None, link: LinkStanding, *, is_dry_run: bool
+    ) -> TopicReset:
+        if link.role is not LinkRole.MIRRORING:
+            return TopicReset(topic=name, outcome=ResetOutcome.REFUSED, reason=link.reason)
+        if copy is None:
+            reason = f"the target has no copy of {name}: it is created as soon as the target's controller allows it"
+            return TopicReset(topic=name, outcome=ResetOutcome.NOTHING, reason=reason)
+        trouble = self._trouble(name, wanted, copy)
+        if not trouble:
+            reason = f"topic {name} is {self._states(name)}: only RESET, FAULTED, GAP and missing tombstones are repaired by a new copy"
+            return TopicReset(topic=name, outcome=ResetOutcome.REFUSED, reason=reason, copy_id=copy.topic_id)
+        logs, problem = await self._logs(name, wanted, copy)
+        if problem:
+            reason = f"the records that the reset would remove cannot be counted: {problem}"
+            return TopicReset(topic=name, outcome=ResetOutcome.REFUSED, reason=reason, copy_id=copy.topic_id)
+        outcome = ResetOutcome.PLANNED
+        if not is_dry_run:
+            refusal = await self._keep(name, copy, logs, link, trouble)
+            if refusal:
+                return TopicReset(
+                    topic=name, outcome=ResetOutcome.REFUSED, reason=refusal, copy_id=copy.topic_id, partitions=logs
+                )
+            action = DeleteCopy(name=name, topic_id=copy.topic_id)
+            (refusal,) = await self._actor.act([action], link=link.name, link_epoch=link.epoch)
+            if refusal:
+                return TopicReset(
+                    topic=name, outcome=ResetOutcome.REFUSED, reason=refusal, copy_id=copy.topic_id, partitions=logs
+                )
+            outcome = ResetOutcome.PUT_AWAY
+            held = {str(log.partition): f"{log.log_start_offset} to {log.log_end_offset}" for log in logs}
+            _state_change.warning("copy put away", topic=name, copy_id=str(copy.topic_id), reason=trouble, held=held)
+            self._on_put_away(name)
+        return TopicReset(topic=name, outcome=outcome, reason=trouble, copy_id=copy.topic_id, partitions=logs)
+
+    def _trouble(self, name: str, wanted: SiteTopic | None, copy: SiteTopic) -> str:
+        """Why the copy cannot be mirrored on, from what both sites say now; empty when it can."""
+        actual = _view(copy)
+        found = gone_trouble(name, actual) if wanted is None else find_trouble(name, _view(wanted), actual)
+        if found is not None:
+            return found.reason
+        return next((facts.reason for facts in self._facts(name) if is_curable(facts)), "")
+
+    def _facts(self, name: str) -> list[FlowFacts]:
+        return [row.facts for key, row in sorted(self._board.our_rows(), key=_key) if key.topic == name]
+
+    def _states(self, name: str) -> str:
+        return " and ".join(sorted({facts.state.value for facts in self._facts(name)})) or "not on the board yet"
+
+    async def _keep(self, name: str, copy: SiteTopic, logs: Sequence[CopyLog], link: LinkStanding, reason: str) -> str:
+        """Have the target keep what the source may not have; empty when all of it is on disk there.
+        Unreachable.
+        """
+        if self._quarantine is None:
+            return ""
+        ends = {
+            PartitionKey(name, log.partition): EndToKeep(
+                topic_id=copy.topic_id, leader=copy.leaders[log.partition], first_offset=log.kept_from_offset
+            )
+            for log in logs
+            if log.kept_from_offset < log.log_end_offset
+        }
+        if not ends:
+            return ""
+        outcomes = await self._quarantine.keep(ends, link=link.name, link_epoch=link.epoch, reason=reason)
+        refused = [f"{key}: {outcome}" for key, outcome in sorted(outcomes.items()) if outcome]
+        return (
+            f"nothing was deleted, since not everything could be put into quarantine: {'; '.join(refused)}"
+            if refused
+            else ""
+        )
+
+    async def _logs(self, name: str, wanted: SiteTopic | None, copy: SiteTopic) -> tuple[tuple[CopyLog, ...], str]:
+        """Each partition of the copy, or why one of them cannot be counted."""
+        leaders = {PartitionKey(name, partition): leader for partition, leader in copy.leaders.items()}
+        found = await self._target.log_ends(leaders)
+        ends: dict[PartitionKey, LogEnds] = {}
+        for key in sorted(leaders):
+            one = found.get(key)
+            if not isinstance(one, LogEnds):
+                return (), f"{key}: {_why(one)}"
+            ends[key] = one
+        try:
+            kept_from = await self._common_ends(ends, wanted, copy)
+        except Unreachable as error:
+            return (), f"the source's log of it is not known: {error}"
+        logs = [
+            CopyLog(
+                partition=key.partition,
+                log_start_offset=one.log_start_offset,
+                log_end_offset=one.end_offset,
+                kept_from_offset=kept_from[key],
+            )
+            for key, one in ends.items()
+        ]
+        return tuple(logs), ""
+
+    async def _common_ends(
+        self, ends: Mapping[PartitionKey, LogEnds], wanted: SiteTopic | None, copy: SiteTopic
+    ) -> dict[PartitionKey, int]:
+        """Up to where each partition has the source's history; where it begins, if that cannot be
+        known. Unreachable.
+        """
+        found = {key: one.log_start_offset for key, one in ends.items()}
+        if wanted is None or wanted.topic_id != copy.topic_id or self._quarantine is None:
+            return found
+        asked = {
+            key: EpochEnd(one.last_epoch, one.end_offset)
+            for key, one in ends.items()
+            if key.partition in wanted.leaders and one.last_epoch != NO_EPOCH
+        }
+        for site, topic in cycle(((self._source, wanted), (self._target, copy))):
+            if not asked:
+                break
+            asked = _judge(asked, await _epoch_ends(site, asked, topic), found)
+        for key, end_offset in found.items():
+            if end_offset > ends[key].log_start_offset and not await self._is_alike_below(key, end_offset):
+                found[key] = ends[key].log_start_offset
+        return found
+
+    async def _is_alike_below(self, key: PartitionKey, end_offset: int) -> bool:
+        """Whether the last batches below are the same bytes: two sites that were active in one
+        epoch have the same leader epochs.
+        """
+        if self._verifier is None:
+            return True
+        compared = await self._verifier.compare(key, mirrored_end=end_offset, last_offsets=1)
+        return compared.verdict == "equal"
+
+
+async def _epoch_ends(
+    site: SitePort, asked: Mapping[PartitionKey, EpochEnd], topic: SiteTopic
+) -> dict[PartitionKey, EpochEnd]:
+    """What the leaders of a site say of the epochs. Unreachable when one of them does not tell."""
+    questions = {key: (topic.leaders[key.partition], one.epoch) for key, one in asked.items()}
+    answers = await site.epoch_ends(questions)
+    found: dict[PartitionKey, EpochEnd] = {}
+    for key in asked:
+        answer = answers.get(key)
+        if not isinstance(answer, EpochEnd):
+            raise Unreachable(f"{key}: {answer.error.name if isinstance(answer, Refused) else answer or 'no answer'}")
+        found[key] = answer
+    return found
+
+
+def _judge(
+    asked: Mapping[PartitionKey, EpochEnd], answers: Mapping[PartitionKey, EpochEnd], found: dict[PartitionKey, int]
+) -> dict[PartitionKey, EpochEnd]:
+    """Note in `found` where histories are known to part; what the other site is asked next of the
+    remaining partitions.
+    """
+    open_questions: dict[PartitionKey, EpochEnd] = {}
+    for key, answer in answers.items():
+        shared = shared_end(asked[key], answer)
+        if shared is not None:
+            found[key] = max(found[key], shared)
+        elif answer.epoch != NO_EPOCH:
+            open_questions[key] = answer
+    return open_questions
+
+
+def _kept(name: str, copy: SiteTopic, absence: Absence) -> TopicReset:
+    """A copy whose topic may still be at the source, which does not show it: it may be all that
+    there is.
+    """
+    trouble = absence_trouble(name, _view(copy), absence)
+    reason = f"topic {name} was missing from the source's last metadata" if trouble is None else trouble.reason
+    return TopicReset(topic=name, outcome=ResetOutcome.REFUSED, reason=reason, copy_id=copy.topic_id)
+
+
+def _view(topic: SiteTopic) -> TopicView:
+    return TopicView(topic_id=topic.topic_id, partition_count=len(topic.leaders))
+
+
+def _key(row: tuple[PartitionKey, Row]) -> PartitionKey:
+    return row[0]
+
+
+def _why(answer: LogAnswer | None) -> str:
+    match answer:
+        case Refused(error=error):
+            return error.name
+        case None:
+            return "no answer"
+        case _:
+            return str(answer)

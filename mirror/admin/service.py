@@ -1,0 +1,327 @@
+"""MirrorAdmin over gRPC: what the mirror knows of itself, pauses, and comparisons; asked by the
+command line and by drills.
+"""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Callable, Iterable, Mapping
+from dataclasses import dataclass
+from itertools import islice
+from typing import Any
+
+import grpc
+
+from mirror.admin.resets import Resets, TopicReset
+from mirror.admin.verifier import Comparison, Verifier
+from mirror.flow.board import FlowBoard
+from mirror.flow.core.flow_state import FlowState
+from mirror.flow.core.health import Health, assess, not_opened
+from mirror.flow.core.lag import UNKNOWN
+from mirror.flow.pauses import ALL_TOPICS, NotKept, Pauses
+from mirror.flow.queue import ByteQueue
+from mirror.link.core.partitions import PartitionKey
+from mirror.link.core.refusals import Refusal
+from mirror.link.link_watch import LinkStanding
+from mirror.link.ports import Unreachable
+from mirror.sharing.peer_watch import PeerWatch
+from wire.control import mirror_pb2 as pb
+from wire.control import mirror_pb2_grpc
+from wire.rules.links import InvalidPattern, matches
+
+SERVICE_NAME = "antipode.control.MirrorAdmin"
+GROUP_PROBLEMS_SHOWN = 100
+REFUSALS_SHOWN = 100
+
+
+@dataclass(frozen=True, slots=True)
+class MirrorParts:
+    """What the answers are read from."""
+
+    board: FlowBoard
+    queue: ByteQueue
+    link: Callable[[], LinkStanding]
+    groups_synced_at_ms: Callable[[], int]
+    # A site that does not answer when its topics are looked at, and the state that this means; None
+    # while both answer.
+    outage: Callable[[], tuple[FlowState, str] | None]
+    pauses: Pauses
+    verifier: Verifier | None
+    resets: Resets
+    # What keeps group offsets from being carried, by group or broker.
+    group_problems: Callable[[], Mapping[str, str]]
+    # Since when (Unix ms), by the same names.
+    groups_stale_since_ms: Callable[[], Mapping[str, int]]
+    # Changes of topics that the target's controller refuses.
+    refusals: Callable[[], Iterable[Refusal]]
+    # How far the ACLs of topics are followed; empty where they are not meant to be.
+    acls: Callable[[], str] = lambda: ""
+    # Transactions at the target, where they are written.
+    transactions: Callable[[], pb.MirrorTransactions | None] = lambda: None
+    # For how long (ms) partitions have not moved although they should.
+    stalled_for_ms: Callable[[], Mapping[PartitionKey, int]] = dict
+    # A sentence while the link's filters carry no topic of the source.
+    nothing_carried: Callable[[], str] = lambda: ""
+    # Which of MirrorMaker 2's topics cannot be written, and why.
+    mirror_maker: Callable[[], str] = lambda: ""
+    # Groups that stay further on at the target than at the source, where they may have been reset,
+    # and why.
+    groups_left_ahead: Callable[[], Mapping[str, str]] = dict
+    # The other daemons of the link.
+    peers: PeerWatch | None = None
+    # Partitions that are behind by a large part of their retention, and by which.
+    retention_risks: Callable[[], Mapping[PartitionKey, float]] = dict
+    # A sentence while another daemon carries the link, which is not shared.
+    waiting_for: Callable[[], str] = lambda: ""
+
+
+class MirrorAdminService(mirror_pb2_grpc.MirrorAdminServicer):
+    """Serves from the moment that the daemon starts; before it has found its link, the state is
+    PREPARING.
+    """
+
+    def __init__(self, link_name: str) -> None:
+        self._link_name = link_name
+        self._parts: MirrorParts | None = None
+        self._reason = "the link has not been read yet"
+
+    def show(self, parts: MirrorParts) -> None:
+        """From now on there is something to tell."""
+        self._parts = parts
+
+    def explain(self, reason: str) -> None:
+        """Why there is nothing to tell yet."""
+        self._reason = reason
+
+    def health(self) -> Health:
+        """How the mirror is; may be asked from another thread."""
+        return not_opened(self._reason) if self._parts is None else health_of(self._parts)
+
+    async def DescribeMirror(  # noqa: N802 (gRPC's name)
+        self,
+        request: pb.DescribeMirrorRequest,
+        context: grpc.aio.ServicerContext[pb.DescribeMirrorRequest, pb.DescribeMirrorReply],
+    ) -> pb.DescribeMirrorReply:
+        """Everything, by partition."""
+        await self._is_meant(request.link, context)
+        if self._parts is None:
+            return pb.DescribeMirrorReply(
+                link=self._link_name, state=FlowState.PREPARING.value, reason=self._reason, groups_synced_at_ms=-1
+            )
+        return describe(self._parts)
+
+    async def PauseMirror(  # noqa: N802 (gRPC's name)
+        self, request: pb.PauseMirrorRequest, context: grpc.aio.ServicerContext[Any, Any]
+    ) -> pb.PauseMirrorReply:
+        """Pause topics until they are resumed."""
+        parts = await self._ready(request.link, context)
+        try:
+            return _paused(parts.pauses, parts.pauses.pause(request.topics))
+        except InvalidPattern as error:
+            await context.abort(grpc.StatusCode.INVALID_ARGUMENT, str(error))
+            raise
+        except NotKept as error:
+            await context.abort(grpc.StatusCode.FAILED_PRECONDITION, str(error))
+            raise
+
+    async def ResumeMirror(  # noqa: N802 (gRPC's name)
+        self, request: pb.PauseMirrorRequest, context: grpc.aio.ServicerContext[Any, Any]
+    ) -> pb.PauseMirrorReply:
+        """Take pauses back, by the patterns that were given."""
+        parts = await self._ready(request.link, context)
+        unknown = [pattern for pattern in request.topics if pattern not in parts.pauses.patterns]
+        if unknown:
+            known = ", ".join(parts.pauses.patterns) or "nothing"
+            await context.abort(
+                grpc.StatusCode.INVALID_ARGUMENT, f"not paused: {', '.join(unknown)}; paused is {known}"
+            )
+        try:
+            return _paused(parts.pauses, parts.pauses.resume(request.topics))
+        except NotKept as error:
+            await context.abort(grpc.StatusCode.FAILED_PRECONDITION, str(error))
+            raise
+
+    async def ResetTopics(  # noqa: N802 (gRPC's name)
+        self, request: pb.ResetTopicsRequest, context: grpc.aio.ServicerContext[Any, Any]
+    ) -> pb.ResetTopicsReply:
+        """Put copies away that cannot be mirrored on."""
+        parts = await self._ready(request.link, context)
+        try:
+            outcomes = await parts.resets.reset(request.topics, is_dry_run=request.is_dry_run)
+        except InvalidPattern as error:
+            await context.abort(grpc.StatusCode.INVALID_ARGUMENT, str(error))
+            raise
+        except Unreachable as error:
+            await context.abort(grpc.StatusCode.UNAVAILABLE, str(error))
+            raise
+        return pb.ResetTopicsReply(topics=[_reset(outcome) for outcome in outcomes])
+
+    async def VerifyMirror(  # noqa: N802 (gRPC's name)
+        self, request: pb.VerifyMirrorRequest, context: grpc.aio.ServicerContext[Any, Any]
+    ) -> AsyncIterator[pb.VerifiedPartition]:
+        """Compare partition by partition; each is told when it is done."""
+        parts = await self._ready(request.link, context)
+        if parts.verifier is None:
+            await context.abort(grpc.StatusCode.UNIMPLEMENTED, "this mirror cannot compare")
+            return
+        patterns = list(request.topics) or [ALL_TOPICS]
+        try:
+            matches("", whitelist=patterns, blacklist=())
+        except InvalidPattern as error:
+            await context.abort(grpc.StatusCode.INVALID_ARGUMENT, str(error))
+            raise
+        for key in sorted(key for key, _ in parts.board.our_rows()):
+            if not matches(key.topic, whitelist=patterns, blacklist=()):
+                continue
+            facts = parts.board.row(key).facts
+            end = facts.progress.target_log_end_offset
+            if end == UNKNOWN:
+                finding = f"this mirror does not know the target's log of it: {facts.state.value}, {facts.reason}"
+                found = Comparison(is_known=False, finding=finding)
+            else:
+                found = await parts.verifier.compare(key, mirrored_end=end, last_offsets=request.last_offsets)
+            yield pb.VerifiedPartition(
+                topic=key.topic,
+                partition=key.partition,
+                verdict=found.verdict,
+                finding=found.finding,
+                from_offset=found.from_offset,
+                to_offset=found.to_offset,
+                batches=found.batches,
+                records=found.records,
+            )
+
+    async def _is_meant(self, link: str, context: grpc.aio.ServicerContext[Any, Any]) -> None:
+        """Who has the address of another link's mirror must not look at it, pause it or reset its
+        topics by mistake.
+        """
+        if link not in ("", self._link_name):
+            await context.abort(
+                grpc.StatusCode.FAILED_PRECONDITION, f"this is the mirror of link {self._link_name}, not of {link}"
+            )
+
+    async def _ready(self, link: str, context: grpc.aio.ServicerContext[Any, Any]) -> MirrorParts:
+        await self._is_meant(link, context)
+        if self._parts is None:
+            await context.abort(grpc.StatusCode.UNAVAILABLE, f"mirror of {self._link_name}: {self._reason}")
+            raise AssertionError("abort returned")
+        return self._parts
+
+
+def _paused(pauses: Pauses, partitions: int) -> pb.PauseMirrorReply:
+    return pb.PauseMirrorReply(paused_topics=pauses.patterns, partitions=partitions)
+
+
+def _reset(outcome: TopicReset) -> pb.ResetTopic:
+    return pb.ResetTopic(
+        topic=outcome.topic,
+        outcome=outcome.outcome.value,
+        reason=outcome.reason,
+        copy_id="" if outcome.copy_id is None else str(outcome.copy_id),
+        partitions=[
+            pb.ResetPartition(
+                partition=log.partition,
+                log_start_offset=log.log_start_offset,
+                log_end_offset=log.log_end_offset,
+                kept_from_offset=log.kept_from_offset,
+            )
+            for log in outcome.partitions
+        ],
+    )
+
+
+def health_of(parts: MirrorParts) -> Health:
+    """How the mirror is as a whole; may be asked from another thread."""
+    return assess(
+        ((row.facts.state, row.facts.reason) for _, row in sorted(parts.board.our_rows(), key=lambda row: row[0])),
+        outage=parts.outage(),
+        role=parts.link().role,
+        nothing_carried=parts.nothing_carried(),
+        is_shared=parts.peers is not None and parts.peers.is_shared,
+        waiting_for=parts.waiting_for(),
+    )
+
+
+def describe(parts: MirrorParts) -> pb.DescribeMirrorReply:
+    """The reply of DescribeMirror."""
+    link = parts.link()
+    stalled_for_ms, risks = parts.stalled_for_ms(), parts.retention_risks()
+    partitions = [
+        _partition(parts.board, key, stalled_for_ms.get(key, 0), risks.get(key, 0.0))
+        for key, _ in sorted(parts.board.our_rows(), key=lambda row: row[0])
+    ]
+    health = health_of(parts)
+    problems = dict(islice(sorted(parts.group_problems().items()), GROUP_PROBLEMS_SHOWN))
+    stale_since_ms = parts.groups_stale_since_ms()
+    return pb.DescribeMirrorReply(
+        link=link.name,
+        link_epoch=link.epoch,
+        state=health.state,
+        reason=health.reason or link.reason,
+        is_serving=health.is_serving,
+        partitions=partitions,
+        queued_bytes=parts.queue.used_bytes,
+        groups_synced_at_ms=parts.groups_synced_at_ms(),
+        mode=link.record.mode,
+        paused_topics=parts.pauses.patterns,
+        acls=parts.acls(),
+        mirror_maker_problem=parts.mirror_maker(),
+        transactions=parts.transactions(),
+        group_problems=problems,
+        refused_changes=[_refused(refusal) for refusal in islice(parts.refusals(), REFUSALS_SHOWN)],
+        groups_left_ahead=dict(islice(sorted(parts.groups_left_ahead().items()), GROUP_PROBLEMS_SHOWN)),
+        groups_stale_since_ms={name: stale_since_ms[name] for name in problems if name in stale_since_ms},
+        **_of_peers(parts.peers),
+    )
+
+
+def _of_peers(peers: PeerWatch | None) -> dict[str, Any]:
+    """What the other daemons of the link are told of."""
+    if peers is None:
+        return {}
+    return {
+        "failing_daemons": peers.failing,
+        "disagreements": [
+            pb.Disagreement(key=one.key, value=one.ours, daemon=one.daemon, value_there=one.theirs, reason=one.sentence)
+            for one in islice(peers.disagreements, REFUSALS_SHOWN)
+        ],
+        "untaken_partitions": [
+            pb.UntakenPartition(
+                topic=one.key.topic, partition=one.key.partition, daemon=one.daemon, reason=one.sentence
+            )
+            for one in islice(peers.untaken, REFUSALS_SHOWN)
+        ],
+        "untaken_count": len(peers.untaken),
+    }
+
+
+def _refused(refusal: Refusal) -> pb.RefusedChange:
+    return pb.RefusedChange(
+        topic=refusal.topic, reason=refusal.reason, way_out=refusal.way_out, since_ms=refusal.since_ms
+    )
+
+
+def _partition(board: FlowBoard, key: PartitionKey, stalled_ms: int, retention_part: float) -> pb.MirrorPartition:
+    facts, lag = board.row(key).facts, board.lag(key)
+    stall = f"; it has not moved for {stalled_ms} ms" if stalled_ms else ""
+    risk = (
+        f"; it is behind by {retention_part:.0%} of the topic's retention.ms: records may expire before they are mirrored"
+        if retention_part
+        else ""
+    )
+    return pb.MirrorPartition(
+        topic=key.topic,
+        partition=key.partition,
+        state=facts.state.value,
+        reason=facts.reason + stall + risk,
+        source_high_watermark=facts.progress.source_high_watermark,
+        target_log_end_offset=facts.progress.target_log_end_offset,
+        lag_records=lag.records,
+        lag_bytes=lag.bytes,
+        lag_ms=lag.ms,
+        mirrored_bytes=facts.progress.mirrored_bytes,
+        mirrored_records=facts.progress.mirrored_records,
+        stalled_ms=stalled_ms,
+        left_out_bytes=facts.progress.left_out_bytes,
+        left_out_records=facts.progress.left_out_records,
+        complete_ms_ago=board.complete_ms_ago(key),
+    )

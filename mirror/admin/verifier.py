@@ -1,0 +1,352 @@
+"""Compares what is mirrored with the source, batch by batch, while mirroring goes on; nothing is
+decompressed.
+
+An exact link must hold the same bytes at the same offsets. A translate link must hold, where its
+offset map says, batches with the same records part (or as many records, where a batch had to be
+written anew), each once and nothing of its own between. Only what both logs still have is looked
+at, up to the end that was mirrored when the look began.
+
+Of a compacted topic the two ends keep different records: a standby never compacts, the target of a
+translate link does so by itself. Its batches are opened: every record that the source still has
+must be at the target, or may have been compacted away there, which is unknown.
+"""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Awaitable, Callable
+from dataclasses import dataclass, field
+from functools import partial
+from typing import NamedTuple, Protocol
+
+from crc32c import crc32c
+
+from clients.simple_consumer import fetch_at_leader, records_of
+from mirror.link.core.naming import Naming
+from mirror.link.core.partitions import PartitionKey
+from mirror.link.ports import Unreachable
+from mirror.sites.kafka_site import reached
+from mirror.translate.record_filter import SourceSieve
+from mirror.translate.translations import Translations
+from wire.batches.record_batch import HEADER_SIZE, BatchHeader, Buffer, InvalidBatch, iterate_headers
+from wire.batches.records import Record, decode_batch
+from wire.client.broker_requests import EARLIEST_TIMESTAMP
+from wire.client.fetch_requests import CONSUMER, DEBUGGING_CONSUMER
+from wire.client.raw_client import KafkaClient
+
+READ_BYTES = 1024 * 1024
+
+
+class Sample(NamedTuple):
+    """A batch as it must be at the target: where, how many records, and a checksum (None: any will
+    do).
+    """
+
+    offset: int
+    record_count: int
+    checksum: int | None
+
+
+Samples = AsyncIterator[Sample]
+
+
+@dataclass(slots=True)
+class Comparison:
+    """What was found of one partition."""
+
+    from_offset: int = 0
+    to_offset: int = 0
+    batches: int = 0
+    records: int = 0
+    finding: str = ""
+    is_known: bool = True
+
+    @property
+    def verdict(self) -> str:
+        """In a word."""
+        if not self.is_known:
+            return "unknown"
+        return "differs" if self.finding else "equal"
+
+
+@dataclass(slots=True)
+class _Reader:
+    """One log, read raw."""
+
+    client: KafkaClient
+    topic: str
+    partition: int
+    replica_id: int
+    start: int = field(default=0)
+
+    async def find_start(self) -> int:
+        place = (self.topic, self.partition)
+        found = await reached(self.client.offsets_at([place], EARLIEST_TIMESTAMP, replica_id=self.replica_id))
+        self.start = found[place]
+        return self.start
+
+    async def batches(self, offset: int, end: int) -> AsyncIterator[tuple[Buffer, int, BatchHeader]]:
+        while offset < end:
+            records = await self._fetch(offset)
+            before = offset
+            for position, header in iterate_headers(records, may_end_in_partial=True):
+                if header.base_offset >= end:
+                    return
+                if header.next_offset > offset:
+                    yield records, position, header
+                    offset = header.next_offset
+            if offset == before:
+                raise Unreachable(f"{self.topic}-{self.partition} has nothing at offset {offset}")
+
+    async def _fetch(self, offset: int) -> Buffer:
+        place = (self.topic, self.partition)
+        fetch = fetch_at_leader(
+            self.client, place, offset, max_bytes=READ_BYTES, max_wait_ms=500, replica_id=self.replica_id
+        )
+        return records_of(await reached(fetch))
+
+
+class Verifier(Protocol):
+    """Compares partitions."""
+
+    async def compare(self, key: PartitionKey, *, mirrored_end: int, last_offsets: int) -> Comparison:
+        """One partition, of it the last so many source offsets (0: all). What cannot be read makes
+        it unknown.
+        """
+        ...
+
+
+class ExactVerifier:
+    """For exact links."""
+
+    def __init__(self, source: KafkaClient, target: KafkaClient) -> None:
+        self._source = source
+        self._target = target
+
+    async def compare(self, key: PartitionKey, *, mirrored_end: int, last_offsets: int) -> Comparison:
+        """One partition. What cannot be read makes it unknown."""
+        source = _Reader(self._source, key.topic, key.partition, DEBUGGING_CONSUMER)
+        target = _Reader(self._target, key.topic, key.partition, DEBUGGING_CONSUMER)
+        first = _first(mirrored_end, last_offsets)
+        result = Comparison(to_offset=mirrored_end)
+        try:
+            if await _is_compacted(self._source, key.topic):
+                await _compare_compacted(source, target, first, result)
+                return result
+        except (Unreachable, InvalidBatch) as error:
+            result.is_known, result.finding = False, str(error)
+            return result
+
+        async def samples(reader: _Reader, start: int) -> Samples:
+            async for buffer, position, header in reader.batches(start, mirrored_end):
+                with memoryview(buffer) as view, view[position : position + header.size_bytes] as batch:
+                    yield Sample(header.base_offset, header.record_count, crc32c(batch))
+
+        async def both(found: Comparison) -> tuple[Samples, Samples]:
+            start = max(await source.find_start(), await target.find_start(), first)
+            found.from_offset = start
+            return samples(source, start), samples(target, start)
+
+        return await _compared(both, mirrored_end)
+
+
+class TranslateVerifier:
+    """For translate links."""
+
+    def __init__(
+        self,
+        source: KafkaClient,
+        target: KafkaClient,
+        *,
+        naming: Naming,
+        translations: Translations,
+        sieve: SourceSieve,
+    ) -> None:
+        self._source = source
+        self._target = target
+        self._naming = naming
+        self._translations = translations
+        self._sieve = sieve
+
+    async def compare(self, key: PartitionKey, *, mirrored_end: int, last_offsets: int) -> Comparison:
+        """One partition. What cannot be read makes it unknown."""
+        source = _Reader(self._source, key.topic, key.partition, CONSUMER)
+        target = _Reader(self._target, self._naming.target_name(key.topic), key.partition, CONSUMER)
+        translation = self._translations.of(key)
+
+        async def both(found: Comparison, *, by_record: bool) -> tuple[Samples, Samples]:
+            start = max(await source.find_start(), _first(mirrored_end, last_offsets))
+            target_start = await target.find_start()
+            start = max(start, translation.upstream(target_start))
+            if not by_record:
+                start = await self._beginning_of_batch(key, start, mirrored_end, target_start)
+            found.from_offset = start
+            end = translation.downstream(mirrored_end)
+            return (
+                self._expected(key, start, mirrored_end, target_start, by_record=by_record),
+                self._found(key, target, max(target_start, translation.downstream(start)), end, by_record=by_record),
+            )
+
+        result = Comparison(to_offset=mirrored_end)
+        try:
+            if await _is_compacted(self._source, key.topic) or await _is_compacted(self._target, target.topic):
+                kept, copies = await both(result, by_record=True)
+                await _compare_records(kept, copies, result, "it may have compacted them away")
+                return result
+        except (Unreachable, InvalidBatch) as error:
+            result.is_known, result.finding = False, str(error)
+            return result
+        return await _compared(partial(both, by_record=False), mirrored_end)
+
+    async def _beginning_of_batch(self, key: PartitionKey, start: int, end: int, target_start: int) -> int:
+        """Where the batch that holds `start` begins, if it came over whole: a part of it could not
+        be compared by batch.
+        """
+        if start >= end:
+            return start
+        translation = self._translations.of(key)
+        records, _ = await self._sieve.read(self._source, key, start, max_bytes=READ_BYTES)
+        first = next((header.base_offset for _, header in iterate_headers(records, may_end_in_partial=True)), start)
+        at = translation.downstream(first)
+        return first if first < start and at >= target_start and translation.upstream(at) == first else start
+
+    async def _expected(
+        self, key: PartitionKey, offset: int, end: int, target_start: int, *, by_record: bool
+    ) -> Samples:
+        translation = self._translations.of(key)
+        while offset < end:
+            records, left_out = await self._sieve.read(self._source, key, offset, max_bytes=READ_BYTES)
+            before = offset
+            for position, header in iterate_headers(records, may_end_in_partial=True):
+                if header.base_offset >= end:
+                    return
+                at = translation.downstream(header.base_offset)
+                is_carried = header.base_offset not in left_out
+                if by_record and is_carried:
+                    for record in decode_batch(records, position, header):
+                        place = translation.downstream(record.offset)
+                        if offset <= record.offset < end and place >= target_start:
+                            yield _content(record, place)
+                elif header.base_offset >= offset and is_carried and at >= target_start:
+                    yield _translated(records, position, header, at)
+                offset = max(offset, header.next_offset)
+            if offset == before:
+                raise Unreachable(f"the source has nothing at offset {offset}")
+
+    async def _found(self, key: PartitionKey, target: _Reader, start: int, end: int, *, by_record: bool) -> Samples:
+        ours = set(self._translations.producers.values())
+        translation = self._translations.of(key)
+
+        def is_ours(header: BatchHeader) -> bool:
+            if header.is_control or header.producer_id not in self._translations.writers:
+                return header.producer_id in ours
+            # Of transactions that were broken off nothing is in the map.
+            return translation.downstream(translation.upstream(header.base_offset)) == header.base_offset
+
+        async for buffer, position, header in target.batches(start, end):
+            if by_record and is_ours(header):
+                for record in decode_batch(buffer, position, header):
+                    yield _content(record, record.offset)
+            elif header.base_offset >= start and is_ours(header):
+                yield _translated(buffer, position, header, header.base_offset)
+
+
+def _translated(buffer: Buffer, position: int, header: BatchHeader, offset: int) -> Sample:
+    """As it is at the target; a batch that had to be written anew is known by its place and count
+    alone.
+    """
+    if header.is_log_append_time or header.record_count != header.last_offset_delta + 1:
+        return Sample(offset, header.record_count, None)
+    with memoryview(buffer) as view, view[position + HEADER_SIZE : position + header.size_bytes] as records:
+        return Sample(offset, header.record_count, crc32c(records))
+
+
+async def _is_compacted(client: KafkaClient, topic: str) -> bool:
+    configs = await reached(client.topic_configs([topic], is_set_only=False))
+    return "compact" in (configs.get(topic, {}).get("cleanup.policy") or "")
+
+
+async def _compare_compacted(source: _Reader, target: _Reader, first: int, result: Comparison) -> None:
+    """Record by record: the target may have more than the source, never something else."""
+    end = result.to_offset
+    result.from_offset = start = max(await source.find_start(), await target.find_start(), first)
+    hint = "antipode reconcile shows whether it compacted them away"
+    await _compare_records(_records(source, start, end), _records(target, start, end), result, hint)
+
+
+async def _compare_records(expected: Samples, copies: Samples, result: Comparison, hint: str) -> None:
+    """Every record of the source, at its place at the target."""
+    missing: list[int] = []
+    copy = await anext(copies, None)
+    async for kept in expected:
+        while copy is not None and copy.offset < kept.offset:
+            copy = await anext(copies, None)
+        if copy is None or copy.offset != kept.offset:
+            missing.append(kept.offset)
+            continue
+        if copy != kept:
+            result.finding = f"the record at offset {kept.offset} differs from the source's"
+            return
+        result.records += 1
+        copy = await anext(copies, None)
+    if missing:
+        # it may have compacted them away itself, a standby while it was the active site
+        result.is_known = False
+        result.finding = f"the target lacks {len(missing)} records, the first one at offset {missing[0]}; {hint}"
+
+
+async def _records(reader: _Reader, start: int, end: int) -> Samples:
+    """Every record as a sample of its own; the checksum is that of its content."""
+    async for buffer, position, header in reader.batches(start, end):
+        for record in decode_batch(buffer, position, header):
+            if start <= record.offset < end:
+                yield _content(record, record.offset)
+
+
+def _content(record: Record, place: int) -> Sample:
+    """A record at a place of the target, wherever it is at the source."""
+    return Sample(place, 1, crc32c(repr(record._replace(offset=place)).encode()))
+
+
+def _first(mirrored_end: int, last_offsets: int) -> int:
+    return max(0, mirrored_end - last_offsets) if last_offsets > 0 else 0
+
+
+def difference(expected: Sample | None, found: Sample | None) -> str:
+    """In a sentence how two batches differ; empty when they do not."""
+    if expected is None and found is not None:
+        return f"the target has a batch at offset {found.offset} that the source does not have"
+    if found is None and expected is not None:
+        return f"the target lacks the batch that belongs at offset {expected.offset}"
+    if expected is None or found is None:
+        return ""
+    if expected[:2] != found[:2]:
+        return (
+            f"the target has {found.record_count} records at offset {found.offset} where {expected.record_count} "
+            f"at offset {expected.offset} belong"
+        )
+    if None not in (expected.checksum, found.checksum) and expected.checksum != found.checksum:
+        return f"the batch at offset {found.offset} differs in bytes from the source's"
+    return ""
+
+
+async def _compared(both: Callable[[Comparison], Awaitable[tuple[Samples, Samples]]], mirrored_end: int) -> Comparison:
+    result = Comparison(to_offset=mirrored_end)
+    try:
+        expected, found = await both(result)
+        async for one, other in _side_by_side(expected, found):
+            result.finding = difference(one, other)
+            if result.finding:
+                return result
+            result.batches += 1
+            result.records += one.record_count if one is not None else 0
+    except (Unreachable, InvalidBatch) as error:
+        result.is_known, result.finding = False, str(error)
+    return result
+
+
+async def _side_by_side(first: Samples, second: Samples) -> AsyncIterator[tuple[Sample | None, Sample | None]]:
+    while True:
+        one, other = await anext(first, None), await anext(second, None)
+        if one is None and other is None:
+            return
+        yield one, other

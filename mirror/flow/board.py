@@ -1,0 +1,329 @@
+"""All partitions of the link in one place: their flows, their leaders, and the way from a decision
+to its effects.
+
+The board is the only caller of `Flow.decide` and `Flow.apply`. Workers (prober, fetchers,
+producers, syncs) submit commands and get effects through the `Effects` door; nothing here awaits,
+so what a flow decided still holds when its effects run.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import random
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from typing import NamedTuple, Protocol, assert_never
+from uuid import UUID
+
+from mirror.flow.core.assignment import NORMAL_RANK
+from mirror.flow.core.flow import Decision, Flow
+from mirror.flow.core.flow_events import (
+    CheckSource,
+    ClockWentBack,
+    Command,
+    Discard,
+    Effect,
+    Fetch,
+    FindTarget,
+    HandOver,
+    RefreshLink,
+    RefreshMetadata,
+    RetryDue,
+    RetryLater,
+    Side,
+    StopFetching,
+    TopicReplaced,
+)
+from mirror.flow.core.flow_state import FlowFacts, FlowState, InvariantBroken
+from mirror.flow.core.lag import UNKNOWN, Lag, measure
+from mirror.link.core.link_roles import GapPolicy
+from mirror.link.core.partitions import PartitionKey
+from mirror.link.ports import Leader
+from runtime.clock import Clock
+from runtime.logs import get_logger, state_change_logger
+
+RETRY_INITIAL_MS = 25
+RETRY_MAX_MS = 500
+RETRY_SLOW_MS = 5000
+
+NOBODY = Leader(-1, -1)
+
+CLOCK_STEP_MS = 100
+"""A clock that goes back by less is not followed: that is within what a lag is told by."""
+
+_log = get_logger("mirror.flow")
+_state_change = state_change_logger()
+
+
+class Moment(NamedTuple):
+    """One moment by both clocks: the machine's, which people put right, and the one that only goes
+    on.
+    """
+
+    at_ms: int
+    monotonic_ms: float
+
+
+class Effects(Protocol):
+    """What the board has others do."""
+
+    def discard(self, key: PartitionKey, generation: int) -> None:
+        """Drop older batches, then submit `Settled`."""
+        ...
+
+    def find_target(self, key: PartitionKey, generation: int) -> None:
+        """Ask the target for its log, then submit `TargetFound` or `TargetNotFound`."""
+        ...
+
+    def check_source(self, key: PartitionKey, generation: int, epoch: int) -> None:
+        """Ask the source for its log, then submit `SourceChecked` or `SourceNotFound`."""
+        ...
+
+    def fetching_changed(self, key: PartitionKey) -> None:
+        """The partition is to be fetched from another offset, or no longer."""
+        ...
+
+    def refresh_metadata(self, side: Side) -> None:
+        """Look at a site's topics now."""
+        ...
+
+    def refresh_link(self) -> None:
+        """Read the link's record now."""
+        ...
+
+
+@dataclass(slots=True)
+class Row:
+    """One partition on the board."""
+
+    flow: Flow
+    topic_id: UUID
+    source: Leader = NOBODY
+    target: Leader = NOBODY
+    # Generation and offset to fetch; None while the flow does not want batches.
+    wanted: tuple[int, int] | None = None
+    # The topic is at neither site: nothing is mirrored or shown, but workers may still have it in
+    # hand.
+    is_retired: bool = False
+    # False while another daemon of the link mirrors it: shown, counted and compared by that one.
+    is_ours: bool = True
+    # Who goes first under congestion (core/priorities.py).
+    rank: int = NORMAL_RANK
+    # The fetcher that has batches of it in hand, accepted and not queued yet.
+    queueing: object | None = field(default=None, repr=False)
+    retry: asyncio.TimerHandle | None = field(default=None, repr=False)
+
+    @property
+    def facts(self) -> FlowFacts:
+        """What the flow knows."""
+        return self.flow.facts
+
+
+class FlowBoard:
+    """Partitions by key. One event loop only."""
+
+    def __init__(
+        self,
+        *,
+        clock: Clock,
+        effects: Effects,
+        gap_policy: GapPolicy,
+        stale_after_ms: int,
+        chance: random.Random,
+        way_out_of: Callable[[str], str],
+    ) -> None:
+        """`way_out_of` a topic says how a person has its copy made anew."""
+        self._way_out_of = way_out_of
+        self._clock = clock
+        self._effects = effects
+        self._gap_policy = gap_policy
+        self._stale_after_ms = stale_after_ms
+        self._chance = chance
+        self._rows: dict[PartitionKey, Row] = {}
+        # What the machine's clock is ahead of its monotonic one, by which the flows' times are
+        # noted.
+        self._clock_ahead_ms = clock.now_ms() - clock.monotonic_ms()
+        self.on_broken: Callable[[InvariantBroken], None] = lambda _: None
+        self.on_transition: Callable[[PartitionKey, FlowState, FlowState, str], None] = lambda *_: None
+
+    def __iter__(self) -> Iterator[PartitionKey]:
+        return (key for key, _ in self.rows())
+
+    def __contains__(self, key: PartitionKey) -> bool:
+        return key in self._rows
+
+    def __len__(self) -> int:
+        return sum(1 for _ in self.rows())
+
+    def our_rows(self) -> list[tuple[PartitionKey, Row]]:
+        """The partitions that this daemon mirrors."""
+        return [(key, row) for key, row in self.rows() if row.is_ours]
+
+    def rows(self) -> Iterator[tuple[PartitionKey, Row]]:
+        """All partitions that are at a site; a copy, since metrics are read in a thread of their
+        own.
+        """
+        return ((key, row) for key, row in tuple(self._rows.items()) if not row.is_retired)
+
+    def row(self, key: PartitionKey) -> Row:
+        """One partition; KeyError when it is not on the board."""
+        return self._rows[key]
+
+    def add(self, key: PartitionKey, topic_id: UUID) -> Row:
+        """The partition's row, made when it is new."""
+        row = self._rows.get(key)
+        if row is None:
+            flow = Flow(
+                str(key),
+                gap_policy=self._gap_policy,
+                started_at_ms=self._clock.now_ms(),
+                way_out=self._way_out_of(key.topic),
+            )
+            row = self._rows[key] = Row(flow, topic_id)
+        return row
+
+    def retire(self, key: PartitionKey, reason: str) -> None:
+        """Stop mirroring and showing a partition whose topic is at neither site; `topic_sync` takes
+        it up again when it comes back.
+        """
+        self._rows[key].is_retired = True
+        self.submit(key, TopicReplaced(reason=reason))
+
+    def submit(self, key: PartitionKey, command: Command) -> Decision:
+        """Decide, apply, act. A partition that is not (or no longer) on the board decides nothing:
+        KeyError.
+        """
+        row = self._rows[key]
+        before = row.flow.facts
+        try:
+            decision = row.flow.decide(command, self._now_ms())
+            row.flow.apply(decision.facts)
+        except InvariantBroken as error:
+            self.on_broken(error)
+            raise
+        after = row.flow.facts
+        if before.state is not after.state:
+            self._tell(key, before.state, after)
+        elif decision.reason and decision.reason != before.reason:
+            _log.debug(decision.reason, partition=str(key), state=after.state.value, generation=after.generation)
+        for effect in decision.effects:
+            self._act(key, row, effect)
+        return decision
+
+    def look_again(self, key: PartitionKey) -> None:
+        """Have the partition's fetcher look what there is to fetch."""
+        self._effects.fetching_changed(key)
+
+    def lag(self, key: PartitionKey) -> Lag:
+        """How far the partition is behind now; not known where nothing is mirrored any more because
+        this site is active.
+        """
+        facts = self._rows[key].facts
+        if facts.state is FlowState.PROMOTED:
+            return Lag(records=UNKNOWN, bytes=UNKNOWN, ms=UNKNOWN)
+        return measure(facts.progress, now_ms=self._noted_now_ms(), stale_after_ms=self._stale_after_ms)
+
+    def moment(self) -> Moment:
+        """Now, for a question whose answer flows are told."""
+        return Moment(self._clock.now_ms(), self._clock.monotonic_ms())
+
+    def as_of(self, moment: Moment) -> int:
+        """When that was, by the clock that flows' times are noted by now. Where it was changed
+        meanwhile, rather too early than too late: what came to the source after a question is not
+        in its answer.
+        """
+        self._now_ms()
+        return min(moment.at_ms, round(moment.monotonic_ms + self._clock_ahead_ms))
+
+    def complete_ms_ago(self, key: PartitionKey) -> int | None:
+        """Everything that the source had so long ago is at the target; None when that is not known
+        of any time.
+        """
+        facts = self._rows[key].facts
+        if facts.state is FlowState.PROMOTED or facts.progress.caught_up_at_ms == UNKNOWN:
+            return None
+        return max(0, self._noted_now_ms() - facts.progress.caught_up_at_ms)
+
+    def is_stalled(self, key: PartitionKey) -> bool:
+        """True while the partition is not mirrored, or its source is silent: what was measured
+        before says nothing of now.
+        """
+        state = self._rows[key].facts.state
+        return state not in (FlowState.MIRRORING, FlowState.PROMOTING) or self.silence_ms(key) > self._stale_after_ms
+
+    def silence_ms(self, key: PartitionKey) -> int:
+        """For how long the source has not been heard of the partition."""
+        return self._noted_now_ms() - self._rows[key].facts.progress.source_heard_at_ms
+
+    def stop_timers(self) -> None:
+        """No retry fires any more."""
+        for row in self._rows.values():
+            if row.retry is not None:
+                row.retry.cancel()
+
+    def _now_ms(self) -> int:
+        """The machine's time. When it goes back, the flows' times follow it: else nothing would be
+        late until it has come so far again. When it goes ahead they stay: perhaps the machine stood
+        still, and all that time has passed.
+        """
+        now_ms = self._clock.now_ms()
+        ahead_ms = now_ms - self._clock.monotonic_ms()
+        by_ms = round(self._clock_ahead_ms - ahead_ms)
+        if by_ms >= CLOCK_STEP_MS:
+            for row in self._rows.values():
+                row.flow.apply(row.flow.decide(ClockWentBack(by_ms=by_ms), now_ms).facts)
+        if by_ms >= CLOCK_STEP_MS or by_ms < 0:
+            self._clock_ahead_ms = ahead_ms
+        return now_ms
+
+    def _noted_now_ms(self) -> int:
+        """The present by the clock that the flows' times are noted by; also for metrics, which are
+        read in a thread of their own.
+        """
+        return max(self._clock.now_ms(), round(self._clock.monotonic_ms() + self._clock_ahead_ms))
+
+    def _tell(self, key: PartitionKey, before: FlowState, after: FlowFacts) -> None:
+        _state_change.info(
+            after.reason,
+            partition=str(key),
+            before=before.value,
+            state=after.state.value,
+            generation=after.generation,
+            offset=after.chain_offset,
+        )
+        self.on_transition(key, before, after.state, after.reason)
+
+    def _act(self, key: PartitionKey, row: Row, effect: Effect) -> None:
+        match effect:
+            case HandOver():
+                pass  # the fetcher that submitted the batches queues them
+            case Fetch(generation=generation, offset=offset):
+                row.wanted = (generation, offset)
+                self._effects.fetching_changed(key)
+            case StopFetching():
+                row.wanted = None
+                self._effects.fetching_changed(key)
+            case Discard(generation=generation):
+                self._effects.discard(key, generation)
+            case FindTarget(generation=generation):
+                self._effects.find_target(key, generation)
+            case CheckSource(generation=generation, epoch=epoch):
+                self._effects.check_source(key, generation, epoch)
+            case RetryLater():
+                self._retry_later(key, row, effect)
+            case RefreshMetadata(side=side):
+                self._effects.refresh_metadata(side)
+            case RefreshLink():
+                self._effects.refresh_link()
+            case _:
+                assert_never(effect)
+
+    def _retry_later(self, key: PartitionKey, row: Row, effect: RetryLater) -> None:
+        cap_ms = min(RETRY_MAX_MS, RETRY_INITIAL_MS * 2 ** min(effect.attempt, 16))
+        if effect.is_slow:
+            cap_ms = RETRY_SLOW_MS
+        delay_ms = cap_ms * (0.5 + self._chance.random() / 2)
+        if row.retry is not None:
+            row.retry.cancel()
+        due = RetryDue(generation=effect.generation)
+        row.retry = asyncio.get_running_loop().call_later(delay_ms / 1000, self.submit, key, due)

@@ -1,0 +1,56 @@
+"""Whether a copy is a prefix of the source's history, and from where on it was promised. Called by
+`core/flow.py` before it fetches.
+"""
+
+from __future__ import annotations
+
+from mirror.flow.core.flow_events import SourceChecked
+from mirror.flow.core.flow_state import FlowFacts
+from mirror.flow.core.lag import UNKNOWN
+from mirror.link.core.partitions import BatchRun
+from wire.batches.log_histories import EpochEnd, shared_end
+
+
+def promised_from(facts: FlowFacts, source: SourceChecked) -> int:
+    """The first offset that the copy is to have and has not yet: the chain's end, or where an empty
+    copy was begun.
+    """
+    if facts.chain_offset > 0:
+        return facts.chain_offset
+    if facts.begins_offset != UNKNOWN:
+        return facts.begins_offset
+    return 0 if facts.has_streamed else source.log_start_offset
+
+
+def find_divergence(facts: FlowFacts, source: SourceChecked) -> str:
+    """Where the source's history leaves the chain's, in a sentence; empty when the chain is a
+    prefix of the source.
+
+    `source.epoch` is the largest epoch at the source that is not above that of the chain's last
+    record (KIP-101): the same epoch must reach at least to the end of the chain, and a lower one
+    means that the source never had the chain's last batches. An epoch that began at the end of the
+    chain and holds no record is not asked about: the target does not name it.
+    """
+    end, epoch = facts.chain_offset, facts.chain_epoch
+    if end <= source.log_start_offset:
+        return ""
+    if epoch < 0:
+        if end <= source.high_watermark:
+            return ""
+        return f"the mirror ends at offset {end}, the source at {source.high_watermark}, and no leader epoch explains the difference"
+    if source.epoch < 0:
+        return f"the mirror ends at offset {end} under leader epoch {epoch}, which the source does not know"
+    if shared_end(EpochEnd(epoch, end), EpochEnd(source.epoch, source.epoch_end_offset)) == end:
+        return ""
+    return (
+        f"histories diverge at offset {min(source.epoch_end_offset, end)}: the mirror ends at {end} under leader epoch "
+        f"{epoch}, the source's epoch {source.epoch} ends at {source.epoch_end_offset}"
+    )
+
+
+def begins_within(facts: FlowFacts, run: BatchRun) -> bool:
+    """The copy begins where the source's log does, and that is inside a batch (DeleteRecords): it
+    comes whole, as it lies there.
+    """
+    is_beginning = facts.chain_epoch == -1 and facts.chain_offset == facts.restart_offset
+    return is_beginning and run.first_offset < facts.chain_offset < run.next_offset

@@ -1,0 +1,396 @@
+"""What a partition's flow is told and what it asks for: commands in, effects out.
+`mirror/flow/core/flow.py` decides between them.
+
+Commands that answer an effect carry the generation of the question; the flow ignores answers to
+questions that it no longer asks. A generation ends whenever the flow gives up its position and
+starts again from the target's log end.
+"""
+
+from __future__ import annotations
+
+import enum
+from dataclasses import dataclass
+
+from mirror.link.core.link_roles import LinkRole
+from mirror.link.core.partitions import BatchRun
+
+
+class SourceTrouble(enum.Enum):
+    """Why a fetch brought nothing."""
+
+    UNREACHABLE = "unreachable"
+    MOVED = "moved"  # another leader, another leader epoch, or not there yet
+    OUT_OF_RANGE = "out of range"
+    MALFORMED = "malformed"
+
+
+class TargetRefusal(enum.Enum):
+    """Why the target did not append, in ways that sending again does not cure."""
+
+    OFFSET_MISMATCH = "offset mismatch"
+    UNACCEPTABLE = "unacceptable"
+    DIVERGED = "diverged"
+    STALE_LINK = "stale link"
+    ACTIVE = "active"
+    CORRUPT = "corrupt"
+    UNKNOWN_TOPIC = "unknown topic"
+
+
+@dataclass(frozen=True, slots=True)
+class Start:
+    """Begin; also after a worker of this partition died."""
+
+    reason: str = "the mirror starts"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CopyBegins:
+    """What lies before `offset` had been deleted at the source when the copy was made; -1: nobody
+    knows.
+    """
+
+    offset: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Settled:
+    """Nothing of an older generation is queued or in flight any more."""
+
+    generation: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TargetFound:
+    """The target's log: start, end and the leader epoch of its last batch (-1: no batch)."""
+
+    generation: int
+    log_start_offset: int
+    log_end_offset: int
+    last_epoch: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TargetNotFound:
+    """The target's position cannot be had now, because of the target or of the source that it is
+    compared with.
+    """
+
+    generation: int
+    reason: str
+    is_for_source: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TargetDiffers:
+    """The target's log is there, but it is no copy of the source's."""
+
+    generation: int
+    reason: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SourceChecked:
+    """The source's log and, for the epoch asked, the largest epoch up to it with its end (-1, -1:
+    none known).
+    """
+
+    generation: int
+    log_start_offset: int
+    high_watermark: int
+    epoch: int
+    epoch_end_offset: int
+    # When the source was asked (Unix ms), for all that it says of itself; -1: just now.
+    asked_at_ms: int = -1
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SourceNotFound:
+    """The source cannot be asked now."""
+
+    generation: int
+    reason: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BatchesFetched:
+    """Whole batches arrived from the source for a fetch from `fetch_offset`."""
+
+    generation: int
+    fetch_offset: int
+    run: BatchRun
+    high_watermark: int
+    log_start_offset: int
+    asked_at_ms: int = -1
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NothingFetched:
+    """The source answered without batches."""
+
+    generation: int
+    high_watermark: int
+    log_start_offset: int
+    asked_at_ms: int = -1
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FetchFailed:
+    """A fetch failed."""
+
+    generation: int
+    trouble: SourceTrouble
+    reason: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NotEnqueued:
+    """The queue stayed full for the enqueue timeout: the batches are to be fetched again.
+
+    With them the chain goes back to where it was: what was asked for, which a first batch may begin
+    before.
+    """
+
+    generation: int
+    offset: int
+    epoch: int
+    restart_offset: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Acknowledged:
+    """The target has everything below `log_end_offset`; bytes and records are those of the batches
+    just taken, and of those left out.
+    """
+
+    generation: int
+    log_end_offset: int
+    size_bytes: int = 0
+    record_count: int = 0
+    left_out_bytes: int = 0
+    left_out_records: int = 0
+    max_timestamp_ms: int = -1
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AppendRefused:
+    """The target refused for good."""
+
+    generation: int
+    refusal: TargetRefusal
+    reason: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TargetWaiting:
+    """The target cannot take batches now; they are kept and sent again."""
+
+    generation: int
+    reason: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RetryDue:
+    """The wait that `RetryLater` asked for is over."""
+
+    generation: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LinkTurned:
+    """The link's record says something new."""
+
+    role: LinkRole
+    reason: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Pause:
+    """An operator stops this partition."""
+
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class Resume:
+    """An operator lets it go on."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SourceLeaderChanged:
+    """Another leader, or another epoch of it: what it has of the history is not known."""
+
+    reason: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TombstonesKept:
+    """How long the source keeps tombstones of the topic; -1: it is not compacted."""
+
+    kept_ms: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ClockWentBack:
+    """The machine's clock was put back by so much: times that were noted are that much too late by
+    it.
+    """
+
+    by_ms: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TopicReplaced:
+    """The topic was deleted at the source, or has another id at one site: deleted and created
+    again.
+    """
+
+    reason: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TopicConflict:
+    """The topics cannot be the same one (fewer partitions at the source, ...)."""
+
+    reason: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TopicHidden:
+    """The source does not say whether it has the topic."""
+
+    reason: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TopicRefused:
+    """The target's controller refuses to make the partition."""
+
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class CopyRenewed:
+    """The target's copy was put away and has been made anew: it begins where the source's log
+    does.
+    """
+
+
+@dataclass(frozen=True, slots=True)
+class TopicAgrees:
+    """Both sites have the same topic (again)."""
+
+
+Command = (
+    Start
+    | CopyBegins
+    | Settled
+    | TargetFound
+    | TargetNotFound
+    | TargetDiffers
+    | SourceChecked
+    | SourceNotFound
+    | BatchesFetched
+    | NothingFetched
+    | FetchFailed
+    | NotEnqueued
+    | Acknowledged
+    | AppendRefused
+    | TargetWaiting
+    | RetryDue
+    | LinkTurned
+    | Pause
+    | Resume
+    | SourceLeaderChanged
+    | TombstonesKept
+    | ClockWentBack
+    | TopicReplaced
+    | TopicConflict
+    | TopicHidden
+    | TopicRefused
+    | CopyRenewed
+    | TopicAgrees
+)
+
+
+class Side(enum.Enum):
+    """Which site's metadata has to be looked at again."""
+
+    SOURCE = "source"
+    TARGET = "target"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Discard:
+    """Drop what is queued of older generations, let what is in flight end, then answer
+    `Settled`.
+    """
+
+    generation: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FindTarget:
+    """Ask the target for its log's start, end and last epoch."""
+
+    generation: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CheckSource:
+    """Ask the source for its log's start and high watermark and where `epoch` ends (-1: nothing to
+    compare).
+    """
+
+    generation: int
+    epoch: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Fetch:
+    """Fetch from here on, until told otherwise."""
+
+    generation: int
+    offset: int
+
+
+@dataclass(frozen=True, slots=True)
+class StopFetching:
+    """Do not fetch; an answer under way will be ignored."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class HandOver:
+    """Queue the batches just fetched; the target's log must end at `expected_log_end_offset` before
+    them.
+    """
+
+    generation: int
+    expected_log_end_offset: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RetryLater:
+    """Answer `RetryDue` after a jittered wait that grows with `attempt`; slow waits are for states
+    that need a person.
+    """
+
+    generation: int
+    attempt: int
+    is_slow: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RefreshMetadata:
+    """Leaders may have moved."""
+
+    side: Side
+
+
+@dataclass(frozen=True, slots=True)
+class RefreshLink:
+    """The link may have turned."""
+
+
+Effect = (
+    Discard | FindTarget | CheckSource | Fetch | StopFetching | HandOver | RetryLater | RefreshMetadata | RefreshLink
+)

@@ -1,0 +1,129 @@
+"""What a partition's flow knows: its state, the legal transitions, its positions. Facts only;
+`core/flow.py` has the decisions.
+
+States (what an operator sees)          Steps (what the flow waits for)
+  PREPARING           finding positions   IDLE             nothing: paused, promoted, reset
+  MIRRORING           batches flow        SETTLING         older batches to be answered or dropped
+  PAUSED              by an operator      FINDING_TARGET   the target's log end
+  GAP                 the source expired  CHECKING_SOURCE  the source's comparison of epochs
+                      what was not yet    STREAMING        the next batches
+                      mirrored            WAITING          a retry's time to come
+  RESET               topic recreated
+  REFUSED             the target's controller
+                      does not make it
+  FAULTED             histories differ, or bytes are corrupt: needs a person
+  SOURCE_UNAVAILABLE  source cannot be reached, or
+                      hides the topic
+  PROMOTING source is fenced, the rest is drained PROMOTED this site is active, the mirror writes
+  nothing REVERSING this site was active and becomes the target again: histories are compared first
+"""
+
+from __future__ import annotations
+
+import enum
+from typing import NamedTuple
+
+from mirror.flow.core.lag import Progress
+from mirror.link.core.link_roles import LinkRole
+
+
+class FlowState(enum.Enum):
+    """What an operator sees."""
+
+    PREPARING = "PREPARING"
+    MIRRORING = "MIRRORING"
+    PAUSED = "PAUSED"
+    GAP = "GAP"
+    RESET = "RESET"
+    REFUSED = "REFUSED"
+    FAULTED = "FAULTED"
+    SOURCE_UNAVAILABLE = "SOURCE_UNAVAILABLE"
+    PROMOTING = "PROMOTING"
+    PROMOTED = "PROMOTED"
+    REVERSING = "REVERSING"
+
+
+class Step(enum.Enum):
+    """What the flow waits for."""
+
+    IDLE = "idle"
+    SETTLING = "settling"
+    FINDING_TARGET = "finding target"
+    CHECKING_SOURCE = "checking source"
+    STREAMING = "streaming"
+    WAITING = "waiting"
+
+
+_S = FlowState
+_RUNNING = frozenset({_S.MIRRORING, _S.PROMOTING})
+_HALTED = frozenset({_S.GAP, _S.RESET, _S.FAULTED})
+_ALWAYS = frozenset({_S.PAUSED, _S.PROMOTED, _S.RESET, _S.FAULTED, _S.REFUSED})
+
+TRANSITIONS: dict[FlowState, frozenset[FlowState]] = {
+    _S.PREPARING: _RUNNING | _HALTED | _ALWAYS | {_S.SOURCE_UNAVAILABLE},
+    _S.MIRRORING: _HALTED | _ALWAYS | {_S.PREPARING, _S.PROMOTING, _S.SOURCE_UNAVAILABLE},
+    _S.PROMOTING: _HALTED | _ALWAYS | {_S.PREPARING, _S.MIRRORING, _S.SOURCE_UNAVAILABLE},
+    _S.PAUSED: _ALWAYS | {_S.PREPARING},
+    _S.GAP: _RUNNING | _ALWAYS | {_S.PREPARING, _S.SOURCE_UNAVAILABLE},
+    _S.RESET: _ALWAYS | {_S.PREPARING, _S.SOURCE_UNAVAILABLE},
+    _S.REFUSED: _ALWAYS | {_S.PREPARING, _S.SOURCE_UNAVAILABLE},
+    _S.FAULTED: _RUNNING | _ALWAYS | {_S.GAP, _S.PREPARING, _S.SOURCE_UNAVAILABLE},
+    _S.SOURCE_UNAVAILABLE: _RUNNING | _HALTED | _ALWAYS | {_S.PREPARING},
+    _S.PROMOTED: frozenset({_S.REVERSING}),
+    _S.REVERSING: _RUNNING | _HALTED | _ALWAYS | {_S.SOURCE_UNAVAILABLE},
+}
+"""From each state, the states that may follow it (itself always may, with another reason)."""
+
+
+class FlowFacts(NamedTuple):
+    """Everything a flow knows; replaced as a whole by `Flow.apply`. A tuple as `Progress` is, for
+    the same reason.
+    """
+
+    state: FlowState = FlowState.PREPARING
+    reason: str = "not started"
+    step: Step = Step.IDLE
+    role: LinkRole = LinkRole.MIRRORING
+    generation: int = 0
+    # Next offset to fetch: the end of what was handed over, where the target's log must end before
+    # it.
+    chain_offset: int = 0
+    # Leader epoch of the last batch handed over (or found at the target), -1 none.
+    chain_epoch: int = -1
+    # True while the chain of this generation stands: the source may go and come back without asking
+    # the target again.
+    is_chained: bool = False
+    source_log_start_offset: int = 0
+    target_log_start_offset: int = 0
+    has_streamed: bool = False
+    # How often the target was found to end below what it had acknowledged: it is not the copy that
+    # it was.
+    target_losses: int = 0
+    # Where the copy was begun at the source, -1 when nobody wrote it down.
+    begins_offset: int = -1
+    attempts: int = 0
+    skipped_records: int = 0
+    # How long the source keeps tombstones of this topic, -1 when it does not compact it.
+    tombstones_kept_ms: int = -1
+    # Nothing has been fetched yet since the mirror started (or the copy was made anew).
+    is_resuming: bool = False
+    # When this mirror began the copy from nothing, -1 when it found one.
+    copy_began_ms: int = -1
+    # Tombstones may be missing at the target: keys deleted while the mirror was away may live on
+    # there.
+    may_lack_tombstones: bool = False
+    # The target's log may begin anew here because the source has nothing older; 0 when there is no
+    # such place.
+    restart_offset: int = 0
+    progress: Progress = Progress()
+
+    @property
+    def waits_for_topic(self) -> bool:
+        """Nothing but news of the topic at the two sites lets it go on."""
+        is_idle = self.step is Step.IDLE
+        is_held = self.state in (FlowState.RESET, FlowState.REFUSED)
+        return is_held or (is_idle and self.state in (FlowState.FAULTED, FlowState.SOURCE_UNAVAILABLE))
+
+
+class InvariantBroken(AssertionError):
+    """The flow would do what it never may; carries its last decisions."""

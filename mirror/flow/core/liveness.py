@@ -1,0 +1,111 @@
+"""Does each partition move? Decided from its ends alone, whatever its state and its workers say of
+themselves. Pure.
+
+A partition is stalled when for `stall_ms` nothing has arrived at the target although the source has
+more, or when nobody has heard the source for so long although it answers. States that say
+themselves that a person is needed, or wanted it so, are left to themselves.
+
+Against a stall in which nothing is tried any more, first the flow is started anew, later its
+workers are replaced; the time between two remedies doubles, so that a transfer that is merely slow
+ends at last. A flow that goes on trying (its target does not take batches, its leader moves) has
+its reason and needs none.
+"""
+
+from __future__ import annotations
+
+import enum
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Final
+
+from mirror.flow.core.flow_state import FlowFacts, FlowState, Step
+from mirror.flow.core.lag import UNKNOWN
+from mirror.link.core.partitions import PartitionKey
+
+_MUST_MOVE: Final = frozenset(
+    {FlowState.PREPARING, FlowState.MIRRORING, FlowState.SOURCE_UNAVAILABLE, FlowState.PROMOTING, FlowState.REVERSING}
+)
+_ASKING: Final = frozenset({Step.SETTLING, Step.FINDING_TARGET, Step.CHECKING_SOURCE})
+DOUBLINGS_MAX: Final = 7
+
+
+class Remedy(enum.Enum):
+    """What to do about a stall."""
+
+    NONE = "none"
+    RESTART = "restart"
+    REPLACE_WORKERS = "replace workers"
+
+
+@dataclass(slots=True)
+class _Seen:
+    end: int
+    end_since_ms: float
+    trying: tuple[int, int, Step]
+    trying_since_ms: float
+    remedies: int = 0
+    remedied_at_ms: float = 0.0
+
+
+class Liveness:
+    """All partitions of a mirror: `see` each now and then, `judge` those under suspicion."""
+
+    def __init__(self, *, stall_ms: int) -> None:
+        self._stall_ms = stall_ms
+        self._seen: dict[PartitionKey, _Seen] = {}
+        self._stalled_since_ms: dict[PartitionKey, float] = {}
+
+    @property
+    def stalled_since_ms(self) -> Mapping[PartitionKey, float]:
+        """Partitions that do not move, and since when (the clock of `see`)."""
+        return self._stalled_since_ms
+
+    def see(self, key: PartitionKey, facts: FlowFacts, *, heard_ms_ago: float, now_ms: float) -> bool:
+        """Whether the partition is under suspicion: then the source is to be asked how far it
+        is.
+        """
+        if facts.state not in _MUST_MOVE or facts.waits_for_topic:
+            self.forget(key)
+            return False
+        progress = facts.progress
+        trying = (facts.generation, facts.attempts, facts.step)
+        seen = self._seen.get(key)
+        if seen is None or progress.target_log_end_offset != seen.end:
+            self.forget(key)
+            self._seen[key] = _Seen(progress.target_log_end_offset, now_ms, trying, now_ms)
+            return False
+        if trying != seen.trying:
+            seen.trying, seen.trying_since_ms = trying, now_ms
+        is_heard = progress.source_high_watermark != UNKNOWN and heard_ms_ago < self._stall_ms
+        if is_heard and progress.source_high_watermark <= progress.target_log_end_offset:
+            seen.end_since_ms, seen.remedies = now_ms, 0
+            self._stalled_since_ms.pop(key, None)
+            return False
+        return now_ms - seen.end_since_ms >= self._stall_ms
+
+    def judge(self, key: PartitionKey, facts: FlowFacts, *, is_congested: bool, now_ms: float) -> Remedy:
+        """The source answers, and has more or was not heard: the partition is stalled. While all
+        wait for their turn nothing is done.
+        """
+        seen = self._seen[key]
+        self._stalled_since_ms.setdefault(key, seen.end_since_ms)
+        is_hanging = now_ms - seen.trying_since_ms >= self._stall_ms and (
+            facts.step in _ASKING or (facts.step is Step.STREAMING and facts.state is not FlowState.PREPARING)
+        )
+        since_ms = max(seen.end_since_ms, seen.remedied_at_ms)
+        rest_ms = self._stall_ms * 2 ** min(seen.remedies + 1, DOUBLINGS_MAX)
+        if not is_hanging or is_congested or now_ms - since_ms < rest_ms:
+            return Remedy.NONE
+        seen.remedies += 1
+        seen.remedied_at_ms = now_ms
+        return Remedy.RESTART if seen.remedies == 1 else Remedy.REPLACE_WORKERS
+
+    def forget(self, key: PartitionKey) -> None:
+        """It moves, or need not."""
+        self._seen.pop(key, None)
+        self._stalled_since_ms.pop(key, None)
+
+    def keep(self, keys: frozenset[PartitionKey]) -> None:
+        """Forget all but these."""
+        for key in self._seen.keys() - keys:
+            self.forget(key)

@@ -1,0 +1,114 @@
+"""Who goes first when there is not room for all: the rank of a partition, and how ranks share what
+is scarce.
+
+A rank follows from the topic's class (its recovery point: how much of it may be lost) and from
+whether the partition is far behind. The live tail of every class goes before the backfill of any,
+since a backlog that waits a little longer loses nothing that was not behind already. Within both,
+classes go in their order.
+
+    rank   0 high   1 normal   2 low        the live tail
+           3 high   4 normal   5 low        backfill
+
+Nobody starves: now and then a grant goes to the rank at the end of the line
+(`clients/core/line.py`).
+"""
+
+from __future__ import annotations
+
+import enum
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from mirror.flow.core.lag import UNKNOWN, Lag
+from wire.rules.links import matches
+
+RANKS = 6
+
+RECORD_BYTES_ASSUMED = 100
+"""Size of a record where none has been mirrored yet."""
+
+# How much of a bounded buffer each rank may fill: what goes first always finds room that those
+# behind it have left.
+_SHARES = (1.0, 0.9, 0.8, 0.5, 0.5, 0.5)
+
+
+class TopicClass(enum.IntEnum):
+    """How tight a topic's recovery point is."""
+
+    HIGH = 0
+    NORMAL = 1
+    LOW = 2
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Classes:
+    """Which topics are in which class; high wins over low, what neither names is normal."""
+
+    high: Sequence[str] = ()
+    low: Sequence[str] = ()
+
+    def of(self, topic: str) -> TopicClass:
+        """The class of a topic."""
+        if self.high and matches(topic, whitelist=self.high, blacklist=()):
+            return TopicClass.HIGH
+        if self.low and matches(topic, whitelist=self.low, blacklist=()):
+            return TopicClass.LOW
+        return TopicClass.NORMAL
+
+
+def is_backfilling(lag: Lag, *, was_backfilling: bool, threshold_bytes: int) -> bool:
+    """Whether a partition is far behind; it stays so until it has caught up to a quarter of the
+    threshold.
+    """
+    if lag.records == UNKNOWN:
+        return was_backfilling
+    behind_bytes = lag.bytes if lag.bytes != UNKNOWN else lag.records * RECORD_BYTES_ASSUMED
+    return behind_bytes > (threshold_bytes // 4 if was_backfilling else threshold_bytes)
+
+
+def rank_of(topic_class: TopicClass, *, is_backfill: bool) -> int:
+    """The rank: lower goes first."""
+    return int(topic_class) + (len(TopicClass) if is_backfill else 0)
+
+
+def is_backfill_rank(rank: int) -> bool:
+    """Whether the rank is one of partitions that are far behind."""
+    return rank >= len(TopicClass)
+
+
+def share_bytes(rank: int, capacity_bytes: int) -> int:
+    """How much of a buffer may be full before this rank has to wait."""
+    return int(capacity_bytes * _SHARES[rank])
+
+
+class TokenBucket:
+    """Bytes that may pass by now; may be overdrawn by one answer, whose size is not known before.
+    No rate: always open.
+    """
+
+    def __init__(self, *, bytes_per_second: int, now_ms: float) -> None:
+        self._rate = bytes_per_second
+        self._tokens = float(bytes_per_second)
+        self._at_ms = now_ms
+
+    def is_open(self, now_ms: float) -> bool:
+        """Whether something may pass now."""
+        self._refill(now_ms)
+        return self._rate == 0 or self._tokens > 0
+
+    def spend(self, size_bytes: int, now_ms: float) -> None:
+        """So much has passed."""
+        self._refill(now_ms)
+        self._tokens -= size_bytes
+
+    def opens_in_ms(self, now_ms: float) -> float:
+        """How long until something may pass again; 0 when it may now."""
+        if self.is_open(now_ms):
+            return 0
+        return 1 + (-self._tokens) * 1000 / self._rate
+
+    def _refill(self, now_ms: float) -> None:
+        """At most one second's bytes are saved up."""
+        gained = self._rate * max(0.0, now_ms - self._at_ms) / 1000
+        self._tokens = min(float(self._rate), self._tokens + gained)
+        self._at_ms = now_ms

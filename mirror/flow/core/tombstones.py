@@ -1,0 +1,56 @@
+"""May the source have dropped tombstones that the target never got? Then keys that were deleted
+live on at the target. Pure.
+
+A compacted topic keeps a tombstone for `delete.retention.ms` at least, counted from when it was
+cleaned first. A mirror that is never behind for longer sees all of them. How long it was behind is
+known since the last moment at which it had everything, or since it began a copy; a mirror that has
+just started knows neither, and goes by what comes first: records older than that, or a hole before
+them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from mirror.flow.core.flow_state import FlowFacts
+from mirror.flow.core.lag import UNKNOWN
+from mirror.link.core.partitions import BatchRun
+from mirror.link.core.topic_plan import WAY_OUT
+
+NOT_COMPACTED = -1
+DELETE_RETENTION_MS = 86_400_000
+"""Kafka's default of `delete.retention.ms`."""
+
+
+def tombstones_kept_ms(configs: Mapping[str, str]) -> int:
+    """How long the topic keeps tombstones, from the configs set on it; NOT_COMPACTED when it has
+    none to keep.
+    """
+    if "compact" not in configs.get("cleanup.policy", ""):
+        return NOT_COMPACTED
+    try:
+        return max(0, int(configs.get("delete.retention.ms", DELETE_RETENTION_MS)))
+    except ValueError:
+        return DELETE_RETENTION_MS
+
+
+def tombstone_doubt(facts: FlowFacts, run: BatchRun, *, now_ms: int) -> str:
+    """Why keys deleted at the source may live on at the target, seen with these batches for the
+    first time; empty when all is well.
+    """
+    kept_ms = facts.tombstones_kept_ms
+    if kept_ms == NOT_COMPACTED or facts.may_lack_tombstones:
+        return ""
+    since_ms = facts.copy_began_ms if facts.progress.caught_up_at_ms == UNKNOWN else facts.progress.caught_up_at_ms
+    if since_ms == UNKNOWN:
+        is_old = 0 <= run.max_timestamp_ms < now_ms - kept_ms
+        is_doubtful = facts.is_resuming and (is_old or run.first_offset > facts.chain_offset)
+        behind = "a time that it does not know"
+    else:
+        is_doubtful, behind = now_ms - since_ms > kept_ms, f"{now_ms - since_ms} ms"
+    if not is_doubtful:
+        return ""
+    return (
+        f"the mirror was behind for {behind}, the source keeps tombstones for {kept_ms} ms: keys deleted in that time may remain "
+        f"at the target until {WAY_OUT}"
+    )

@@ -1,0 +1,157 @@
+"""One partition's batches between the queue and the target's acknowledgement, in order.
+
+A window keeps what was sent until it is acknowledged, so that a lost connection or a moved leader
+means sending again, not fetching again. The target makes that safe: a batch that is already there
+is acknowledged, one that does not continue the log is refused. Called by the producer that owns the
+partition.
+
+  a. Entries of one generation form a chain: each expects the end that the one before leaves. b.
+  After a failure nothing is sent until everything in flight has been answered; then all
+  unacknowledged entries, in order. c. A discarded generation is settled once nothing of it is in
+  flight.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from dataclasses import dataclass
+
+from mirror.link.core.partitions import BatchRun, PartitionKey
+
+
+class ChainBroken(Exception):
+    """An entry does not continue the one before it: something was lost or reordered between fetcher
+    and producer.
+    """
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class QueuedBatches:
+    """Batches on their way; `records` is a view into the buffer that they were received in."""
+
+    key: PartitionKey
+    generation: int
+    expected_log_end_offset: int
+    run: BatchRun
+    records: memoryview
+    fetched_at_ms: int = -1
+    # The same moment by the monotonic clock.
+    fetched_monotonic_ms: float = 0.0
+    # Base offsets of batches that a translate link does not carry.
+    left_out: frozenset[int] = frozenset()
+
+    @property
+    def size_bytes(self) -> int:
+        """Bytes that the queue accounts for them."""
+        return self.run.size_bytes
+
+
+class SendWindow:
+    """The unacknowledged entries of one partition. Not concurrent: one producer owns it."""
+
+    def __init__(self) -> None:
+        self.generation = 0
+        self._entries: deque[QueuedBatches] = deque()
+        self._sent = 0
+        self._in_flight = 0
+        self._dropped_in_flight_bytes = 0
+        self._is_failed = False
+
+    @property
+    def is_idle(self) -> bool:
+        """True when nothing is kept and nothing is in flight."""
+        return not self._entries and not self._in_flight
+
+    @property
+    def unacknowledged(self) -> tuple[QueuedBatches, ...]:
+        """Everything that the target is to have, oldest first; a copy, since metrics are read in a
+        thread of their own.
+        """
+        return tuple(self._entries)
+
+    @property
+    def kept_bytes(self) -> int:
+        """Bytes that the window holds, those of a discarded generation in flight included."""
+        return sum(entry.size_bytes for entry in self._entries) + self._dropped_in_flight_bytes
+
+    def follows_a_failure(self, entry: QueuedBatches) -> bool:
+        """Whether one before it was not taken: then a refusal of it need not be about itself."""
+        return self._is_failed and bool(self._entries) and self._entries[0] is not entry
+
+    def push(self, entry: QueuedBatches) -> bool:
+        """Take an entry over; False when its generation is over. ChainBroken when it does not
+        continue the last one.
+        """
+        if entry.generation != self.generation:
+            return False
+        if self._entries and self._entries[-1].run.next_offset != entry.expected_log_end_offset:
+            last = self._entries[-1].run.next_offset
+            raise ChainBroken(
+                f"{entry.key}: batches that expect {entry.expected_log_end_offset} follow an end of {last}"
+            )
+        self._entries.append(entry)
+        return True
+
+    def next_to_send(self) -> QueuedBatches | None:
+        """The first entry that is neither sent nor waiting for a failure to settle."""
+        if self._is_failed or self._sent >= len(self._entries):
+            return None
+        return self._entries[self._sent]
+
+    def mark_sent(self) -> None:
+        """The entry of `next_to_send` is in flight."""
+        self._sent += 1
+        self._in_flight += 1
+
+    def acknowledge(self, entry: QueuedBatches, log_end_offset: int) -> list[QueuedBatches]:
+        """The target has everything below `log_end_offset`: the entries that are thereby done."""
+        if not self._answered(entry):
+            return []
+        done: list[QueuedBatches] = []
+        while self._entries and self._entries[0].run.next_offset <= log_end_offset:
+            done.append(self._entries.popleft())
+        self._sent = max(0, self._sent - len(done))
+        return done
+
+    def fail(self, entry: QueuedBatches) -> None:
+        """The entry is to be sent again, and with it everything after it."""
+        if self._answered(entry):
+            self._is_failed = self._in_flight > 0
+            if not self._is_failed:
+                self._sent = 0
+
+    def discard(self, generation: int) -> int:
+        """Forget everything older than `generation`; returns the bytes freed now. Those in flight
+        follow in `settle`.
+        """
+        self.generation = generation
+        in_flight = min(self._sent, len(self._entries))
+        freed = 0
+        for position, entry in enumerate(self._entries):
+            if position < in_flight and self._in_flight:
+                self._dropped_in_flight_bytes += entry.size_bytes
+            else:
+                freed += entry.size_bytes
+        self._entries.clear()
+        self._sent = 0
+        self._is_failed = False
+        return freed
+
+    def settle(self) -> int | None:
+        """None while something of an older generation is in flight, else the bytes that were kept
+        for it.
+        """
+        if self._in_flight:
+            return None
+        freed, self._dropped_in_flight_bytes = self._dropped_in_flight_bytes, 0
+        return freed
+
+    def _answered(self, entry: QueuedBatches) -> bool:
+        """Count an answer; True when it is about the present generation."""
+        self._in_flight -= 1
+        if entry.generation != self.generation:
+            return False
+        if self._is_failed and not self._in_flight:
+            self._is_failed = False
+            self._sent = 0
+        return True

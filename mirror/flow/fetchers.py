@@ -1,0 +1,332 @@
+"""Fetchers: one task for each source broker and stream, a long-polling fetch after the other,
+batches to the queue.
+
+The next fetch is sent as soon as an answer has been read, before its batches are queued, when the
+queue has room for all of them; when it has not, the fetcher waits for room first. So the source is
+kept busy while there is room, and is left alone when there is none. While answers are small,
+fetches keep a distance, so that each brings more. Batches stay views into the received answer.
+
+Checksums are not verified here: the target verifies each batch before it appends, and a second pass
+would cost 0.05 CPU seconds a GB for nothing. Only when the target refuses a batch is our copy
+checked, to tell whose fault it is.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Mapping, Sequence
+
+from kio.schema.errors import ErrorCode
+
+from clients.budget import QueueFull
+from mirror.flow.board import FlowBoard
+from mirror.flow.core.assignment import FetcherKey
+from mirror.flow.core.flow_events import (
+    BatchesFetched,
+    FetchFailed,
+    HandOver,
+    NotEnqueued,
+    NothingFetched,
+    SourceTrouble,
+)
+from mirror.flow.core.flow_state import FlowFacts
+from mirror.flow.core.window import QueuedBatches
+from mirror.flow.queue import ByteQueue
+from mirror.flow.throttle import Throttle
+from mirror.link.core.partitions import MalformedBatches, PartitionKey, survey
+from mirror.link.ports import FetchAnswer, FetchPart, FetchPort, Unreachable
+from runtime.clock import Clock
+
+PAUSE_WHEN_FULL_S = 0.02
+"""Rest of a fetcher that may not wait for room (`queue.enqueue.timeout.ms`), so that it does not
+ask without end.
+"""
+
+QUIET_INTERVAL_MS = 250
+"""How often flows without news hear that the source still answers."""
+
+SMALL_ANSWER_BYTES = 256 * 1024
+"""An answer of less is what a steady flow brings: fetched at once, again and again, every record or
+two take a round of the whole path.
+"""
+
+LaneOf = Callable[[PartitionKey], int]
+
+
+class Fetcher:
+    """Reads its partitions from one source broker until cancelled."""
+
+    def __init__(
+        self,
+        key: FetcherKey,
+        *,
+        board: FlowBoard,
+        queue: ByteQueue,
+        port: FetchPort,
+        lane_of: LaneOf,
+        throttle: Throttle,
+        interval_ms: Callable[[], float],
+        clock: Clock,
+    ) -> None:
+        """`interval_ms` is the least time from one fetch to the next while answers are small."""
+        self._throttle = throttle
+        self._interval_ms = interval_ms
+        self.key = key
+        self._board = board
+        self._queue = queue
+        self._port = port
+        self._lane_of = lane_of
+        self._clock = clock
+        self._quiet_told_at_ms = 0.0
+        self._sent_at_ms = 0.0
+        # The same by the wall clock.
+        self._asked = board.moment()
+        self._partitions: frozenset[PartitionKey] = frozenset()
+        # Accepted by their flows and not queued yet.
+        self._in_hand: set[PartitionKey] = set()
+        self._wake = asyncio.Event()
+        self.fetched_bytes = 0
+        self._expected_bytes = 0
+
+    @property
+    def partitions(self) -> frozenset[PartitionKey]:
+        """What this fetcher reads."""
+        return self._partitions
+
+    def assign(self, partitions: frozenset[PartitionKey]) -> None:
+        """Read these from the next fetch on."""
+        self._partitions = partitions
+        self._wake.set()
+
+    def let_go(self) -> frozenset[PartitionKey]:
+        """After `run` ended: the partitions of which batches were in hand, which others may read
+        now. Their flows must start again.
+        """
+        lost = frozenset(self._in_hand)
+        self._in_hand.clear()
+        for key in lost:
+            row = self._board.row(key)
+            row.queueing = None if row.queueing is self else row.queueing
+        return lost
+
+    def wake(self) -> None:
+        """A partition's offset changed."""
+        self._wake.set()
+
+    async def run(self) -> None:
+        """Fetch until cancelled."""
+        pending: asyncio.Task[Sequence[FetchAnswer]] | None = None
+        parts: dict[PartitionKey, tuple[int, FetchPart]] = {}
+        try:
+            while True:
+                if pending is None:
+                    await self._rest()
+                    await self._next_parts()
+                    await self._throttle.turn(self.key.rank, self._expected_bytes)
+                    parts = self._parts()
+                    if not parts:
+                        self._throttle.spend(-self._expected_bytes)
+                        continue
+                    pending = self._send(parts)
+                answers = await self._answers(pending, parts)
+                pending = None
+                accepted = self._accept(parts, answers or ())
+                self._account(answers or ())
+                if answers is not None:
+                    self._tell_quiet(parts, answers)
+                ahead = self._parts()
+                if ahead and self._may_fetch_ahead(sum(entry.size_bytes for entry, _ in accepted)):
+                    parts, pending = ahead, self._send(ahead)
+                for entry, before in accepted:
+                    await self._enqueue(entry, before)
+        finally:
+            if pending is not None:
+                pending.cancel()
+                await asyncio.gather(pending, return_exceptions=True)
+
+    def _may_fetch_ahead(self, size_bytes: int) -> bool:
+        rank = self.key.rank
+        return (
+            self._rest_ms() <= 0
+            and self._queue.has_room_for(size_bytes, rank)
+            and self._throttle.take_turn(rank, self._expected_bytes)
+        )
+
+    def _rest_ms(self) -> float:
+        """How long to wait for more before the next fetch. `_expected_bytes` is what the last one
+        brought.
+        """
+        if self._expected_bytes >= SMALL_ANSWER_BYTES:
+            return 0
+        return self._interval_ms() - (self._clock.monotonic_ms() - self._sent_at_ms)
+
+    async def _rest(self) -> None:
+        rest_ms = self._rest_ms()
+        if rest_ms > 0:
+            await asyncio.sleep(rest_ms / 1000)
+
+    def _account(self, answers: Sequence[FetchAnswer]) -> None:
+        """What was expected of a fetch was spent when it went; the rest is spent now, and the next
+        one expected to be like it.
+        """
+        fetched_bytes = sum(len(answer.records) for answer in answers)
+        self._throttle.spend(fetched_bytes - self._expected_bytes)
+        self._expected_bytes = fetched_bytes
+
+    def _send(self, parts: Mapping[PartitionKey, tuple[int, FetchPart]]) -> asyncio.Task[Sequence[FetchAnswer]]:
+        self._sent_at_ms, self._asked = self._clock.monotonic_ms(), self._board.moment()
+        return asyncio.get_running_loop().create_task(self._fetch([part for _, part in parts.values()]))
+
+    async def _fetch(self, parts: Sequence[FetchPart]) -> Sequence[FetchAnswer]:
+        return await self._port.fetch(self.key.node_id, parts)
+
+    async def _next_parts(self) -> dict[PartitionKey, tuple[int, FetchPart]]:
+        while not (parts := self._parts()):
+            self._wake.clear()
+            await self._wake.wait()
+        return parts
+
+    def _parts(self) -> dict[PartitionKey, tuple[int, FetchPart]]:
+        parts: dict[PartitionKey, tuple[int, FetchPart]] = {}
+        for key in self._partitions:
+            row = self._board.row(key)
+            if row.wanted is not None and row.queueing in (None, self):
+                generation, offset = row.wanted
+                part = FetchPart(key=key, topic_id=row.topic_id, offset=offset, leader_epoch=row.source.epoch)
+                parts[key] = (generation, part)
+        return parts
+
+    async def _answers(
+        self, pending: asyncio.Task[Sequence[FetchAnswer]], parts: Mapping[PartitionKey, tuple[int, FetchPart]]
+    ) -> Sequence[FetchAnswer] | None:
+        """The answers; None when the broker gave none, which the flows have been told."""
+        try:
+            return await pending
+        except Unreachable as error:
+            for key, (generation, _) in parts.items():
+                failed = FetchFailed(generation=generation, trouble=SourceTrouble.UNREACHABLE, reason=str(error))
+                self._board.submit(key, failed)
+            return None
+
+    def _tell_quiet(self, parts: Mapping[PartitionKey, tuple[int, FetchPart]], answers: Sequence[FetchAnswer]) -> None:
+        """A session leaves out what has not changed: tell those flows, now and then, that the
+        source was heard.
+        """
+        now_ms = self._clock.monotonic_ms()
+        if now_ms - self._quiet_told_at_ms < QUIET_INTERVAL_MS:
+            return
+        self._quiet_told_at_ms = now_ms
+        answered = {answer.key for answer in answers}
+        for key, (generation, _) in parts.items():
+            if key not in answered:
+                facts = self._board.row(key).facts
+                nothing = NothingFetched(
+                    generation=generation,
+                    high_watermark=facts.progress.source_high_watermark,
+                    log_start_offset=facts.source_log_start_offset,
+                    asked_at_ms=self._board.as_of(self._asked),
+                )
+                self._board.submit(key, nothing)
+
+    async def close(self) -> None:
+        """Drop the connection."""
+        await self._port.close()
+
+    def _accept(
+        self, parts: Mapping[PartitionKey, tuple[int, FetchPart]], answers: Sequence[FetchAnswer]
+    ) -> list[tuple[QueuedBatches, FlowFacts]]:
+        """Tell the flows; what they take is returned with what they knew before it."""
+        accepted: list[tuple[QueuedBatches, FlowFacts]] = []
+        for answer in answers:
+            asked = parts.get(answer.key)
+            if asked is None:
+                continue
+            generation, part = asked
+            if answer.error is not ErrorCode.none:
+                self._fail(answer, generation, _trouble(answer.error), answer.error.name)
+                continue
+            try:
+                entry = self._take(answer, generation, part)
+            except MalformedBatches as error:
+                self._fail(answer, generation, SourceTrouble.MALFORMED, str(error))
+                continue
+            if entry is not None:
+                accepted.append(entry)
+        return accepted
+
+    def _take(self, answer: FetchAnswer, generation: int, part: FetchPart) -> tuple[QueuedBatches, FlowFacts] | None:
+        run = survey(answer.records, left_out=answer.left_out) if answer.records else None
+        if run is None:
+            nothing = NothingFetched(
+                generation=generation,
+                high_watermark=answer.high_watermark,
+                log_start_offset=answer.log_start_offset,
+                asked_at_ms=self._board.as_of(self._asked),
+            )
+            self._board.submit(answer.key, nothing)
+            return None
+        self.fetched_bytes += run.size_bytes
+        before = self._board.row(answer.key).facts
+        fetched = BatchesFetched(
+            generation=generation,
+            fetch_offset=part.offset,
+            run=run,
+            high_watermark=answer.high_watermark,
+            log_start_offset=answer.log_start_offset,
+            asked_at_ms=self._board.as_of(self._asked),
+        )
+        decision = self._board.submit(answer.key, fetched)
+        for effect in decision.effects:
+            if isinstance(effect, HandOver):
+                self._board.row(answer.key).queueing = self
+                self._in_hand.add(answer.key)
+                entry = QueuedBatches(
+                    key=answer.key,
+                    generation=generation,
+                    expected_log_end_offset=effect.expected_log_end_offset,
+                    run=run,
+                    records=answer.records[: run.size_bytes],
+                    fetched_at_ms=self._clock.now_ms(),
+                    fetched_monotonic_ms=self._clock.monotonic_ms(),
+                    left_out=answer.left_out,
+                )
+                return entry, before
+        return None
+
+    def _fail(self, answer: FetchAnswer, generation: int, trouble: SourceTrouble, what: str) -> None:
+        reason = f"source broker {self.key.node_id} on {answer.key}: {what}"
+        self._board.submit(answer.key, FetchFailed(generation=generation, trouble=trouble, reason=reason))
+
+    async def _enqueue(self, entry: QueuedBatches, before: FlowFacts) -> None:
+        """What ends this before it is through leaves the batches in hand, for `let_go`."""
+        try:
+            await self._queue.put(self._lane_of(entry.key), entry, self.key.rank)
+        except QueueFull:
+            again = NotEnqueued(
+                generation=entry.generation,
+                offset=before.chain_offset,
+                epoch=before.chain_epoch,
+                restart_offset=before.restart_offset,
+            )
+            self._board.submit(entry.key, again)
+            await asyncio.sleep(PAUSE_WHEN_FULL_S)
+        self._has_queued(entry.key)
+
+    def _has_queued(self, key: PartitionKey) -> None:
+        """Whoever reads the partition by now may go on."""
+        self._in_hand.discard(key)
+        row = self._board.row(key)
+        if row.queueing is self:
+            row.queueing = None
+            if key not in self._partitions:
+                self._board.look_again(key)
+
+
+def _trouble(error: ErrorCode) -> SourceTrouble:
+    if error is ErrorCode.offset_out_of_range:
+        return SourceTrouble.OUT_OF_RANGE
+    if error in (ErrorCode.corrupt_message, ErrorCode.invalid_record):
+        return SourceTrouble.MALFORMED
+    if error is ErrorCode.topic_authorization_failed:
+        return SourceTrouble.UNREACHABLE
+    return SourceTrouble.MOVED

@@ -1,0 +1,79 @@
+"""How old records are when the mirror has them and when the target has them, and how many come a
+second: by partition, for `mirror/admin/metrics.py`.
+
+Kept over the last half to whole minute (`rolling.py`), as MirrorMaker's are. What is still on its
+way counts with the age that it has by now, once that is more than anything seen lately; of a
+partition that is not mirrored at the moment, or whose source is silent, nothing else counts. So no
+figure goes on telling how fast a mirror was before it stood still. The minute is one of the
+monotonic clock.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+
+from mirror.flow.core.window import QueuedBatches
+from mirror.flow.rolling import Figures, Rolling
+from mirror.link.core.partitions import PartitionKey
+from runtime.clock import Clock
+
+
+class Pace:
+    """Of the partitions of which something was acknowledged."""
+
+    def __init__(self, clock: Clock) -> None:
+        self._clock = clock
+        self._ages: dict[PartitionKey, Rolling] = {}
+        self._latencies: dict[PartitionKey, Rolling] = {}
+        self._records: dict[PartitionKey, Rolling] = {}
+        self._bytes: dict[PartitionKey, Rolling] = {}
+
+    def observe(self, key: PartitionKey, entry: QueuedBatches) -> None:
+        """Batches were acknowledged; those that are left out have no pace."""
+        if not entry.run.record_count:
+            return
+        now_ms = self._clock.monotonic_ms()
+        if key not in self._records:
+            self._records[key], self._bytes[key] = Rolling(), Rolling()
+        self._records[key].add(entry.run.record_count, now_ms)
+        self._bytes[key].add(entry.run.carried_bytes, now_ms)
+        timestamp_ms = entry.run.max_timestamp_ms
+        if timestamp_ms < 0:
+            return
+        if key not in self._ages:
+            self._ages[key], self._latencies[key] = Rolling(), Rolling()
+        self._ages[key].add(max(0, entry.fetched_at_ms - timestamp_ms), now_ms)
+        self._latencies[key].add(max(0, self._clock.now_ms() - timestamp_ms), now_ms)
+
+    def partitions(self) -> Iterator[PartitionKey]:
+        """Those of which there are ages; a copy, since metrics are read in a thread of their
+        own.
+        """
+        return iter(tuple(self._ages))
+
+    def ages(self, key: PartitionKey, *, is_stalled: bool) -> Figures:
+        """How old records were when they reached the mirror."""
+        return self._ages[key].figures(self._clock.monotonic_ms(), is_stalled=is_stalled)
+
+    def latencies(self, key: PartitionKey, *, is_stalled: bool, oldest: QueuedBatches | None) -> Figures:
+        """How old records were when the target had them; `oldest` is what it does not have yet."""
+        has_time = oldest is not None and oldest.run.max_timestamp_ms >= 0
+        now_ms = self._clock.now_ms()
+        waiting_ms = max(0.0, now_ms - oldest.run.max_timestamp_ms) if oldest is not None and has_time else None
+        return self._latencies[key].figures(self._clock.monotonic_ms(), is_stalled=is_stalled, waiting_ms=waiting_ms)
+
+    def records_a_second(self, key: PartitionKey) -> float:
+        """Records acknowledged a second."""
+        return self._records[key].a_second(self._clock.monotonic_ms()) if key in self._records else 0.0
+
+    def bytes_a_second(self, key: PartitionKey) -> float:
+        """Bytes acknowledged a second."""
+        return self._bytes[key].a_second(self._clock.monotonic_ms()) if key in self._bytes else 0.0
+
+
+def oldest_by_partition(entries: Iterable[QueuedBatches]) -> dict[PartitionKey, QueuedBatches]:
+    """The first of each partition's, which is its oldest."""
+    oldest: dict[PartitionKey, QueuedBatches] = {}
+    for entry in entries:
+        oldest.setdefault(entry.key, entry)
+    return oldest

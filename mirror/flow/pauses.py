@@ -1,0 +1,106 @@
+"""What an operator has paused: patterns of topics, kept until they are resumed, over restarts too
+when a file is named for them.
+
+Held against the board again and again (`enforce`), so that topics that appear, links that turn and
+workers that die do not let a paused partition run. A link that drains is not held up: a promotion
+counts for more than a pause.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+from mirror.flow.board import FlowBoard
+from mirror.flow.core.flow_events import Pause, Resume
+from mirror.flow.core.flow_state import FlowState
+from mirror.link.core.link_roles import LinkRole
+from mirror.link.core.partitions import PartitionKey
+from runtime.configuration import ConfigurationError
+from runtime.process import OperationalFailure
+from wire.rules.links import matches
+
+ALL_TOPICS = ".*"
+REASON = "paused by an operator"
+_HELD = (FlowState.PAUSED, FlowState.PROMOTED, FlowState.RESET, FlowState.REFUSED)
+ELSEWHERE = "another daemon of the link mirrors it"
+
+
+class NotKept(OperationalFailure):
+    """What is to be paused cannot be written to its file, so that a restart would forget it."""
+
+
+class Pauses:
+    """One mirror's. Partitions that another daemon owns are held in the same way. One event loop
+    only.
+    """
+
+    def __init__(
+        self, board: FlowBoard, file: Path | None, *, owns: Callable[[PartitionKey], bool] = lambda _: True
+    ) -> None:
+        self._board = board
+        self._owns = owns
+        self._file = file
+        self._patterns: list[str] = _load(file)
+
+    @property
+    def patterns(self) -> Sequence[str]:
+        """What is paused."""
+        return tuple(self._patterns)
+
+    def pause(self, patterns: Sequence[str]) -> int:
+        """Pause topics (none given: all); how many partitions are paused now. InvalidPattern and
+        NotKept change nothing.
+        """
+        wanted = list(patterns) or [ALL_TOPICS]
+        matches("", whitelist=wanted, blacklist=())
+        return self._change([*self._patterns, *(pattern for pattern in wanted if pattern not in self._patterns)])
+
+    def resume(self, patterns: Sequence[str]) -> int:
+        """Take patterns back as they were given (none given: all); how many partitions are still
+        paused. NotKept changes nothing.
+        """
+        return self._change([pattern for pattern in self._patterns if patterns and pattern not in patterns])
+
+    def enforce(self) -> None:
+        """Pause and resume what is not as it should be."""
+        for key, row in list(self._board.rows()):
+            facts = row.facts
+            row.is_ours = self._owns(key)
+            is_paused = facts.role is LinkRole.MIRRORING and self._is_paused(key.topic)
+            is_wanted = is_paused or not row.is_ours
+            if is_wanted and facts.state not in _HELD:
+                self._board.submit(key, Pause(reason=REASON if row.is_ours else ELSEWHERE))
+            elif not is_wanted and facts.state is FlowState.PAUSED and facts.role is not LinkRole.GONE:
+                self._board.submit(key, Resume())
+
+    def _is_paused(self, topic: str) -> bool:
+        return bool(self._patterns) and matches(topic, whitelist=self._patterns, blacklist=())
+
+    def _change(self, patterns: list[str]) -> int:
+        if self._file is not None:
+            written = self._file.with_name(f"{self._file.name}.new")
+            try:
+                written.write_text(json.dumps(patterns), encoding="utf-8")
+                os.replace(written, self._file)
+            except OSError as error:
+                raise NotKept(
+                    f"antipode.pause.file {self._file} cannot be written ({error.strerror}); nothing is changed"
+                ) from error
+        self._patterns = patterns
+        self.enforce()
+        return sum(self._is_paused(key.topic) for key, _ in self._board.our_rows())
+
+
+def _load(file: Path | None) -> list[str]:
+    if file is None or not file.exists():
+        return []
+    try:
+        patterns = json.loads(file.read_text(encoding="utf-8"))
+        matches("", whitelist=patterns, blacklist=())
+    except (OSError, ValueError, TypeError) as error:
+        accepted = f"a file of a JSON list of topic patterns, which this one is not ({error})"
+        raise ConfigurationError("antipode.pause.file", str(file), accepted) from error
+    return list(patterns)

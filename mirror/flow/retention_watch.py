@@ -1,0 +1,52 @@
+"""Warns of partitions that are so far behind that the source may expire records before they are
+mirrored (MM-31).
+
+`mirror/topics/topic_sync.py` tells it the topics' configs and has it look in each of its rounds,
+also in those in which the source is silent.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from mirror.flow.board import FlowBoard
+from mirror.flow.core.retention import is_at_risk, part_used, retention_ms
+from mirror.link.core.partitions import PartitionKey
+from runtime.logs import get_logger
+
+_log = get_logger("mirror.retention")
+
+
+class RetentionWatch:
+    """One mirror's."""
+
+    def __init__(self, board: FlowBoard) -> None:
+        self._board = board
+        self._retained_ms: dict[str, int] = {}
+        self.at_risk: dict[PartitionKey, float] = {}
+        """Which part of its retention each partition that a person is to know of is behind;
+        replaced as a whole.
+        """
+
+    def note(self, configs: Mapping[str, Mapping[str, str]]) -> None:
+        """The configs that are set on topics at the source."""
+        self._retained_ms.update({topic: retention_ms(given) for topic, given in configs.items()})
+
+    def look(self) -> None:
+        """Compare lags with retentions; who is new among those at risk is named in the log."""
+        found: dict[PartitionKey, float] = {}
+        for key, _ in self._board.our_rows():
+            retained_ms = self._retained_ms.get(key.topic, -1)
+            lag_ms = self._board.lag(key).ms
+            part = part_used(lag_ms, retained_ms)
+            if not is_at_risk(part, was_at_risk=key in self.at_risk):
+                continue
+            found[key] = part
+            if key not in self.at_risk:
+                _log.warning(
+                    "records may expire at the source before they are mirrored",
+                    partition=str(key),
+                    behind_ms=lag_ms,
+                    retention_ms=retained_ms,
+                )
+        self.at_risk = found

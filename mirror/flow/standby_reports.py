@@ -1,0 +1,125 @@
+"""Tells a sync link's source what the target has acknowledged, so that the source's producers and
+consumers go on.
+
+Told at once after every acknowledgement, one request a broker at a time with all that came
+meanwhile, and of all partitions now and then, so that a new leader at the source learns what its
+predecessor knew. Nothing is told of a partition whose history has not been proven to be that of the
+source's present leader: a paused one that was FAULTED ends somewhere else. On links that are not
+sync it does nothing.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections.abc import Callable, Mapping
+from functools import partial
+
+from mirror.flow.board import FlowBoard
+from mirror.flow.core.flow_state import FlowFacts, FlowState
+from mirror.link.core.partitions import PartitionKey
+from mirror.link.link_watch import LinkStanding
+from mirror.link.ports import ProgressPort, Unreachable
+from runtime.logs import get_logger
+from runtime.supervision import in_background
+from wire.rules.links import SyncPolicy, sync_policy
+
+ALL_INTERVAL_S = 0.2
+"""How soon a new leader at the source hears of everything."""
+
+_TOLD_IN = (FlowState.MIRRORING, FlowState.PAUSED, FlowState.PROMOTING)
+
+_log = get_logger("mirror.sync")
+
+
+class StandbyReports:
+    """One worker for the link; `acknowledged` after each acknowledgement."""
+
+    def __init__(self, board: FlowBoard, port: ProgressPort, link: Callable[[], LinkStanding]) -> None:
+        self._board = board
+        self._port = port
+        self._link = link
+        self._changed: set[PartitionKey] = set()
+        self._wake = asyncio.Event()
+        self._telling: dict[int, asyncio.Task[None]] = {}
+        self._all_due_s = 0.0
+
+    def acknowledged(self, key: PartitionKey) -> None:
+        """The target has more of a partition."""
+        if self._is_sync():
+            self._changed.add(key)
+            self._wake.set()
+
+    async def run(self) -> None:
+        """Tell until cancelled."""
+        try:
+            while True:
+                await self._next_turn()
+                if not self._is_sync():
+                    self._changed.clear()
+                    continue
+                for node_id, offsets in self._by_leader().items():
+                    telling = in_background("standby reports", self._tell(node_id, offsets))
+                    self._telling[node_id] = telling
+                    telling.add_done_callback(partial(self._told, node_id))
+        finally:
+            for telling in self._telling.values():
+                telling.cancel()
+            await asyncio.gather(*self._telling.values(), return_exceptions=True)
+
+    async def close(self) -> None:
+        """Drop the connections."""
+        await self._port.close()
+
+    async def _next_turn(self) -> None:
+        """All are due after the interval, however busy some keep this: what was told in vain is not
+        acknowledged again.
+        """
+        loop = asyncio.get_running_loop()
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout_at(self._all_due_s):
+                await self._wake.wait()
+        self._wake.clear()
+        if loop.time() >= self._all_due_s:
+            self._all_due_s = loop.time() + ALL_INTERVAL_S
+            self._changed.update(key for key, _ in self._board.our_rows())
+
+    def _is_sync(self) -> bool:
+        return sync_policy(self._link().record) is not SyncPolicy.NONE
+
+    def _by_leader(self) -> Mapping[int, Mapping[PartitionKey, int]]:
+        """What to tell now; partitions whose leader is being told something stay for the next
+        turn.
+        """
+        found: dict[int, dict[PartitionKey, int]] = {}
+        for key in tuple(self._changed):
+            row = self._board.row(key) if key in self._board else None
+            if row is None or not row.is_ours or not _is_proven(row.facts) or row.source.node_id < 0:
+                self._changed.discard(key)
+            elif row.source.node_id not in self._telling:
+                self._changed.discard(key)
+                if row.facts.progress.target_log_end_offset >= 0:
+                    found.setdefault(row.source.node_id, {})[key] = row.facts.progress.target_log_end_offset
+        return found
+
+    async def _tell(self, node_id: int, offsets: Mapping[PartitionKey, int]) -> None:
+        link = self._link()
+        try:
+            refusal = await self._port.tell(node_id, link=link.name, link_epoch=link.epoch, acknowledged=offsets)
+        except Unreachable as error:
+            _log.debug("cannot send progress to the source", broker=node_id, reason=str(error))
+            return
+        if refusal:
+            _log.debug("the source refuses progress reports", broker=node_id, reason=refusal)
+
+    def _told(self, node_id: int, _: asyncio.Task[None]) -> None:
+        del self._telling[node_id]
+        if self._changed:
+            self._wake.set()
+
+
+def _is_proven(facts: FlowFacts) -> bool:
+    """The source's present leader has confirmed the target's history; an operator may have paused
+    it since.
+    """
+    return facts.is_chained and facts.state in _TOLD_IN

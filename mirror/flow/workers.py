@@ -1,0 +1,213 @@
+"""The two pools: fetchers by source broker and producers by lane, kept alive and in step with the
+board.
+
+A fetcher or producer that dies is replaced by a new one with new connections, and every partition
+it had starts again from the target's log end: nothing that was in its hands has to be remembered.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Coroutine, Iterator
+from typing import Any
+
+from clients.core.slots import stable_slot
+from mirror.flow.board import FlowBoard
+from mirror.flow.core.assignment import FetcherKey, assign_fetchers
+from mirror.flow.core.flow_events import Start
+from mirror.flow.core.window import QueuedBatches
+from mirror.flow.fetchers import Fetcher
+from mirror.flow.producers import Producer
+from mirror.link.core.partitions import PartitionKey
+from runtime.supervision import Supervisor
+
+FETCHER = "fetcher"
+PRODUCER = "producer"
+
+
+class Condemned(Exception):
+    """A worker that lives, and does nothing, is ended so that another one takes its place."""
+
+
+class _Sentences:
+    """Runs workers until they end, or somebody condemns them."""
+
+    def __init__(self) -> None:
+        self._sentences: dict[object, asyncio.Future[None]] = {}
+
+    async def serve(self, name: object, work: Coroutine[Any, Any, None]) -> None:
+        """Do the work. Condemned when it is condemned meanwhile."""
+        sentence = self._sentences[name] = asyncio.get_running_loop().create_future()
+        working = asyncio.ensure_future(work)
+        try:
+            await asyncio.wait((working, sentence), return_when=asyncio.FIRST_COMPLETED)
+            if not working.done():
+                sentence.result()
+            await working
+        finally:
+            working.cancel()
+            await asyncio.gather(working, return_exceptions=True)
+            del self._sentences[name]
+
+    def condemn(self, name: object, reason: str) -> None:
+        """End the work, if it is under way."""
+        sentence = self._sentences.get(name)
+        if sentence is not None and not sentence.done():
+            sentence.set_exception(Condemned(reason))
+
+
+class FetcherPool:
+    """Fetchers for all source brokers that lead something."""
+
+    def __init__(
+        self,
+        board: FlowBoard,
+        supervisor: Supervisor,
+        *,
+        streams_per_broker: int,
+        make: Callable[[FetcherKey], Fetcher],
+    ) -> None:
+        self._board = board
+        self._supervisor = supervisor
+        self._streams_per_broker = streams_per_broker
+        self._make = make
+        self._fetchers: dict[FetcherKey, Fetcher] = {}
+        self._reader_of: dict[PartitionKey, FetcherKey] = {}
+        self._sentences = _Sentences()
+        self._is_closed = False
+
+    def __iter__(self) -> Iterator[Fetcher]:
+        return iter(self._fetchers.values())
+
+    def reassign(self) -> None:
+        """Leaders have changed: give each partition to the fetcher of its leader. Nothing once the
+        pool is closed: what is queued then is to come to its end.
+        """
+        if self._is_closed:
+            return
+        leaders = {key: row.source.node_id for key, row in self._board.rows()}
+        ranks = {key: row.rank for key, row in self._board.rows()}
+        assignment = assign_fetchers(leaders, streams_per_broker=self._streams_per_broker, ranks=ranks)
+        self._reader_of = {key: fetcher for fetcher, keys in assignment.items() for key in keys}
+        for fetcher_key in assignment.keys() - self._fetchers.keys():
+            self._start(fetcher_key)
+        for fetcher_key, fetcher in self._fetchers.items():
+            fetcher.assign(assignment.get(fetcher_key, frozenset()))
+
+    def wake(self, key: PartitionKey) -> None:
+        """The partition is to be fetched from elsewhere."""
+        reader = self._reader_of.get(key)
+        if reader is not None:
+            self._fetchers[reader].wake()
+
+    def replace(self, key: PartitionKey, reason: str) -> None:
+        """Have another fetcher, with connections of its own, take the place of the partition's."""
+        self._sentences.condemn(self._reader_of.get(key), reason)
+
+    async def close(self) -> None:
+        """End all fetchers and their connections."""
+        self._is_closed = True
+        await self._supervisor.stop(FETCHER)
+        for fetcher in self._fetchers.values():
+            await fetcher.close()
+
+    def _start(self, fetcher_key: FetcherKey) -> None:
+        self._fetchers[fetcher_key] = self._make(fetcher_key)
+
+        async def run() -> None:
+            await self._sentences.serve(fetcher_key, self._fetchers[fetcher_key].run())
+
+        async def replace(reason: str) -> None:
+            dead = self._fetchers[fetcher_key]
+            fetcher = self._fetchers[fetcher_key] = self._make(fetcher_key)
+            fetcher.assign(dead.partitions)
+            # What it had in hand may have been given to another one meanwhile.
+            lost = dead.partitions | dead.let_go()
+            try:
+                await dead.close()
+            finally:
+                for key in lost:
+                    self._board.submit(key, Start(reason))
+
+        name = f"{FETCHER} {fetcher_key.node_id}/{fetcher_key.stream}/{fetcher_key.rank}"
+        self._supervisor.start(name, run, kind=FETCHER, on_death=replace)
+
+
+class ProducerPool:
+    """A fixed number of producers; a partition's producer never changes."""
+
+    def __init__(
+        self, board: FlowBoard, supervisor: Supervisor, *, producers: int, make: Callable[[int], Producer]
+    ) -> None:
+        self._board = board
+        self._supervisor = supervisor
+        self._make = make
+        self._producers = [make(lane) for lane in range(producers)]
+        self._sentences = _Sentences()
+
+    def __iter__(self) -> Iterator[Producer]:
+        return iter(self._producers)
+
+    def lane_of(self, key: PartitionKey) -> int:
+        """The partition's producer, by number."""
+        return stable_slot(key, len(self._producers))
+
+    def start(self) -> None:
+        """Start all."""
+        for lane in range(len(self._producers)):
+            self._start(lane)
+
+    def discard(self, key: PartitionKey, generation: int) -> None:
+        """Have the partition's producer drop what is older."""
+        self._producers[self.lane_of(key)].discard(key, generation)
+
+    def wake(self) -> None:
+        """Leaders may have moved."""
+        for producer in self._producers:
+            producer.wake()
+
+    def replace(self, key: PartitionKey, reason: str) -> None:
+        """Have another producer, with connections of its own, take the place of the partition's."""
+        self._sentences.condemn(self.lane_of(key), reason)
+
+    def report(self) -> None:
+        """Tell the target the source's ends of the partitions that have nothing to send."""
+        by_lane: dict[int, list[PartitionKey]] = {}
+        for key in self._board:
+            by_lane.setdefault(self.lane_of(key), []).append(key)
+        for lane, keys in by_lane.items():
+            self._producers[lane].report(keys)
+
+    @property
+    def batches(self) -> list[QueuedBatches]:
+        """What producers have taken from the queue and the target has not acknowledged, each
+        partition's oldest first.
+        """
+        return [entry for producer in tuple(self._producers) for entry in producer.batches]
+
+    @property
+    def unacknowledged(self) -> int:
+        """Partitions with something unsent or unanswered."""
+        return sum(producer.unacknowledged for producer in self._producers)
+
+    async def close(self) -> None:
+        """End all producers and their connections."""
+        await self._supervisor.stop(PRODUCER)
+        for producer in self._producers:
+            await producer.abandon()
+            await producer.close()
+
+    def _start(self, lane: int) -> None:
+        async def run() -> None:
+            await self._sentences.serve(lane, self._producers[lane].run())
+
+        async def replace(reason: str) -> None:
+            dead = self._producers[lane]
+            await dead.abandon()
+            await dead.close()
+            self._producers[lane] = self._make(lane)
+            for key in list(self._board):
+                if self.lane_of(key) == lane:
+                    self._board.submit(key, Start(reason))
+
+        self._supervisor.start(f"{PRODUCER} {lane}", run, kind=PRODUCER, on_death=replace)

@@ -1,0 +1,110 @@
+"""Brings transactional ids along: reads the source's `__transaction_state`, tells the target's
+coordinators who the producers are.
+
+Only who they are, with which epoch: what they have under way is in the mirrored batches. An id that
+a coordinator does not take is told again in the next round. Ids that the source has from its own
+mirroring (it was the target once) are not news and are left out. Where the link does not route
+clients each site coordinates for itself, and nothing is carried.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Mapping
+from itertools import islice
+
+from kio.schema.errors import ErrorCode
+
+from mirror.link.core.link_roles import LinkRole
+from mirror.link.link_watch import LinkStanding
+from mirror.link.ports import ProducersOfSource, ProducersOfTarget, TransactionalProducer, Unreachable
+from runtime.logs import get_logger
+
+TOLD_AT_ONCE = 500
+"""Ids of one round trip; the rest follows in the next ones, of the same round."""
+
+_log = get_logger("mirror.transactional_ids")
+
+
+class TransactionalIdSync:
+    """One task."""
+
+    def __init__(
+        self,
+        source: ProducersOfSource,
+        target: ProducersOfTarget,
+        *,
+        link: Callable[[], LinkStanding],
+        interval_ms: int,
+    ) -> None:
+        self._source = source
+        self._target = target
+        self._link = link
+        self._interval_s = interval_ms / 1000
+        self._carried: dict[str, TransactionalProducer] = {}
+        self._waiting: dict[str, TransactionalProducer] = {}
+        self._problem = ""
+
+    async def run(self) -> None:
+        """Carry each interval until cancelled."""
+        while True:
+            try:
+                await self.round()
+                self._tell("")
+            except Unreachable as error:
+                self._tell(str(error))
+            await asyncio.sleep(self._interval_s)
+
+    async def round(self) -> None:
+        """Carry once. Unreachable when a site does not answer; what was carried before it failed
+        stays carried.
+        """
+        link = self._link()
+        if link.role in (LinkRole.TURNED, LinkRole.GONE) or not link.record.is_routed:
+            self._forget()
+            return
+        is_all = False
+        while not is_all:  # not until nothing comes: a busy source always has something new
+            producers, is_all = await self._source.news()
+            self._take(producers)
+        told: set[str] = set()
+        while batch := dict(
+            islice(((name, it) for name, it in self._waiting.items() if name not in told), TOLD_AT_ONCE)
+        ):
+            told |= batch.keys()
+            outcomes = await self._target.carry(batch, link=link.name, link_epoch=link.epoch)
+            refused = self._note(batch, outcomes)
+            if refused:
+                self._tell(f"the target refuses {len(refused)} transactional ids: {', '.join(sorted(refused)[:3])}")
+
+    def _take(self, news: Mapping[str, TransactionalProducer | None]) -> None:
+        for name, producer in news.items():
+            self._waiting.pop(name, None)
+            if producer is None:
+                self._carried.pop(name, None)
+            elif self._carried.get(name) != producer:
+                self._waiting[name] = producer
+
+    def _note(self, batch: Mapping[str, TransactionalProducer], outcomes: Mapping[str, ErrorCode]) -> set[str]:
+        refused = set()
+        for name, producer in batch.items():
+            outcome = outcomes.get(name, ErrorCode.unknown_server_error)
+            if outcome is ErrorCode.none:
+                self._carried[name] = producer
+                del self._waiting[name]
+            else:
+                refused.add(f"{name} ({outcome.name})")
+        return refused
+
+    def _forget(self) -> None:
+        """Who the producers are is another site's business now; when the link turns back everything
+        is read anew.
+        """
+        self._carried.clear()
+        self._waiting.clear()
+        self._source.begin_anew()
+
+    def _tell(self, problem: str) -> None:
+        if problem and problem != self._problem:
+            _log.warning("cannot mirror transactional ids", reason=problem)
+        self._problem = problem

@@ -1,0 +1,98 @@
+"""How several daemons share a link: partitions lie in slots, and each daemon has as many slots as
+the others.
+
+A partition's slot follows from its name, so that new topics and partitions belong to somebody at
+once, without anybody being asked; partitions of one topic follow each other round the slots. When
+daemons come or go, only so many slots move as must: everyone keeps what it has up to its share.
+"""
+
+from __future__ import annotations
+
+import enum
+import json
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from itertools import cycle
+
+from clients.core.slots import stable_slot
+from mirror.link.core.partitions import PartitionKey
+from wire.rules.sync_reports import MIRROR_SLOTS
+
+SLOTS = MIRROR_SLOTS
+
+
+class Strategy(enum.Enum):
+    """How slots are given out: so that few move, or in the classic consumer's ways, which look at
+    nothing but who is there.
+    """
+
+    STICKY = "sticky"
+    RANGE = "range"
+    ROUND_ROBIN = "roundrobin"
+
+
+def slot_of(key: PartitionKey) -> int:
+    """The slot of a partition."""
+    return stable_slot(key, SLOTS)
+
+
+def share_slots(
+    members: Collection[str], held: Mapping[str, Collection[int]], strategy: Strategy = Strategy.STICKY
+) -> dict[str, frozenset[int]]:
+    """All slots over the members, evenly. `held` is what each says it has; claims may overlap, and
+    only STICKY looks at them.
+    """
+    if not members:
+        return {}
+    if strategy is Strategy.RANGE:
+        return _ranges(sorted(members))
+    if strategy is Strategy.ROUND_ROBIN:
+        names = sorted(members)
+        return {name: frozenset(range(number, SLOTS, len(names))) for number, name in enumerate(names)}
+    return _sticky(members, held)
+
+
+def _ranges(names: Sequence[str]) -> dict[str, frozenset[int]]:
+    """Neighbouring slots to each; the first get one more where it does not come out even."""
+    fair, extra = divmod(SLOTS, len(names))
+    begins = [number * fair + min(number, extra) for number in range(len(names) + 1)]
+    return {name: frozenset(range(begins[number], begins[number + 1])) for number, name in enumerate(names)}
+
+
+def _sticky(members: Collection[str], held: Mapping[str, Collection[int]]) -> dict[str, frozenset[int]]:
+    fair, extra = divmod(SLOTS, len(members))
+    # Those who hold most get the odd slots, so that they need not give them away.
+    by_size = sorted(members, key=lambda member: (-len(held.get(member, ())), member))
+    quotas = {member: fair + (number < extra) for number, member in enumerate(by_size)}
+    shares: dict[str, set[int]] = {member: set() for member in members}
+    free = set(range(SLOTS))
+    for member in by_size:
+        kept = _spread(sorted(free.intersection(held.get(member, ()))), quotas[member])
+        shares[member].update(kept)
+        free.difference_update(kept)
+    # In turns, so that neighbouring slots, which hold one topic's partitions, come to different
+    # members.
+    turns = cycle(by_size)
+    for slot in sorted(free):
+        member = next(member for member in turns if len(shares[member]) < quotas[member])
+        shares[member].add(slot)
+    return {member: frozenset(slots) for member, slots in shares.items()}
+
+
+def _spread(slots: Sequence[int], count: int) -> list[int]:
+    """So many of the slots, evenly out of all of them."""
+    if count >= len(slots):
+        return list(slots)
+    return [slots[number * len(slots) // count] for number in range(count)]
+
+
+def encode_slots(slots: Iterable[int], **beside: object) -> bytes:
+    """Slots as a group's metadata or assignment carries them, and what else is to stand there."""
+    return json.dumps({"slots": sorted(slots), **beside}, separators=(",", ":")).encode()
+
+
+def decode_slots(data: bytes) -> frozenset[int]:
+    """The slots; none of what is not ours to read."""
+    try:
+        return frozenset(int(slot) for slot in json.loads(data)["slots"]) & frozenset(range(SLOTS))
+    except (ValueError, KeyError, TypeError):
+        return frozenset()

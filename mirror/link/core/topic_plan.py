@@ -1,0 +1,276 @@
+"""Wanted minus actual: what has to change at the target so that its topics are the source's.
+
+The source says what is wanted: topics that the link carries, with their ids, partition counts and
+configs. What can be made so is an action; what cannot is a finding by topic, which its partitions'
+flows show as their state. Nothing is ever deleted by plan: a topic that is gone from the source
+stays at the target until a person decides (a mirror must survive a mistaken deletion).
+"""
+
+from __future__ import annotations
+
+import enum
+import re
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import Final, assert_never
+from uuid import UUID
+
+from wire.client.topic_requests import in_requests
+from wire.control.cluster_pb2 import LinkRecord
+from wire.rules.links import carries_topic, matches
+from wire.rules.topic_configs import COPY_BEGINS
+from wire.rules.topic_names import is_internal_topic
+
+WAY_OUT = "`antipode links reset`"
+"""What a person does about a copy that cannot be mirrored on."""
+
+MIRRORS_OWN: Final = re.compile(
+    r"(.*\W)?heartbeats|mm2.*internal|.*checkpoints.internal|antipode-(offset-map|group-offsets)\..*"
+)
+"""Topics at the source of a translate link that are there because mirrors are."""
+
+NameAtTarget = Callable[[str], str]
+"""What a topic's copy is called at a target whose topics are deleted there, and never by the mirror
+(translate links).
+"""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TopicView:
+    """A topic at one site; configs are the ones set on the topic, None when they are not known
+    (yet).
+    """
+
+    topic_id: UUID
+    partition_count: int
+    configs: Mapping[str, str] | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CreateTopic:
+    """The target lacks the topic."""
+
+    name: str
+    topic_id: UUID
+    partition_count: int
+    configs: Mapping[str, str]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GrowTopic:
+    """The source's topic has more partitions."""
+
+    name: str
+    partition_count: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AlterConfigs:
+    """The topic's configs differ: set the source's, remove what only the target has."""
+
+    name: str
+    set: Mapping[str, str]
+    remove: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DeleteCopy:
+    """A person has the target's copy put away; by id, so that no other topic of the name is meant.
+    Never planned.
+    """
+
+    name: str
+    topic_id: UUID
+
+
+Action = CreateTopic | GrowTopic | AlterConfigs | DeleteCopy
+
+
+def requests_of(actions: Sequence[Action]) -> Iterator[tuple[Action, ...]]:
+    """The actions in as few requests as their bounds allow, each of one kind, each kind in the
+    order given.
+    """
+    by_kind: dict[type[Action], list[Action]] = {}
+    for action in actions:
+        by_kind.setdefault(type(action), []).append(action)
+    for alike in by_kind.values():
+        yield from in_requests(alike, _partitions_asked)
+
+
+def _partitions_asked(action: Action) -> int:
+    return action.partition_count if isinstance(action, CreateTopic | GrowTopic) else 0
+
+
+class Finding(enum.Enum):
+    """What is wrong with a topic that no action cures."""
+
+    REPLACED = "replaced"
+    SHRUNK = "shrunk"
+    GONE = "gone"
+    HIDDEN = "hidden"
+
+
+class Absence(enum.Enum):
+    """Why a site did not list a topic, as it says when it is asked for it by name."""
+
+    GONE = "gone"
+    # The site tells nothing of it: it may be there or not.
+    HIDDEN = "hidden"
+    # It is there after all, or just on its way: the next look will tell.
+    UNSURE = "unsure"
+
+
+@dataclass(frozen=True, slots=True)
+class Trouble:
+    """A finding with its reason in a sentence."""
+
+    finding: Finding
+    reason: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Plan:
+    """What to do, what is wrong, and the topics that both sites have alike."""
+
+    actions: tuple[Action, ...]
+    troubles: Mapping[str, Trouble]
+    agreed: frozenset[str]
+
+
+def plan(
+    source: Mapping[str, TopicView],
+    target: Mapping[str, TopicView],
+    *,
+    excluded_configs: Sequence[str] = (),
+    name_at_target: NameAtTarget | None = None,
+    absences: Mapping[str, Absence] | None = None,
+) -> Plan:
+    """The plan for topics of the link alone: leave out what it does not carry before calling.
+    `excluded_configs` are patterns of names. `absences` say of topics that the source does not list
+    why; without a word they are gone.
+    """
+    actions: list[Action] = []
+    troubles: dict[str, Trouble] = {}
+    agreed: set[str] = set()
+    for name, wanted in sorted(source.items()):
+        actual = target.get(name)
+        if actual is None:
+            configs = _carried(wanted.configs or {}, excluded_configs)
+            actions.append(
+                CreateTopic(
+                    name=name, topic_id=wanted.topic_id, partition_count=wanted.partition_count, configs=configs
+                )
+            )
+        elif trouble := find_trouble(name, wanted, actual, name_at_target):
+            troubles[name] = trouble
+        else:
+            agreed.add(name)
+            actions += _adjustments(name, wanted, actual, excluded_configs)
+    for name in sorted(target.keys() - source.keys()):
+        trouble = absence_trouble(name, target[name], (absences or {}).get(name, Absence.GONE), name_at_target)
+        if trouble is not None:
+            troubles[name] = trouble
+    return Plan(actions=tuple(actions), troubles=troubles, agreed=frozenset(agreed))
+
+
+def nothing_carried(record: LinkRecord, topics: Iterable[str]) -> str:
+    """A sentence where the source has topics and the link's filters carry none of them; heartbeats
+    of mirrors are not counted.
+    """
+    is_translate = record.mode == "translate"
+    theirs = [
+        name
+        for name in topics
+        if not is_internal_topic(name) and not (is_translate and MIRRORS_OWN.fullmatch(name) is not None)
+    ]
+    if not theirs or any(carries_topic(record, name) for name in theirs):
+        return ""
+    return (
+        f"nothing is mirrored: the filters carry none of the {len(theirs)} topics at the source (whitelist "
+        f"{','.join(record.topic_whitelist) or '(nothing)'}; blacklist {','.join(record.topic_blacklist) or '(nothing)'})"
+    )
+
+
+def way_to_a_new_copy(name: str, name_at_target: NameAtTarget | None = None) -> str:
+    """How a person has a topic's copy made anew, as the end of a sentence."""
+    if name_at_target is None:
+        return f"{WAY_OUT} quarantines records that the source may lack, deletes the copy and mirrors the topic again"
+    return f"when topic {name_at_target(name)} is deleted at the target, it is mirrored anew"
+
+
+def gone_trouble(name: str, actual: TopicView, name_at_target: NameAtTarget | None = None) -> Trouble:
+    """The target has a copy of a topic that the source has not."""
+    way_out = f"the topic is deleted through a broker of the target, or by {WAY_OUT}"
+    if name_at_target is not None:
+        way_out = f"topic {name_at_target(name)} is deleted there"
+    return Trouble(
+        Finding.GONE,
+        f"topic {name} is no longer at the source; the target keeps its copy (id {actual.topic_id}) until {way_out}",
+    )
+
+
+def absence_trouble(
+    name: str, actual: TopicView, absence: Absence, name_at_target: NameAtTarget | None = None
+) -> Trouble | None:
+    """What it means for a copy that the source does not list its topic; None while that is not
+    sure.
+    """
+    match absence:
+        case Absence.GONE:
+            return gone_trouble(name, actual, name_at_target)
+        case Absence.HIDDEN:
+            return Trouble(
+                Finding.HIDDEN,
+                f"the source hides topic {name} from the mirror (topic_authorization_failed), so the mirror cannot tell whether it "
+                f"still exists; the target keeps its copy (id {actual.topic_id}), and mirroring resumes when the mirror's principal has "
+                "DESCRIBE and READ on the topic at the source",
+            )
+        case Absence.UNSURE:
+            return None
+        case _:
+            assert_never(absence)
+
+
+def find_trouble(
+    name: str, wanted: TopicView, actual: TopicView, name_at_target: NameAtTarget | None = None
+) -> Trouble | None:
+    """Why the two cannot be the same topic."""
+    way_out = way_to_a_new_copy(name, name_at_target)
+    if wanted.topic_id != actual.topic_id:
+        return Trouble(
+            Finding.REPLACED,
+            f"topic {name} was deleted and created again: it has id {wanted.topic_id} at the source, the target's copy is of id "
+            f"{actual.topic_id}; {way_out}",
+        )
+    if wanted.partition_count < actual.partition_count:
+        return Trouble(
+            Finding.SHRUNK,
+            f"topic {name} has {wanted.partition_count} partitions at the source and {actual.partition_count} at the "
+            f"target (id {wanted.topic_id}): partitions never become fewer; {way_out}",
+        )
+    return None
+
+
+def _adjustments(name: str, wanted: TopicView, actual: TopicView, excluded: Sequence[str]) -> list[Action]:
+    actions: list[Action] = []
+    if wanted.partition_count > actual.partition_count:
+        actions.append(GrowTopic(name=name, partition_count=wanted.partition_count))
+    if wanted.configs is None or actual.configs is None:
+        return actions
+    ours, theirs = _carried(wanted.configs, excluded), _carried(actual.configs, excluded)
+    if ours != theirs:
+        to_set = {key: value for key, value in ours.items() if theirs.get(key) != value}
+        actions.append(AlterConfigs(name=name, set=to_set, remove=tuple(sorted(theirs.keys() - ours.keys()))))
+    return actions
+
+
+def _carried(configs: Mapping[str, str], excluded: Sequence[str]) -> dict[str, str]:
+    # Where a copy begins is said of this copy alone.
+    kept_here = tuple(excluded)
+    return {name: value for name, value in configs.items() if name != COPY_BEGINS and _travels(name, kept_here)}
+
+
+@lru_cache(maxsize=1024)
+def _travels(name: str, excluded: tuple[str, ...]) -> bool:
+    return matches(name, whitelist=(".*",), blacklist=excluded)

@@ -1,0 +1,177 @@
+"""Watches the link's record at the target site's agents and says what it asks of this mirror.
+
+The target's word counts: it is where the mirror writes, and a promotion raises the epoch there
+first. Any agent of the site may answer; when none does, what was last known stands, since the
+target's brokers refuse an outdated epoch anyway.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import grpc
+
+from mirror.link.core.link_roles import LinkRole
+from runtime.addresses import HostPort
+from runtime.grpc_server import open_channel
+from runtime.logs import get_logger
+from runtime.process import OperationalFailure
+from wire.control import site_pb2, site_pb2_grpc
+from wire.control.cluster_pb2 import LinkPhase, LinkRecord, SiteView
+from wire.rules.links import other_site
+
+CALL_TIMEOUT_S = 2.0
+LINK_LISTENER = "LINK"
+PAUSE_WHEN_IN_DOUBT_S = 0.02
+"""Rest after a doubt, so that many doubting partitions make one question."""
+
+_log = get_logger("mirror.link")
+
+
+class LinkMissing(OperationalFailure):
+    """The target site does not have the link."""
+
+
+class AgentsUnreachable(Exception):
+    """No site agent of the target answers."""
+
+
+@dataclass(frozen=True, slots=True)
+class LinkStanding:
+    """The link as last read: the record, the site that the agents speak for, and what follows for
+    the mirror.
+    """
+
+    name: str
+    epoch: int
+    role: LinkRole
+    reason: str
+    record: LinkRecord
+    site: str
+
+    @property
+    def source_site(self) -> str:
+        """The site that is mirrored from."""
+        return other_site(self.record, self.site)
+
+
+def stand(record: LinkRecord, site: str) -> LinkStanding:
+    """What the record asks of a mirror that writes into `site`."""
+    if record.active_site == site:
+        role, reason = LinkRole.TURNED, f"site {site} is active at link epoch {record.epoch}"
+    elif record.phase == LinkPhase.FENCED:
+        role = LinkRole.DRAINING
+        reason = f"site {record.active_site} is fenced at link epoch {record.epoch}: draining"
+    else:
+        role, reason = LinkRole.MIRRORING, f"site {record.active_site} is active at link epoch {record.epoch}"
+    return LinkStanding(record.name, record.epoch, role, reason, record, site)
+
+
+class LinkReader:
+    """Asks the agents in turn, the one that answered last first."""
+
+    def __init__(self, link: str, agents: Sequence[HostPort]) -> None:
+        self._link = link
+        self._agents = list(agents)
+        self._channels: dict[HostPort, grpc.aio.Channel] = {}
+
+    async def read(self) -> LinkStanding:
+        """The link now. LinkMissing when the site has no such link, AgentsUnreachable when nobody
+        answers.
+        """
+        reply: site_pb2.ListLinksReply = await self._ask("ListLinks", site_pb2.ListLinksRequest())
+        for status in reply.links:
+            if status.record.name == self._link:
+                return stand(status.record, reply.site)
+        names = ", ".join(sorted(status.record.name for status in reply.links)) or "none"
+        raise LinkMissing(f"site {reply.site} has no link {self._link!r}; its links: {names}")
+
+    async def target_bootstrap_servers(self) -> tuple[HostPort, ...]:
+        """The LINK listeners of the target site's brokers (their first listener when they have no
+        LINK).
+        """
+        view = await self._view()
+        addresses: list[HostPort] = []
+        for broker in view.brokers:
+            named = [endpoint for endpoint in broker.endpoints if endpoint.listener == LINK_LISTENER]
+            chosen = (named or list(broker.endpoints))[:1]
+            addresses += [HostPort(endpoint.host, endpoint.port) for endpoint in chosen]
+        if not addresses:
+            raise AgentsUnreachable("the target site's view names no broker")
+        return tuple(addresses)
+
+    async def close(self) -> None:
+        """Drop the connections."""
+        for channel in self._channels.values():
+            await channel.close()
+
+    async def _view(self) -> SiteView:
+        reply: site_pb2.GetSiteViewReply = await self._ask("GetSiteView", site_pb2.GetSiteViewRequest())
+        return reply.view
+
+    async def _ask(self, method: str, request: object) -> Any:
+        problems: list[str] = []
+        for agent in list(self._agents):
+            if agent not in self._channels:
+                self._channels[agent] = open_channel(str(agent))
+            stub = site_pb2_grpc.SiteAgentStub(self._channels[agent])  # type: ignore[no-untyped-call]
+            try:
+                reply = await getattr(stub, method)(request, timeout=CALL_TIMEOUT_S)
+            except grpc.aio.AioRpcError as error:
+                problems.append(f"{agent}: {error.code().name} {error.details()}")
+                continue
+            self._agents.remove(agent)
+            self._agents.insert(0, agent)
+            return reply
+        raise AgentsUnreachable(f"no site agent answers {method}: {'; '.join(problems)}")
+
+
+class LinkWatch:
+    """Reads the link each interval, and at once when somebody doubts it; tells what it found each
+    time.
+    """
+
+    def __init__(
+        self,
+        read: Callable[[], Awaitable[LinkStanding]],
+        *,
+        interval_ms: int,
+        on_standing: Callable[[LinkStanding], None],
+        on_missing: Callable[[str], None],
+    ) -> None:
+        self._read = read
+        self._interval_s = interval_ms / 1000
+        self._on_standing = on_standing
+        self._on_missing = on_missing
+        self._doubt = asyncio.Event()
+
+    def doubt(self) -> None:
+        """Read the link now."""
+        self._doubt.set()
+
+    async def run(self) -> None:
+        """Watch until cancelled."""
+        was_reachable = True
+        while True:
+            await self._pause()
+            try:
+                self._on_standing(await self._read())
+                was_reachable = True
+            except LinkMissing as error:
+                self._on_missing(str(error))
+            except AgentsUnreachable as error:
+                if was_reachable:
+                    _log.warning("cannot read the link; using its last known state", reason=str(error))
+                was_reachable = False
+
+    async def _pause(self) -> None:
+        try:
+            async with asyncio.timeout(self._interval_s):
+                await self._doubt.wait()
+        except TimeoutError:
+            return
+        self._doubt.clear()
+        await asyncio.sleep(PAUSE_WHEN_IN_DOUBT_S)

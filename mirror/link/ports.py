@@ -1,0 +1,373 @@
+"""What the mirror needs of a site, as Protocols: the only door between its shells and the Kafka
+protocol.
+
+`mirror/sites/kafka_site.py` fills them with the raw-batch client; tests fill them with sites in
+memory. A port raises `Unreachable` when a site or broker does not answer; what a broker answers
+about one partition comes back as that partition's answer.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import NamedTuple, Protocol
+from uuid import UUID
+
+from kio.schema.errors import ErrorCode
+
+from mirror.link.core.group_offsets import GroupOffset
+from mirror.link.core.partitions import PartitionKey
+from mirror.link.core.topic_plan import Absence, Action
+from wire.batches.log_histories import EpochEnd
+from wire.rules.sync_reports import GroupWord
+
+
+class Unreachable(Exception):
+    """A site or one of its brokers does not answer; the message names it."""
+
+
+class SourceUnreachable(Unreachable):
+    """What was asked of the target takes a look at the source, which cannot be had."""
+
+
+@dataclass(frozen=True, slots=True)
+class Leader:
+    """Who leads a partition: node -1 is nobody."""
+
+    node_id: int
+    epoch: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SiteTopic:
+    """A topic as one site alone sees it."""
+
+    topic_id: UUID
+    leaders: Mapping[int, Leader]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LogEnds:
+    """Where a partition's log starts and ends; the epoch of its last batch, -1 when it has none."""
+
+    log_start_offset: int
+    end_offset: int
+    last_epoch: int
+
+
+@dataclass(frozen=True, slots=True)
+class Refused:
+    """A broker's error about one partition."""
+
+    error: ErrorCode
+
+
+@dataclass(frozen=True, slots=True)
+class Differs:
+    """The target's log cannot be a copy of the source's; the reason says where it leaves it."""
+
+    reason: str
+
+
+LogAnswer = LogEnds | Refused | Unreachable | Differs
+"""What a site says about one log. `Differs` comes from translate links alone."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FetchPart:
+    """One partition to fetch."""
+
+    key: PartitionKey
+    topic_id: UUID
+    offset: int
+    leader_epoch: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FetchAnswer:
+    """What came for one partition; `records` is a view into the received response, empty when
+    nothing came.
+    """
+
+    key: PartitionKey
+    error: ErrorCode
+    high_watermark: int
+    log_start_offset: int
+    records: memoryview
+    # Base offsets of batches that a translate link does not carry.
+    left_out: frozenset[int] = frozenset()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AppendPart:
+    """One partition's next batches with what the source said last; no records only moves the other
+    fields.
+    """
+
+    key: PartitionKey
+    topic_id: UUID
+    expected_log_end_offset: int
+    source_high_watermark: int
+    source_log_start_offset: int
+    source_seen_at_ms: int
+    records: memoryview
+    left_out: frozenset[int] = frozenset()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AppendAnswer:
+    """What the target made of it (`wire/protocol/private.py` has the table of codes)."""
+
+    key: PartitionKey
+    error: ErrorCode
+    message: str
+    log_end_offset: int
+    link_epoch: int
+    divergence_epoch: int
+    divergence_end_offset: int
+
+
+class SitePort(Protocol):
+    """One site's topics and logs."""
+
+    async def topics(self) -> Mapping[str, SiteTopic]:
+        """All topics that this site itself has, by name."""
+        ...
+
+    async def configs(self, names: Sequence[str]) -> Mapping[str, Mapping[str, str]]:
+        """The configs that are set on the topics themselves; a topic that is gone is left out."""
+        ...
+
+    async def log_ends(self, leaders: Mapping[PartitionKey, Leader]) -> Mapping[PartitionKey, LogAnswer]:
+        """Start and end of each log, read past the site's role (replica id -2)."""
+        ...
+
+    async def epoch_ends(
+        self, asked: Mapping[PartitionKey, tuple[Leader, int]]
+    ) -> Mapping[PartitionKey, EpochEnd | Refused | Unreachable]:
+        """Where each partition's epoch ends at its leader."""
+        ...
+
+    async def close(self) -> None:
+        """Drop all connections."""
+        ...
+
+
+class SourcePort(SitePort, Protocol):
+    """The site that topics come from."""
+
+    async def absences(self, names: Sequence[str]) -> Mapping[str, Absence]:
+        """Why it did not list these topics: who has no right to see one is told so only when it
+        asks for it by name.
+        """
+        ...
+
+
+class FetchPort(Protocol):
+    """The connection of one fetcher to its source broker."""
+
+    async def fetch(self, node_id: int, parts: Sequence[FetchPart]) -> Sequence[FetchAnswer]:
+        """One long-polling fetch as an ordinary consumer; only committed batches come. Unreachable
+        on a lost connection.
+        """
+        ...
+
+    async def close(self) -> None:
+        """Drop the connection."""
+        ...
+
+
+class AppendPort(Protocol):
+    """The connection of one producer to the target's brokers."""
+
+    async def append(
+        self, node_id: int, *, link: str, link_epoch: int, parts: Sequence[AppendPart]
+    ) -> Sequence[AppendAnswer]:
+        """Append; calls made one after the other reach the broker in that order. Unreachable on a
+        lost connection.
+        """
+        ...
+
+    async def close(self) -> None:
+        """Drop the connections."""
+        ...
+
+
+class ProgressPort(Protocol):
+    """The connection over which the source's brokers hear what the target has."""
+
+    async def tell(self, node_id: int, *, link: str, link_epoch: int, acknowledged: Mapping[PartitionKey, int]) -> str:
+        """Tell; empty when it was taken, else why not. Unreachable on a lost connection."""
+        ...
+
+    async def close(self) -> None:
+        """Drop the connections."""
+        ...
+
+
+class TransactionalProducer(NamedTuple):
+    """Who the producer of a transactional id is."""
+
+    producer_id: int
+    producer_epoch: int
+    timeout_ms: int
+
+
+class ProducerNews(NamedTuple):
+    """By transactional id, what was written since the last time; None: it is forgotten. `is_all`:
+    there was no more when it was read.
+    """
+
+    producers: Mapping[str, TransactionalProducer | None]
+    is_all: bool
+
+
+class ProducersOfSource(Protocol):
+    """The source's transactional producers, as its coordinators write them down."""
+
+    async def news(self) -> ProducerNews:
+        """What one answer of each broker brings."""
+        ...
+
+    def begin_anew(self) -> None:
+        """The next news are everything that there is."""
+        ...
+
+
+class ProducersOfTarget(Protocol):
+    """Coordinators of a passive site."""
+
+    async def carry(
+        self, producers: Mapping[str, TransactionalProducer], *, link: str, link_epoch: int
+    ) -> Mapping[str, ErrorCode]:
+        """Tell them; the outcome of each that was told. Unreachable when the site does not
+        answer.
+        """
+        ...
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class EndToKeep:
+    """One partition of a copy: what lies at `first_offset` and above is kept by its leader."""
+
+    topic_id: UUID
+    leader: Leader
+    first_offset: int
+
+
+class QuarantinePort(Protocol):
+    """The brokers of the target, which keep what is about to be deleted."""
+
+    async def keep(
+        self, ends: Mapping[PartitionKey, EndToKeep], *, link: str, link_epoch: int, reason: str
+    ) -> Mapping[PartitionKey, str]:
+        """Have each leader keep the end of its log; empty where it is on disk, else why not.
+        Unreachable when a broker does not answer.
+        """
+        ...
+
+
+class TopicActor(Protocol):
+    """The target's controller, acting in the link's name."""
+
+    async def act(self, actions: Sequence[Action], *, link: str, link_epoch: int) -> Sequence[str]:
+        """Do actions of one kind, each of another topic, at once; for each of them empty when done
+        (or done before), else why it was refused. Unreachable when no controller answers: some may
+        be done.
+        """
+        ...
+
+    async def close(self) -> None:
+        """Drop the connections."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class GroupStates:
+    """Groups by id with their state (`Stable`, `Empty`, ...), and what could not be asked, with the
+    reason.
+    """
+
+    by_group: Mapping[str, str]
+    problems: Mapping[str, str] = field(default_factory=dict)
+
+
+class SeenAlike(NamedTuple):
+    """What the source had when a group was last seen to stand alike at both ends, and whether the
+    target still has what it had then.
+    """
+
+    source_offset: int
+    is_unmoved: bool
+
+
+@dataclass(frozen=True, slots=True)
+class GroupReading:
+    """Committed offsets by group, and the groups that could not be asked, with the reason."""
+
+    by_group: Mapping[str, Mapping[PartitionKey, GroupOffset]]
+    problems: Mapping[str, str] = field(default_factory=dict)
+    # At a target that is told by `note_alike`: what was noted of these groups.
+    seen_alike: Mapping[str, Mapping[PartitionKey, SeenAlike]] = field(default_factory=dict)
+    # At a source: offsets that a link in the other direction brought from the target.
+    from_target: Mapping[str, Collection[PartitionKey]] = field(default_factory=dict)
+
+
+class ConfigRefused(Exception):
+    """The site does not take a config."""
+
+
+class GroupConfigPort(Protocol):
+    """One site's configs of single groups."""
+
+    async def group_configs(self) -> Mapping[str, Mapping[str, str]]:
+        """By group what is set on it. Unreachable when the site does not answer."""
+        ...
+
+    async def alter_group_configs(self, group: str, *, to_set: Mapping[str, str], to_remove: Sequence[str]) -> None:
+        """Set configs of a group and take others off. ConfigRefused, Unreachable."""
+        ...
+
+
+class GroupPort(Protocol):
+    """One site's consumer groups."""
+
+    async def groups(self) -> GroupStates:
+        """All groups that those brokers tell which answer. Unreachable when none does."""
+        ...
+
+    async def offsets(self, group: str) -> Mapping[PartitionKey, GroupOffset]:
+        """All committed offsets of a group."""
+        ...
+
+    async def offsets_of(self, groups: Sequence[str]) -> GroupReading:
+        """All committed offsets of several groups at once; a group that is just moving is nowhere
+        in the answer.
+        """
+        ...
+
+    async def commit(
+        self, group: str, offsets: Mapping[PartitionKey, GroupOffset], *, link: str, link_epoch: int
+    ) -> Mapping[PartitionKey, ErrorCode]:
+        """Write offsets as the link's mirror, forget those that are REMOVED; the outcome by
+        partition.
+        """
+        ...
+
+    def note_alike(self, group: str, offsets: Mapping[PartitionKey, GroupOffset]) -> None:
+        """The source has these offsets, and the group stands there at the target as last read; a
+        site may keep that for the next daemon.
+        """
+        ...
+
+    async def outgrown(self, carried: Mapping[str, Mapping[PartitionKey, GroupOffset]]) -> Sequence[str]:
+        """Of groups whose offsets were carried: those that would get higher ones by what is known
+        of the target now. Unreachable.
+        """
+        ...
+
+    async def tell_word(self, word: GroupWord, *, link: str, link_epoch: int) -> None:
+        """As of when this daemon has carried every offset of its part of the link, for the account
+        of a failover; what it cannot carry.
+        """
+        ...

@@ -1,0 +1,89 @@
+"""The keys of a mirror's file of our own: which of them count for nothing, and why. Of all others
+nothing is said.
+
+`config.py` reads those that count. A misspelt key would otherwise leave a default in force without
+a word.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Collection, Mapping, Sequence
+from difflib import get_close_matches
+from typing import Final, NamedTuple
+
+from mirror.settings.core.mirror_maker_file import Verdict
+from mirror.settings.core.mirror_maker_keys import LIKENESS, Fate
+
+OF_TRANSLATE_LINKS: Final = re.compile(
+    r"(source|target)\.alias|topic\.naming\..*|replication\..*|(heartbeats|checkpoints|offset-syncs)\.topic\..*|isolation\.level"
+    r"|heartbeats\.replication\.enabled|antipode\.target\.(existing|transactions.*)|groups(\.exclude)?|sync\..*|acl\..*"
+    r"|antipode\.acl\..*|emit\..*"
+)
+"""Keys that an exact link does not read: its record and its sites say what they would."""
+OF_EXACT_LINKS: Final = re.compile(r"site\.agents|link\.refresh\.interval\.ms")
+
+
+class Switch(NamedTuple):
+    """What has to be set for others to count."""
+
+    setting: str
+    keys: re.Pattern[str]
+
+
+SHARING: Final = Switch(
+    "antipode.sharing.enabled=true",
+    re.compile(r"antipode\.sharing\.(?!enabled|session\.timeout\.ms).+|partition\.assignment\.strategy"),
+)
+SESSION: Final = Switch(
+    "antipode.sharing.enabled=true, or on translate links without transactions",
+    re.compile(r"antipode\.sharing\.session\.timeout\.ms"),
+)
+NAMING_TABLE: Final = Switch("topic.naming.policy=table", re.compile(r"topic\.naming\.table"))
+TRANSACTIONAL: Final = Switch("antipode.target.transactions=true", re.compile(r"antipode\.target\.transactions\..+"))
+
+FORMER_KEYS: Final[Mapping[str, str]] = {
+    "queue.size": "queue.byte.size bounds what is between fetch and acknowledgement, in bytes instead of messages",
+    "offset.commit.interval.ms": (
+        "positions are the target's log ends and need no commits; group.sync.interval.ms is how often groups' offsets are carried"
+    ),
+    "consumer.config": "source.bootstrap.servers and source.* say how to reach the source, in this file",
+    "producer.config": "target.bootstrap.servers and target.* say how to reach the target, in this file",
+    "message.handler": "records pass as they are; topic.naming.policy=table with topic.naming.table names topics otherwise at the target",
+    "message.handler.args": "records pass as they are; topic.naming.policy=table with topic.naming.table names topics otherwise",
+}
+"""Options of the first MirrorMaker that have no key of the same name here, and what serves
+instead.
+"""
+
+READ_BEFORE: Final = re.compile(r"config\.providers(\..+)?")
+"""Keys that are used up when values that stand elsewhere are looked up."""
+
+
+def idle_keys(
+    given: Collection[str],
+    *,
+    known: Collection[str],
+    old_spellings: Mapping[str, str],
+    is_translate: bool,
+    switched_off: Sequence[Switch],
+) -> tuple[Verdict, ...]:
+    """The keys that count for nothing, in the order given. `old_spellings` are present names by the
+    earlier ones.
+    """
+    verdicts: list[Verdict] = []
+    others, mode = (OF_EXACT_LINKS, "exact") if is_translate else (OF_TRANSLATE_LINKS, "translate")
+    for key in given:
+        present = old_spellings.get(key, key)
+        if present != key and present in given:
+            verdicts.append(Verdict(key, Fate.NOT_HONOURED, f"{present} counts, which is in the file too"))
+        elif others.fullmatch(present) and present in known:
+            verdicts.append(Verdict(key, Fate.NOT_HONOURED, f"it applies only to link.mode={mode}"))
+        elif switches := [switch.setting for switch in switched_off if switch.keys.fullmatch(present)]:
+            verdicts.append(Verdict(key, Fate.NOT_HONOURED, f"it applies only with {switches[0]}"))
+        elif present not in known and key in FORMER_KEYS:
+            verdicts.append(Verdict(key, Fate.NOT_HONOURED, FORMER_KEYS[key]))
+        elif present not in known and not READ_BEFORE.fullmatch(key):
+            alike = get_close_matches(key, known, n=1, cutoff=LIKENESS)
+            verdicts.append(Verdict(key, Fate.UNKNOWN, f"is {alike[0]} meant?" if alike else "no setting of a mirror"))
+    return tuple(verdicts)

@@ -1,0 +1,156 @@
+"""Several daemons of one link: each mirrors the partitions of its slots, which a group at the
+target gives out (`core/slots.py`).
+
+For links whose daemons reach no common ZooKeeper (`zookeeper_sharing.py`). Each answered heartbeat
+confirms what is owned. A member's metadata says too how it is set up and what it fails at; the
+leader hands that out with the slots, where it is not the same of all.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import json
+from collections.abc import Collection, Coroutine
+from functools import partial
+from typing import Any
+
+from clients.membership import GroupMember, GroupOptions
+from mirror.link.core.slots import Strategy, decode_slots, encode_slots, share_slots
+from mirror.sharing.core.peers import Daemon, DaemonShare, decode_daemon, encode_daemon, parse_daemon
+from mirror.sharing.ownership import Ownership
+from runtime.clock import Clock
+from runtime.logs import get_logger
+from wire.client.client_errors import KafkaClientError
+from wire.client.group_membership import Joined
+from wire.client.raw_client import KafkaClient
+from wire.rules.links import MIRROR_GROUP_PREFIX
+
+PROTOCOL_TYPE = "antipode-mirror"
+PROTOCOL = "slots"
+HEARTBEATS_A_SESSION = 6
+REBALANCE_TIMEOUT_MS = 10_000
+RETRY_S = 0.5
+TOLD_AGAIN_MS = 10_000
+"""How long the others are not told again what this daemon fails at: each time costs all of them a
+new generation.
+"""
+
+_log = get_logger("mirror.sharing")
+
+
+class _SaysSomethingElse(Exception):
+    """What this daemon has told of itself is so no longer."""
+
+
+class Sharing:
+    """One daemon's place in the group of its link. `run` is a worker of the mirror, `close` its
+    last word.
+    """
+
+    def __init__(
+        self, client: KafkaClient, link: str, *, strategy: Strategy, session_timeout_ms: int, clock: Clock
+    ) -> None:
+        self._client = client
+        self._strategy = strategy
+        self._group = MIRROR_GROUP_PREFIX + link
+        options = GroupOptions(
+            group_id=self._group,
+            protocol_type=PROTOCOL_TYPE,
+            session_timeout_ms=session_timeout_ms,
+            rebalance_timeout_ms=REBALANCE_TIMEOUT_MS,
+            heartbeat_interval_ms=session_timeout_ms / HEARTBEATS_A_SESSION,
+        )
+        self._member = GroupMember(client, options, clock)
+        self._clock = clock
+        self._told_at_ms = -float(TOLD_AGAIN_MS)
+        self.ownership = Ownership(session_timeout_ms=session_timeout_ms, clock=clock)
+
+    async def run(self) -> None:
+        """Be a member until cancelled."""
+        told = ""
+        while True:
+            try:
+                await self._be_a_member()
+            except KafkaClientError as error:
+                self.ownership.problem = f"group {self._group} at the target: {error}"
+                if str(error) != told:
+                    told = str(error)
+                    _log.warning("currently not a member of the link's group", reason=told, group=self._group)
+            await asyncio.sleep(RETRY_S)
+
+    async def close(self) -> None:
+        """Let the others have the slots at once."""
+        problem = await self._member.leave()
+        if problem:
+            _log.info("could not leave the group; other daemons must wait for the session timeout", reason=problem)
+        await self._client.close()
+
+    async def _be_a_member(self) -> None:
+        """One coordinator's time: generations one after the other."""
+        await self._member.find_coordinator()
+        self.ownership.doubt()
+        while True:
+            told = self.ownership.own
+            metadata = encode_slots(self.ownership.slots, daemon=encode_daemon(told))
+            membership = await self._member.join([(PROTOCOL, metadata)], self._assignments)
+            self._told_at_ms = self._clock.monotonic_ms()
+            self.ownership.others = _others(membership.assignment)
+            taking = self.ownership.take(
+                decode_slots(membership.assignment),
+                asked_at_ms=membership.asked_at_ms,
+                group=self._group,
+                generation=membership.joined.generation_id,
+            )
+            with contextlib.suppress(_SaysSomethingElse):
+                await _both(taking, self._member.stay(membership, partial(self._heard, told)))
+
+    def _heard(self, told: Daemon, asked_at_ms: float) -> None:
+        self.ownership.confirm(asked_at_ms)
+        if self.ownership.own != told and self._clock.monotonic_ms() - self._told_at_ms >= TOLD_AGAIN_MS:
+            raise _SaysSomethingElse
+
+    async def _assignments(self, joined: Joined) -> dict[str, bytes]:
+        held = {member: decode_slots(metadata) for member, metadata in joined.members.items()}
+        shares = share_slots(joined.members.keys(), held, self._strategy)
+        daemons = {name: parse_daemon(data, otherwise_named=name) for name, data in joined.members.items()}
+        if not _is_worth_telling(daemons.values()):
+            return {member: encode_slots(slots) for member, slots in shares.items()}
+        told = {name: {"daemon": encode_daemon(daemons[name]), "slots": sorted(shares[name])} for name in shares}
+        return {
+            member: encode_slots(slots, others=[told[name] for name in sorted(told) if name != member])
+            for member, slots in shares.items()
+        }
+
+
+async def _both(taking: Coroutine[Any, Any, None], staying: Coroutine[Any, Any, None]) -> None:
+    """Take while the group hears that this member is there, however long that takes; ends with
+    `staying`, or what goes wrong.
+    """
+    tasks = asyncio.ensure_future(taking), asyncio.ensure_future(staying)
+    try:
+        await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
+        if tasks[0].done():
+            tasks[0].result()
+        await tasks[1]
+    finally:
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+
+
+def _is_worth_telling(daemons: Collection[Daemon]) -> bool:
+    settings = [daemon.settings for daemon in daemons if daemon.settings]
+    return any(daemon.problem for daemon in daemons) or any(one != settings[0] for one in settings)
+
+
+def _others(assignment: bytes) -> tuple[DaemonShare, ...]:
+    """The other daemons, where the leader had something to tell of them."""
+    try:
+        told = json.loads(assignment).get("others", ())
+        return tuple(
+            DaemonShare(decode_daemon(one["daemon"], otherwise_named="of another release"), frozenset(one["slots"]))
+            for one in told
+        )
+    except (ValueError, KeyError, TypeError, AttributeError):
+        return ()

@@ -1,0 +1,92 @@
+"""Which slots of a shared link this daemon owns, and until when by its own clock.
+
+Ownership lasts as long as somebody confirms it again and again, so a daemon that was stopped or cut
+off lets go by itself before its slots are given to another. It spreads work and guards nothing: two
+daemons that both think that they own a partition do no harm, since an exact target refuses what
+does not continue its log, and a translate target what does not continue the sequence, or whose
+claim was followed by another one's (`mirror/translate/core/claims.py`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+
+from mirror.link.core.partitions import PartitionKey
+from mirror.link.core.slots import SLOTS, slot_of
+from mirror.sharing.core.peers import Daemon, DaemonShare
+from runtime.clock import Clock
+from runtime.logs import state_change_logger
+
+_state_change = state_change_logger()
+
+
+class Ownership:
+    """Held by whoever negotiates (`group_sharing.py`, `zookeeper_sharing.py`); `owns` is what the
+    mirror asks.
+    """
+
+    def __init__(self, *, session_timeout_ms: int, clock: Clock) -> None:
+        self._session_timeout_ms = session_timeout_ms
+        self._clock = clock
+        self._slots: frozenset[int] = frozenset()
+        # What was read before it was taken, and never given away since: reading may take longer
+        # than ownership is confirmed for.
+        self._read: frozenset[int] = frozenset()
+        self._owned_until_ms = 0.0
+        self.on_gain: Callable[[], Awaitable[None]] | None = None
+        # Why whoever negotiates has got no answer, empty when it did.
+        self.problem = ""
+        # What this daemon has the others know of it, and what they have registered.
+        self.own = Daemon()
+        self.others: tuple[DaemonShare, ...] = ()
+
+    @property
+    def slots(self) -> frozenset[int]:
+        """What is owned now: nothing when nobody has confirmed it for a session's time."""
+        return self._slots if self._clock.monotonic_ms() < self._owned_until_ms else frozenset()
+
+    @property
+    def outage(self) -> str:
+        """Why nothing is owned although nobody said that others have it all; empty while what is
+        owned is confirmed.
+        """
+        if self._clock.monotonic_ms() < self._owned_until_ms:
+            return ""
+        return f"this daemon has no share of the link: {self.problem or 'the other daemons have not been asked yet'}"
+
+    def owns(self, key: PartitionKey) -> bool:
+        """Whether this daemon mirrors the partition now."""
+        return slot_of(key) in self.slots
+
+    def release(self, kept: frozenset[int]) -> None:
+        """Own nothing but these from now on."""
+        self._slots &= kept
+        self._read &= kept
+
+    def doubt(self) -> None:
+        """Others may have had anything since it was confirmed last; what is owned stays so for the
+        time that was confirmed.
+        """
+        self._read = frozenset()
+
+    async def take(self, slots: frozenset[int], *, asked_at_ms: float, **where: object) -> None:
+        """Own exactly these, as was answered to a question of that time; what another daemon has
+        written is read before.
+        """
+        gained, lost = slots - self.slots, self.slots - slots
+        self._read &= slots
+        if gained - self._read and self.on_gain is not None:
+            self._slots &= slots
+            await self.on_gain()
+        self._slots = self._read = slots
+        self.confirm(asked_at_ms)
+        if gained or lost:
+            share = f"{len(slots)} of {SLOTS}"
+            _state_change.info("sharing the link", slots=share, gained=len(gained), lost=len(lost), **where)
+
+    def confirm(self, asked_at_ms: float) -> None:
+        """What was asked at that time has been answered: nobody else owns these slots for a
+        session's time from then on.
+        """
+        self._owned_until_ms = max(self._owned_until_ms, asked_at_ms + self._session_timeout_ms)
+        self.problem = ""

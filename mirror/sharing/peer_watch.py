@@ -1,0 +1,89 @@
+"""What the other daemons of a shared link say of themselves, held against this one: settings that
+differ, partitions that nobody takes, daemons that fail at carrying groups' offsets. And what this
+one says of itself.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from itertools import islice
+
+from mirror.flow.board import FlowBoard
+from mirror.sharing.core.peers import ACCEPTED, Daemon, DaemonShare, Disagreement, Untaken, disagreements, untaken
+from mirror.sharing.ownership import Ownership
+from runtime.logs import get_logger
+
+PARTITIONS_LOGGED = 10
+
+_log = get_logger("mirror.sharing")
+
+
+class PeerWatch:
+    """Of one daemon; alone on its link it has no `ownership`. `look` is called again and again."""
+
+    def __init__(
+        self, board: FlowBoard, ownership: Ownership | None, group_problems: Callable[[], Mapping[str, str]]
+    ) -> None:
+        self._board = board
+        self._ownership = ownership
+        self._group_problems = group_problems
+        self.disagreements: tuple[Disagreement, ...] = ()
+        self.untaken: tuple[Untaken, ...] = ()
+
+    @property
+    def is_shared(self) -> bool:
+        """Whether there may be others."""
+        return self._ownership is not None
+
+    @property
+    def failing(self) -> Mapping[str, str]:
+        """Other daemons that cannot carry groups' offsets, and which."""
+        return {share.daemon.name: share.daemon.problem for share in self._others() if share.daemon.problem}
+
+    def look(self) -> None:
+        """Compare, and tell the log what is new."""
+        if self._ownership is None:
+            return
+        own, others = self._ownership.own, self._others()
+        self._ownership.own = own._replace(problem=self._problem(own))
+        self._take_disagreements(disagreements(own, others))
+        elsewhere = [key for key, row in self._board.rows() if not row.is_ours]
+        self._take_untaken(untaken(elsewhere, others))
+
+    def _others(self) -> tuple[DaemonShare, ...]:
+        """While this daemon has no share it hears nothing of the others, and what it knew is no
+        news.
+        """
+        return () if self._ownership is None or self._ownership.outage else self._ownership.others
+
+    def _problem(self, own: Daemon) -> str:
+        """One group that cannot be carried, the same for as long as any cannot: others are told
+        when that begins and ends.
+        """
+        problems = sorted(self._group_problems().items())
+        return own.problem or "{}: {}".format(*problems[0]) if problems else ""
+
+    def _take_disagreements(self, found: tuple[Disagreement, ...]) -> None:
+        for one in found:
+            if one not in self.disagreements:
+                _log.warning(
+                    one.sentence,
+                    key=one.key,
+                    value=one.ours,
+                    daemon=one.daemon,
+                    value_there=one.theirs,
+                    accepted=ACCEPTED,
+                )
+        for one in self.disagreements:
+            if one not in found:
+                _log.info("daemons no longer disagree", key=one.key, daemon=one.daemon)
+        self.disagreements = found
+
+    def _take_untaken(self, found: tuple[Untaken, ...]) -> None:
+        new = [one for one in found if one not in self.untaken]
+        if new:
+            first = [one.sentence for one in islice(new, PARTITIONS_LOGGED)]
+            _log.warning("no daemon mirrors some partitions", partitions=len(found), first=first)
+        elif self.untaken and not found:
+            _log.info("all partitions have a daemon that mirrors them")
+        self.untaken = found

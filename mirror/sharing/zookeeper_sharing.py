@@ -1,0 +1,225 @@
+"""Several daemons of one link that share its partitions through ZooKeeper.
+
+    /antipode/mirrors/<link>/ids/member-<n>      ephemeral, one a daemon; whose data says how it is
+                                                 set up and what it fails at
+    /antipode/mirrors/<link>/assignment          {"generation": n, "shares": {member: [slot, ...]}}
+    /antipode/mirrors/<link>/owners/<slot>       ephemeral, whose data is the member that owns the
+                                                 slot
+
+The member with the lowest number gives the slots out and writes them conditionally on the version
+it read, so of two that think they lead one fails. Everyone lets go of what is no longer its own
+before it claims what is; a slot that still has an owner is waited for. Each turn confirms the
+session by reading; what that means for ownership says `ownership.py`.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import json
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+
+from kazoo.exceptions import BadVersionError, KazooException, NodeExistsError, NoNodeError
+
+from mirror.link.core.slots import Strategy, share_slots
+from mirror.sharing.core.peers import DaemonShare, encode_daemon, parse_daemon
+from mirror.sharing.ownership import Ownership
+from runtime.clock import Clock
+from runtime.logs import get_logger
+from runtime.process import OperationalFailure
+from runtime.zookeeper import CreateNode, NodeStat, SessionState, ZooKeeper
+
+ROOT = "/antipode/mirrors"
+TURNS_A_SESSION = 6
+RETRY_S = 0.5
+
+_log = get_logger("mirror.sharing")
+
+
+class SessionEnded(Exception):
+    """This daemon is no member any more: it registers anew."""
+
+
+class ZooKeeperSharing:
+    """One daemon's place among those of its link. `run` is a worker of the mirror, `close` its last
+    word.
+    """
+
+    def __init__(self, connect: str, link: str, *, strategy: Strategy, session_timeout_ms: int, clock: Clock) -> None:
+        self._connect = connect
+        self._root = f"{ROOT}/{link}"
+        self._strategy = strategy
+        self._session_timeout_ms = session_timeout_ms
+        self._clock = clock
+        self._changed = asyncio.Event()
+        self._claimed: set[int] = set()
+        self._told = b""
+        self.ownership = Ownership(session_timeout_ms=session_timeout_ms, clock=clock)
+
+    async def run(self) -> None:
+        """Be a member until cancelled."""
+        told = ""
+        while True:
+            try:
+                await self._be_a_member()
+            except (KazooException, OperationalFailure, SessionEnded) as error:
+                reason = str(error) or type(error).__name__
+                self.ownership.problem = f"ZooKeeper {self._connect}: {reason}"
+                if reason != told:
+                    told = reason
+                    _log.warning("currently not a member of the link", reason=reason, path=self._root)
+            await asyncio.sleep(RETRY_S)
+
+    async def close(self) -> None:
+        """Nothing is left to do: `run` closed its session when it ended, and the others have the
+        slots.
+        """
+
+    async def _be_a_member(self) -> None:
+        zookeeper = ZooKeeper(self._connect, session_timeout_ms=self._session_timeout_ms)
+        zookeeper.on_session(lambda _: self._changed.set())
+        self._claimed.clear()
+        try:
+            await zookeeper.start(timeout_ms=self._session_timeout_ms)
+            for folder in ("ids", "owners"):
+                await zookeeper.ensure_path(f"{self._root}/{folder}")
+            self._told = self._registration()
+            path = await zookeeper.create(f"{self._root}/ids/member-", self._told, is_ephemeral=True, is_sequence=True)
+            while True:
+                await self._turn(zookeeper, path.rpartition("/")[2])
+        finally:
+            self.ownership.release(frozenset())
+            await asyncio.shield(zookeeper.stop())
+
+    async def _turn(self, zookeeper: ZooKeeper, member: str) -> None:
+        self._changed.clear()
+        if zookeeper.state is SessionState.LOST:
+            raise SessionEnded("the session has expired")
+        if zookeeper.state is SessionState.CONNECTED:
+            asked_at_ms = self._clock.monotonic_ms()
+            members = await zookeeper.children(f"{self._root}/ids", watch=self._wake)
+            if member not in members:
+                raise SessionEnded(f"{member} is no longer registered")
+            found = await zookeeper.get_or_none(f"{self._root}/assignment", watch=self._wake)
+            shares = _shares(found)
+            if members[0] == member:
+                shares = await self._give_out(zookeeper, members, found)
+            wanted = frozenset(shares.get(member, ()))
+            await self._let_go(zookeeper, self._claimed - wanted, wanted)
+            await self._claim(zookeeper, wanted - self._claimed, member)
+            await self.ownership.take(frozenset(self._claimed), asked_at_ms=asked_at_ms, path=self._root, member=member)
+            await self._tell_others(zookeeper, f"{self._root}/ids/{member}")
+            await self._hear_others(zookeeper, [name for name in members if name != member], shares)
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(self._session_timeout_ms / TURNS_A_SESSION / 1000):
+                await self._changed.wait()
+
+    def _registration(self) -> bytes:
+        return json.dumps({"daemon": encode_daemon(self.ownership.own)}, separators=(",", ":")).encode()
+
+    async def _tell_others(self, zookeeper: ZooKeeper, path: str) -> None:
+        registration = self._registration()
+        if registration != self._told:
+            await zookeeper.set(path, registration)
+            self._told = registration
+
+    async def _hear_others(
+        self, zookeeper: ZooKeeper, members: Iterable[str], shares: Mapping[str, frozenset[int]]
+    ) -> None:
+        """Read what they have registered; looked at each turn, since a watch on each would be left
+        behind each turn.
+        """
+        others = []
+        for name in members:
+            found = await zookeeper.get_or_none(f"{self._root}/ids/{name}")
+            if found is not None:
+                daemon = parse_daemon(found[0], otherwise_named=name)
+                others.append(DaemonShare(daemon, shares.get(name, frozenset())))
+        self.ownership.others = tuple(others)
+
+    def _wake(self, _: Any) -> None:
+        self._changed.set()
+
+    async def _give_out(
+        self, zookeeper: ZooKeeper, members: Sequence[str], found: tuple[bytes, NodeStat] | None
+    ) -> dict[str, frozenset[int]]:
+        """The shares for these members, written when they are not what is there. Another leader's,
+        when it was faster.
+        """
+        before = _shares(found)
+        shares = share_slots(members, {name: before.get(name, frozenset()) for name in members}, self._strategy)
+        if shares == before:
+            return shares
+        data = _encode(shares, generation=_generation(found) + 1)
+        path = f"{self._root}/assignment"
+        try:
+            if found is None:
+                await zookeeper.create(path, data)
+            else:
+                await zookeeper.set(path, data, version=found[1].version)
+        except (BadVersionError, NodeExistsError):
+            self._changed.set()
+            return before
+        return shares
+
+    async def _let_go(self, zookeeper: ZooKeeper, slots: Iterable[int], kept: frozenset[int]) -> None:
+        """Stop mirroring first, then let others have them."""
+        self.ownership.release(kept)
+        for slot in sorted(slots):
+            with contextlib.suppress(NoNodeError):
+                await zookeeper.delete(self._owner_path(slot))
+            self._claimed.discard(slot)
+
+    async def _claim(self, zookeeper: ZooKeeper, slots: Iterable[int], member: str) -> None:
+        """Claim together, or one by one where some have an owner still; those are looked at again
+        when they have none.
+        """
+        wanted = sorted(slots)
+        if not wanted:
+            return
+        steps = [CreateNode(path=self._owner_path(slot), value=member.encode(), is_ephemeral=True) for slot in wanted]
+        try:
+            await zookeeper.transaction(steps)
+        except NodeExistsError:
+            for step, slot in zip(steps, wanted, strict=True):
+                await self._claim_one(zookeeper, step, slot)
+            return
+        self._claimed.update(wanted)
+
+    async def _claim_one(self, zookeeper: ZooKeeper, step: CreateNode, slot: int) -> None:
+        try:
+            await zookeeper.create(step.path, step.value, is_ephemeral=True)
+        except NodeExistsError:
+            stat = await zookeeper.exists(step.path, watch=self._wake)
+            if stat is None:
+                self._changed.set()
+            elif stat.ephemeral_owner == zookeeper.session_id:
+                self._claimed.add(slot)  # an answer was lost
+            return
+        self._claimed.add(slot)
+
+    def _owner_path(self, slot: int) -> str:
+        return f"{self._root}/owners/{slot}"
+
+
+def _shares(found: tuple[bytes, NodeStat] | None) -> dict[str, frozenset[int]]:
+    """What is given out; nothing of what is not ours to read."""
+    if found is None:
+        return {}
+    try:
+        return {str(name): frozenset(map(int, slots)) for name, slots in json.loads(found[0])["shares"].items()}
+    except (ValueError, KeyError, TypeError, AttributeError):
+        return {}
+
+
+def _generation(found: tuple[bytes, NodeStat] | None) -> int:
+    try:
+        return 0 if found is None else int(json.loads(found[0])["generation"])
+    except (ValueError, KeyError, TypeError):
+        return 0
+
+
+def _encode(shares: dict[str, frozenset[int]], *, generation: int) -> bytes:
+    document = {"generation": generation, "shares": {name: sorted(slots) for name, slots in sorted(shares.items())}}
+    return json.dumps(document, separators=(",", ":")).encode()

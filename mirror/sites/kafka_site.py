@@ -1,0 +1,259 @@
+"""SitePort, GroupPort and GroupConfigPort over the raw-batch client: topics, positions and groups
+of one site. Nothing is decided here.
+
+Client errors become `Unreachable` when they concern a broker or the site, and the partition's
+answer when they concern one.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from typing import TypeVar
+
+from kio.schema.errors import ErrorCode
+
+from mirror.link.core.group_offsets import GroupOffset
+from mirror.link.core.partitions import PartitionKey
+from mirror.link.core.topic_plan import Absence
+from mirror.link.ports import (
+    ConfigRefused,
+    GroupReading,
+    GroupStates,
+    Leader,
+    LogAnswer,
+    LogEnds,
+    Refused,
+    SiteTopic,
+    Unreachable,
+)
+from runtime.addresses import HostPort
+from wire.batches.log_histories import EpochEnd
+from wire.client.broker_requests import (
+    EARLIEST_TIMESTAMP,
+    LATEST_TIMESTAMP,
+    CommittedOffset,
+    EpochQuery,
+    FetchedOffset,
+    OffsetQuery,
+    TopicPartition,
+)
+from wire.client.client_errors import BrokerError, KafkaClientError
+from wire.client.connection import ConnectionOptions
+from wire.client.fetch_requests import DEBUGGING_CONSUMER
+from wire.client.group_config_requests import alter_group_configs, group_configs
+from wire.client.raw_client import KafkaClient
+from wire.rules.sync_reports import GroupWord
+
+RETRY_BUDGET_MS = 1_000
+"""The client's own retries are short: flows and syncs come again by themselves, and know more."""
+
+SILENT_REST_S = 10
+"""How long a broker that did not tell its groups is not asked again, since to wait for it holds up
+the groups of all others.
+"""
+
+_ABSENCES = {
+    ErrorCode.unknown_topic_or_partition: Absence.GONE,
+    ErrorCode.topic_authorization_failed: Absence.HIDDEN,
+}
+
+Result = TypeVar("Result")
+
+
+class KafkaSite:
+    """SitePort and GroupPort of one site, through any of its brokers."""
+
+    def __init__(
+        self, bootstrap: Sequence[HostPort], options: ConnectionOptions, *, replica_id: int = DEBUGGING_CONSUMER
+    ) -> None:
+        """`replica_id` asks about logs: a tool's reads past the site's role; a mirror's hears that
+        a site is not active for a topic.
+        """
+        self._replica_id = replica_id
+        self._client = KafkaClient(bootstrap, options, site_local=True, retry_budget_ms=RETRY_BUDGET_MS)
+        # Brokers that did not tell their groups: until when they are left alone, and why.
+        self._silent: dict[int, tuple[float, str]] = {}
+
+    async def topics(self) -> Mapping[str, SiteTopic]:
+        """All topics that this site itself has, by name. Unreachable also when it gives them no
+        ids: nothing could be told of them.
+        """
+        metadata = await reached(self._client.metadata())
+        found: dict[str, SiteTopic] = {}
+        for name, topic in metadata.topics.items():
+            if topic.error_code is not ErrorCode.none:
+                continue
+            if topic.topic_id is None:
+                raise Unreachable(f"the cluster gives topics no ids, among them {name}: Apache Kafka does from 2.8 on")
+            leaders = {
+                index: Leader(partition.leader_id, partition.leader_epoch)
+                for index, partition in topic.partitions.items()
+            }
+            found[name] = SiteTopic(topic_id=topic.topic_id, leaders=leaders)
+        return found
+
+    async def absences(self, names: Sequence[str]) -> Mapping[str, Absence]:
+        """Why topics are not in `topics`, asked for by name. Who may not see one hears the same
+        whether or not it is there.
+        """
+        metadata = await reached(self._client.metadata(names))
+        found = {name: topic.error_code for name, topic in metadata.topics.items()}
+        return {name: _ABSENCES.get(found.get(name, ErrorCode.none), Absence.UNSURE) for name in names}
+
+    async def configs(self, names: Sequence[str]) -> Mapping[str, Mapping[str, str]]:
+        """The configs that are set on the topics themselves; a topic that is gone is left out."""
+        found = await reached(self._client.topic_configs(names))
+        return {
+            topic: {name: value for name, value in configs.items() if value is not None}
+            for topic, configs in found.items()
+        }
+
+    async def log_ends(self, leaders: Mapping[PartitionKey, Leader]) -> Mapping[PartitionKey, LogAnswer]:
+        """Start and end of each log."""
+
+        async def ask(node_id: int, keys: Sequence[PartitionKey]) -> dict[PartitionKey, LogEnds | Refused]:
+            first, last = [
+                await self._client.list_offsets(
+                    node_id, {key: OffsetQuery(timestamp) for key in keys}, replica_id=self._replica_id
+                )
+                for timestamp in (EARLIEST_TIMESTAMP, LATEST_TIMESTAMP)
+            ]
+            answers: dict[PartitionKey, LogEnds | Refused] = {}
+            for key in keys:
+                if key not in first or key not in last:
+                    continue
+                start, end = first[key], last[key]
+                refused = start.error_code or end.error_code
+                answers[key] = (
+                    Refused(refused)
+                    if refused
+                    else LogEnds(
+                        log_start_offset=start.offset,
+                        end_offset=end.offset,
+                        last_epoch=end.leader_epoch,
+                    )
+                )
+            return answers
+
+        return await _by_node({key: leader.node_id for key, leader in leaders.items()}, ask)
+
+    async def epoch_ends(
+        self, asked: Mapping[PartitionKey, tuple[Leader, int]]
+    ) -> Mapping[PartitionKey, EpochEnd | Refused | Unreachable]:
+        """Where each partition's epoch ends at its leader."""
+
+        async def ask(node_id: int, keys: Sequence[PartitionKey]) -> dict[PartitionKey, EpochEnd | Refused]:
+            queries: dict[TopicPartition, EpochQuery] = {key: EpochQuery(asked[key][1]) for key in keys}
+            found = await self._client.epoch_ends(node_id, queries, replica_id=self._replica_id)
+            return {
+                PartitionKey(*key): Refused(end.error_code)
+                if end.error_code
+                else EpochEnd(end.leader_epoch, end.end_offset)
+                for key, end in found.items()
+            }
+
+        return await _by_node({key: leader.node_id for key, (leader, _) in asked.items()}, ask)
+
+    async def groups(self) -> GroupStates:
+        """Groups by id with their state; brokers that do not tell theirs are problems."""
+        states: dict[str, str] = {}
+        now_s = asyncio.get_running_loop().time()
+        self._silent = {node_id: silent for node_id, silent in self._silent.items() if silent[0] > now_s}
+        for node_id, listed in (await reached(self._client.groups_by_broker(self._silent))).items():
+            if isinstance(listed, KafkaClientError):
+                self._silent[node_id] = now_s + SILENT_REST_S, str(listed)
+            else:
+                states |= {group.group_id: group.state for group in listed}
+        return GroupStates(states, {f"broker {node_id}": reason for node_id, (_, reason) in self._silent.items()})
+
+    async def offsets(self, group: str) -> Mapping[PartitionKey, GroupOffset]:
+        """All committed offsets of a group."""
+        return _group_offsets(await reached(self._client.committed(group)))
+
+    async def offsets_of(self, groups: Sequence[str]) -> GroupReading:
+        """All committed offsets of several groups, in one request to each coordinator."""
+        found = await reached(self._client.committed_by_groups(groups))
+        problems = {group: str(answer) for group, answer in found.items() if isinstance(answer, KafkaClientError)}
+        return GroupReading(
+            {group: _group_offsets(answer) for group, answer in found.items() if isinstance(answer, dict)}, problems
+        )
+
+    async def commit(
+        self, group: str, offsets: Mapping[PartitionKey, GroupOffset], *, link: str, link_epoch: int
+    ) -> Mapping[PartitionKey, ErrorCode]:
+        """Write offsets as the link's mirror; the outcome by partition."""
+        wanted: dict[TopicPartition, CommittedOffset] = {
+            key: CommittedOffset(at.offset, at.leader_epoch, at.metadata) for key, at in offsets.items()
+        }
+        written = self._client.mirror_offset_commit(group, wanted, link=link, link_epoch=link_epoch)
+        return {PartitionKey(*key): code for key, code in (await reached(written)).items()}
+
+    def note_alike(self, group: str, offsets: Mapping[PartitionKey, GroupOffset]) -> None:
+        """A site keeps nothing of that."""
+
+    async def outgrown(self, carried: Mapping[str, Mapping[PartitionKey, GroupOffset]]) -> Sequence[str]:  # noqa: ARG002
+        """None: offsets are the same at both sites."""
+        return ()
+
+    async def tell_word(self, word: GroupWord, *, link: str, link_epoch: int) -> None:
+        """Have a broker know what this daemon has carried of groups' offsets, and what it cannot
+        carry.
+        """
+        await reached(self._client.tell_mirror_word(word, link=link, link_epoch=link_epoch))
+
+    async def group_configs(self) -> Mapping[str, Mapping[str, str]]:
+        """By group what is set on it."""
+        return await reached(group_configs(self._client))
+
+    async def alter_group_configs(self, group: str, *, to_set: Mapping[str, str], to_remove: Sequence[str]) -> None:
+        """Set configs of a group and take others off."""
+        try:
+            await reached(alter_group_configs(self._client, group, to_set=to_set, to_remove=to_remove))
+        except Unreachable as error:
+            cause = error.__cause__
+            if isinstance(cause, BrokerError) and cause.code is ErrorCode.invalid_config:
+                raise ConfigRefused(str(cause)) from error
+            raise
+
+    async def close(self) -> None:
+        """Drop all connections."""
+        await self._client.close()
+
+
+def _group_offsets(found: Mapping[TopicPartition, FetchedOffset]) -> dict[PartitionKey, GroupOffset]:
+    return {
+        PartitionKey(*key): GroupOffset(at.offset, at.leader_epoch, at.metadata or "")
+        for key, at in found.items()
+        if not at.error_code and at.offset >= 0
+    }
+
+
+async def reached(call: Awaitable[Result]) -> Result:
+    """The call's result; what goes wrong with the site or a broker as a whole is `Unreachable`."""
+    try:
+        return await call
+    except KafkaClientError as error:
+        raise Unreachable(str(error)) from error
+
+
+async def _by_node(
+    nodes: Mapping[PartitionKey, int],
+    ask: Callable[[int, Sequence[PartitionKey]], Awaitable[Mapping[PartitionKey, Result | Refused]]],
+) -> dict[PartitionKey, Result | Refused | Unreachable]:
+    """Ask each node about its partitions, all nodes at once; a node that fails is `Unreachable` for
+    each of them.
+    """
+    by_node: dict[int, list[PartitionKey]] = {}
+    for key, node_id in nodes.items():
+        by_node.setdefault(node_id, []).append(key)
+    answers: dict[PartitionKey, Result | Refused | Unreachable] = {}
+
+    async def one(node_id: int, keys: Sequence[PartitionKey]) -> None:
+        try:
+            answers.update(await reached(ask(node_id, keys)))
+        except Unreachable as error:
+            answers.update(dict.fromkeys(keys, error))
+
+    await asyncio.gather(*(one(node_id, keys) for node_id, keys in by_node.items()))
+    return answers

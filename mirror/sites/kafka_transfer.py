@@ -1,0 +1,173 @@
+"""FetchPort and AppendPort over the raw-batch client: the two ends of the data path, each with
+connections of its own.
+
+Records are views of the received frame on the one side and are handed to the transport as they are
+on the other.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Mapping, Sequence
+from typing import Protocol
+from uuid import UUID
+
+from kio.schema.errors import ErrorCode
+
+from clients.simple_consumer import is_throttled_away
+from mirror.link.core.partitions import PartitionKey
+from mirror.link.ports import AppendAnswer, AppendPart, FetchAnswer, FetchPart, Unreachable
+from mirror.sites.kafka_site import RETRY_BUDGET_MS, reached
+from runtime.addresses import HostPort
+from wire.client.client_errors import BrokerError, error_code
+from wire.client.connection import ConnectionOptions
+from wire.client.fetch_requests import CONSUMER, FetchRequest
+from wire.client.raw_client import KafkaClient
+from wire.client.session_fetch import FetchPosition, SessionFetch
+from wire.protocol.fetch_codec import FetchResponse, PartitionFetched
+from wire.protocol.mirror_append_codec import MirrorAppend, PartitionToMirror, TopicToMirror
+
+_NO_RECORDS = memoryview(b"")
+
+
+class Sieve(Protocol):
+    """Makes an answer of what was fetched and says which batches are not for the target."""
+
+    isolation_level: int
+
+    async def sift(self, topic: str, partition: PartitionFetched) -> FetchAnswer:
+        """The answer for one partition. Unreachable when what it needs to know cannot be asked."""
+        ...
+
+
+class KafkaFetch:
+    """FetchPort: long-polling fetches of one fetcher, in an incremental session."""
+
+    def __init__(
+        self,
+        bootstrap: Sequence[HostPort],
+        options: ConnectionOptions,
+        *,
+        min_bytes: int,
+        max_bytes: int,
+        partition_max_bytes: int,
+        max_wait_ms: int,
+        sieve: Sieve | None = None,
+        replica_id: int = CONSUMER,
+    ) -> None:
+        self._sieve = sieve
+        self._client = KafkaClient(bootstrap, options, site_local=True, retry_budget_ms=RETRY_BUDGET_MS)
+        limits = FetchRequest(
+            [],
+            max_wait_ms=max_wait_ms,
+            min_bytes=min_bytes,
+            max_bytes=max_bytes,
+            isolation_level=0 if sieve is None else sieve.isolation_level,
+            replica_id=replica_id,
+        )
+        self._session = SessionFetch(limits, partition_max_bytes=partition_max_bytes)
+
+    async def fetch(self, node_id: int, parts: Sequence[FetchPart]) -> Sequence[FetchAnswer]:
+        """One fetch; partitions of which there is nothing new are not in the answer.
+
+        An answer that a quota left empty says nothing of what is new: the fetch goes again after
+        the time that the broker names.
+        """
+        while True:
+            response = await self._exchange(node_id, parts)
+            try:
+                answers = self._session.answered(response)
+            except BrokerError as error:
+                raise Unreachable(f"source broker {node_id} answers {error.code.name} to a fetch") from error
+            if not is_throttled_away(response):
+                break
+            await asyncio.sleep(response.throttle_time_ms / 1000)
+        if self._sieve is None:
+            return [_answer(name, partition) for name, partition in answers]
+        return [await self._sieve.sift(name, partition) for name, partition in answers]
+
+    async def _exchange(self, node_id: int, parts: Sequence[FetchPart]) -> FetchResponse:
+        wanted: dict[tuple[str, int], FetchPosition] = {
+            part.key: FetchPosition(part.offset, part.leader_epoch) for part in parts
+        }
+        request = self._session.request(wanted, {part.key.topic: part.topic_id for part in parts})
+        try:
+            return await reached(self._client.fetch(node_id, request))
+        except BaseException:
+            self._session.reset()
+            raise
+
+    async def close(self) -> None:
+        """Drop the connection."""
+        await self._client.close()
+
+
+class KafkaAppend:
+    """AppendPort: one producer's appends to the brokers of the target."""
+
+    def __init__(self, bootstrap: Sequence[HostPort], options: ConnectionOptions) -> None:
+        self._client = KafkaClient(bootstrap, options, site_local=True, retry_budget_ms=RETRY_BUDGET_MS)
+
+    async def append(
+        self, node_id: int, *, link: str, link_epoch: int, parts: Sequence[AppendPart]
+    ) -> Sequence[AppendAnswer]:
+        """Append; calls made one after the other reach the broker in that order."""
+        topics: dict[tuple[str, UUID], list[PartitionToMirror]] = {}
+        for part in parts:
+            mirrored = PartitionToMirror(
+                part.key.partition,
+                part.expected_log_end_offset,
+                part.source_high_watermark,
+                part.source_log_start_offset,
+                part.source_seen_at_ms,
+                part.records or None,
+            )
+            topics.setdefault((part.key.topic, part.topic_id), []).append(mirrored)
+        listed = [TopicToMirror(name, topic_id, partitions) for (name, topic_id), partitions in topics.items()]
+        response = await reached(self._client.mirror_append(node_id, MirrorAppend(link, link_epoch, listed)))
+        return [
+            AppendAnswer(
+                key=PartitionKey(topic.name, answer.index),
+                error=answer.error_code,
+                message=answer.error_message or "",
+                log_end_offset=answer.log_end_offset,
+                link_epoch=answer.link_epoch,
+                divergence_epoch=answer.divergence_epoch,
+                divergence_end_offset=answer.divergence_end_offset,
+            )
+            for topic in response.topics
+            for answer in topic.partitions
+        ]
+
+    async def close(self) -> None:
+        """Drop the connections."""
+        await self._client.close()
+
+
+class KafkaProgress:
+    """ProgressPort: what the target has, told to the brokers of the source."""
+
+    def __init__(self, bootstrap: Sequence[HostPort], options: ConnectionOptions) -> None:
+        self._client = KafkaClient(bootstrap, options, site_local=True, retry_budget_ms=RETRY_BUDGET_MS)
+
+    async def tell(self, node_id: int, *, link: str, link_epoch: int, acknowledged: Mapping[PartitionKey, int]) -> str:
+        """Tell; empty when it was taken, else why not."""
+        offsets = {(key.topic, key.partition): offset for key, offset in acknowledged.items()}
+        told = self._client.link_progress(node_id, link=link, link_epoch=link_epoch, acknowledged=offsets)
+        code = await reached(told)
+        return "" if code is ErrorCode.none else code.name
+
+    async def close(self) -> None:
+        """Drop the connections."""
+        await self._client.close()
+
+
+def _answer(topic: str, partition: PartitionFetched) -> FetchAnswer:
+    records = partition.records
+    return FetchAnswer(
+        key=PartitionKey(topic, partition.partition_index),
+        error=error_code(partition.error_code),
+        high_watermark=partition.high_watermark,
+        log_start_offset=partition.log_start_offset,
+        records=records if isinstance(records, memoryview) else _NO_RECORDS,
+    )

@@ -1,0 +1,63 @@
+"""QuarantinePort over the Kafka protocol: the leaders of copies keep the ends of their logs
+(`wire/protocol/quarantine_messages.py`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from mirror.link.core.partitions import PartitionKey
+from mirror.link.ports import EndToKeep, Unreachable
+from mirror.sites.kafka_site import reached
+from wire.client.client_errors import error_code
+from wire.client.raw_client import KafkaClient
+from wire.protocol.quarantine_messages import QUARANTINE_RECORDS
+
+KEEP_TIMEOUT_MS = 60_000
+"""Copies to disk take longer than other answers."""
+
+
+class KafkaQuarantine:
+    """QuarantinePort of one site."""
+
+    def __init__(self, client: KafkaClient) -> None:
+        """The client stays the caller's."""
+        self._client = client
+
+    async def keep(
+        self, ends: Mapping[PartitionKey, EndToKeep], *, link: str, link_epoch: int, reason: str
+    ) -> Mapping[PartitionKey, str]:
+        """Ask each leader; empty where the records are on disk, else why not. Unreachable when a
+        broker does not answer.
+        """
+        by_node: dict[int, dict[PartitionKey, EndToKeep]] = {}
+        for key, end in ends.items():
+            by_node.setdefault(end.leader.node_id, {})[key] = end
+        outcomes: dict[PartitionKey, str] = {}
+        for node_id, asked in by_node.items():
+            if node_id < 0:
+                outcomes |= dict.fromkeys(asked, "it has no leader")
+                continue
+            values = {"link": link, "link_epoch": link_epoch, "reason": reason, "topics": _topics(asked)}
+            response = await reached(self._ask(node_id, values))
+            for one in response.outcomes:
+                code = error_code(one.error_code)
+                refusal = f"{code.name}: {one.error_message}" if one.error_message else code.name
+                outcomes[PartitionKey(one.topic, one.index)] = refusal if code else ""
+        missing = sorted(ends.keys() - outcomes.keys())
+        if missing:
+            raise Unreachable(f"the target's brokers do not answer for {missing[0]}")
+        return outcomes
+
+    async def _ask(self, node_id: int, values: Mapping[str, Any]) -> Any:
+        connection = await self._client.connection(node_id)
+        return await connection.call(QUARANTINE_RECORDS, values, timeout_ms=KEEP_TIMEOUT_MS)
+
+
+def _topics(asked: Mapping[PartitionKey, EndToKeep]) -> list[dict[str, Any]]:
+    topics: dict[str, dict[str, Any]] = {}
+    for key, end in sorted(asked.items()):
+        topic = topics.setdefault(key.topic, {"name": key.topic, "topic_id": end.topic_id, "partitions": []})
+        topic["partitions"].append({"index": key.partition, "first_offset": end.first_offset})
+    return list(topics.values())

@@ -1,0 +1,480 @@
+"""Keeps the target's topics like the source's and the board like both: discovery, creation, growth,
+configs, leaders.
+
+Each round looks at both sites' own metadata, plans (`mirror/link/core/topic_plan.py`), has the
+target's controller act in the link's name, and puts every partition that both sites have on the
+board with its leaders. What the controller refuses to make is on the board too, with the reason.
+Configs are compared less often than topics.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Mapping, Sequence
+from dataclasses import replace
+from functools import partial
+from typing import Final, TypeVar
+
+from mirror.flow.board import NOBODY, FlowBoard
+from mirror.flow.core import beginnings
+from mirror.flow.core.flow_events import (
+    Command,
+    CopyBegins,
+    CopyRenewed,
+    LinkTurned,
+    Side,
+    SourceLeaderChanged,
+    Start,
+    TombstonesKept,
+    TopicAgrees,
+    TopicConflict,
+    TopicHidden,
+    TopicRefused,
+    TopicReplaced,
+)
+from mirror.flow.core.tombstones import tombstones_kept_ms
+from mirror.flow.retention_watch import RetentionWatch
+from mirror.link.core.link_roles import LinkRole
+from mirror.link.core.partitions import PartitionKey
+from mirror.link.core.refusals import Refusal, Refusals
+from mirror.link.core.topic_plan import (
+    Absence,
+    Action,
+    AlterConfigs,
+    CreateTopic,
+    DeleteCopy,
+    Finding,
+    GrowTopic,
+    NameAtTarget,
+    Plan,
+    TopicView,
+    Trouble,
+    nothing_carried,
+    plan,
+    requests_of,
+)
+from mirror.link.link_watch import LinkStanding
+from mirror.link.ports import LogEnds, SitePort, SiteTopic, SourcePort, TopicActor, Unreachable
+from runtime.clock import Clock
+from runtime.logs import get_logger
+from runtime.retries import jittered_backoff
+from wire.rules.links import carries_topic
+from wire.rules.topic_configs import COPY_BEGINS
+
+NOT_SHOWN_YET = "its controller reports that the topic exists, but its brokers do not show it: they may still be deleting the previous copy"
+MADE_UNSEEN_MAX = 2
+"""A topic that was made so often and is still not seen counts as refused."""
+
+PAUSE_WHEN_POKED_S = 0.05
+"""Rest before a round that somebody asked for, so that many partitions that lost their leader make
+one round.
+"""
+
+UNTOLD_INITIAL_MS = 50
+UNTOLD_MAX_MS = 1000
+"""The longest wait for a copy's configs before they are asked for again."""
+
+_TROUBLES: Final[Mapping[Finding, Callable[..., Command]]] = {
+    Finding.REPLACED: TopicReplaced,
+    Finding.SHRUNK: TopicConflict,
+    Finding.GONE: TopicReplaced,
+    Finding.HIDDEN: TopicHidden,
+}
+
+Result = TypeVar("Result")
+
+_log = get_logger("mirror.topics")
+
+
+class SiteUnreachable(Exception):
+    """One of the sites does not answer."""
+
+    def __init__(self, side: Side, reason: str) -> None:
+        super().__init__(f"{side.value}: {reason}")
+        self.side = side
+
+
+class BeginningsUntold(Exception):
+    """The target shows copies and does not tell their configs, so that nobody knows where they
+    begin.
+    """
+
+
+class TopicSync:
+    """One task; `poke` has it look at once."""
+
+    def __init__(
+        self,
+        board: FlowBoard,
+        *,
+        source: SourcePort,
+        target: SitePort,
+        actor: TopicActor,
+        link: Callable[[], LinkStanding],
+        clock: Clock,
+        interval_ms: int,
+        config_interval_ms: int,
+        excluded_configs: Sequence[str],
+        keeps_beginnings: bool,
+        on_topology: Callable[[], None],
+        on_renewed: Callable[[str], None],
+        name_at_target: NameAtTarget | None = None,
+    ) -> None:
+        self._name_at_target = name_at_target
+        self._board = board
+        self._source = source
+        self._target = target
+        self._actor = actor
+        self._link = link
+        self._clock = clock
+        self._interval_s = interval_ms / 1000
+        self._config_interval_ms = config_interval_ms
+        self._excluded_configs = excluded_configs
+        self._keeps_beginnings = keeps_beginnings
+        self._on_topology = on_topology
+        self._on_renewed = on_renewed
+        self._poked = asyncio.Event()
+        self._configs_at_ms = float("-inf")
+        self._problem: SiteUnreachable | None = None
+        self._troubles: dict[str, Trouble] = {}
+        # Topics whose copy is missing or was put away: the next one begins anew.
+        self._renewed: set[str] = set()
+        # Where the copies begin that the target has, by topic and partition; 0 what is not named.
+        self._beginnings: dict[str, Mapping[int, int]] = {}
+        # Copies that the target shows, and of which it has not told where they begin.
+        self._untold: frozenset[str] = frozenset()
+        # How often a topic that is still missing at the target was made there.
+        self._made: dict[str, int] = {}
+        self.refusals = Refusals()
+        self.retention = RetentionWatch(board)
+        # A sentence while the source has topics and the link's filters carry none of them.
+        self.nothing_carried = ""
+        self.synced_at_ms = -1
+
+    @property
+    def problem(self) -> SiteUnreachable | None:
+        """Why the last round could not compare the sites."""
+        return self._problem
+
+    @property
+    def troubles(self) -> Mapping[str, Trouble]:
+        """Topics that cannot be mirrored, and why."""
+        return self._troubles
+
+    def renew(self, topic: str) -> None:
+        """The topic's copy was put away: what is made in its place begins anew."""
+        self._renewed.add(topic)
+        self._beginnings.pop(topic, None)
+        self.poke()
+
+    def poke(self) -> None:
+        """Look now."""
+        self._poked.set()
+
+    async def run(self) -> None:
+        """Look each interval until cancelled, and sooner while the target does not tell all that a
+        look needs.
+        """
+        looking = jittered_backoff(
+            retry_on=BeginningsUntold, initial_ms=UNTOLD_INITIAL_MS, max_ms=min(UNTOLD_MAX_MS, self._interval_s * 1000)
+        ).copy(sleep=self._pause)
+        while True:
+            await looking(self._look)
+            await self._pause(self._interval_s)
+
+    async def _look(self) -> None:
+        """Rounds for as long as they change something. BeginningsUntold when there should soon be
+        another one.
+        """
+        try:
+            while await self.round():
+                self._tell(None)
+            self._tell(None)
+        except SiteUnreachable as error:
+            self._tell(error)
+            return
+        finally:
+            self.retention.look()
+        if self._untold:
+            raise BeginningsUntold(", ".join(sorted(self._untold)))
+
+    async def round(self) -> bool:
+        """Look once; True when something was changed at the target and another look will find
+        it.
+        """
+        link = self._link()
+        if link.role in (LinkRole.TURNED, LinkRole.GONE):
+            self.refusals.forget()
+            self._untold = frozenset()
+            return False
+        source_topics, target_topics = await asyncio.gather(
+            _asking(Side.SOURCE, self._source.topics), self._target_topics()
+        )
+        source = {name: topic for name, topic in source_topics.items() if carries_topic(link.record, name)}
+        target = {name: topic for name, topic in target_topics.items() if carries_topic(link.record, name)}
+        configs = await self._configs(source, target)
+        self._tell_filters(nothing_carried(link.record, source_topics))
+        absences = await self._absences(sorted(target.keys() - source.keys()))
+        wanted = plan(
+            _views(source, configs[0]),
+            _views(target, configs[1]),
+            excluded_configs=self._excluded_configs,
+            name_at_target=self._name_at_target,
+            absences=absences,
+        )
+        await self._read_beginnings(wanted.agreed, target, configs[1])
+        outcomes, has_changed = await self._act(await self._begun(wanted.actions, source), link)
+        self._update_board(source, target, wanted)
+        self._tell_tombstones(configs[0])
+        self.retention.note(configs[0])
+        self._take_refusals(outcomes, source, target, compared=configs[0].keys() & configs[1].keys())
+        self._renewed = (self._renewed & source.keys()) | (source.keys() - target.keys())
+        self.synced_at_ms = self._clock.now_ms()
+        return has_changed
+
+    async def _target_topics(self) -> Mapping[str, SiteTopic]:
+        """The target's topics. Its leaders count at once: what was fetched is to arrive there, also
+        while the source is silent.
+        """
+        topics = await _asking(Side.TARGET, self._target.topics)
+        has_moved = False
+        for key, row in self._board.rows():
+            topic = topics.get(key.topic)
+            leader = None if topic is None or topic.topic_id != row.topic_id else topic.leaders.get(key.partition)
+            if leader is not None and leader != row.target:
+                row.target, has_moved = leader, True
+        if has_moved:
+            self._on_topology()
+        return topics
+
+    async def _absences(self, names: Sequence[str]) -> Mapping[str, Absence]:
+        """Of copies: why the source did not list their topics."""
+        return await _asking(Side.SOURCE, lambda: self._source.absences(names)) if names else {}
+
+    async def _configs(
+        self, source: Mapping[str, SiteTopic], target: Mapping[str, SiteTopic]
+    ) -> tuple[Mapping[str, Mapping[str, str]], Mapping[str, Mapping[str, str]]]:
+        """Configs by topic at both sites: of all topics when it is time, else only of those to be
+        created.
+        """
+        now_ms = self._clock.monotonic_ms()
+        if now_ms - self._configs_at_ms >= self._config_interval_ms:
+            both = sorted(source.keys() & target.keys())
+            ours = await _asking(Side.SOURCE, lambda: self._source.configs(sorted(source))) if source else {}
+            theirs = await _asking(Side.TARGET, lambda: self._target.configs(both)) if both else {}
+            self._configs_at_ms = now_ms
+            return ours, theirs
+        missing = sorted(source.keys() - target.keys())
+        return (await _asking(Side.SOURCE, lambda: self._source.configs(missing)) if missing else {}), {}
+
+    async def _read_beginnings(
+        self, names: frozenset[str], target: Mapping[str, SiteTopic], configs: Mapping[str, Mapping[str, str]]
+    ) -> None:
+        """Where the copies of `names` begin, from their configs; asked for where those are not
+        known. What the target cannot tell yet is not mirrored yet.
+        """
+        if not self._keeps_beginnings:
+            self._beginnings = {name: {} for name in names}
+            return
+        known = {name: begins for name, begins in self._beginnings.items() if name in target}
+        unknown = [name for name in sorted(names) if name not in known and name not in configs]
+        if unknown:
+            configs = {**configs, **await _asking(Side.TARGET, lambda: self._target.configs(unknown))}
+        self._beginnings = known | {
+            name: beginnings.read(found.get(COPY_BEGINS, "")) for name, found in configs.items()
+        }
+        self._untold = names - self._beginnings.keys()
+
+    async def _begun(self, actions: Sequence[Action], source: Mapping[str, SiteTopic]) -> Sequence[Action]:
+        """The actions; topics to be made say where they begin."""
+        leaders = {
+            PartitionKey(action.name, partition): leader
+            for action in actions
+            if isinstance(action, CreateTopic) and self._keeps_beginnings
+            for partition, leader in source[action.name].leaders.items()
+        }
+        if not leaders:
+            return actions
+        answers = await self._source.log_ends({key: leader for key, leader in leaders.items() if leader.node_id >= 0})
+        starts: dict[str, dict[int, int]] = {}
+        for key in leaders:
+            log = answers.get(key)
+            start = log.log_start_offset if isinstance(log, LogEnds) else beginnings.UNKNOWN
+            starts.setdefault(key.topic, {})[key.partition] = start
+        return [_beginning(action, starts) if isinstance(action, CreateTopic) else action for action in actions]
+
+    async def _act(self, actions: Sequence[Action], link: LinkStanding) -> tuple[list[tuple[Action, str]], bool]:
+        """Each action with why it was refused, empty when it was done; True when another look will
+        find something new.
+        """
+        outcomes: list[tuple[Action, str]] = []
+        made: dict[str, int] = {}
+        has_changed = False
+        async for action, problem in self._outcomes(actions, link):
+            if isinstance(action, CreateTopic):
+                made[action.name] = 0 if problem else self._made.get(action.name, 0) + 1
+            times = made.get(action.name, 1)
+            if problem or times > MADE_UNSEEN_MAX:
+                outcomes.append((action, f"the target does not {_describe(action)}: {problem or NOT_SHOWN_YET}"))
+                continue
+            outcomes.append((action, ""))
+            if times == 1:
+                _log.info("changed at the target", action=_describe(action))
+                has_changed = has_changed or not isinstance(action, AlterConfigs)
+        self._made = made
+        return outcomes, has_changed
+
+    def _take_refusals(
+        self,
+        outcomes: Sequence[tuple[Action, str]],
+        source: Mapping[str, SiteTopic],
+        target: Mapping[str, SiteTopic],
+        *,
+        compared: Collection[str],
+    ) -> None:
+        new, healed = self.refusals.take(
+            outcomes, compared=compared, present=source.keys() & target.keys(), now_ms=self._clock.now_ms()
+        )
+        for refusal in new:
+            _log.warning(refusal.reason, topic=refusal.topic, way_out=refusal.way_out)
+        for refusal in healed:
+            _log.info("no longer refused", topic=refusal.topic, was=refusal.reason)
+        for refusal in self.refusals:
+            if refusal.change is not AlterConfigs:
+                self._show_refusal(refusal, source[refusal.topic], target.get(refusal.topic))
+
+    async def _outcomes(self, actions: Sequence[Action], link: LinkStanding) -> AsyncIterator[tuple[Action, str]]:
+        """Each action with why it was refused, empty when it was done."""
+        for request in requests_of(actions):
+            act = partial(self._actor.act, request, link=link.name, link_epoch=link.epoch)
+            for outcome in zip(request, await _asking(Side.TARGET, act), strict=True):
+                yield outcome
+
+    def _update_board(self, source: Mapping[str, SiteTopic], target: Mapping[str, SiteTopic], wanted: Plan) -> None:
+        has_moved = False
+        for name in wanted.agreed & self._beginnings.keys():
+            for partition in sorted(source[name].leaders.keys() & target[name].leaders.keys()):
+                has_moved |= self._place(PartitionKey(name, partition), source[name], target[name])
+            if name in self._renewed:
+                self._renewed.discard(name)
+                self._on_renewed(name)
+        for name, trouble in wanted.troubles.items():
+            there = source.get(name) or target[name]
+            for partition in there.leaders:
+                self._show_trouble(PartitionKey(name, partition), there, trouble)
+        for key in [key for key in self._board if key.topic not in source and key.topic not in target]:
+            self._board.retire(key, f"topic {key.topic} was deleted at both sites")
+        self._troubles = _told(wanted.troubles, before=self._troubles)
+        if has_moved:
+            self._on_topology()
+
+    def _place(self, key: PartitionKey, source: SiteTopic, target: SiteTopic) -> bool:
+        """The partition on the board with its leaders; True when anything about it is new."""
+        is_new = key not in self._board
+        row = self._board.add(key, source.topic_id)
+        # Nobody may read what comes back where it was before.
+        is_back, row.is_retired = row.is_retired, False
+        before = (row.source, row.target)
+        row.topic_id, row.source, row.target = (
+            source.topic_id,
+            source.leaders[key.partition],
+            target.leaders[key.partition],
+        )
+        otherwise = 0 if self._keeps_beginnings else beginnings.UNKNOWN
+        begins = self._beginnings[key.topic].get(key.partition, otherwise)
+        if begins != row.facts.begins_offset:
+            self._board.submit(key, CopyBegins(offset=begins))
+        if is_new:
+            link = self._link()
+            self._board.submit(key, LinkTurned(role=link.role, reason=link.reason))
+            self._board.submit(key, Start())
+        elif key.topic in self._renewed:
+            self._board.submit(key, CopyRenewed())
+        elif row.facts.waits_for_topic:
+            # Also when its copy was deleted meanwhile and has been made anew: then there was a
+            # round without a trouble.
+            self._board.submit(key, TopicAgrees())
+        elif before[0] != row.source:
+            reason = f"broker {row.source.node_id} leads {key} at the source in epoch {row.source.epoch}: comparing the histories"
+            self._board.submit(key, SourceLeaderChanged(reason=reason))
+        return is_new or is_back or before != (row.source, row.target)
+
+    def _tell_tombstones(self, configs: Mapping[str, Mapping[str, str]]) -> None:
+        for key, row in self._board.rows():
+            if key.topic in configs:
+                kept_ms = tombstones_kept_ms(configs[key.topic])
+                if kept_ms != row.facts.tombstones_kept_ms:
+                    self._board.submit(key, TombstonesKept(kept_ms=kept_ms))
+
+    def _show_trouble(self, key: PartitionKey, topic: SiteTopic, trouble: Trouble) -> None:
+        """A topic that cannot be mirrored is on the board too: nothing is left out in silence."""
+        row = self._board.add(key, topic.topic_id)
+        row.source, row.is_retired = NOBODY, False
+        self._board.submit(key, _TROUBLES[trouble.finding](reason=trouble.reason))
+
+    def _show_refusal(self, refusal: Refusal, source: SiteTopic, target: SiteTopic | None) -> None:
+        """Partitions that the target does not make are on the board too."""
+        for partition in sorted(source.leaders.keys() - (target.leaders.keys() if target is not None else set())):
+            key = PartitionKey(refusal.topic, partition)
+            row = self._board.add(key, source.topic_id)
+            row.source, row.target, row.is_retired = source.leaders[partition], NOBODY, False
+            self._board.submit(key, TopicRefused(reason=refusal.reason))
+
+    def _tell_filters(self, nothing_carried: str) -> None:
+        if nothing_carried and not self.nothing_carried:
+            _log.warning(nothing_carried)
+        self.nothing_carried = nothing_carried
+
+    def _tell(self, problem: SiteUnreachable | None) -> None:
+        if problem is not None and self._problem is None:
+            _log.warning("cannot compare topics", reason=str(problem))
+        self._problem = problem
+
+    async def _pause(self, seconds: float) -> None:
+        """Rest, or until somebody asks for a look."""
+        try:
+            async with asyncio.timeout(seconds):
+                await self._poked.wait()
+        except TimeoutError:
+            return
+        await asyncio.sleep(PAUSE_WHEN_POKED_S)
+        self._poked.clear()
+
+
+async def _asking(side: Side, call: Callable[[], Awaitable[Result]]) -> Result:
+    try:
+        return await call()
+    except Unreachable as error:
+        raise SiteUnreachable(side, str(error)) from error
+
+
+def _told(troubles: Mapping[str, Trouble], *, before: Mapping[str, Trouble]) -> dict[str, Trouble]:
+    """The troubles; those that are new have been logged."""
+    for name, trouble in troubles.items():
+        if before.get(name) != trouble:
+            _log.warning(trouble.reason, topic=name, finding=trouble.finding.value)
+    return dict(troubles)
+
+
+def _beginning(action: CreateTopic, starts: Mapping[str, Mapping[int, int]]) -> CreateTopic:
+    begins = beginnings.written(starts[action.name])
+    return replace(action, configs={**action.configs, COPY_BEGINS: begins}) if begins else action
+
+
+def _views(topics: Mapping[str, SiteTopic], configs: Mapping[str, Mapping[str, str]]) -> dict[str, TopicView]:
+    return {
+        name: TopicView(topic_id=topic.topic_id, partition_count=len(topic.leaders), configs=configs.get(name))
+        for name, topic in topics.items()
+    }
+
+
+def _describe(action: Action) -> str:
+    match action:
+        case CreateTopic(name=name, topic_id=topic_id, partition_count=count):
+            return f"create topic {name} (id {topic_id}, {count} partitions)"
+        case GrowTopic(name=name, partition_count=count):
+            return f"grow topic {name} to {count} partitions"
+        case AlterConfigs(name=name, set=to_set, remove=remove):
+            return f"set configs of topic {name}: {dict(to_set)}, without {list(remove)}"
+        case DeleteCopy(name=name, topic_id=topic_id):
+            return f"delete the copy of topic {name} (id {topic_id})"

@@ -1,0 +1,83 @@
+"""Who writes which slots of a link in transactions: claims that mirrors note in the link's topic,
+and what follows from them.
+
+A mirror that is given an epoch of its transactional id claims the slots that it is to write under
+that epoch, and only then looks who else does. So of two mirrors that write the same slot the later
+one in the topic has seen the earlier one:
+
+  a. Whoever claims fences all others whose claims have a slot in common with its own, before it
+  reads where those slots stand. b. Nobody writes a slot that it has not claimed under the very
+  epoch it writes under. c. A claim is taken away only when its epoch is known to be fenced.
+
+Daemons that share a link have a transactional id each, and go on with what is left to them after
+they were fenced. A link that is not shared has one id, and a mirror of it that was replaced stays
+out. Called by `mirror/translate/transactions.py`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable
+from dataclasses import dataclass
+from typing import NamedTuple
+
+
+class ClaimName(NamedTuple):
+    """What a claim holds under: it ends with the epoch."""
+
+    transactional_id: str
+    producer_id: int
+    producer_epoch: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Claim:
+    """One mirror's; `slots` None: all, of a link that it does not share. Without a transactional
+    id: it writes without transactions.
+    """
+
+    name: ClaimName
+    # A token of the mirror's process.
+    mirror: str
+    slots: frozenset[int] | None
+
+    @property
+    def is_shared(self) -> bool:
+        """Whether others of the link may have other slots."""
+        return self.slots is not None
+
+    def overlaps(self, other: Claim) -> bool:
+        """Whether both would write some slot."""
+        if self.slots is None or other.slots is None:
+            return True
+        return not self.slots.isdisjoint(other.slots)
+
+
+def rivals_of(own: Claim, claims: Iterable[Claim]) -> list[Claim]:
+    """Of all claims in the order of the topic, those that must be fenced before anything of `own`
+    is read.
+    """
+    last = {claim.name.transactional_id: claim for claim in claims if _is_anothers(claim, own)}
+    return [claim for claim in last.values() if own.overlaps(claim)]
+
+
+def outlived(own: Claim, claims: Collection[Claim]) -> list[Claim]:
+    """Of all claims in the order of the topic, those of epochs that a later claim under the same id
+    has fenced.
+    """
+    last = {claim.name.transactional_id: claim for claim in claims if _is_anothers(claim, own)}
+    living = {own.name, *(claim.name for claim in last.values())}
+    return [claim for claim in claims if claim.name not in living]
+
+
+def _is_anothers(claim: Claim, own: Claim) -> bool:
+    return claim.name.transactional_id != own.name.transactional_id
+
+
+def successor_of(own: Claim, later: Iterable[Claim]) -> Claim | None:
+    """Of claims that were noted after `own`, one for which its mirror has to stay out: those who
+    share give way slot by slot.
+    """
+    for claim in later:
+        if claim.mirror != own.mirror and not (claim.is_shared and own.is_shared):
+            return claim
+    return None

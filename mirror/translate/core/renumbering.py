@@ -1,0 +1,113 @@
+"""A source's batch made ready for a target that numbers its own log: new producer, new sequence,
+new checksum, same records.
+
+The compressed records are not opened. What changes is in the 61 bytes before them, and the CRC-32C
+is computed over the new header and the old records (18 GB/s, against 0.1 to 0.4 GB/s for opening
+and closing a batch). Only two kinds of batches have to be written anew, since no broker takes them
+from a producer as they are: those with holes, which compaction leaves behind, and those stamped by
+their broker (LogAppendTime), whose records would get other times.
+
+Who fetches decides what is left out (`record_filter.py`), who appends stamps (`renumber`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import NamedTuple
+
+from wire.batches.record_batch import (
+    HEADER_SIZE,
+    TRANSACTIONAL_BIT,
+    BatchHeader,
+    Buffer,
+    Compression,
+    InvalidBatch,
+    encode_header,
+    verify_crc,
+)
+from wire.batches.records import Record, decode_batch, encode_batch
+
+SEQUENCE_MASK = 0x7FFFFFFF
+"""Sequences wrap after 2^31 - 1."""
+
+_CODEC_BITS = 0x07
+
+
+class Piece(NamedTuple):
+    """`record_count` records of a batch that lie at consecutive source offsets, from its record
+    number `first_record` on.
+    """
+
+    source_offset: int
+    first_record: int
+    record_count: int
+
+
+class Stamp(NamedTuple):
+    """Who writes a batch, and which of its records come before."""
+
+    producer_id: int
+    producer_epoch: int
+    sequence: int
+
+
+@dataclass(frozen=True, slots=True)
+class Renumbered:
+    """A batch for the target's log, and where its records were."""
+
+    batch: bytes
+    pieces: tuple[Piece, ...]
+
+
+def renumber(
+    buffer: Buffer, position: int, header: BatchHeader, stamp: Stamp, *, is_transactional: bool = False
+) -> Renumbered:
+    """The batch at `position` under another producer. InvalidBatch when its checksum is wrong: it
+    must not get a right one.
+    """
+    added_bits = TRANSACTIONAL_BIT if is_transactional else 0
+    if not verify_crc(buffer, position, header):
+        raise InvalidBatch(f"the batch at offset {header.base_offset} fails its checksum", position)
+    if header.is_log_append_time or header.record_count != header.last_offset_delta + 1:
+        return _written_anew(buffer, position, header, stamp, added_bits)
+    with memoryview(buffer) as view, view[position + HEADER_SIZE : position + header.size_bytes] as records:
+        stamped = header._replace(
+            base_offset=0,
+            partition_leader_epoch=-1,
+            attributes=header.attributes & _CODEC_BITS | added_bits,
+            producer_id=stamp.producer_id,
+            producer_epoch=stamp.producer_epoch,
+            base_sequence=stamp.sequence,
+        )
+        batch = b"".join((encode_header(stamped, records), records))
+    return Renumbered(batch, (Piece(header.base_offset, 0, header.record_count),))
+
+
+def _written_anew(buffer: Buffer, position: int, header: BatchHeader, stamp: Stamp, added_bits: int) -> Renumbered:
+    records = list(decode_batch(buffer, position, header))
+    batch = encode_batch(
+        records,
+        compression=Compression(header.compression),
+        producer_id=stamp.producer_id,
+        producer_epoch=stamp.producer_epoch,
+        base_sequence=stamp.sequence,
+        attributes=added_bits,
+    )
+    return Renumbered(batch, _pieces_of(records))
+
+
+def _pieces_of(records: Sequence[Record]) -> tuple[Piece, ...]:
+    pieces: list[Piece] = []
+    for index, record in enumerate(records):
+        last = pieces[-1] if pieces else None
+        if last is not None and record.offset == last.source_offset + last.record_count:
+            pieces[-1] = last._replace(record_count=last.record_count + 1)
+        else:
+            pieces.append(Piece(record.offset, index, 1))
+    return tuple(pieces)
+
+
+def next_sequence(sequence: int, count: int) -> int:
+    """The sequence `count` records further on."""
+    return (sequence + count) & SEQUENCE_MASK

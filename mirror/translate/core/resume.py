@@ -1,0 +1,186 @@
+"""Where a translate link goes on after a crash: the stored position may lag behind the target's
+log, and the log decides.
+
+The batches that the mirror wrote after the stored position are in the target's log under its
+producer ids. They are the source's next batches, in order, under the sequences that follow
+(`core/translation.py`): so the two logs are laid side by side, from the stored position on, until
+every batch of ours in the target's tail has found its source. What compaction took from the
+target's tail is passed; what does not fit is a `HistoryMismatch`, never a guess.
+
+That is certain only while each offset of the source from the stored position on has its record, or
+is in a batch that is left out: where records are gone, a batch may be counted as the one before it.
+That is `SourceIsThinned`, and for `core/thinned_source.py`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Iterable
+from dataclasses import dataclass
+
+from mirror.translate.core.renumbering import next_sequence
+from mirror.translate.core.translation import Position, Translation
+from wire.batches.record_batch import BatchHeader, Buffer, iterate_headers
+
+_HALF = 1 << 30
+
+
+class HistoryMismatch(Exception):
+    """The target's tail is not what the source's log and the stored position would have made of
+    it.
+    """
+
+
+class SourceIsThinned(Exception):
+    """The source has offsets without records where the tail was mirrored from."""
+
+
+def is_before(position: Position, header: BatchHeader) -> bool:
+    """Whether a batch of ours lies below the position's sequence."""
+    epoch, sequence = position.sequences.get(header.producer_id, (0, 0))
+    behind = next_sequence(sequence, -header.base_sequence)
+    return header.producer_epoch < epoch or (header.producer_epoch == epoch and 0 < behind < _HALF)
+
+
+def end_of_copy(position: Position, ours: Iterable[BatchHeader]) -> int | None:
+    """Where the target's log is no longer the one that was noted: at the first batch of ours that
+    is below the position by its offset and not by its sequence. A log that begins anew takes a
+    batch from the middle, since its broker knows no producer. None: there is none.
+    """
+    return min(
+        (one.base_offset for one in ours if one.base_offset < position.target_next and not is_before(position, one)),
+        default=None,
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class _Found:
+    base_offset: int
+    count: int
+
+
+class TailMatch:
+    """Give it the target's tail, then the source's batches until `is_complete`."""
+
+    def __init__(self, translation: Translation, *, producer_ids: Collection[int]) -> None:
+        translation.rest()
+        self._translation = translation
+        before = translation.position
+        # Nothing of the translation changes before `finish`: a match that is broken off leaves it
+        # as it was.
+        self._position = Position(before.source_next, before.source_epoch, before.target_next, dict(before.sequences))
+        self._runs: list[tuple[int, int, int]] = []
+        self._producer_ids = producer_ids
+        self._tail: dict[tuple[int, int, int], _Found] = {}
+        self._target_end = translation.position.target_next
+        # Records of the source that lie in the tail, or lay there before compaction.
+        self._copied_records = 0
+        self.matched_batches = 0
+
+    @property
+    def is_complete(self) -> bool:
+        """Every batch of ours has found its source."""
+        return not self._tail
+
+    def see_target(self, records: Buffer) -> None:
+        """Batches of the target's log at or after the stored position."""
+        position = self._position
+        for _, header in iterate_headers(records, may_end_in_partial=True):
+            if header.next_offset <= position.target_next:
+                continue
+            self._target_end = max(self._target_end, header.next_offset)
+            if header.producer_id in self._producer_ids and header.base_sequence >= 0 and not header.is_control:
+                if is_before(position, header):
+                    continue  # it was passed already, in a part of the log that is read again
+                key = (header.producer_id, header.producer_epoch, header.base_sequence)
+                # One that came twice, because the target had forgotten us, counts where it came
+                # first: as a reader finds it.
+                self._tail.setdefault(key, _Found(header.base_offset, header.last_offset_delta + 1))
+
+    def see_source(
+        self, records: Buffer, *, left_out: Collection[int], producer_of: Callable[[BatchHeader], int]
+    ) -> None:
+        """The source's next batches. HistoryMismatch when one cannot be the one in the tail;
+        SourceIsThinned when that is not certain.
+        """
+        for _, header in iterate_headers(records, may_end_in_partial=True):
+            if self.is_complete:
+                return
+            if header.next_offset <= self._position.source_next:
+                continue
+            is_left_out = header.base_offset in left_out
+            is_whole = is_left_out or header.record_count == header.last_offset_delta + 1
+            if header.base_offset > self._position.source_next or not is_whole:
+                raise SourceIsThinned(f"between {self._position.source_next} and {header.next_offset}")
+            if not is_left_out:
+                self._match(header, producer_of(header))
+            self._pass(header)
+
+    def finish(self) -> None:
+        """All has been seen: the target's log is known up to its end. HistoryMismatch when
+        something found no source.
+
+        SourceIsThinned when the source had nothing at all to show.
+        """
+        if not self.is_complete:
+            if self._position.source_next == self._translation.position.source_next:
+                raise SourceIsThinned(f"from {self._position.source_next} on")
+            producer_id, epoch, sequence = min(self._tail, key=lambda key: self._tail[key].base_offset)
+            raise HistoryMismatch(
+                f"the target holds a batch of this mirror at offset {self._tail[producer_id, epoch, sequence].base_offset} "
+                f"(producer {producer_id}, sequence {sequence}) that the source does not have"
+            )
+        self._position.target_next = max(self._position.target_next, self._target_end)
+        take_over(self._translation, self._position, self._runs, copied_records=self._copied_records)
+
+    def _match(self, header: BatchHeader, producer_id: int) -> None:
+        position = self._position
+        stamp = position.stamp(producer_id)
+        found = self._tail.pop((stamp.producer_id, stamp.producer_epoch, stamp.sequence), None)
+        if found is None and self._has_newer_epoch(position, producer_id):
+            stamp = position.stamp(producer_id)
+            found = self._tail.pop((stamp.producer_id, stamp.producer_epoch, stamp.sequence), None)
+        if found is not None:
+            if found.count != header.record_count:
+                raise HistoryMismatch(
+                    f"the target has {found.count} records at offset {found.base_offset} where the source has "
+                    f"{header.record_count} at {header.base_offset}"
+                )
+            self._runs.append((header.base_offset, found.base_offset, found.count))
+            position.target_next = found.base_offset + found.count
+            self.matched_batches += 1
+        self._copied_records += header.record_count
+        after = next_sequence(stamp.sequence, header.record_count)
+        position.sequences[producer_id] = (stamp.producer_epoch, after)
+
+    def _has_newer_epoch(self, position: Position, producer_id: int) -> bool:
+        """Whether the tail goes on under a later epoch from here: sequences begin anew there."""
+        epoch, _ = position.sequences.get(producer_id, (0, 0))
+        old = [key for key in self._tail if key[0] == producer_id and key[1] == epoch]
+        later = sorted(key[1] for key in self._tail if key[0] == producer_id and key[1] > epoch and key[2] == 0)
+        if old or not later:
+            return False
+        position.sequences[producer_id] = (later[0], 0)
+        return True
+
+    def _pass(self, header: BatchHeader) -> None:
+        position = self._position
+        position.source_next = header.next_offset
+        position.source_epoch = header.partition_leader_epoch
+
+
+def take_over(
+    translation: Translation, position: Position, runs: Iterable[tuple[int, int, int]], *, copied_records: int
+) -> None:
+    """The tail is known: the translation goes on at `position`, and what lies between
+    `copied_records` of ours there is counted.
+    """
+    before = translation.position
+    if position == before:
+        return
+    passed = position.target_next - max(before.target_next, translation.target_start)
+    translation.surplus.between += max(0, passed - copied_records)
+    for run in runs:
+        translation.map.append(*run)
+    translation.position = position
+    translation.is_dirty = True
+    translation.rest()

@@ -1,0 +1,256 @@
+"""Where a translate link goes on after a crash when the source has less than it had when its
+records were mirrored.
+
+Compaction and expiry take records out of the source's log and leave the others where they are.
+Batches can then not be counted as `core/resume.py` counts them: the sequences in the target's tail
+say how many records were mirrored since the stored position, and nothing says which. So what is
+left at the source is laid beside the tail record by record:
+
+  a. A batch with fewer offsets before it, since the stored position, than records were mirrored is
+  mirrored itself. b. One with more offsets before it is mirrored when its records are in the tail
+  (the same producer of ours, time, key, value and
+     headers), and is not when none of them is.
+  c. Whatever removes a record of a key has removed the earlier ones of that key. So what the source
+  has left of a key's mirrored
+     records is the last of those in the tail: each record has one place where its copy can be.
+  d. These places grow with the offsets, and so does what the source lost before them.
+
+So what is taken for mirrored beyond a ends with a record whose like is there only once, at either
+end, and is the last one of its key at the target. Everything else is a `HistoryMismatch`: nothing
+is skipped, and nothing mirrored twice, on the strength of a likeness.
+
+Where the target was compacted too, the tail lacks records. What the source has and the tail lacks
+is then mirrored by a alone, and nothing may be missing at the tail's end.
+"""
+
+from __future__ import annotations
+
+from collections import Counter, defaultdict
+from collections.abc import Callable, Collection, Sequence
+from hashlib import blake2b
+from typing import NamedTuple
+
+from mirror.translate.core.renumbering import SEQUENCE_MASK, next_sequence
+from mirror.translate.core.resume import HistoryMismatch, take_over
+from mirror.translate.core.translation import Position, Translation
+from wire.batches.record_batch import BatchHeader, Buffer, iterate_headers
+from wire.batches.records import Record, decode_batch, encode_record
+
+_HALF = 1 << 30
+_DIGEST_BYTES = 16
+
+_Content = tuple[int, bytes]
+
+
+class _Copy(NamedTuple):
+    """A record of ours in the tail."""
+
+    # Records mirrored before it since the stored position, and how many of those the tail has.
+    before: int
+    found_before: int
+    target_offset: int
+    content: _Content
+
+
+class _Left(NamedTuple):
+    """A record that the source still has."""
+
+    source_offset: int
+    # Offsets before it since the stored position that may have been mirrored.
+    room: int
+    key: bytes | None
+    content: _Content
+
+
+class _Batch(NamedTuple):
+    """A batch of the source that is carried."""
+
+    base_offset: int
+    room: int
+    records: Sequence[_Left]
+
+
+class ThinnedMatch:
+    """Give it the target's tail, then the source's batches until `is_complete`."""
+
+    def __init__(self, translation: Translation, *, producer_ids: Collection[int]) -> None:
+        translation.rest()
+        self._translation = translation
+        self._stored = translation.position
+        self._producer_ids = producer_ids
+        self._target_end = self._stored.target_next
+        # By producer id: the records of it that were mirrored since the stored position.
+        self._mirrored: dict[int, int] = {}
+        self._mirrored_count = 0
+        self._copies: list[_Copy] = []
+        self._copies_of: defaultdict[bytes | None, list[_Copy]] = defaultdict(list)
+        # How often each content is in the tail, and in what has been seen of the source.
+        self._copied: Counter[_Content] = Counter()
+        self._left: Counter[_Content] = Counter()
+        self._origin = self._stored.source_next
+        self._source_end = self._stored.source_next
+        self._left_out_offsets = 0
+        self._batches: list[_Batch] = []
+        self._has_ended = False
+        self.matched_batches = 0
+
+    @property
+    def is_complete(self) -> bool:
+        """Where the source's records begin that were not mirrored has been seen."""
+        return self._has_ended
+
+    @property
+    def _missing_count(self) -> int:
+        """Records that were mirrored and that the tail has no more."""
+        return self._mirrored_count - len(self._copies)
+
+    def see_target(self, records: Buffer) -> None:
+        """Batches of the target's log at or after the stored position."""
+        for place, header in iterate_headers(records, may_end_in_partial=True):
+            if header.next_offset <= self._stored.target_next:
+                continue
+            self._target_end = max(self._target_end, header.next_offset)
+            if header.producer_id in self._producer_ids and header.base_sequence >= 0 and not header.is_control:
+                self._see_copies(records, place, header)
+
+    def _see_copies(self, records: Buffer, place: int, header: BatchHeader) -> None:
+        epoch, sequence = self._stored.sequences.get(header.producer_id, (0, 0))
+        if header.producer_epoch > epoch:
+            raise HistoryMismatch(
+                f"the target's batch at offset {header.base_offset} is of a later epoch than the stored position, "
+                "so its sequence does not show how many records came before"
+            )
+        mirrored = self._mirrored.get(header.producer_id, 0)
+        index = (header.base_sequence - sequence) & SEQUENCE_MASK
+        if header.producer_epoch < epoch or index >= _HALF or index < mirrored:
+            return  # from before the stored position, or there a second time
+        first = self._mirrored_count + index - mirrored
+        self._mirrored[header.producer_id] = index + header.last_offset_delta + 1
+        self._mirrored_count = first + header.last_offset_delta + 1
+        for record in decode_batch(records, place, header):
+            content = _content(header.producer_id, record)
+            before = first + record.offset - header.base_offset
+            copy = _Copy(before, len(self._copies), record.offset, content)
+            self._copies.append(copy)
+            self._copies_of[record.key].append(copy)
+            self._copied[content] += 1
+
+    def see_source(
+        self, records: Buffer, *, left_out: Collection[int], producer_of: Callable[[BatchHeader], int]
+    ) -> None:
+        """The source's next batches."""
+        for place, header in iterate_headers(records, may_end_in_partial=True):
+            if self.is_complete:
+                return
+            if header.next_offset <= self._source_end:
+                continue
+            self._origin = min(self._origin, header.base_offset)
+            if header.base_offset in left_out:
+                self._left_out_offsets += header.next_offset - header.base_offset
+            elif header.record_count:
+                self._see_left(records, place, header, producer_of(header))
+            self._source_end = header.next_offset
+
+    def _see_left(self, records: Buffer, place: int, header: BatchHeader, producer_id: int) -> None:
+        before = self._origin + self._left_out_offsets
+        left = [
+            _Left(record.offset, record.offset - before, record.key, _content(producer_id, record))
+            for record in decode_batch(records, place, header)
+        ]
+        batch = _Batch(header.base_offset, header.base_offset - before, left)
+        self._batches.append(batch)
+        self._left.update(one.content for one in left)
+        is_new = not self._missing_count and not self._is_counted(batch) and not self._has_copies(batch)
+        self._has_ended = is_new or self._left.total() > self._mirrored_count
+
+    def _is_counted(self, batch: _Batch) -> bool:
+        """Mirrored, since not all that was mirrored has room before it."""
+        return batch.room < self._mirrored_count
+
+    def _has_copies(self, batch: _Batch) -> bool:
+        return any(left.content in self._copied for left in batch.records)
+
+    def _is_one_of_a_kind(self, batch: _Batch) -> bool:
+        return any(self._copied[left.content] == 1 == self._left[left.content] for left in batch.records)
+
+    def finish(self, *, source_end: int) -> None:
+        """All has been seen: the target's log up to its end, and the source's, which ends there.
+        HistoryMismatch when it is not certain.
+        """
+        if self._missing_count and len(self._mirrored) > 1:
+            raise HistoryMismatch("the target was compacted where it has records of several sites")
+        mirrored = [self._is_counted(batch) or self._has_copies(batch) for batch in self._batches]
+        passed = self._batches[: max((number + 1 for number, is_so in enumerate(mirrored) if is_so), default=0)]
+        if passed and not self._is_counted(passed[-1]) and not self._is_one_of_a_kind(passed[-1]):
+            raise HistoryMismatch(
+                f"the source's batch at offset {passed[-1].base_offset} is like several records of the target"
+            )
+        pairs = self._pairs(passed)
+        self._check_order(pairs, is_all=len(passed) == len(self._batches))
+        position = Position(
+            self._source_next(len(passed)), -1, max(self._stored.target_next, self._target_end), self._sequences()
+        )
+        if position.source_next > source_end:
+            raise HistoryMismatch(
+                f"{self._mirrored_count} records were mirrored from offset {self._origin} on, and the source ends at {source_end}"
+            )
+        self.matched_batches = len(passed)
+        runs = [(left.source_offset, copy.target_offset, 1) for left, copy in pairs if copy is not None]
+        take_over(self._translation, position, runs, copied_records=self._mirrored_count)
+
+    def _source_next(self, passed_count: int) -> int:
+        if passed_count < len(self._batches):
+            return self._batches[passed_count].base_offset
+        return max(self._source_end, self._origin + self._mirrored_count)
+
+    def _sequences(self) -> dict[int, tuple[int, int]]:
+        sequences = dict(self._stored.sequences)
+        for producer_id, count in self._mirrored.items():
+            epoch, sequence = sequences.get(producer_id, (0, 0))
+            sequences[producer_id] = (epoch, next_sequence(sequence, count))
+        return sequences
+
+    def _pairs(self, passed: Sequence[_Batch]) -> list[tuple[_Left, _Copy | None]]:
+        """Each record with its copy, of a key the last ones of both; None where the tail has lost
+        it.
+        """
+        copies_of = {key: list(copies) for key, copies in self._copies_of.items()}
+        pairs: list[tuple[_Left, _Copy | None]] = []
+        for batch in reversed(passed):
+            for left in reversed(batch.records):
+                copies = copies_of.get(left.key)
+                copy = copies.pop() if copies else None
+                pairs.append((left, copy))
+                if copy is not None and copy.content == left.content:
+                    continue
+                if copy is not None or not self._missing_count or not self._is_counted(batch):
+                    raise HistoryMismatch(
+                        f"the source's record at offset {left.source_offset} is not the one that the target has in its place"
+                    )
+        pairs.reverse()
+        return pairs
+
+    def _check_order(self, pairs: Sequence[tuple[_Left, _Copy | None]], *, is_all: bool) -> None:
+        """That the copies lie as the records do, and what has none where the tail lacks
+        something.
+        """
+        before, found_before, gone, without = -1, -1, 0, 0
+        for left, copy in pairs:
+            if copy is None:
+                without += 1
+                continue
+            missing = (copy.before - before) - (copy.found_before - found_before)
+            if copy.before <= before or left.room - copy.before < gone or without > missing:
+                raise HistoryMismatch(
+                    f"the source's record at offset {left.source_offset} and the target's at {copy.target_offset} "
+                    "are the same, but not in the order of the other records"
+                )
+            before, found_before, gone, without = copy.before, copy.found_before, left.room - copy.before, 0
+        missing = (self._mirrored_count - before) - (len(self._copies) - found_before)
+        if without > missing or (missing and not is_all):
+            raise HistoryMismatch("the target has lost the last records that were mirrored, or never had them")
+
+
+def _content(producer_id: int, record: Record) -> _Content:
+    """What a record keeps on its way, under which producer of ours."""
+    return producer_id, blake2b(encode_record(record, 0, 0), digest_size=_DIGEST_BYTES).digest()

@@ -1,0 +1,203 @@
+"""The transactions of a translate link, one after the other: what may be done when, and when one is
+to be ended.
+
+| phase | meaning | leaves it |
+| --- | --- | --- |
+| CLOSED | no producer of ours is known to the target, or it cannot be trusted any more | `open`, after InitProducerId |
+| IDLE | a producer, and no transaction | `enter`, `close` |
+| FILLING | a transaction is open; writers enter, write and leave | `end`, `break_off` |
+| ENDING | everything is written, the end was asked for and is not answered | `committed`, `break_off` |
+
+  a. A transaction is ended only when nobody is writing in it, so that everything it holds was
+  acknowledged. b. Whatever goes wrong in a transaction breaks it off as a whole. There is no way on
+  but a new epoch of the producer, whose
+     beginning has the target abort what was open: nobody has to know how far the broken one came.
+  c. Only of a transaction whose end was asked for is the outcome unknown; then (and at the
+  beginning) what the target has noted must
+     be read before anything else is written (`must_read`).
+  d. While a carried partition stands inside a transaction of the source, the end is put off, up to
+     `hold_max_ms` and `bytes_max`; and as long for writers that wait already, so that on a long
+     line a transaction holds more than its first writer brought.
+
+Pure: times are monotonic milliseconds. Called by `mirror/translate/transactions.py`.
+"""
+
+from __future__ import annotations
+
+import enum
+from collections.abc import Collection, Iterable
+from dataclasses import dataclass
+
+from mirror.flow.core.flow_state import InvariantBroken
+from mirror.link.core.partitions import PartitionKey
+from wire.batches.record_batch import BatchHeader
+
+Place = tuple[str, int]
+
+
+class Phase(enum.Enum):
+    """Where the cycle stands."""
+
+    CLOSED = "closed"
+    IDLE = "idle"
+    FILLING = "filling"
+    ENDING = "ending"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CycleLimits:
+    """When a transaction is ended: after `interval_ms`, with more to come after `hold_max_ms` at
+    the latest, with `bytes_max` at once.
+    """
+
+    interval_ms: int
+    hold_max_ms: int
+    bytes_max: int
+
+
+class TransactionCycle:
+    """The machine of one link's transactions."""
+
+    def __init__(self, limits: CycleLimits) -> None:
+        self._limits = limits
+        self.phase = Phase.CLOSED
+        self.must_read = True
+        self.writers = 0
+        # Partitions of the source whose batches (or left-out batches) the open transaction carries.
+        self.keys: dict[PartitionKey, None] = {}
+        # Partitions of the target that belong to the open transaction.
+        self.places: set[Place] = set()
+        self.record_count = 0
+        self._began_at_ms = 0.0
+        self._size_bytes = 0
+        self._is_hastened = False
+        self._takes_nobody = False
+        # Transactions of the source that have begun in what was carried and not ended, by
+        # partition.
+        self._inside: dict[PartitionKey, set[int]] = {}
+
+    @property
+    def may_enter(self) -> bool:
+        """Whether a writer may enter now; else it waits for the end of the open transaction."""
+        return self.phase in (Phase.IDLE, Phase.FILLING) and not self._takes_nobody
+
+    @property
+    def may_end(self) -> bool:
+        """Whether nobody is writing any more."""
+        return self.phase is Phase.FILLING and self._takes_nobody and not self.writers
+
+    def open(self) -> None:
+        """The target gave our producer an epoch: nothing of before is open, and what was noted has
+        been read.
+        """
+        self._expect(Phase.CLOSED)
+        self.phase = Phase.IDLE
+        self.must_read = False
+
+    def close(self) -> None:
+        """The producer is given up for a new epoch of it."""
+        self._expect(Phase.IDLE)
+        self.phase = Phase.CLOSED
+
+    def enter(self, now_ms: float) -> bool:
+        """A writer begins; True when it is the first one, and with it a transaction."""
+        if not self.may_enter:
+            raise InvariantBroken(f"no writer may write while the transaction is {self.phase.value}")
+        is_first = self.phase is Phase.IDLE
+        if is_first:
+            self.phase, self._began_at_ms = Phase.FILLING, now_ms
+        self.writers += 1
+        return is_first
+
+    def leave(self) -> None:
+        """A writer has its answers."""
+        self._expect(Phase.FILLING)
+        if not self.writers:
+            raise InvariantBroken("a writer leaves a transaction that it did not enter")
+        self.writers -= 1
+
+    def carry(
+        self, key: PartitionKey, headers: Iterable[BatchHeader], *, left_out: Collection[int], size_bytes: int
+    ) -> None:
+        """A writer is about to write these batches of a partition, without those that are left
+        out.
+        """
+        self._expect(Phase.FILLING)
+        self.keys[key] = None
+        self._size_bytes += size_bytes
+        inside = self._inside.setdefault(key, set())
+        for header in headers:
+            if header.is_control:
+                inside.discard(header.producer_id)
+            elif header.base_offset not in left_out:
+                self.record_count += header.record_count
+                if header.is_transactional:
+                    inside.add(header.producer_id)
+        if not inside:
+            del self._inside[key]
+
+    def unadded(self, places: Iterable[Place]) -> list[Place]:
+        """Which of these the coordinator has yet to be told of."""
+        return sorted(set(places) - self.places)
+
+    def add(self, places: Iterable[Place]) -> None:
+        """The coordinator knows that these belong to the transaction."""
+        if self.phase not in (Phase.FILLING, Phase.ENDING):
+            raise InvariantBroken(f"partitions are added to a transaction that is {self.phase.value}")
+        self.places.update(places)
+
+    def hasten(self) -> None:
+        """Somebody waits for the end of this transaction."""
+        self._is_hastened = True
+
+    def open_for_ms(self, now_ms: float) -> float:
+        """How long a transaction has been open; 0 while none is."""
+        return now_ms - self._began_at_ms if self.phase in (Phase.FILLING, Phase.ENDING) else 0.0
+
+    def due_in_ms(self, now_ms: float, *, is_writer_coming: bool = False) -> float:
+        """How long the open transaction may go on; 0 when it is to be ended. `is_writer_coming`:
+        one that has not entered yet.
+        """
+        if self._size_bytes >= self._limits.bytes_max:
+            return 0
+        # What this transaction does not carry cannot be torn apart by its end.
+        is_inside = any(key in self._inside for key in self.keys)
+        last_ms = self._limits.hold_max_ms if is_inside else 0 if self._is_hastened else self._limits.interval_ms
+        if is_writer_coming and not self._is_hastened:
+            last_ms = max(last_ms, self._limits.hold_max_ms)
+        return max(0.0, self._began_at_ms + last_ms - now_ms)
+
+    def take_nobody(self) -> None:
+        """The transaction is to be ended: let those who write finish."""
+        self._expect(Phase.FILLING)
+        self._takes_nobody = True
+
+    def end(self) -> None:
+        """What is noted of the transaction is on its way, and then its end."""
+        if not self.may_end:
+            raise InvariantBroken(f"{self.writers} are still writing in the transaction that must end")
+        self.phase = Phase.ENDING
+
+    def committed(self) -> None:
+        """The target has confirmed the end."""
+        self._expect(Phase.ENDING)
+        self._forget(Phase.IDLE)
+
+    def break_off(self) -> None:
+        """Nothing of the open transaction may be relied on, nor the producer."""
+        self.must_read = self.must_read or self.phase is Phase.ENDING
+        self._inside.clear()
+        self._forget(Phase.CLOSED)
+
+    def _forget(self, phase: Phase) -> None:
+        self.phase = phase
+        self.writers = 0
+        self.keys.clear()
+        self.places.clear()
+        self.record_count = 0
+        self._size_bytes = 0
+        self._is_hastened = self._takes_nobody = False
+
+    def _expect(self, phase: Phase) -> None:
+        if self.phase is not phase:
+            raise InvariantBroken(f"the transaction is {self.phase.value} where it must be {phase.value}")

@@ -1,0 +1,149 @@
+"""One append to the target of a translate link as Produce requests: parts that are planned and
+renumbered, then sent in rounds.
+
+Kafka takes one batch a partition and request, so an entry of several batches becomes several
+requests: a round is the next batch of each partition. What an outcome means is said by those who
+call: `translated_append.py` and `transactional_append.py`.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from itertools import zip_longest
+from typing import TypeVar
+
+from kio.schema.errors import ErrorCode
+
+from mirror.link.core.naming import Naming
+from mirror.link.core.partitions import PartitionKey
+from mirror.link.ports import AppendAnswer, AppendPart
+from mirror.sites.kafka_site import reached
+from mirror.translate.core.renumbering import renumber
+from mirror.translate.core.translation import BrokenOff, NotTheNextBatch, Planned, Translation
+from wire.batches.record_batch import BatchHeader, InvalidBatch, iterate_headers
+from wire.client import broker_requests as requests
+from wire.client.connection import Connection
+from wire.protocol.produce_codec import PartitionProduced, PartitionRecords, ProduceRequest, TopicRecords
+
+
+@dataclass(slots=True)
+class OutgoingPart:
+    """One partition of a call: what is sent for it, in order, and the first thing that went
+    wrong.
+    """
+
+    part: AppendPart
+    translation: Translation
+    # Where the batches are in `part.records`, also those that are not sent.
+    places: list[tuple[int, BatchHeader]] = field(init=False)
+    headers: list[BatchHeader] = field(init=False)
+    to_send: list[tuple[Planned, bytes]] = field(default_factory=list)
+    error: ErrorCode = ErrorCode.none
+    message: str = ""
+
+    def __post_init__(self) -> None:
+        self.places = list(iterate_headers(self.part.records))
+        self.headers = [header for _, header in self.places]
+
+    @property
+    def next_offset(self) -> int:
+        """The source's offset after all of them."""
+        return self.headers[-1].next_offset
+
+    def fail(self, error: ErrorCode, message: str) -> None:
+        """Nothing behind this may be sent before it is sent again."""
+        self.translation.break_off()
+        if self.error is ErrorCode.none:
+            self.error, self.message = error, message
+
+    def refuse(self, code: ErrorCode, message: str | None) -> None:
+        """The target took a batch of it not."""
+        if code is ErrorCode.invalid_record:
+            # What a broker says of records that a topic does not take, such as those without a key
+            # in a compacted one.
+            self.fail(ErrorCode.policy_violation, f"{code.name}: {message}")
+        else:
+            self.fail(code, message or code.name)
+
+    def plan(self, producer_of: Callable[[BatchHeader], int], *, is_transactional: bool = False) -> None:
+        """Plan the batches and renumber what is to be sent; a part that cannot be planned has
+        failed.
+        """
+        part = self.part
+        try:
+            plans = self.translation.plan(
+                self.headers,
+                expected=part.expected_log_end_offset,
+                left_out=part.left_out,
+                producer_of=producer_of,
+                log_start_offset=part.source_log_start_offset,
+            )
+            for (place, header), plan in zip(self.places, plans, strict=True):
+                if plan is not None and plan.stamp is not None:
+                    renumbered = renumber(part.records, place, header, plan.stamp, is_transactional=is_transactional)
+                    plan.pieces = renumbered.pieces
+                    self.to_send.append((plan, renumbered.batch))
+        except BrokenOff as error:
+            self.fail(ErrorCode.request_timed_out, str(error))
+        except NotTheNextBatch as error:
+            self.fail(ErrorCode.offset_out_of_range, str(error))
+        except InvalidBatch as error:
+            self.to_send.clear()
+            self.fail(ErrorCode.corrupt_message, str(error))
+
+
+Part = TypeVar("Part", bound=OutgoingPart)
+
+Round = list[tuple[Part, Planned, bytes]]
+
+
+def rounds_of(parts: Sequence[Part]) -> list[Round[Part]]:
+    """The first batch of each part, the second one of each, and so on."""
+    rows = zip_longest(*([(part, *sent) for sent in part.to_send] for part in parts))
+    return [[one for one in row if one is not None] for row in rows]
+
+
+async def send_round(
+    connection: Connection, sent: Round[Part], naming: Naming, *, transactional_id: str | None = None, timeout_ms: int
+) -> list[tuple[Part, Planned, PartitionProduced | None]]:
+    """One request; what became of each batch, None where the broker does not say. Unreachable:
+    nobody knows the outcome.
+    """
+    by_topic: dict[str, list[PartitionRecords]] = {}
+    for part, _, batch in sent:
+        key = part.part.key
+        by_topic.setdefault(naming.target_name(key.topic), []).append(PartitionRecords(key.partition, batch))
+    listed = [TopicRecords(name, None, partitions) for name, partitions in by_topic.items()]
+    request = ProduceRequest(transactional_id, -1, timeout_ms, listed)
+    response = await reached(requests.request_produce(connection, request))
+    outcomes: dict[tuple[str, int], PartitionProduced] = {}
+    if response is not None:
+        for topic in response.topics:
+            outcomes.update({(topic.name, produced.partition_index): produced for produced in topic.partitions})
+    return [
+        (part, plan, outcomes.get((naming.target_name(part.part.key.topic), part.part.key.partition)))
+        for part, plan, _ in sent
+    ]
+
+
+async def all_of(sending: Sequence[asyncio.Task[None]]) -> None:
+    """Wait for all; then Unreachable when one of them had no answer."""
+    outcomes = await asyncio.gather(*sending, return_exceptions=True)
+    for outcome in outcomes:
+        if isinstance(outcome, BaseException):
+            raise outcome
+
+
+def answered(key: PartitionKey, error: ErrorCode, message: str, log_end_offset: int) -> AppendAnswer:
+    """An answer in the source's offsets; a translate link has neither epochs nor divergence."""
+    return AppendAnswer(
+        key=key,
+        error=error,
+        message=message,
+        log_end_offset=log_end_offset,
+        link_epoch=0,
+        divergence_epoch=-1,
+        divergence_end_offset=-1,
+    )

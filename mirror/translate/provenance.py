@@ -1,0 +1,78 @@
+"""Whose records are those of a batch at the source: told by its producer id, without opening it.
+
+Every mirror writes under producer ids of its own and notes them, with the site that the records
+came into being at, in its link's topic at the cluster that it writes to, before it writes anything.
+So whoever mirrors from that cluster knows of each batch where it is from: records never return to
+their own site, whatever topics are called and through however many sites they went (M5).
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterable
+from uuid import UUID
+
+from mirror.sites.kafka_site import reached
+from mirror.translate.offset_store import READ_UNCOMMITTED, TOPIC_PREFIX, read_topic
+from wire.client.raw_client import KafkaClient
+
+KNOWN_PRODUCERS_MAX = 100_000
+"""Producer ids that are remembered as ordinary ones; past that they are asked about again."""
+
+NO_PRODUCER = -1
+
+
+class Provenance:
+    """What the source's clusters' link topics say."""
+
+    def __init__(self, client: KafkaClient, *, source_alias: str) -> None:
+        self._client = client
+        self._source_alias = source_alias
+        # How far each topic has been read, with its id: one that was made anew is read from its
+        # beginning.
+        self._read_to: dict[str, tuple[UUID | None, int]] = {}
+        self._ordinary: set[int] = {NO_PRODUCER}
+        self.origins: dict[int, str] = {}
+        self.on_origin: Callable[[str], None] = lambda _: None
+
+    def origin_of(self, producer_id: int) -> str:
+        """The site at which the producer's records came into being."""
+        return self.origins.get(producer_id, self._source_alias)
+
+    async def learn(self, producer_ids: Iterable[int]) -> None:
+        """Make sure that these producers are known. Unreachable when the source does not answer."""
+        unknown = set(producer_ids) - self._ordinary - self.origins.keys()
+        if not unknown:
+            return
+        await self.refresh()
+        if len(self._ordinary) > KNOWN_PRODUCERS_MAX:
+            self._ordinary = {NO_PRODUCER}
+        self._ordinary |= unknown - self.origins.keys()
+
+    async def refresh(self) -> None:
+        """Read what mirrors have noted at the source since the last look."""
+        metadata = await reached(self._client.metadata())
+        for topic, described in sorted(metadata.topics.items()):
+            if topic.startswith(TOPIC_PREFIX):
+                read_id, read_to = self._read_to.get(topic, (described.topic_id, 0))
+                first = read_to if read_id == described.topic_id else 0
+                end = await self._read(topic, first)
+                if end < first:  # made anew at a cluster that gives topics no ids
+                    end = await self._read(topic, 0)
+                self._read_to[topic] = described.topic_id, end
+
+    async def _read(self, topic: str, first_offset: int) -> int:
+        """Whose a producer is holds before its mirror's transaction is committed: others' open ones
+        must not hide it.
+        """
+        return await read_topic(
+            self._client, topic, self._take, first_offset=first_offset, isolation_level=READ_UNCOMMITTED
+        )
+
+    def _take(self, key: bytes | None, value: bytes | None) -> None:
+        if key is None or value is None:
+            return
+        name = json.loads(key)
+        if name.get("kind") in ("producer", "writer"):
+            self.origins[name["id"] if "id" in name else json.loads(value)["id"]] = name["origin"]
+            self.on_origin(name["origin"])

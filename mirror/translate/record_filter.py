@@ -1,0 +1,104 @@
+"""What of the source a translate link carries: decides it for every fetched answer, and for reads
+after a crash alike.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+
+from kio.schema.errors import ErrorCode
+
+from clients.core.committed import batches_left_out
+from clients.simple_consumer import fetch_at_leader, records_of
+from mirror.link.core.partitions import PartitionKey
+from mirror.link.ports import FetchAnswer, Unreachable
+from mirror.sites.kafka_site import reached
+from mirror.translate.offset_store import READ_COMMITTED
+from mirror.translate.provenance import Provenance
+from wire.batches.record_batch import BatchHeader, Buffer, InvalidBatch, iterate_headers
+from wire.client.broker_requests import EARLIEST_TIMESTAMP
+from wire.client.client_errors import BrokerError, KafkaClientError, error_code
+from wire.client.raw_client import KafkaClient
+from wire.protocol.fetch_codec import PartitionFetched
+
+_NOTHING = memoryview(b"")
+
+
+class SourceSieve:
+    """The Sieve of fetchers; `read` for those who look back."""
+
+    def __init__(
+        self,
+        provenance: Provenance,
+        *,
+        target_alias: str,
+        isolation_level: int,
+        have_producers: Callable[[], Awaitable[None]],
+    ) -> None:
+        self._provenance = provenance
+        self._have_producers = have_producers
+        self._target_alias = target_alias
+        self.isolation_level = isolation_level
+
+    async def sift(self, topic: str, partition: PartitionFetched) -> FetchAnswer:
+        """The answer for one partition. Unreachable when the source cannot be asked whose records
+        they are.
+        """
+        records = partition.records if isinstance(partition.records, memoryview) else _NOTHING
+        error = error_code(partition.error_code)
+        left_out: frozenset[int] = frozenset()
+        try:
+            left_out = await self._left_out(records, partition)
+        except InvalidBatch:
+            error = ErrorCode.corrupt_message
+        is_committed = self.isolation_level == READ_COMMITTED and partition.last_stable_offset >= 0
+        return FetchAnswer(
+            key=PartitionKey(topic, partition.partition_index),
+            error=error,
+            high_watermark=partition.last_stable_offset if is_committed else partition.high_watermark,
+            log_start_offset=partition.log_start_offset,
+            records=records,
+            left_out=left_out,
+        )
+
+    async def read(
+        self, client: KafkaClient, key: PartitionKey, offset: int, *, max_bytes: int
+    ) -> tuple[Buffer, frozenset[int]]:
+        """The source's batches from `offset` on with those that are not carried; from the log's
+        start if it begins later.
+
+        Nothing at the log's end. Unreachable.
+        """
+        place = (key.topic, key.partition)
+        try:
+            fetched = await fetch_at_leader(
+                client, place, offset, max_bytes=max_bytes, max_wait_ms=100, isolation_level=self.isolation_level
+            )
+        except BrokerError as error:
+            if error.code is ErrorCode.offset_out_of_range:
+                # The error does not say where the log starts (Kafka answers -1).
+                start = (await reached(client.offsets_at([place], EARLIEST_TIMESTAMP)))[place]
+                if start > offset:
+                    return await self.read(client, key, start, max_bytes=max_bytes)
+            raise Unreachable(str(error)) from error
+        except KafkaClientError as error:
+            raise Unreachable(str(error)) from error
+        records = records_of(fetched)
+        return records, await self._left_out(records, fetched)
+
+    async def _left_out(self, records: memoryview, fetched: PartitionFetched) -> frozenset[int]:
+        if not records:
+            return frozenset()
+        await self._provenance.learn(
+            header.producer_id for _, header in iterate_headers(records, may_end_in_partial=True)
+        )
+        await self._have_producers()
+        return batches_left_out(
+            records,
+            aborted=fetched.aborted_transactions or (),
+            is_unwanted=self.came_from_target,
+        )
+
+    def came_from_target(self, header: BatchHeader) -> bool:
+        """Whether a mirror brought the batch from our target, among what has been read."""
+        return self._provenance.origins.get(header.producer_id) == self._target_alias

@@ -1,0 +1,320 @@
+"""Finds where each partition of a translate link goes on: the stored position, and what the
+target's log holds beyond it.
+
+Three cases: the target ends where the position says (nothing to do), it ends later (the tail is
+read and laid beside the source, `core/resume.py`, or record by record where the source was
+compacted meanwhile, `core/thinned_source.py`), or earlier (it lost what it had acknowledged: that
+is mirrored again). A target with records but without any note of ours is compared with the source
+from its beginning (`core/likeness.py`), since the notes may have been wiped.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable, Collection, Mapping
+from dataclasses import replace
+
+from mirror.link.core.naming import Naming
+from mirror.link.core.partitions import PartitionKey
+from mirror.link.ports import Differs, LogAnswer, LogEnds, SourceUnreachable, Unreachable
+from mirror.sites.kafka_site import reached
+from mirror.translate.core.likeness import Likeness, fingerprint
+from mirror.translate.core.resume import HistoryMismatch, SourceIsThinned, TailMatch, end_of_copy, is_before
+from mirror.translate.core.thinned_source import ThinnedMatch
+from mirror.translate.core.translation import Position, Translation
+from mirror.translate.offset_store import READ_COMMITTED, fetch_records, fetch_with_left_out
+from mirror.translate.provenance import Provenance
+from mirror.translate.record_filter import SourceSieve
+from mirror.translate.transactions import TakenOver
+from mirror.translate.translations import Translations
+from runtime.clock import Clock
+from runtime.logs import get_logger
+from wire.batches.record_batch import BatchHeader, Buffer, InvalidBatch, iterate_headers
+from wire.client.broker_requests import LATEST_TIMESTAMP
+from wire.client.raw_client import KafkaClient
+
+READS_AT_ONCE = 8
+READ_BYTES = 1024 * 1024
+LOOKING_BACK_GROWS = 64
+"""By how much more of the target's log is looked at each time, where it does not tell yet how much
+of it is kept.
+"""
+
+_log = get_logger("mirror.translate")
+
+
+class TailReader:
+    """Asks nothing twice: a partition whose target did not move is answered from memory."""
+
+    def __init__(
+        self,
+        *,
+        source: KafkaClient,
+        target: KafkaClient,
+        naming: Naming,
+        translations: Translations,
+        provenance: Provenance,
+        sieve: SourceSieve,
+        may_append_to_others: bool,
+        clock: Clock,
+        late_within_ms: float,
+    ) -> None:
+        self._clock = clock
+        self._late_within_ms = late_within_ms
+        self._source = source
+        self._target = target
+        self._naming = naming
+        self._translations = translations
+        self._provenance = provenance
+        self._sieve = sieve
+        self._may_append_to_others = may_append_to_others
+        self._turns = asyncio.Semaphore(READS_AT_ONCE)
+        # Partitions whose first batch was refused since the last look.
+        self.doubted: set[PartitionKey] = set()
+        # When the target's log was last looked at, monotonic ms.
+        self.looked_at_ms: dict[PartitionKey, float] = {}
+        # Partitions of which a request had no answer whose repetition the target may not recognise,
+        # and since when (monotonic ms).
+        self.unanswered_at_ms: dict[PartitionKey, float] = {}
+
+    async def positions(
+        self,
+        keys: Collection[PartitionKey],
+        log_ends: Callable[[], Awaitable[Mapping[PartitionKey, LogAnswer]]],
+    ) -> dict[PartitionKey, LogAnswer]:
+        """The target's log ends (by the source's names) as positions in the source's log.
+
+        They are asked for when nobody before us can write to these logs any more, where
+        transactions see to that.
+        """
+        try:
+            era = await self._translations.be_ready()
+            ends = await log_ends()
+            found = await asyncio.gather(*(self._position(key, end, era) for key, end in ends.items()))
+            # Noted before anything is written: what lies beyond the note is then known to be the
+            # link's own.
+            await self._translations.save()
+        except TakenOver as error:
+            return dict.fromkeys(keys, Differs(str(error)))
+        except Unreachable as error:
+            return dict.fromkeys(keys, error)
+        return dict(zip(ends, found, strict=True))
+
+    async def _position(self, key: PartitionKey, end: LogAnswer, era: int) -> LogAnswer:
+        if not isinstance(end, LogEnds):
+            return end
+        async with self._turns:
+            try:
+                return await self._resume(key, end, era)
+            except Unreachable as error:
+                return error
+            except (HistoryMismatch, InvalidBatch) as error:
+                return Differs(f"{key}: {error}")
+
+    async def _resume(self, key: PartitionKey, end: LogEnds, era: int) -> LogEnds:
+        self._await_the_late(key)
+        await self._translations.have_producer(self._naming.source_alias)
+        self._translations.demand(key, era)
+        if self._translations.is_new(key):
+            translation = self._translations.begun(key)
+            if end.end_offset > end.log_start_offset:
+                end = await self._compare(key, translation, end)
+                self._translations.demand(key, era)
+            self._translations.put(key, translation)
+        translation = self._translations.of(key)
+        translation.target_start = end.log_start_offset
+        before = translation.position.source_next
+        if end.end_offset < translation.position.target_next or translation.has_target_gone_back:
+            await self._go_back(key, translation, end)
+        if end.end_offset > translation.position.target_next:
+            await self._match_tail(key, translation, end)
+        translation.rest()
+        self.unanswered_at_ms.pop(key, None)
+        self.looked_at_ms[key] = self._clock.monotonic_ms()
+        self._settle_doubt(key, translation, has_moved=translation.position.source_next != before)
+        return LogEnds(
+            log_start_offset=translation.upstream(end.log_start_offset),
+            end_offset=translation.position.source_next,
+            last_epoch=translation.position.source_epoch,
+        )
+
+    async def _go_back(self, key: PartitionKey, translation: Translation, end: LogEnds) -> None:
+        """To where the target's log is still the one that was noted. What it took since is in it a
+        second time in the end, and counted.
+        """
+        kept = await self._end_of_copy(key, translation.position, end)
+        lost = translation.lose_target(kept)
+        _log.warning("the target lost records; they are mirrored again", partition=str(key), lost_offsets=lost)
+
+    async def _end_of_copy(self, key: PartitionKey, position: Position, end: LogEnds) -> int:
+        """Looks back from the log's end until there is a batch of ours from before it was lost,
+        however much others wrote since.
+        """
+        noted_end, size = min(end.end_offset, position.target_next), 1
+        looked_from, ours = noted_end, list[BatchHeader]()
+        while True:
+            first = max(end.log_start_offset, noted_end - size)
+            found = await self._sequenced(key, position, first, looked_from)
+            ours += found
+            if first == end.log_start_offset or any(is_before(position, header) for header in found):
+                kept = end_of_copy(position, ours)
+                return noted_end if kept is None else kept
+            looked_from = first
+            size *= LOOKING_BACK_GROWS
+
+    def _ours(self) -> frozenset[int]:
+        return frozenset({*self._translations.producers.values(), *self._translations.writers})
+
+    async def _sequenced(self, key: PartitionKey, position: Position, offset: int, end: int) -> list[BatchHeader]:
+        """Of the target's batches from the one that `offset` lies in on: those under producers that
+        the position knows.
+        """
+        target, found = self._naming.target_name(key.topic), list[BatchHeader]()
+        while offset < end:
+            records = await fetch_records(self._target, target, key.partition, offset, max_bytes=READ_BYTES)
+            headers = [header for _, header in iterate_headers(records, may_end_in_partial=True)]
+            if not headers:
+                raise Unreachable(f"{target}-{key.partition} has nothing at offset {offset}")
+            found += [
+                header
+                for header in headers
+                if header.producer_id in position.sequences and header.base_sequence >= 0 and not header.is_control
+            ]
+            offset = headers[-1].next_offset
+        return found
+
+    def _await_the_late(self, key: PartitionKey) -> None:
+        """Unreachable while a request that had no answer may still arrive: a look before that would
+        not see its batches.
+        """
+        waited_ms = self._clock.monotonic_ms() - self.unanswered_at_ms.get(key, -self._late_within_ms)
+        if waited_ms < self._late_within_ms:
+            raise Unreachable(
+                f"requests for {key} without an answer may still arrive; the target's log is read in "
+                f"{self._late_within_ms - waited_ms:.0f} ms"
+            )
+
+    def _settle_doubt(self, key: PartitionKey, translation: Translation, *, has_moved: bool) -> None:
+        """The target did not take our sequence and its log does not tell why: it has forgotten, or
+        knows a later epoch.
+        """
+        if key in self.doubted and not has_moved:
+            translation.renew_epochs()
+            _log.warning("sequences restart under the next producer epoch", partition=str(key))
+        self.doubted.discard(key)
+
+    async def _match_tail(self, key: PartitionKey, translation: Translation, end: LogEnds) -> None:
+        producer_ids = frozenset(self._translations.producers.values())
+        try:
+            by_batch = TailMatch(translation, producer_ids=producer_ids)
+            try:
+                await self._lay_beside(key, by_batch, translation.position, end)
+                by_batch.finish()
+                matched = by_batch.matched_batches
+            except SourceIsThinned as thinned:
+                by_record = ThinnedMatch(translation, producer_ids=producer_ids)
+                await self._lay_beside(key, by_record, translation.position, end)
+                by_record.finish(source_end=await self._source_end(key))
+                matched = by_record.matched_batches
+                _log.info("the source has fewer records than were mirrored", partition=str(key), offsets=str(thinned))
+        except HistoryMismatch as error:
+            target = self._naming.target_name(key.topic)
+            raise HistoryMismatch(f"{error}; delete topic {target} at the target, and it is mirrored anew") from error
+        if matched:
+            _log.info("found in the target's log", partition=str(key), batches=matched)
+
+    async def _lay_beside(
+        self, key: PartitionKey, match: TailMatch | ThinnedMatch, position: Position, end: LogEnds
+    ) -> None:
+        """Show a match both logs from the position on."""
+        offset = max(position.target_next, end.log_start_offset)
+        target = self._naming.target_name(key.topic)
+        while offset < end.end_offset:
+            records = await fetch_records(self._target, target, key.partition, offset, max_bytes=READ_BYTES)
+            headers = [header for _, header in iterate_headers(records, may_end_in_partial=True)]
+            if not headers:
+                raise Unreachable(f"{target}-{key.partition} ends at {end.end_offset}, but only {offset} is committed")
+            match.see_target(records)
+            offset = headers[-1].next_offset
+        offset = position.source_next
+        while not match.is_complete:
+            records, left_out = await self._read_source(key, offset)
+            headers = [header for _, header in iterate_headers(records, may_end_in_partial=True)]
+            if not headers:
+                break
+            match.see_source(records, left_out=left_out, producer_of=self.producer_of)
+            offset = headers[-1].next_offset
+
+    async def _read_source(self, key: PartitionKey, offset: int) -> tuple[Buffer, frozenset[int]]:
+        """Batches of the source, and which of them are not carried."""
+        try:
+            return await self._sieve.read(self._source, key, offset, max_bytes=READ_BYTES)
+        except Unreachable as error:
+            raise SourceUnreachable(f"the source's log must be read first: {error}") from error
+
+    async def _source_end(self, key: PartitionKey) -> int:
+        place = (key.topic, key.partition)
+        isolation_level = self._sieve.isolation_level
+        ends = await reached(self._source.offsets_at([place], LATEST_TIMESTAMP, isolation_level=isolation_level))
+        return ends[place]
+
+    async def _compare(self, key: PartitionKey, translation: Translation, end: LogEnds) -> LogEnds:
+        """Records are there and no note of them is: ours if they are the source's, somebody else's
+        if not.
+
+        Where the source has records from there, this is the way back: what it adds belongs beside
+        them. Returns the end with what came since it was asked for: that was compared as well, and
+        is not to be found a second time.
+        """
+        likeness = Likeness()
+        has_others = False
+        ours = self._ours() if self._translations.is_rebound(key) else frozenset()
+        target, offset = self._naming.target_name(key.topic), end.log_start_offset
+        while offset < end.end_offset:
+            records, no_copies = await self._read_target(target, key.partition, offset)
+            places = list(iterate_headers(records, may_end_in_partial=True))
+            if not places:
+                raise Unreachable(f"{target}-{key.partition} ends at {end.end_offset}, but only {offset} is committed")
+            for place, header in places:
+                if header.producer_id in ours:
+                    translation.surplus.between += header.last_offset_delta + 1
+                elif header.base_offset not in no_copies:
+                    has_others = True
+                    likeness.see_target(fingerprint(records, place, header), header)
+            offset = places[-1][1].next_offset
+        end = replace(end, end_offset=offset)
+        offset, is_the_way_back = 0, False
+        while not likeness.is_complete:
+            records, left_out = await self._read_source(key, offset)
+            places = list(iterate_headers(records, may_end_in_partial=True))
+            if not places:
+                break
+            for place, header in places:
+                if header.next_offset > offset:
+                    is_left_out = header.base_offset in left_out
+                    is_the_way_back |= self._sieve.came_from_target(header)
+                    likeness.see_source(None if is_left_out else fingerprint(records, place, header), header)
+            offset = places[-1][1].next_offset
+        is_known = likeness.matched_batches or is_the_way_back or not has_others
+        if not is_known and not self._may_append_to_others:
+            raise HistoryMismatch(
+                f"{target} has records up to offset {end.end_offset} that this link did not store and that the source "
+                "does not have; delete the topic, name it otherwise, or set antipode.target.existing=append"
+            )
+        likeness.finish(translation, target_end=end.end_offset)
+        _log.info("compared with the source", partition=str(key), batches=likeness.matched_batches)
+        return end
+
+    async def _read_target(self, topic: str, partition: int, offset: int) -> tuple[Buffer, frozenset[int]]:
+        """Batches of the target, with those that nobody sees: of our own transactions some may have
+        been broken off.
+        """
+        if self._translations.is_transactional:
+            return await fetch_with_left_out(
+                self._target, topic, partition, offset, max_bytes=READ_BYTES, isolation_level=READ_COMMITTED
+            )
+        return await fetch_records(self._target, topic, partition, offset, max_bytes=READ_BYTES), frozenset()
+
+    def producer_of(self, header: BatchHeader) -> int:
+        """The producer id under which a batch of the source is written."""
+        return self._translations.producers[self._provenance.origin_of(header.producer_id)]

@@ -1,0 +1,496 @@
+"""Transactions of a translate link at its target: records and the notes of them become visible
+together (`core/transaction_cycle.py`).
+
+One producer for a mirror, by its transactional id: whoever opens it fences who had it before, and
+has the open transaction aborted. Writers (`transactional_append.py`) enter the open transaction, or
+begin one; a task for each transaction ends it in time, with the positions and map runs of
+everything in it as its last records. What goes wrong breaks it off, and the next writer opens anew.
+
+Each opening claims in the link's topic what it is to write (`core/claims.py`), fences whoever has
+claimed any of it before, and reads then where it stands. All mirrors of a link that is not shared
+have one id; a producer that is fenced there may have been replaced, or only have been silent for
+longer than the transaction's timeout: who finds another's claim behind its own has been replaced,
+and stays out. Daemons that share a link have an id each, and open anew whenever the slots that they
+own are not those that they claimed.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import uuid
+from collections.abc import AsyncIterator, Callable, Collection, Iterable, Iterator, Sequence
+from typing import Protocol
+
+from kio.schema.errors import ErrorCode
+
+from mirror.link.core.partitions import PartitionKey
+from mirror.link.core.slots import slot_of
+from mirror.link.ports import Unreachable
+from mirror.sites.kafka_site import reached
+from mirror.translate.core.claims import Claim, ClaimName, outlived, rivals_of, successor_of
+from mirror.translate.core.renumbering import Stamp, next_sequence
+from mirror.translate.core.stored_map import StoredRecord, claim_record, claim_tombstone, writer_record
+from mirror.translate.core.transaction_cycle import CycleLimits, Phase, Place, TransactionCycle
+from mirror.translate.metrics import TransactionMetrics
+from mirror.translate.offset_store import READ_COMMITTED, READ_UNCOMMITTED, OffsetStore, encoded
+from mirror.translate.transaction_coordinator import TransactionCoordinator
+from runtime.clock import Clock
+from runtime.logs import get_logger, state_change_logger
+from runtime.supervision import was_asked_to_end
+from wire.batches.record_batch import BatchHeader
+from wire.client.client_errors import TRANSIENT, BrokerError, broker_error, error_code
+from wire.client.raw_client import KafkaClient
+from wire.client.transaction_requests import ProducerIdentity
+from wire.control.mirror_pb2 import MirrorTransactions
+from wire.protocol.produce_codec import PartitionRecords, ProduceRequest, TopicRecords
+
+TRANSACTIONAL_ID_PREFIX = "antipode-mirror."
+
+REOPEN_MS = 500
+"""After a transaction was broken off: time for a mirror that has taken over to say so, before we
+open anew.
+"""
+
+LAST_ABORT_TIMEOUT_S = 3.0
+
+FENCING = frozenset({ErrorCode.producer_fenced, ErrorCode.invalid_producer_epoch})
+"""How a target refuses an epoch that is not the last one."""
+
+NO_TRANSACTIONS = ""
+"""In place of the transactional id: the claim of a mirror that writes without."""
+
+_log = get_logger("mirror.transactions")
+_state_change = state_change_logger()
+
+
+class TakenOver(Unreachable):
+    """Another mirror of the link writes now; this one must not."""
+
+
+class Book(Protocol):
+    """What is noted of the link (`translations.py`)."""
+
+    def notes(self, keys: Iterable[PartitionKey]) -> Sequence[Sequence[StoredRecord]]:
+        """What is to be noted when everything planned of these partitions is done, with what else
+        has changed.
+        """
+        ...
+
+    def settle(self, keys: Iterable[PartitionKey]) -> None:
+        """The last notes, and with them everything planned of these partitions, count."""
+        ...
+
+    def give_up(self, keys: Iterable[PartitionKey]) -> None:
+        """The last notes do not count, and nothing planned of these partitions."""
+        ...
+
+    async def load(self) -> None:
+        """Read what the target has noted, and go by that."""
+        ...
+
+
+class Transaction:
+    """One transaction as its writers see it. `over` resolves when it is committed, with Unreachable
+    when it was broken off.
+    """
+
+    def __init__(self, stamp: ProducerIdentity) -> None:
+        self.stamp = stamp
+        self.notes: list[Sequence[StoredRecord]] = []
+        # Partitions whose brokers know already that they belong to it.
+        self.begun: set[Place] = set()
+        self.over: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        # Nobody may be waiting.
+        self.over.add_done_callback(lambda over: over.cancelled() or over.exception())
+
+
+class Transactions:
+    """All transactions of one link; one event loop only."""
+
+    def __init__(
+        self,
+        client: KafkaClient,
+        store: OffsetStore,
+        *,
+        link: str,
+        is_shared: bool,
+        origin: str,
+        limits: CycleLimits,
+        clock: Clock,
+        metrics: TransactionMetrics,
+        timeout_ms: int,
+        request_timeout_ms: int,
+    ) -> None:
+        self._client = client
+        self._store = store
+        self._origin = origin
+        self._clock = clock
+        self._request_timeout_ms = request_timeout_ms
+        self._mirror = uuid.uuid4().hex
+        self._timeout_ms = timeout_ms
+        self.transactional_id = TRANSACTIONAL_ID_PREFIX + link + (f".{self._mirror}" if is_shared else "")
+        self._coordinator = self._coordinator_of(self.transactional_id)
+        # Which slots this mirror is to write, asked again and again; None: all.
+        self.slots: Callable[[], frozenset[int] | None] = lambda: frozenset() if is_shared else None
+        self._cycle = cycle = TransactionCycle(limits)
+        self._metrics = metrics
+        metrics.open_records = lambda: cycle.record_count
+        metrics.open_for_ms = lambda: cycle.open_for_ms(clock.monotonic_ms())
+        self._identity = ProducerIdentity(-1, -1)
+        self._note_sequence = 0
+        self._opening = asyncio.Lock()
+        self._opened_not_before_ms = 0.0
+        # What the last opening claimed, and the offset in the link's topic from which claims are
+        # later ones.
+        self._claim: Claim | None = None
+        self._claimed_at = -1
+        # How often the producer was opened: what was read of the target before may be outdated
+        # then.
+        self.era = 0
+        self._reason = ""
+        # Why another mirror writes now and this one must not; empty while none does.
+        self.taken_over = ""
+        self._current: Transaction | None = None
+        # Whose broken transaction may still be open at the target.
+        self._left_open: ProducerIdentity | None = None
+        self._ending: asyncio.Task[None] | None = None
+        self._beginnings: dict[int, asyncio.Lock] = {}
+        self._coming = 0
+        self._changed = asyncio.Event()
+        self.book: Book
+
+    # For writers.
+
+    async def ready(self) -> None:
+        """Have a producer for the slots that are this mirror's. TakenOver; Unreachable while the
+        target does not give one.
+        """
+        async with self._opening:
+            if self.taken_over:
+                raise TakenOver(self.taken_over)
+            if self._cycle.phase is not Phase.CLOSED and self._has_claimed(self.slots()):
+                return
+            await self._end_of_epoch()
+            if self._clock.monotonic_ms() < self._opened_not_before_ms:
+                raise Unreachable(f"the transaction was aborted: {self._reason}")
+            try:
+                await self._open()
+            except BaseException:
+                self._opened_not_before_ms = self._clock.monotonic_ms() + REOPEN_MS
+                raise
+
+    def holds(self, key: PartitionKey) -> bool:
+        """Whether this mirror claimed the partition when it opened its producer: else another one
+        may be writing it.
+        """
+        return self._claim is not None and (self._claim.slots is None or slot_of(key) in self._claim.slots)
+
+    @contextlib.contextmanager
+    def coming(self) -> Iterator[None]:
+        """A writer waits for its turn to `enter`: a transaction whose time has come still takes it
+        in.
+        """
+        self._coming += 1
+        try:
+            yield
+        finally:
+            self._coming -= 1
+            self._changed.set()
+
+    async def enter(self) -> Transaction:
+        """The open transaction, or a new one, for a writer that will `leave` or `break_off`. As
+        `ready`.
+        """
+        while True:
+            await self.ready()
+            if self._cycle.may_enter:
+                break
+            if self._current is not None:
+                await asyncio.wait([self._current.over])
+        if self._cycle.enter(self._clock.monotonic_ms()) or self._current is None:
+            self._current = Transaction(self._identity)
+            self._ending = asyncio.get_running_loop().create_task(self._end_in_time(self._current))
+        return self._current
+
+    def leave(self, transaction: Transaction) -> None:
+        """A writer is done; `transaction.over` tells what became of it."""
+        if transaction is self._current:
+            self._cycle.leave()
+            self._changed.set()
+
+    def carry(
+        self,
+        transaction: Transaction,
+        key: PartitionKey,
+        headers: Sequence[BatchHeader],
+        *,
+        left_out: Collection[int],
+        size_bytes: int,
+    ) -> None:
+        """As the cycle's `carry`, for a writer that has entered and not left."""
+        if transaction is self._current:
+            self._cycle.carry(key, headers, left_out=left_out, size_bytes=size_bytes)
+            self._changed.set()
+
+    async def add(self, transaction: Transaction, places: Iterable[Place]) -> None:
+        """Have the coordinator know that these partitions are written to. Unreachable."""
+        wanted = self._cycle.unadded(places)
+        if transaction is not self._current:
+            raise Unreachable(f"the transaction was aborted: {self._reason}")
+        if wanted:
+            # Notes will follow: asking for their place now saves the commit a question.
+            wanted = self._cycle.unadded([*wanted, self._place])
+            await self._coordinator.add(transaction.stamp, wanted)
+            if transaction is self._current:
+                self._cycle.add(wanted)
+
+    @contextlib.asynccontextmanager
+    async def beginning(self, transaction: Transaction, node_id: int) -> AsyncIterator[None]:
+        """For the first batches of a transaction in partitions of a broker: one writer after the
+        other. Unreachable.
+
+        Apache Kafka's broker (KIP-890) refuses the first of two at once as not_enough_replicas,
+        with a NETWORK_EXCEPTION.
+        """
+        async with self._beginnings.setdefault(node_id, asyncio.Lock()):
+            if transaction is not self._current:
+                raise Unreachable(f"the transaction was aborted: {self._reason}")
+            yield
+
+    def break_off(self, transaction: Transaction, reason: str, *, is_fenced: bool = False) -> None:
+        """Something in the transaction went wrong: nothing of it is to be seen, and it is written
+        again in another one.
+        """
+        if transaction is not self._current:
+            return
+        _log.warning("the transaction is aborted", reason=reason)
+        self._metrics.record_aborted(is_fenced=is_fenced)
+        self._reason = reason
+        self._current = None
+        self._left_open = transaction.stamp if self._cycle.places else None
+        keys = list(self._cycle.keys)
+        self._cycle.break_off()
+        self._opened_not_before_ms = self._clock.monotonic_ms() + REOPEN_MS
+        self.book.give_up(keys)
+        transaction.over.set_exception(Unreachable(f"the transaction was aborted: {reason}"))
+        self._changed.set()
+
+    async def write(self, notes: Collection[Sequence[StoredRecord]] = ()) -> None:
+        """Note these, and all that has changed; returns when it counts. As `ready`; Unreachable
+        when it does not.
+        """
+        transaction = await self.enter()
+        transaction.notes += notes
+        self._cycle.hasten()
+        self.leave(transaction)
+        await asyncio.shield(transaction.over)
+
+    def describe(self) -> MirrorTransactions:
+        """How it goes, for those who ask."""
+        return MirrorTransactions(
+            transactional_id=self.transactional_id,
+            committed=self._metrics.committed,
+            aborted=self._metrics.aborted,
+            fenced=self._metrics.fenced,
+            open_records=self._cycle.record_count,
+            open_ms=int(self._cycle.open_for_ms(self._clock.monotonic_ms())),
+        )
+
+    async def close(self) -> None:
+        """End; what is open is aborted, so that readers need not wait for its timeout."""
+        if self._ending is not None:
+            self._ending.cancel()
+            await asyncio.gather(self._ending, return_exceptions=True)
+        if self._current is not None:
+            self.break_off(self._current, "the mirror ends")
+        if self._left_open is not None:
+            with contextlib.suppress(TimeoutError, Unreachable):
+                async with asyncio.timeout(LAST_ABORT_TIMEOUT_S):
+                    await self._coordinator.end(self._left_open, is_commit=False)
+
+    # The end of a transaction.
+
+    async def _end_in_time(self, transaction: Transaction) -> None:
+        try:
+            while transaction is self._current:
+                self._changed.clear()
+                wait_ms = self._cycle.due_in_ms(self._clock.monotonic_ms(), is_writer_coming=self._coming > 0)
+                if wait_ms <= 0:
+                    break
+                with contextlib.suppress(TimeoutError):
+                    async with asyncio.timeout(wait_ms / 1000):
+                        await self._changed.wait()
+            if transaction is self._current:
+                self._cycle.take_nobody()
+            while transaction is self._current and not self._cycle.may_end:
+                self._changed.clear()
+                await self._changed.wait()
+            if transaction is self._current:
+                await self._commit(transaction)
+        except Unreachable as error:
+            self.break_off(transaction, str(error), is_fenced=is_fencing(error))
+        except (Exception, asyncio.CancelledError) as error:
+            if was_asked_to_end():
+                raise
+            # A story for whoever reads the log; writers must not wait for ever.
+            _log.exception("ending a transaction failed")
+            self.break_off(transaction, f"{type(error).__name__}: {error}")
+
+    async def _commit(self, transaction: Transaction) -> None:
+        began_ms = self._clock.monotonic_ms()
+        self._cycle.end()
+        keys = list(self._cycle.keys)
+        notes = [*transaction.notes, *self.book.notes(keys)]
+        if notes:
+            if self._cycle.unadded([self._place]):
+                await self._coordinator.add(transaction.stamp, [self._place])
+                self._cycle.add([self._place])
+            await self._write_notes(transaction.stamp, notes)
+        if self._cycle.places:
+            await self._coordinator.end(transaction.stamp, is_commit=True)
+            now_ms = self._clock.monotonic_ms()
+            self._metrics.record_committed(open_ms=self._cycle.open_for_ms(now_ms), commit_ms=now_ms - began_ms)
+        self._cycle.committed()
+        self.book.settle(keys)
+        self._current = None
+        transaction.over.set_result(None)
+
+    @property
+    def _place(self) -> Place:
+        return (self._store.topic, 0)
+
+    async def _write_notes(self, stamp: ProducerIdentity, notes: Sequence[Sequence[StoredRecord]]) -> int:
+        """The offset at which they begin."""
+        first = -1
+        for records in encoded(notes, now_ms=self._clock.now_ms()):
+            batch = records.sealed(Stamp(*stamp, self._note_sequence))
+            topic = TopicRecords(self._store.topic, None, [PartitionRecords(0, batch)])
+            request = ProduceRequest(self.transactional_id, -1, self._request_timeout_ms, [topic])
+            offset = await reached(self._produce(request))
+            first = offset if first < 0 else first
+            self._note_sequence = next_sequence(self._note_sequence, records.count)
+        return first
+
+    async def _produce(self, request: ProduceRequest) -> int:
+        """The offset at which the batch lies."""
+        node_id = await self._client.leader(*self._place)
+        try:
+            response = await self._client.produce_to(node_id, request)
+        except TRANSIENT:
+            self._client.forget_leaders([self._store.topic])
+            raise
+        assert response is not None
+        produced = response.topics[0].partitions[0]
+        if produced.error_code:
+            self._client.forget_leaders([self._store.topic])
+            raise broker_error(error_code(produced.error_code), message=produced.error_message, api_key=0)
+        return produced.base_offset
+
+    # The producer.
+
+    def _coordinator_of(self, transactional_id: str) -> TransactionCoordinator:
+        return TransactionCoordinator(self._client, transactional_id, timeout_ms=self._timeout_ms)
+
+    def _has_claimed(self, slots: frozenset[int] | None) -> bool:
+        return self._claim is not None and self._claim.slots == slots
+
+    async def _end_of_epoch(self) -> None:
+        """Let what is open under claims that are not the right ones any more come to its end."""
+        if self._current is not None:
+            self._cycle.hasten()
+            self._changed.set()
+            await asyncio.wait([self._current.over])
+        if self._cycle.phase is Phase.IDLE:
+            self._cycle.close()
+
+    async def _open(self) -> None:
+        if self._claim is not None:
+            await self._look_for_successor(self._claim)
+        stamp = await self._coordinator.fence()
+        self._note_sequence, self._left_open = 0, None
+        await self._store.create()
+        name = ClaimName(self.transactional_id, stamp.producer_id, stamp.producer_epoch)
+        claim = Claim(name=name, mirror=self._mirror, slots=self.slots())
+        own = [claim_record(claim), writer_record(self._origin, stamp.producer_id)]
+        if self._claim is not None:
+            own.insert(0, claim_tombstone(self._claim))
+        self._claimed_at = await self._note(stamp, own)
+        self._claim = claim
+        fenced = await self._fence_rivals(claim)
+        if self._cycle.must_read or claim.is_shared:
+            # All that was written under epochs that are fenced now is decided, and whoever writes
+            # under them is refused.
+            await self._store.settled()
+            await self.book.load()
+        if fenced:
+            await self._note(stamp, [claim_tombstone(one) for one in fenced])
+        self._identity = stamp
+        self.era += 1
+        self._cycle.open()
+        _state_change.info(
+            "writing in transactions",
+            transactional_id=self.transactional_id,
+            producer_id=stamp.producer_id,
+            epoch=stamp.producer_epoch,
+            slots="all" if claim.slots is None else len(claim.slots),
+        )
+
+    async def _note(self, stamp: ProducerIdentity, records: Sequence[StoredRecord]) -> int:
+        """Note these in a transaction of their own, before the producer is used otherwise; the
+        offset at which they are.
+        """
+        await self._coordinator.add(stamp, [self._place])
+        offset = await self._write_notes(stamp, [records])
+        await self._coordinator.end(stamp, is_commit=True)
+        return offset
+
+    async def _fence_rivals(self, own: Claim) -> list[Claim]:
+        """Fence all that have claimed any of our slots. Claims that are dead now, ours of earlier
+        epochs among them.
+        """
+        claims = await self._store.claims()
+        if own.name not in claims:
+            raise Unreachable(f"the claim of {self.transactional_id} is not in {self._store.topic} yet")
+        rivals = rivals_of(own, claims.values())
+        for transactional_id in sorted({claim.name.transactional_id for claim in rivals} - {NO_TRANSACTIONS}):
+            await self._coordinator_of(transactional_id).fence()
+            _state_change.info("fenced a transactional id with an overlapping claim", transactional_id=transactional_id)
+        return [*rivals, *outlived(own, claims.values())]
+
+    async def _look_for_successor(self, own: Claim) -> None:
+        """TakenOver when another mirror has claimed after us what it does not share."""
+        # What another daemon has open must hide nothing; where nobody shares, a claim that was
+        # broken off is nobody's.
+        isolation_level = READ_UNCOMMITTED if own.is_shared else READ_COMMITTED
+        later = await self._store.claims(first_offset=self._claimed_at, isolation_level=isolation_level)
+        successor = successor_of(own, later.values())
+        if successor is not None:
+            name = successor.name.transactional_id or "without transactions"
+            self.taken_over = (
+                f"another mirror writes as {self.transactional_id} now ({name}), and has fenced this one; "
+                "this one writes nothing until it is restarted"
+            )
+            _state_change.warning(self.taken_over)
+            raise TakenOver(self.taken_over)
+
+
+def is_fencing(error: BaseException) -> bool:
+    """Whether the target has said that our epoch is not the last one of its transactional id any
+    more.
+    """
+    cause = error.__cause__
+    return isinstance(cause, BrokerError) and cause.code in FENCING
+
+
+async def end_transactions(client: KafkaClient, store: OffsetStore, *, clock: Clock, timeout_ms: int) -> None:
+    """For a mirror that writes without: what others have open is aborted, and they stay out.
+    Unreachable.
+    """
+    claim = Claim(name=ClaimName(NO_TRANSACTIONS, -1, -1), mirror=uuid.uuid4().hex, slots=None)
+    await store.save([[claim_record(claim)]], now_ms=clock.now_ms())
+    rivals = rivals_of(claim, (await store.claims()).values())
+    for transactional_id in sorted({rival.name.transactional_id for rival in rivals}):
+        await TransactionCoordinator(client, transactional_id, timeout_ms=timeout_ms).fence()
+    await store.save([[claim_tombstone(rival) for rival in rivals]], now_ms=clock.now_ms())
+    await store.settled()

@@ -1,0 +1,228 @@
+"""AppendPort of a translate link: plain idempotent Produce, one batch of each partition a request,
+many requests under way.
+
+An entry of several batches becomes several requests (`produce_rounds.py`), sent one behind the
+other without waiting. Sequences keep them in order at the broker: after one that failed, those
+behind it are refused. Only where the target may not know our producer yet does the first batch go
+alone, since a broker takes any sequence from a producer that it does not know.
+
+A broker finds repetitions by what it remembers of a producer, and Apache Kafka forgets a producer
+by the times in its records: one that writes what is older than `producer.id.expiration.ms` (a day)
+is forgotten every ten minutes, whatever it is doing. So a request of old records that had no answer
+is not sent again blindly: once it can no longer arrive late, the target's log is read.
+
+More requests may be under way than the five batches that a broker remembers for finding
+repetitions: what a broker refuses for that reason starts the partition again from the target's log
+(`tail_reader.py`), which knows.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+from kio.schema.errors import ErrorCode
+
+from mirror.link.core.naming import Naming
+from mirror.link.core.partitions import PartitionKey
+from mirror.link.ports import AppendAnswer, AppendPart
+from mirror.sites.kafka_site import reached
+from mirror.translate.core.translation import Planned, TargetWentBack
+from mirror.translate.produce_rounds import OutgoingPart, Round, all_of, answered, rounds_of, send_round
+from mirror.translate.tail_reader import TailReader
+from mirror.translate.translations import Translations
+from runtime.clock import Clock
+from wire.client.client_errors import error_code
+from wire.client.connection import Connection
+from wire.client.raw_client import KafkaClient
+from wire.protocol.produce_codec import PartitionProduced
+
+OPENING_LASTS_MS = 60_000
+"""A partition that was not written to for so long is opened again: the target may have forgotten
+our sequence.
+"""
+
+SILENCE_MAX_MS = 3_600_000
+"""After so long without a write the target's log is looked at again first; brokers forget a
+producer after a day.
+"""
+
+OLD_RECORDS_MS = 3_600_000
+"""Records older than this may make a broker forget their producer at any moment."""
+
+_SEQUENCE_TROUBLE = frozenset(
+    {
+        ErrorCode.out_of_order_sequence_number,
+        ErrorCode.duplicate_sequence_number,
+        ErrorCode.invalid_producer_epoch,
+        ErrorCode.unknown_producer_id,
+    }
+)
+
+
+@dataclass(slots=True)
+class _Part(OutgoingPart):
+    """A part whose calls are answered in their order."""
+
+    is_soon_forgotten: bool = False
+    # The partition's call before this one, and this one.
+    before: asyncio.Event | None = None
+    is_answered: asyncio.Event = field(default_factory=asyncio.Event)
+
+
+class TranslatedAppend:
+    """Appends of one producer; a partition belongs to one producer, so nobody else changes its
+    translation meanwhile.
+    """
+
+    def __init__(
+        self,
+        client: KafkaClient,
+        *,
+        naming: Naming,
+        translations: Translations,
+        tails: TailReader,
+        clock: Clock,
+        timeout_ms: int,
+    ) -> None:
+        self._client = client
+        self._naming = naming
+        self._translations = translations
+        self._tails = tails
+        self._clock = clock
+        self._timeout_ms = timeout_ms
+        self._turns: dict[int, asyncio.Lock] = {}
+        self._opened_at_ms: dict[PartitionKey, float] = {}
+        self._last_call: dict[PartitionKey, asyncio.Event] = {}
+
+    async def append(
+        self,
+        node_id: int,
+        *,
+        link: str,  # noqa: ARG002
+        link_epoch: int,  # noqa: ARG002
+        parts: Sequence[AppendPart],
+    ) -> Sequence[AppendAnswer]:
+        """Append; calls made one after the other reach the broker in that order. Answers are in the
+        source's offsets.
+        """
+        with_records = [part for part in parts if part.records]
+        answers = [self._nothing_to_append(part) for part in parts if not part.records]
+        if not with_records:
+            return answers
+        planned: list[_Part] = []
+        try:
+            async with self._turns.setdefault(node_id, asyncio.Lock()):
+                connection = await reached(self._client.connection(node_id))
+                planned += [self._plan(part) for part in with_records]
+                sending = await self._start_sending(connection, planned)
+            if sending:
+                await all_of(sending)
+            return [*answers, *[await self._answer(part) for part in planned]]
+        except BaseException:
+            for part in planned:
+                part.translation.break_off()
+            raise
+        finally:
+            for part in planned:
+                part.is_answered.set()
+
+    async def _start_sending(self, connection: Connection, planned: Sequence[_Part]) -> list[asyncio.Task[None]]:
+        rounds = rounds_of(planned)
+        if rounds and any(self._is_unopened(part.part.key) for part, _, _ in rounds[0]):
+            await self._send(connection, rounds.pop(0))
+            rounds = [[one for one in row if one[0].error is ErrorCode.none] for row in rounds]
+        loop = asyncio.get_running_loop()
+        return [loop.create_task(self._send(connection, row)) for row in rounds if row]
+
+    async def close(self) -> None:
+        """Drop the connections."""
+        await self._client.close()
+
+    def _nothing_to_append(self, part: AppendPart) -> AppendAnswer:
+        """An idle partition's report: there is nobody at such a target to tell; where the source's
+        log starts is noted.
+        """
+        self._translations.note_source_start(part.key, part.source_log_start_offset)
+        translation = self._translations.of(part.key)
+        end = translation.position.source_next
+        return answered(part.key, ErrorCode.none, "", min(end, part.expected_log_end_offset))
+
+    def _plan(self, part: AppendPart) -> _Part:
+        planned = _Part(part, self._translations.of(part.key), before=self._last_call.get(part.key))
+        self._last_call[part.key] = planned.is_answered
+        oldest_ms = min(header.max_timestamp for header in planned.headers)
+        planned.is_soon_forgotten = oldest_ms < self._clock.now_ms() - OLD_RECORDS_MS
+        if not self._translations.may_write():
+            planned.fail(
+                ErrorCode.request_timed_out, "this daemon's lease is not renewed: another daemon may carry the link"
+            )
+            return planned
+        if part.key in self._tails.unanswered_at_ms:
+            planned.fail(
+                ErrorCode.offset_out_of_range,
+                "earlier records got no answer: the target's log is read before more is sent",
+            )
+            return planned
+        if self._was_silent_for_long(part.key):
+            planned.fail(
+                ErrorCode.offset_out_of_range, "nothing was written for a long time: the target's log is read again"
+            )
+            return planned
+        planned.plan(self._tails.producer_of)
+        return planned
+
+    def _was_silent_for_long(self, key: PartitionKey) -> bool:
+        known_at_ms = max(self._opened_at_ms.get(key, -1), self._tails.looked_at_ms.get(key, -1))
+        return self._clock.monotonic_ms() - known_at_ms > SILENCE_MAX_MS
+
+    def _is_unopened(self, key: PartitionKey) -> bool:
+        return self._clock.monotonic_ms() - self._opened_at_ms.get(key, -OPENING_LASTS_MS) >= OPENING_LASTS_MS
+
+    async def _send(self, connection: Connection, sent: Round[_Part]) -> None:
+        """One request; its outcome is noted with each part. `ports.Unreachable`: nobody knows the
+        outcome.
+        """
+        try:
+            outcomes = await send_round(connection, sent, self._naming, timeout_ms=self._timeout_ms)
+        except BaseException:
+            for part, _, _ in sent:
+                self._opened_at_ms.pop(part.part.key, None)
+                if part.is_soon_forgotten:
+                    self._tails.unanswered_at_ms[part.part.key] = self._clock.monotonic_ms()
+            raise
+        for part, plan, outcome in outcomes:
+            self._note(part, plan, outcome)
+
+    def _note(self, part: _Part, plan: Planned, outcome: PartitionProduced | None) -> None:
+        key = part.part.key
+        code = ErrorCode.unknown_server_error if outcome is None else error_code(outcome.error_code)
+        if outcome is not None and code is ErrorCode.none and outcome.base_offset >= 0:
+            self._opened_at_ms[key] = self._clock.monotonic_ms()
+            self._translations.note_target_start(key, outcome.log_start_offset)
+            try:
+                part.translation.confirm(plan, outcome.base_offset)
+            except TargetWentBack as error:
+                part.fail(ErrorCode.offset_out_of_range, str(error))
+            return
+        self._opened_at_ms.pop(key, None)
+        message = (outcome.error_message if outcome is not None else None) or code.name
+        if code in _SEQUENCE_TROUBLE or code is ErrorCode.none:
+            if not part.translation.is_next(plan):
+                part.fail(ErrorCode.request_timed_out, f"the target refused earlier batches: {message}")
+                return
+            self._tails.doubted.add(key)
+            part.fail(ErrorCode.offset_out_of_range, f"the target refuses the sequence: {message}")
+        else:
+            part.refuse(code, message)
+
+    async def _answer(self, part: _Part) -> AppendAnswer:
+        if part.before is not None:
+            await part.before.wait()
+        if part.error is ErrorCode.none:
+            part.translation.confirm()
+            if part.translation.position.source_next < part.next_offset:
+                # An earlier call failed, and this one had nothing to send.
+                part.fail(ErrorCode.request_timed_out, "batches before these are not acknowledged")
+        return answered(part.part.key, part.error, part.message, part.translation.position.source_next)

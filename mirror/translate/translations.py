@@ -1,0 +1,328 @@
+"""Everything that one translate link knows, in memory and in its topic: producers, topics, a
+translation for each partition.
+
+`load` once, `save` now and then (`keep_saved`). What is not saved yet is never lost: after a crash
+the target's log itself says how far the mirror came (`core/resume.py`); the topic only makes that a
+short look, and keeps the offset map.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Set as AbstractSet
+from uuid import UUID
+
+from mirror.link.core.partitions import PartitionKey
+from mirror.link.ports import Unreachable
+from mirror.sites.kafka_site import reached
+from mirror.translate.core.stored_map import (
+    Binding,
+    StoredLink,
+    StoredRecord,
+    partition_records,
+    producer_record,
+    tombstones,
+    topic_record,
+)
+from mirror.translate.core.translation import Position, Surplus, Translation
+from mirror.translate.offset_store import OffsetStore, keep_saved
+from mirror.translate.transactions import Transactions
+from runtime.clock import Clock
+from runtime.logs import get_logger
+from wire.client.raw_client import KafkaClient
+
+SAVE_INTERVAL_S = 0.5
+
+_log = get_logger("mirror.translate")
+
+
+class Translations:
+    """One event loop only."""
+
+    def __init__(
+        self, client: KafkaClient, store: OffsetStore, *, clock: Clock, transactions: Transactions | None = None
+    ) -> None:
+        # With transactions everything is noted in one of them, and nothing under a producer id that
+        # another mirror could have.
+        self._transactions = transactions
+        # What the transaction under way notes: the last chunk of each partition.
+        self._noting: dict[PartitionKey, int] = {}
+        self._client = client
+        self._store = store
+        self._clock = clock
+        self._stored = StoredLink()
+        self._by_key: dict[PartitionKey, Translation] = {}
+        self._saved_chunk: dict[PartitionKey, int] = {}
+        self._source_starts: dict[PartitionKey, int] = {}
+        self._target_starts: dict[PartitionKey, int] = {}
+        # Partitions whose copy is another topic than before, with the sequences that go on there:
+        # what came to it before that was noticed came under those before.
+        self._rebound: dict[PartitionKey, dict[int, tuple[int, int]]] = {}
+        # Of each partition, whichever translation stands for it.
+        self._surplus: defaultdict[PartitionKey, Surplus] = defaultdict(Surplus)
+        self._allocating = asyncio.Lock()
+        self.saved_at_ms = -1
+        # Where several daemons share the link, each writes of its own partitions alone.
+        self.owns: Callable[[PartitionKey], bool] = lambda _: True
+        # Where they do not share it, only the daemon that carries the link writes.
+        self.may_write: Callable[[], bool] = lambda: True
+
+    async def load(self) -> None:
+        """Read the link's topic. Unreachable; OperationalFailure when the target refuses the
+        topic.
+        """
+        self._stored = await self._store.load()
+        self._by_key.clear()
+        self._saved_chunk.clear()
+
+    async def reload(self) -> None:
+        """Read again what other daemons of the link have written; what this one owns now stays as
+        it is in memory.
+        """
+        stored = await self._store.load()
+        kept = {key: translation for key, translation in self._by_key.items() if self.owns(key)}
+        stored.producers.update(self._stored.producers)
+        self._stored, self._by_key = stored, kept
+
+    @property
+    def producers(self) -> Mapping[str, int]:
+        """Our producer id for each site at which records came into being."""
+        return self._stored.producers
+
+    @property
+    def is_transactional(self) -> bool:
+        """Whether positions are noted in the transactions that make them true."""
+        return self._transactions is not None
+
+    async def be_ready(self) -> int:
+        """With transactions, have a producer and know what the target has noted, whatever happened.
+        TakenOver, Unreachable.
+
+        Returns the era, for `demand`.
+        """
+        if self._transactions is None:
+            return 0
+        await self._transactions.ready()
+        return self._transactions.era
+
+    def demand(self, key: PartitionKey, era: int) -> None:
+        """Unreachable when what was read of a partition in that era may not hold any more: another
+        daemon may have written it since.
+        """
+        if self._transactions is None:
+            return
+        if self._transactions.era != era or not self._transactions.holds(key):
+            raise Unreachable(f"{key} is checked again: the mirror's transactions were restarted")
+
+    @property
+    def writers(self) -> AbstractSet[int]:
+        """The producer ids of all transactional producers that the link ever had."""
+        return self._stored.writers
+
+    async def have_producer(self, origin: str) -> None:
+        """Make sure that there is a producer id for records of that site, noted before anything is
+        written under it.
+        """
+        if self._transactions is not None:
+            return
+        async with self._allocating:
+            if origin in self.producers:
+                return
+            producer_id = await reached(self._client.new_producer_id())
+            await self._store.save([[producer_record(origin, producer_id)]], now_ms=self._clock.now_ms())
+            # Another mirror of the link may have been first: then its id stands, and is written
+            # again as the last word.
+            found = (await self._store.load()).producers[origin]
+            if found != producer_id:
+                await self._store.save([[producer_record(origin, found)]], now_ms=self._clock.now_ms())
+            self._stored.producers[origin] = found
+            _log.info("writing under a producer id of our own", origin=origin, producer_id=found)
+
+    def binding(self, topic: str) -> Binding | None:
+        """Which topic of the target carries a topic of the source, as far as known."""
+        return self._stored.bindings.get(topic)
+
+    @property
+    def bindings(self) -> Iterable[Binding]:
+        """All that are known, those of topics included that the source has no more."""
+        return tuple(self._stored.bindings.values())
+
+    async def bind(self, topic: str, source_id: UUID, target: str, target_id: UUID) -> None:
+        """From now on this topic carries that one; what was known of another one of the name is
+        dropped.
+        """
+        before = self.binding(topic)
+        binding = Binding(topic=topic, source_id=source_id, target=target, target_id=target_id)
+        records = [[topic_record(binding)]]
+        places = {
+            key
+            for key in (*self._by_key, *self._stored.positions, *self._stored.chunks)
+            if key.topic == topic and self.owns(key)
+        }
+        if before is not None:
+            records += [tombstones(key, self._chunks_written(key), with_position=True) for key in places]
+            for key in places:
+                known = self.of(key)
+                known.renew_epochs()
+                self._rebound[key] = known.position.sequences
+                # What changes of it from now on is not noted behind the tombstones.
+                self._by_key.pop(key)
+        if self._transactions is None:
+            await self._store.save(records, now_ms=self._clock.now_ms())
+        else:
+            await self._transactions.write(records)
+        self._stored.bindings[topic] = binding
+        if before is not None:
+            for key in places:
+                self._stored.positions.pop(key, None)
+                self._stored.chunks.pop(key, None)
+                if key in self._rebound:  # else it has begun anew meanwhile
+                    self._by_key.pop(key, None)
+                    self._saved_chunk.pop(key, None)
+                self._target_starts.pop(key, None)
+
+    def _chunks_written(self, key: PartitionKey) -> list[int]:
+        saved = range(self._saved_chunk[key] + 1) if key in self._saved_chunk else ()
+        return sorted({*self._stored.chunks.get(key, ()), *saved})
+
+    def of(self, key: PartitionKey) -> Translation:
+        """The partition's translation."""
+        found = self._by_key.get(key)
+        if found is None:
+            found = self._by_key[key] = self._stored.translation(key)
+            found.surplus = self._surplus[key]
+            self._saved_chunk[key] = max(0, found.map.last_chunk)
+        return found
+
+    def put(self, key: PartitionKey, translation: Translation) -> None:
+        """Begin with a translation; it is noted with the next save."""
+        translation.is_dirty = True
+        self._surplus[key].between += translation.surplus.between
+        translation.surplus = self._surplus[key]
+        self._by_key[key] = translation
+        self._saved_chunk[key] = 0
+        self._rebound.pop(key, None)
+
+    def is_new(self, key: PartitionKey) -> bool:
+        """Nothing is known of the partition."""
+        return key in self._rebound or (key not in self._by_key and key not in self._stored.positions)
+
+    def begun(self, key: PartitionKey) -> Translation:
+        """One for a partition of which nothing is known, under sequences that its copy does not
+        know either.
+        """
+        return Translation(Position(sequences=dict(self._rebound.get(key, {}))))
+
+    def is_rebound(self, key: PartitionKey) -> bool:
+        """Whether its copy is another topic than before: batches of ours that are there already
+        were meant for that one.
+        """
+        return key in self._rebound
+
+    def note_source_start(self, key: PartitionKey, log_start_offset: int) -> None:
+        """The source's log begins here: what lies before need not be translated once the target has
+        forgotten it too.
+        """
+        self._source_starts[key] = max(log_start_offset, self._source_starts.get(key, 0))
+
+    def note_target_start(self, key: PartitionKey, log_start_offset: int) -> None:
+        """The target's log begins here."""
+        self._target_starts[key] = max(log_start_offset, self._target_starts.get(key, 0))
+
+    async def save(self) -> None:
+        """Write what has changed. Unreachable: it will be written with the next save."""
+        changed = self._changed()
+        if not changed:
+            return
+        if self._transactions is not None:
+            await self._transactions.write()
+            return
+        groups, chunks_saved = self._groups({key: self._by_key[key] for key in changed})
+        try:
+            await self._store.save(groups, now_ms=self._clock.now_ms())
+        except BaseException:
+            for key in changed:
+                self.of(key).is_dirty = True
+            raise
+        self._saved_chunk.update(chunks_saved)
+        self.saved_at_ms = self._clock.now_ms()
+
+    def _changed(self) -> list[PartitionKey]:
+        return [key for key, translation in self._by_key.items() if translation.is_dirty and self.owns(key)]
+
+    def _groups(
+        self, noted: Mapping[PartitionKey, Translation]
+    ) -> tuple[list[list[StoredRecord]], dict[PartitionKey, int]]:
+        """The records of these partitions as they are given here, and the last chunk of each; they
+        count as saved from now on.
+        """
+        groups: list[list[StoredRecord]] = []
+        chunks_saved: dict[PartitionKey, int] = {}
+        for key, as_noted in noted.items():
+            translation = self._by_key[key]
+            translation.is_dirty = False
+            gone = translation.map.trim(
+                source_start=self._source_starts.get(key, 0), target_start=self._target_starts.get(key, 0)
+            )
+            last = as_noted.map.last_chunk
+            # A map that went back has fewer chunks than were saved: those after its end are taken
+            # away.
+            beyond = range(last + 1, self._saved_chunk.get(key, 0) + 1)
+            chunks = range(min(self._saved_chunk.get(key, 0), max(last, 0)), last + 1)
+            records = partition_records(key, as_noted, chunks=chunks)
+            groups.append([*records, *tombstones(key, gone), *tombstones(key, beyond)])
+            chunks_saved[key] = max(0, last)
+        return groups, chunks_saved
+
+    # What a transaction notes (`transactions.Book`).
+
+    def notes(self, keys: Iterable[PartitionKey]) -> Sequence[Sequence[StoredRecord]]:
+        """What is to be noted when everything planned of these partitions is done, with what else
+        has changed.
+        """
+        noted = {key: self._by_key[key] for key in self._changed()}
+        for key in keys:
+            noted[key] = self.of(key).ahead(first_chunk=self._saved_chunk.get(key, 0))
+        groups, self._noting = self._groups(noted)
+        return groups
+
+    def settle(self, keys: Iterable[PartitionKey]) -> None:
+        """The last notes, and with them everything planned of these partitions, count."""
+        for key in keys:
+            translation = self.of(key)
+            translation.confirm()
+            translation.is_dirty = False
+        self._saved_chunk.update(self._noting)
+        self._noting = {}
+        self.saved_at_ms = self._clock.now_ms()
+
+    def give_up(self, keys: Iterable[PartitionKey]) -> None:
+        """The last notes do not count, and nothing planned of these partitions."""
+        for key in keys:
+            self.of(key).give_up()
+        for key in self._noting:
+            self.of(key).is_dirty = True
+        self._noting = {}
+
+    def surplus_records(self) -> Mapping[PartitionKey, int]:
+        """What the target has of each partition beyond one copy of each record; with transactions,
+        what no read-committed reader sees.
+        """
+        return {
+            key: found.broken_off if self.is_transactional else found.between
+            for key, found in self._surplus.copy().items()
+        }
+
+    async def keep_saved(self) -> None:
+        """Save each interval until cancelled."""
+        await keep_saved(
+            self.save,
+            interval_s=SAVE_INTERVAL_S,
+            told="cannot save the offset map; it can be restored from the target's log",
+        )
+
+    def known(self) -> Iterable[tuple[PartitionKey, Translation]]:
+        """All partitions of this daemon that have been looked at."""
+        return [(key, translation) for key, translation in self._by_key.items() if self.owns(key)]

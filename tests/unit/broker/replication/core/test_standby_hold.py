@@ -1,0 +1,200 @@
+"""What waits for a sync link's standby: the bound of the high watermark, giving up, and coming
+back.
+"""
+
+from __future__ import annotations
+
+from broker.metadata.core.cluster_image import PartitionImage
+from broker.replication.core.partition import Partition
+from broker.replication.core.standby_hold import StandbyHold
+
+TIMEOUT_MS = 1_000.0
+
+
+def image(*, epoch: int = 1, isr: tuple[int, ...] = (1,), replicas: tuple[int, ...] = (1,)) -> PartitionImage:
+    return PartitionImage(index=0, leader=1, leader_epoch=epoch, partition_epoch=epoch, replicas=replicas, isr=isr)
+
+
+def held(*, may_degrade: bool = True, **image_fields: tuple[int, ...]) -> Partition:
+    partition = Partition(node_id=1)
+    partition.change(image(**image_fields), now_ms=0)  # type: ignore[arg-type]
+    partition.wait_for_standby(StandbyHold(may_degrade=may_degrade, timeout_ms=TIMEOUT_MS, progressed_at_ms=0))
+    return partition
+
+
+def test_nothing_is_shown_before_the_standby_has_it() -> None:
+    partition = held()
+    assert not partition.record_append(10)
+    assert (partition.high_watermark, partition.replicated_end) == (0, 10)
+    assert partition.record_standby(7, now_ms=1)
+    assert partition.high_watermark == 7
+    assert partition.record_standby(10, now_ms=2)
+    assert partition.high_watermark == 10
+
+
+def test_the_standby_cannot_make_visible_what_this_sites_replicas_lack() -> None:
+    partition = held(isr=(1, 2), replicas=(1, 2))
+    partition.record_append(10)
+    partition.record_standby(10, now_ms=1)
+    assert partition.high_watermark == 0
+    assert partition.record_fetch(2, 4, now_ms=2)
+    assert partition.high_watermark == partition.replicated_end == 4
+
+
+def test_a_replica_joins_only_with_everything_that_may_be_at_the_standby() -> None:
+    """Elected with less, it would take back what the standby has."""
+    partition = held(isr=(1,), replicas=(1, 2))
+    partition.record_append(10)
+    partition.record_fetch(2, 9, now_ms=1)
+    assert partition.expanded_isr(2, {1: 1, 2: 1}, lag_ms_max=1_000) is None
+    partition.record_fetch(2, 10, now_ms=2)
+    assert partition.expanded_isr(2, {1: 1, 2: 1}, lag_ms_max=1_000) == (1, 2)
+
+
+def test_a_link_that_blocks_waits_for_ever() -> None:
+    partition = held(may_degrade=False)
+    partition.record_append(10)
+    assert not partition.check_standby(now_ms=1e9)
+    assert not partition.refresh_high_watermark()
+
+
+def test_a_silent_standby_is_given_up_after_the_timeout_and_not_before() -> None:
+    partition = held()
+    assert not partition.check_standby(now_ms=5_000)  # nothing waits
+    partition.record_append(10)
+    assert not partition.check_standby(now_ms=5_000 + TIMEOUT_MS - 1)
+    assert partition.check_standby(now_ms=5_000 + TIMEOUT_MS)
+    assert partition.refresh_high_watermark()
+    assert partition.high_watermark == 10
+    assert partition.hold is not None
+    assert partition.hold.is_degraded
+    assert not partition.check_standby(now_ms=9_000)  # once
+
+
+def test_a_slow_standby_that_acknowledges_is_not_given_up() -> None:
+    partition = held()
+    partition.record_append(100)
+    for second in range(1, 50):
+        partition.record_standby(second, now_ms=second * 900)
+        assert not partition.check_standby(now_ms=second * 900 + 800)
+
+
+def degraded(end: int) -> Partition:
+    partition = held()
+    partition.record_append(end)
+    assert partition.check_standby(now_ms=TIMEOUT_MS)
+    partition.refresh_high_watermark()
+    return partition
+
+
+def test_a_standby_that_has_caught_up_is_waited_for_again() -> None:
+    partition = degraded(10)
+    partition.record_standby(5, now_ms=2_000)
+    partition.record_append(20)
+    assert partition.high_watermark == 20
+    partition.record_standby(10, now_ms=2_100)
+    assert partition.hold is not None
+    assert partition.hold.is_holding
+    assert partition.hold.is_degraded, "up to 20 was shown without it"
+    partition.record_append(30)
+    assert partition.high_watermark == 20
+    partition.record_standby(20, now_ms=2_200)
+    assert not partition.hold.is_degraded
+    partition.record_standby(30, now_ms=2_300)
+    assert partition.high_watermark == 30
+
+
+def test_a_standby_some_round_trips_behind_a_steady_flow_is_waited_for_again() -> None:
+    """It never has what came since it last spoke."""
+    partition = degraded(10)
+    for end in range(11, 20):
+        partition.record_append(end)
+        partition.record_standby(end - 3, now_ms=2_000 + end)
+    assert partition.hold is not None
+    assert partition.hold.is_holding
+    assert not partition.hold.is_degraded
+    assert partition.high_watermark == 16
+
+
+def test_a_standby_seconds_behind_a_steady_flow_is_not_waited_for_before_it_has_caught_up() -> None:
+    """Producers would wait for all of what it lacks."""
+    partition = degraded(1_000)
+    for second in range(20):
+        partition.record_append(1_000 + 100 * second)
+        partition.record_standby(500 + 100 * second, now_ms=2_000 + 1_000 * second)
+        assert partition.high_watermark == 1_000 + 100 * second
+    assert partition.hold is not None
+    for tick in range(10):
+        partition.record_append(3_000 + tick)
+        partition.record_standby(2_995 + tick, now_ms=30_000 + 10 * tick)
+    assert partition.hold.is_holding
+
+
+def test_a_standby_that_has_everything_is_waited_for_again_however_seldom_it_speaks() -> None:
+    partition = degraded(10)
+    partition.record_standby(10, now_ms=10_000)
+    partition.record_standby(10, now_ms=20_000)
+    assert not partition.record_append(11)
+
+
+def test_the_high_watermark_never_goes_back_when_waiting_begins_again() -> None:
+    partition = degraded(10)
+    partition.record_standby(3, now_ms=2_000)
+    partition.record_standby(10, now_ms=2_001)
+    partition.record_append(12)
+    assert partition.high_watermark == 10
+
+
+def test_a_new_leadership_knows_nothing_of_the_standby() -> None:
+    partition = held()
+    partition.record_append(10)
+    partition.record_standby(10, now_ms=1)
+    partition.change(image(epoch=2), now_ms=2)
+    assert partition.hold is None
+    partition.wait_for_standby(StandbyHold(may_degrade=False, timeout_ms=TIMEOUT_MS, progressed_at_ms=2))
+    partition.record_append(11)
+    assert partition.high_watermark == 10
+    partition.record_standby(11, now_ms=3)
+    assert partition.high_watermark == 11
+
+
+def test_a_site_promoted_over_a_lost_one_waits_for_nobody_until_it_is_back() -> None:
+    partition = Partition(node_id=1)
+    partition.change(image(), now_ms=0)
+    partition.wait_for_standby(StandbyHold.released(may_degrade=True, timeout_ms=TIMEOUT_MS, now_ms=0))
+    assert partition.record_append(10)
+    assert partition.high_watermark == 10
+    assert partition.hold is not None
+    assert partition.hold.is_degraded
+    partition.record_standby(4, now_ms=1)
+    partition.record_append(12)
+    assert partition.high_watermark == 12
+    assert partition.hold.is_degraded
+    partition.record_standby(12, now_ms=2)
+    assert not partition.hold.is_degraded
+    assert not partition.record_append(13)
+
+
+def test_a_link_that_blocks_and_is_told_to_degrade_gives_up_a_standby_that_was_silent_all_along() -> None:
+    partition = held(may_degrade=False)
+    partition.record_append(10)
+    assert not partition.check_standby(now_ms=10 * TIMEOUT_MS)
+    assert partition.hold is not None
+    partition.hold.follow_policy(may_degrade=True, timeout_ms=TIMEOUT_MS)
+    assert partition.check_standby(now_ms=10 * TIMEOUT_MS)
+    assert partition.refresh_high_watermark()
+    assert partition.high_watermark == 10
+
+
+def test_a_degraded_link_that_is_told_to_block_waits_again_once_the_standby_has_everything() -> None:
+    partition = held()
+    partition.record_append(10)
+    assert partition.check_standby(now_ms=2 * TIMEOUT_MS)
+    partition.refresh_high_watermark()
+    assert partition.hold is not None
+    partition.hold.follow_policy(may_degrade=False, timeout_ms=TIMEOUT_MS)
+    assert partition.record_append(11)
+    partition.record_standby(9, now_ms=2 * TIMEOUT_MS)
+    partition.record_standby(11, now_ms=2 * TIMEOUT_MS)
+    assert not partition.record_append(12)
+    assert not partition.check_standby(now_ms=1e9)

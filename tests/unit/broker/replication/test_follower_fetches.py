@@ -1,0 +1,132 @@
+"""Which waiting fetches of followers hear of what."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Hashable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from broker.metadata.core.cluster_image import PartitionImage
+from broker.metrics import TopicMetrics
+from broker.replication.core.fetch_sessions import FetchPartitionState, FetchSession
+from broker.replication.core.partition import Partition
+from broker.replication.follower_fetches import FollowerFetches
+from broker.replication.hosted_partition import HostedPartition
+from broker.settings.core.topic_configs import LogConfig
+from tests.support.clock import ManualClock
+from tests.support.logs_on_disk import open_log
+
+KEY = ("t", 0)
+FOLLOWER = 2
+
+
+class Waiting:
+    """A fetch that ends with the first change."""
+
+    def __init__(self) -> None:
+        self.is_answered = False
+
+    def changed(self, key: Hashable, grown_bytes: int) -> bool:
+        """Any change will do."""
+        return True
+
+    def complete(self) -> None:
+        """Answered."""
+        self.is_answered = True
+
+
+@pytest.fixture
+async def fetches() -> FollowerFetches:
+    return FollowerFetches(ManualClock())
+
+
+@pytest.fixture
+def hosted(tmp_path: Path) -> HostedPartition:
+    log = open_log(tmp_path)
+    state = Partition(node_id=1, log_end_offset=5)
+    state.change(
+        PartitionImage(index=0, leader=1, leader_epoch=1, partition_epoch=1, replicas=(1, 2), isr=(1, 2)), now_ms=0
+    )
+    state.record_fetch(FOLLOWER, 5, now_ms=10)
+    return HostedPartition(
+        topic="t", topic_id=bytes(16), index=0, log=log, state=state, config=LogConfig(), metrics=TopicMetrics()
+    )
+
+
+def session_at(offset: int, **state: Any) -> tuple[FetchSession, FetchPartitionState]:
+    session = FetchSession(session_id=1, has_topic_ids=False, used_at_ms=700, follower=FOLLOWER)
+    wanted = FetchPartitionState(topic="t", partition=0, fetch_offset=offset, partition_max_bytes=100, **state)
+    session.ask([wanted], ())
+    session.settle(wanted.key)
+    return session, wanted
+
+
+async def turn() -> None:
+    await asyncio.sleep(0)
+    await asyncio.sleep(0)
+
+
+async def test_growth_ends_the_wait_and_dates_the_follower_back_to_its_last_fetch(
+    fetches: FollowerFetches, hosted: HostedPartition
+) -> None:
+    session, wanted = session_at(5)
+    fetches.watch(session, wanted, hosted)
+    waiting = Waiting()
+    fetches.wait(waiting, keys=[session], timeout_ms=500)
+    fetches.notify(KEY, 100)
+    hosted.state.record_append(6)
+    await turn()
+    assert waiting.is_answered
+    assert list(session.unsettled) == [wanted.key]
+    assert hosted.state.followers[FOLLOWER].caught_up_at_ms == 700
+    assert hosted.state.shrunk_isr(now_ms=1000, lag_ms_max=300) is None
+    assert hosted.state.shrunk_isr(now_ms=1001, lag_ms_max=300) == (1,)
+
+
+async def test_what_a_throttle_holds_back_wakes_nobody(fetches: FollowerFetches, hosted: HostedPartition) -> None:
+    session, wanted = session_at(5)
+    wanted.is_throttled = True
+    fetches.watch(session, wanted, hosted)
+    waiting = Waiting()
+    fetches.wait(waiting, keys=[session], timeout_ms=500)
+    fetches.notify(KEY, 100)
+    await turn()
+    assert not waiting.is_answered
+    fetches.notify(KEY)
+    await turn()
+    assert waiting.is_answered
+
+
+async def test_a_new_high_watermark_wakes_only_followers_that_are_read_from(
+    fetches: FollowerFetches, hosted: HostedPartition
+) -> None:
+    quiet, quiet_state = session_at(5)
+    read, read_state = session_at(5, known_high_watermark=2)
+    waiting = {session: Waiting() for session in (quiet, read)}
+    for session, state in ((quiet, quiet_state), (read, read_state)):
+        fetches.watch(session, state, hosted)
+        fetches.wait(waiting[session], keys=[session], timeout_ms=500)
+    hosted.state.high_watermark = 5
+    fetches.high_watermark_moved(KEY)
+    await turn()
+    assert waiting[read].is_answered
+    assert not waiting[quiet].is_answered
+    assert quiet.unsettled
+    fetches.unwatch(read)
+    fetches.unwatch(quiet)
+    read.unsettled.clear()
+    fetches.mark(KEY)
+    assert not read.unsettled
+
+
+async def test_a_partition_that_left_the_session_is_forgotten(
+    fetches: FollowerFetches, hosted: HostedPartition
+) -> None:
+    session, wanted = session_at(5)
+    fetches.watch(session, wanted, hosted)
+    session.ask((), [wanted.key])
+    fetches.mark(KEY)
+    assert not session.unsettled

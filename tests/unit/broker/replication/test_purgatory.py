@@ -1,0 +1,118 @@
+"""Waiting for a purgatory to be empty, as a broker does before it hands its leaderships over."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Hashable
+
+import pytest
+
+from broker.replication.purgatory import Purgatory
+from runtime.clock import SystemClock
+from tests.support.clock import ManualClock
+
+
+class _Waiter:
+    def changed(self, key: Hashable, grown_bytes: int) -> bool:
+        return True
+
+    def complete(self) -> None:
+        pass
+
+
+@pytest.mark.parametrize("way_out", ["notified", "forgotten", "stopped"])
+async def test_emptied_returns_when_the_last_one_is_gone_whatever_way(way_out: str) -> None:
+    purgatory = Purgatory(ManualClock())
+    entry = purgatory.wait(_Waiter(), keys=["p"], timeout_ms=1e6)
+    emptied = [asyncio.ensure_future(purgatory.emptied()) for _ in range(2)]
+    await asyncio.sleep(0)
+    assert not any(waiting.done() for waiting in emptied)
+    if way_out == "notified":
+        purgatory.notify("p")
+    elif way_out == "forgotten":
+        purgatory.forget(entry)
+    else:
+        purgatory.stop()
+    await asyncio.gather(*emptied)
+    await purgatory.emptied()
+    purgatory.stop()
+
+
+async def test_a_short_wait_ends_in_time_though_a_long_one_began_before() -> None:
+    purgatory = Purgatory(SystemClock())
+    is_over = asyncio.Event()
+
+    class Short(_Waiter):
+        def complete(self) -> None:
+            is_over.set()
+
+    purgatory.wait(_Waiter(), keys=["long"], timeout_ms=3_600_000)
+    purgatory.wait(Short(), keys=["short"], timeout_ms=20)
+    await asyncio.wait_for(is_over.wait(), 30)
+    assert len(purgatory) == 1
+    purgatory.stop()
+
+
+async def test_what_ends_early_does_not_keep_others_from_ending() -> None:
+    purgatory = Purgatory(SystemClock())
+    endings: list[str] = []
+    are_over = asyncio.Event()
+
+    class Named(_Waiter):
+        def __init__(self, name: str) -> None:
+            self.name = name
+
+        def complete(self) -> None:
+            endings.append(self.name)
+            if len(endings) == 3:
+                are_over.set()
+
+    for name, timeout_ms in (("b", 40), ("notified", 10), ("c", 80)):
+        purgatory.wait(Named(name), keys=[name], timeout_ms=timeout_ms)
+    purgatory.notify("notified")
+    await asyncio.wait_for(are_over.wait(), 30)
+    assert endings == ["notified", "b", "c"]
+
+
+class _Hears:
+    def __init__(self) -> None:
+        self.heard: list[int] = []
+
+    def changed(self, key: Hashable, grown_bytes: int) -> bool:
+        self.heard.append(grown_bytes)
+        return False
+
+    def complete(self) -> None:
+        pass
+
+
+@pytest.mark.parametrize("told", [(10, 0), (0, 10), (0, 10, 10)])
+async def test_growth_covers_no_other_change_of_the_same_turn_up(told: tuple[int, ...]) -> None:
+    purgatory, waiter = Purgatory(ManualClock()), _Hears()
+    purgatory.wait(waiter, keys=["p"], timeout_ms=1e6)
+    for grown_bytes in told:
+        purgatory.notify("p", grown_bytes)
+    await asyncio.sleep(0)
+    assert waiter.heard == [0]
+    purgatory.notify("p", 10)
+    purgatory.notify("p", 20)
+    await asyncio.sleep(0)
+    assert waiter.heard == [0, 30]
+    purgatory.stop()
+
+
+class _Answered(_Waiter):
+    def __init__(self) -> None:
+        self.is_over = asyncio.Event()
+
+    def complete(self) -> None:
+        self.is_over.set()
+
+
+async def test_after_the_end_nobody_waits_any_more() -> None:
+    purgatory, answered = Purgatory(SystemClock()), [_Answered(), _Answered()]
+    purgatory.wait(answered[0], keys=["p"], timeout_ms=1e6)
+    purgatory.close()
+    purgatory.wait(answered[1], keys=["p"], timeout_ms=1e6)
+    for waiting in answered:
+        await asyncio.wait_for(waiting.is_over.wait(), 10)

@@ -1,0 +1,127 @@
+"""QuarantineRecords and Quarantine as their handlers answer them: which mirror may ask, what is
+kept, and what an operator gets of it.
+"""
+
+from __future__ import annotations
+
+import uuid
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+from kio.schema.errors import ErrorCode
+
+from broker.handlers.links import quarantine, quarantine_records
+from broker.metadata.core.cluster_image import ClusterImage, PartitionImage, apply_batch
+from broker.metrics import TopicMetrics
+from broker.replication.core.partition import Partition
+from broker.replication.hosted_partition import HostedPartition
+from broker.replication.truncated_records import CutRecords
+from broker.settings.core.topic_configs import LogConfig
+from runtime.disk import RealDisk
+from tests.support.clock import ManualClock
+from tests.support.log_batches import batch
+from tests.support.logs_on_disk import NOW_MS, open_log
+from wire.batches.records import decode_records
+from wire.control.broker_pb2 import ControlBatch
+from wire.control.cluster_pb2 import LinkPhase, LinkRecord
+from wire.protocol.quarantine_messages import DELETE, LIST, READ
+
+TOPIC_ID = uuid.UUID(int=7)
+LINK = LinkRecord(
+    name="a-b",
+    source_site="a",
+    target_site="b",
+    active_site="a",
+    epoch=3,
+    phase=LinkPhase.MIRRORING,
+    is_routed=True,
+    topic_whitelist=[".*"],
+)
+
+
+def services_at(directory: Path, *values: bytes, bytes_max: int = 1 << 20) -> Any:
+    """What the handlers use of a broker of site b that leads t-0."""
+    log = open_log(directory / "t-0")
+    for value in values:
+        log.append_as_leader(batch([value], timestamp_ms=NOW_MS), leader_epoch=1, now_ms=NOW_MS)
+    state = Partition(node_id=1, log_end_offset=log.log_end_offset)
+    state.change(
+        PartitionImage(index=0, leader=1, leader_epoch=2, partition_epoch=0, replicas=(1,), isr=(1,)), now_ms=0
+    )
+    hosted = HostedPartition(
+        topic="t", topic_id=TOPIC_ID.bytes, index=0, log=log, state=state, config=LogConfig(), metrics=TopicMetrics()
+    )
+    image = apply_batch(ClusterImage(site="b", node_id=1), ControlBatch(is_full=True, links=[LINK]))
+    replicas = SimpleNamespace(
+        find=lambda topic, index: hosted if (topic, index) == ("t", 0) else None,
+        cuts=CutRecords(RealDisk(), bytes_max=bytes_max),
+    )
+    logs = SimpleNamespace(directories=[SimpleNamespace(path=str(directory))])
+    return SimpleNamespace(image=image, replicas=replicas, clock=ManualClock(), logs=logs)
+
+
+async def keep(services: Any, *, first_offset: int = 1, link_epoch: int = 3, topic_id: uuid.UUID = TOPIC_ID) -> Any:
+    partition = SimpleNamespace(index=0, first_offset=first_offset)
+    topic = SimpleNamespace(name="t", topic_id=topic_id, partitions=(partition,))
+    request = SimpleNamespace(link="a-b", link_epoch=link_epoch, reason="histories differ", topics=(topic,))
+    (outcome,) = (await quarantine_records.handle(services, None, request)).outcomes  # type: ignore[arg-type]
+    return outcome
+
+
+async def asked(services: Any, action: int, name: str = "", position: int = 0) -> Any:
+    request = SimpleNamespace(action=action, name=name, position=position)
+    return await quarantine.handle(services, None, request)  # type: ignore[arg-type]
+
+
+async def test_the_end_of_a_log_is_kept_listed_read_and_deleted(tmp_path: Path) -> None:
+    services = services_at(tmp_path, b"a", b"b", b"c")
+    kept = await keep(services)
+    assert (kept.error_code, kept.topic, kept.index) == (ErrorCode.none, "t", 0)
+    (entry,) = (await asked(services, LIST)).entries
+    assert (entry.name, entry.first_offset, entry.end_offset) == (kept.name, 1, 3)
+    assert (entry.origin_site, entry.link, entry.link_epoch, entry.reason) == ("b", "a-b", 3, "histories differ")
+    read = await asked(services, READ, kept.name)
+    assert [record.value for record in decode_records(read.records)] == [b"b", b"c"]
+    assert (await asked(services, READ, kept.name, len(read.records))).records == b""
+    assert (await asked(services, DELETE, kept.name)).error_code is ErrorCode.none
+    assert (await asked(services, LIST)).entries == ()
+    gone = await asked(services, READ, kept.name)
+    assert gone.error_code is ErrorCode.resource_not_found
+    assert kept.name in gone.error_message
+
+
+async def test_nothing_is_kept_of_what_is_not_there(tmp_path: Path) -> None:
+    services = services_at(tmp_path, b"a")
+    kept = await keep(services, first_offset=1)
+    assert (kept.error_code, kept.name) == (ErrorCode.none, "")
+    assert (await asked(services, LIST)).entries == ()
+
+
+@pytest.mark.parametrize(
+    ("options", "expected"),
+    [
+        ({"link_epoch": 2}, ErrorCode.fenced_leader_epoch),
+        ({"link_epoch": 4}, ErrorCode.unknown_leader_epoch),
+        ({"topic_id": uuid.UUID(int=8)}, ErrorCode.inconsistent_topic_id),
+    ],
+)
+async def test_a_mirror_that_may_not_change_the_copy_has_nothing_kept(
+    tmp_path: Path, options: dict[str, Any], expected: ErrorCode
+) -> None:
+    services = services_at(tmp_path, b"a", b"b")
+    assert (await keep(services, **options)).error_code is expected
+    assert (await asked(services, LIST)).entries == ()
+
+
+async def test_what_does_not_fit_is_refused_with_the_key(tmp_path: Path) -> None:
+    refused = await keep(services_at(tmp_path, b"a", b"b", bytes_max=10))
+    assert refused.error_code is ErrorCode.policy_violation
+    assert "antipode.cut.records.max.bytes is 10" in refused.error_message
+
+
+async def test_an_action_that_is_not_known_is_refused(tmp_path: Path) -> None:
+    refused = await asked(services_at(tmp_path, b"a"), 9)
+    assert refused.error_code is ErrorCode.invalid_request
+    assert "accepted: 0 (list), 1 (read) and 2 (delete)" in refused.error_message

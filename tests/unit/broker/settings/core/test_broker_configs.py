@@ -1,0 +1,48 @@
+"""Which broker properties may change, and what a change makes of the stored ones."""
+
+import pytest
+
+from broker.settings.core.broker_configs import DYNAMIC_PROPERTIES, Operation, PropertyChange, RefusedProperty, changed
+from wire.rules.topic_configs import InvalidTopicConfig
+
+
+def test_set_and_delete_change_only_what_they_name():
+    stored = {"log.retention.ms": "5", "log.segment.bytes": "100"}
+    changes = [
+        PropertyChange("log.retention.ms", Operation.DELETE, None),
+        PropertyChange("log.roll.ms", Operation.SET, "7"),
+    ]
+    assert changed(stored, changes, {}) == {"log.segment.bytes": "100", "log.roll.ms": "7"}
+
+
+def test_lists_grow_and_shrink_from_what_is_in_force():
+    grown = changed(
+        {}, [PropertyChange("log.cleanup.policy", Operation.APPEND, "compact")], {"log.cleanup.policy": "delete"}
+    )
+    assert grown == {"log.cleanup.policy": "delete,compact"}
+    shrunk = changed(grown, [PropertyChange("log.cleanup.policy", Operation.SUBTRACT, "delete")], {})
+    assert shrunk == {"log.cleanup.policy": "compact"}
+
+
+@pytest.mark.parametrize(
+    ("change", "problem"),
+    [
+        (PropertyChange("log.dirs", Operation.SET, "x"), r"Cannot update these configs dynamically: Set\(log.dirs\)"),
+        (PropertyChange("log.retention.hours", Operation.SET, "1"), "Cannot update"),
+        (PropertyChange("log.segment.bytes", Operation.APPEND, "1"), "append or subtract is not allowed"),
+        (PropertyChange("log.segment.bytes", Operation.SET, None), "Null value"),
+    ],
+)
+def test_what_cannot_change_is_refused_by_name(change, problem):
+    with pytest.raises(RefusedProperty, match=problem):
+        changed({}, [change], {})
+
+
+def test_a_value_out_of_range_is_refused_under_the_propertys_own_name():
+    with pytest.raises(InvalidTopicConfig, match=r"log\.segment\.bytes"):
+        changed({}, [PropertyChange("log.segment.bytes", Operation.SET, "1")], {})
+
+
+def test_only_the_spellings_in_milliseconds_are_dynamic():
+    assert "log.retention.ms" in DYNAMIC_PROPERTIES
+    assert not {"log.retention.hours", "log.retention.minutes", "log.roll.hours"} & DYNAMIC_PROPERTIES

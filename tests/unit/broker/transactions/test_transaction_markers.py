@@ -1,0 +1,103 @@
+"""Markers in partitions led here: one that was here before is done only when it is safe."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, cast
+
+import pytest
+from kio.schema.errors import ErrorCode
+
+from broker.groups.core.group_messages import TopicPartition
+from broker.log.intake import AppendInfo
+from broker.metadata.core.cluster_image import ClusterImage
+from broker.replication.core.verification_guards import VerificationGuards
+from broker.replication.purgatory import Purgatory
+from broker.transactions.transaction_markers import TransactionEnd, TransactionMarkers
+from runtime.clock import SystemClock
+from tests.support.eventually import eventually
+from tests.support.logs_on_disk import open_log
+from wire.batches.record_batch import TRANSACTIONAL_BIT
+from wire.batches.records import Record, encode_batch
+
+T0 = TopicPartition("t", 0)
+END = TransactionEnd(producer_id=7, producer_epoch=1, is_commit=True, coordinator_epoch=1, transaction_version=2)
+
+
+@dataclass
+class State:
+    """Of a partition whose follower decides what is safe."""
+
+    high_watermark: int = 0
+    is_leader: bool = True
+    led_since_epoch: int = 1
+
+
+class Hosted:
+    """A partition, as far as markers ask."""
+
+    def __init__(self, directory: Path) -> None:
+        self.topic, self.index, self.key = *T0, T0
+        self.state = State()
+        self.guards = VerificationGuards()
+        self.log = open_log(directory)
+
+    def check_writable(self, _acks: int, *, passes_fence: bool) -> None:
+        """It always is."""
+
+
+class OnePartition:
+    """Replicas that are one partition."""
+
+    def __init__(self, hosted: Hosted) -> None:
+        self.hosted = hosted
+        self.produces = Purgatory(SystemClock())
+
+    def get(self, _image: ClusterImage, _topic: str, _index: int) -> Hosted:
+        """The partition."""
+        return self.hosted
+
+    def append(self, hosted: Hosted, records: bytes, **_: Any) -> AppendInfo:
+        """As the leader."""
+        return hosted.log.append_as_leader(records, leader_epoch=0, now_ms=1, is_from_client=False)
+
+    def follow(self, offset: int) -> None:
+        """The follower has everything below the offset."""
+        self.hosted.state.high_watermark = offset
+        self.produces.notify(self.hosted.key)
+
+
+@pytest.fixture
+def hosted(tmp_path: Path) -> Iterator[Hosted]:
+    made = Hosted(tmp_path)
+    yield made
+    made.log.close()
+
+
+async def test_a_marker_that_was_here_before_is_done_when_the_followers_have_it(hosted: Hosted) -> None:
+    """Its coordinator calls the transaction complete then; if the leader died, one without the
+    marker would keep it open for ever.
+    """
+    replicas = OnePartition(hosted)
+    image = ClusterImage(node_id=1, site="a")
+    markers = TransactionMarkers(lambda: image, cast("Any", replicas), cast("Any", None), SystemClock())
+    records = [Record(b"", b"value", 1)]
+    hosted.log.append_as_leader(
+        encode_batch(records, producer_id=7, producer_epoch=0, base_sequence=0, attributes=TRANSACTIONAL_BIT),
+        leader_epoch=0,
+        now_ms=1,
+    )
+    first = asyncio.ensure_future(markers.write(END, [T0]))
+    await eventually(lambda: hosted.log.log_end_offset == 2)
+    first.cancel()  # its coordinator has moved away
+    await asyncio.gather(first, return_exceptions=True)
+    again = asyncio.ensure_future(markers.write(END, [T0]))
+    done, _ = await asyncio.wait([again], timeout=0.05)
+    assert not done
+    replicas.follow(2)
+    assert await again == {T0: ErrorCode.invalid_producer_epoch}
+    assert await markers.write(END, [T0]) == {T0: ErrorCode.invalid_producer_epoch}
+    assert hosted.log.log_end_offset == 2

@@ -1,0 +1,69 @@
+"""Questions to coordinators."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from concurrent.futures import Future
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+from confluent_kafka import KafkaError, KafkaException, admin
+
+from cli.shared.kafka_admin import ASKED_TIMES_MAX, answer_of, connect
+from runtime.process import OperationalFailure
+
+LOADING = KafkaError(KafkaError.COORDINATOR_LOAD_IN_PROGRESS)
+
+
+def answers(*outcomes: Any) -> Callable[[], Future[Any]]:
+    """Asks a coordinator that answers so, one after the other."""
+    left = list(outcomes)
+
+    def ask() -> Future[Any]:
+        outcome, future = left.pop(0), Future[Any]()
+        if isinstance(outcome, Exception):
+            future.set_exception(outcome)
+        else:
+            future.set_result(outcome)
+        return future
+
+    return ask
+
+
+@pytest.mark.parametrize("loading", [KafkaException(LOADING), SimpleNamespace(errors=[LOADING], valid=[])])
+def test_a_coordinator_that_is_loading_is_asked_again(loading: Any) -> None:
+    whole = SimpleNamespace(errors=[], valid=["board"])
+    assert answer_of(answers(loading, loading, whole), "groups") is whole
+
+
+def test_any_other_refusal_is_told_at_once() -> None:
+    refused = KafkaException(KafkaError(KafkaError.NON_EMPTY_GROUP))
+    with pytest.raises(OperationalFailure, match="group g: NON_EMPTY_GROUP"):
+        answer_of(answers(refused, "asked again"), "group g")
+
+
+@pytest.mark.parametrize(
+    ("answering", "asked_times"),
+    [
+        (["given:9092/bootstrap"], 1),
+        (["learned:9093/1001", "other:9092/2", "given:9092/1"], 3),
+        (["learned:9093/1001"] * ASKED_TIMES_MAX, ASKED_TIMES_MAX),
+    ],
+    ids=["the given one", "another one first", "never by the given name"],
+)
+def test_what_is_there_is_told_by_a_broker_that_was_given(
+    monkeypatch: pytest.MonkeyPatch, answering: list[str], asked_times: int
+) -> None:
+    """The client has learned of others, which may not have heard of a topic that was just made,
+    when the machine is busy.
+    """
+    left = list(answering)
+
+    def client(_: Any) -> Any:
+        name = left.pop(0)
+        return SimpleNamespace(list_topics=lambda **_: SimpleNamespace(orig_broker_name=name, topics={name: "topic"}))
+
+    monkeypatch.setattr(admin, "AdminClient", client)
+    assert connect("other-site:9092,given:9092").topics == {answering[asked_times - 1]: "topic"}
+    assert len(left) == len(answering) - asked_times

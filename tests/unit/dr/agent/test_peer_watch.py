@@ -1,0 +1,109 @@
+"""What a site makes of the peer's record of a link that both hold themselves for active in."""
+
+from __future__ import annotations
+
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+from prometheus_client import CollectorRegistry
+
+from cli.status import problems
+from dr.agent.metrics import SiteAgentMetrics
+from dr.agent.peer_watch import PeerWatch
+from tests.support.clock import ManualClock
+from wire.control.cluster_pb2 import LinkPhase, LinkRecord
+
+
+def record(*, active: str, epoch: int = 2) -> LinkRecord:
+    return LinkRecord(
+        name="a-b", source_site="a", target_site="b", epoch=epoch, active_site=active, phase=LinkPhase.MIRRORING
+    )
+
+
+class Adopting:
+    """A store that takes everything."""
+
+    async def adopt(self, given: LinkRecord) -> LinkRecord:
+        """It is stored."""
+        return given
+
+
+async def level(_: LinkRecord) -> None:
+    """Nothing to restore."""
+
+
+def watch_at_a() -> PeerWatch:
+    parts: Any = SimpleNamespace(broker_control=lambda _: None)
+    store: Any = Adopting()
+    return PeerWatch(
+        site="a",
+        cache=SimpleNamespace(),  # type: ignore[arg-type]
+        store=store,
+        channels=parts,
+        broker_address="",
+        clock=ManualClock(),
+        on_level=level,
+    )
+
+
+@pytest.mark.parametrize("agreed", [record(active="a"), record(active="b", epoch=3)], ids=["gives way", "next epoch"])
+async def test_two_active_sites_in_one_epoch_are_known_until_the_sites_agree(agreed: LinkRecord) -> None:
+    watch = watch_at_a()
+    own = record(active="a")
+    watch.note_confirmed(own.name, own.epoch)
+    await watch._compare(own, own)
+    assert watch.contested == {}
+    await watch._compare(own, record(active="b"))
+    assert watch.contested == {"a-b": "b"}
+    await watch._compare(own, agreed)
+    assert watch.contested == {}
+
+
+def test_a_contested_link_is_a_figure() -> None:
+    registry = CollectorRegistry()
+    SiteAgentMetrics(registry, contested=lambda: {"a-b": True, "a-c": False})
+    figures = [registry.get_sample_value("antipode_site_contested_link", {"link": link}) for link in ("a-b", "a-c")]
+    assert figures == [1, 0]
+
+
+LINK = {
+    "name": "a-b",
+    "source": "a",
+    "target": "b",
+    "active_site": "a",
+    "epoch": 2,
+    "lag_records": 0,
+    "mirror": "MIRRORING",
+    "mirror_heard_ms": 100,
+    "is_contested": False,
+    "differing": [],
+    "deposed": [],
+}
+
+
+@pytest.mark.parametrize(
+    ("mirror", "heard_ms", "is_contested", "said"),
+    [
+        ("MIRRORING", 100, False, ""),
+        ("not known", 100, False, ""),
+        ("not known", None, False, ""),
+        ("not known", -1, False, "has no mirror that carries all (never heard)"),
+        ("not known", 60_000, False, "has no mirror that carries all (not heard for 60 s)"),
+        ("silent", -1, False, "the mirror is silent"),
+        ("MIRRORING", 100, True, "both sites hold themselves for active in epoch 2"),
+    ],
+)
+def test_status_names_a_mirror_that_is_not_there_and_a_link_with_two_active_sites(
+    mirror: str, heard_ms: int | None, said: str, *, is_contested: bool
+) -> None:
+    told = {"mirror": mirror, "mirror_heard_ms": heard_ms, "is_contested": is_contested, "mirror_problems": []}
+    found = problems({}, [{**LINK, **told}])
+    assert len(found) == bool(said)
+    assert said in "".join(found)
+
+
+def test_status_names_a_daemon_of_the_mirror_that_does_not_carry_offsets() -> None:
+    said = "mirror daemon m2:9391 does not carry offsets: billing: refused (said 0.1 s ago)"
+    found = problems({}, [{**LINK, "mirror_problems": [said]}])
+    assert found == [f"link a-b: {said}"]

@@ -1,0 +1,138 @@
+"""The watch over a peer goes on whatever it meets there and at home."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from types import SimpleNamespace
+from typing import Any
+
+import grpc
+import pytest
+
+from dr.agent.peer_watch import PeerWatch
+from runtime.clock import SystemClock
+from tests.support.eventually import eventually
+from wire.control.broker_pb2 import ConfirmLinkReply, PeerViewStandsReply, UpdatePeerViewReply
+from wire.control.cluster_pb2 import LinkRecord, LinkSite, SiteView
+from wire.control.site_pb2 import GetSiteViewReply
+from wire.znodes.layout import MalformedZnode
+
+LINK = LinkRecord(
+    name="a-b",
+    source_site="a",
+    target_site="b",
+    active_site="a",
+    epoch=1,
+    sites={"a": LinkSite(agents=["a:1"]), "b": LinkSite(agents=["b:1"])},
+)
+REFUSED = grpc.aio.AioRpcError(grpc.StatusCode.UNKNOWN, grpc.aio.Metadata(), grpc.aio.Metadata(), "a defect")
+
+
+class Home:
+    """The own broker and the peer's agent, both as the test wants them."""
+
+    def __init__(self) -> None:
+        self.views: list[SiteView] = []
+        self.confirmed: list[str] = []
+        self.stood: list[str] = []
+        """Peers of which the broker learned that their view is still the same."""
+        self.in_the_way: list[BaseException] = []
+        """What the next questions to the peer meet."""
+
+    def broker_control(self, _: str) -> Any:
+        return self
+
+    def site_agent(self, _: str) -> Any:
+        return self
+
+    async def GetSiteView(self, _: Any, *, timeout: float) -> GetSiteViewReply:  # noqa: ASYNC109
+        if self.in_the_way:
+            raise self.in_the_way.pop()
+        return GetSiteViewReply(view=SiteView(site="b", version=1, links=[LINK]))
+
+    async def UpdatePeerView(self, view: SiteView, *, timeout: float) -> UpdatePeerViewReply:  # noqa: ASYNC109
+        self.views.append(view)
+        return UpdatePeerViewReply()
+
+    async def PeerViewStands(self, request: Any, *, timeout: float) -> PeerViewStandsReply:  # noqa: ASYNC109
+        self.stood.append(request.site)
+        return PeerViewStandsReply()
+
+    async def ConfirmLink(self, request: Any, *, timeout: float) -> ConfirmLinkReply:  # noqa: ASYNC109
+        self.confirmed.append(request.link)
+        return ConfirmLinkReply(is_confirmed=True)
+
+
+def watching(home: Home, on_level: Callable[[LinkRecord], Any]) -> PeerWatch:
+    cache: Any = SimpleNamespace(facts=SimpleNamespace(links={"a-b": LINK}), on_change=lambda _: None)
+    parts: Any = {"store": NotImplemented, "channels": home}
+    return PeerWatch(site="a", cache=cache, broker_address="a:1", clock=SystemClock(), on_level=on_level, **parts)
+
+
+@pytest.mark.parametrize("met", [REFUSED, KeyError("a malformed answer"), asyncio.CancelledError()])
+async def test_what_the_peer_or_the_way_to_it_does_unexpectedly_delays_the_watch_and_does_not_end_it(
+    met: BaseException,
+) -> None:
+    home = Home()
+    home.in_the_way = [met]
+
+    async def on_level(_: LinkRecord) -> None:
+        """Nothing is to be done."""
+
+    watch = watching(home, on_level)
+    watch.start()
+    try:
+        await eventually(lambda: home.views and home.confirmed)
+    finally:
+        await watch.stop()
+
+
+async def test_the_own_broker_gets_the_peers_view_although_the_links_cannot_be_looked_after() -> None:
+    home, looks = Home(), 0
+
+    async def on_level(_: LinkRecord) -> None:
+        nonlocal looks
+        looks += 1
+        raise REFUSED
+
+    watch = watching(home, on_level)
+    watch.start()
+    try:
+        await eventually(lambda: home.views and looks >= 2)
+    finally:
+        await watch.stop()
+
+
+async def test_the_own_broker_learns_at_every_look_that_a_view_which_it_has_still_stands() -> None:
+    """What peers' brokers reported is forgotten only when a newer view says something else."""
+    home = Home()
+
+    async def on_level(_: LinkRecord) -> None:
+        """Nothing is to be done."""
+
+    watch = watching(home, on_level)
+    for _ in range(3):
+        await watch.tick()
+    assert (len(home.views), home.stood) == (1, ["b", "b"])
+
+
+async def test_a_link_whose_znode_is_malformed_keeps_no_other_link_to_the_peer_from_its_turn() -> None:
+    home = Home()
+    second = LinkRecord()
+    second.CopyFrom(LINK)
+    second.name = "a-b-2"
+
+    async def on_level(record: LinkRecord) -> None:
+        if record.name == "a-b":
+            raise MalformedZnode("/antipode/links/a-b", "it is no link")
+
+    watch = watching(home, on_level)
+    watch._cache = SimpleNamespace(facts=SimpleNamespace(links={"a-b": LINK, "a-b-2": second}))  # type: ignore[assignment]
+
+    async def both(_: Any, *, timeout: float) -> GetSiteViewReply:  # noqa: ASYNC109
+        return GetSiteViewReply(view=SiteView(site="b", version=1, links=[LINK, second]))
+
+    home.GetSiteView = both  # type: ignore[method-assign]
+    await watch.tick()
+    assert home.confirmed == ["a-b", "a-b-2"]

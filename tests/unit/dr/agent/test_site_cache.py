@@ -1,0 +1,282 @@
+"""The site agent's copy of its ZooKeeper when somebody writes what cannot be understood."""
+
+from __future__ import annotations
+
+import asyncio
+from dataclasses import replace
+from typing import Any
+
+import pytest
+from kazoo.exceptions import ConnectionLoss, NoAuthError, NoNodeError
+from kazoo.protocol.states import WatchedEvent
+
+from dr.agent.core.site_view import Place, unknown_link
+from dr.agent.own_brokers import OwnBrokers
+from dr.agent.site_cache import SiteCache
+from dr.sites.channels import Channels
+from runtime.zookeeper import NodeStat
+from tests.support.clock import ManualClock
+from tests.support.eventually import eventually
+from wire.control.cluster_pb2 import LinkRecord
+from wire.znodes import layout as znodes
+
+CONTROLLER = znodes.ControllerRegistration(controller_id=1, timestamp_ms=0)
+LINK = LinkRecord(name="a-b", source_site="a", target_site="b", active_site="a", epoch=1)
+
+
+class Nodes:
+    """As much of a ZooKeeper session as the cache uses; `put` fires the watch of a znode."""
+
+    def __init__(self) -> None:
+        self.nodes: dict[str, bytes] = {}
+        self.failures: list[Exception] = []
+        """What the next reads of data raise."""
+        self.lost_looks: list[Exception] = []
+        """What the next questions whether there is such a znode raise."""
+        self.children_seen: set[str] = set()
+        """Paths that a list told of."""
+        self._watches: dict[str, Any] = {}
+
+    async def get(self, path: str, *, watch: Any) -> tuple[bytes, NodeStat]:
+        """The data of a znode."""
+        if self.failures:
+            raise self.failures.pop()
+        self._watches[path] = watch
+        if path not in self.nodes:
+            raise NoNodeError
+        return self.nodes[path], NodeStat(version=0, czxid=1, mzxid=1, created_at_ms=0, ephemeral_owner=0)
+
+    async def exists(self, path: str, *, watch: Any) -> NodeStat | None:
+        """Whether there is such a znode."""
+        if self.lost_looks:
+            raise self.lost_looks.pop()
+        self._watches[path] = watch
+        return None
+
+    async def children(self, path: str, *, watch: Any) -> list[str]:
+        """The names below a path."""
+        self._watches[path] = watch
+        found = [node for node in self.nodes if node.rpartition("/")[0] == path]
+        self.children_seen.update(found)
+        return sorted(node.rpartition("/")[2] for node in found)
+
+    def add(self, path: str, value: bytes) -> None:
+        """Make a znode."""
+        self.nodes[path] = value
+        self._fire(path.rpartition("/")[0])
+
+    def remove(self, path: str) -> None:
+        """Delete a znode."""
+        del self.nodes[path]
+        self._fire(path.rpartition("/")[0])
+
+    def gone(self, path: str) -> None:
+        """Delete a znode that is watched itself."""
+        del self.nodes[path]
+        self._fire(path)
+
+    def _fire(self, path: str) -> None:
+        self._watches[path](WatchedEvent("CHILD", "CONNECTED", path))
+
+    def put(self, path: str, value: bytes) -> None:
+        """Write a znode."""
+        self.nodes[path] = value
+        self._watches[path](WatchedEvent("CHANGED", "CONNECTED", path))
+
+
+OTHER_LINK = LinkRecord(
+    name="a-c", source_site="a", target_site="c", active_site="a", epoch=1, topic_whitelist=["t.*"], is_routed=True
+)
+BROKER = znodes.BrokerRegistration(node_id=1, endpoints=(), grpc_address="h:1")
+TOPIC = znodes.TopicAssignment(topic_id=bytes(range(16)), partitions={0: (1,)})
+
+
+def site_of_two() -> Nodes:
+    """A site with two links, brokers and topics."""
+    nodes = Nodes()
+    nodes.nodes[znodes.CONTROLLER] = znodes.encode_controller(CONTROLLER)
+    for link in (LINK, OTHER_LINK):
+        nodes.nodes[znodes.link_path(link.name)] = znodes.encode_link(link)
+    for node in (1, 2):
+        nodes.nodes[znodes.broker_path(node)] = znodes.encode_broker(replace(BROKER, node_id=node))
+    for topic in ("t1", "t2"):
+        nodes.nodes[znodes.topic_path(topic)] = znodes.encode_topic(TOPIC)
+    return nodes
+
+
+PLACES = [
+    (znodes.CONTROLLER, Place("controller", "")),
+    (znodes.link_path("a-b"), Place("link", "a-b")),
+    (znodes.broker_path(2), Place("broker", "2")),
+    (znodes.topic_path("t2"), Place("topic", "t2")),
+]
+
+
+@pytest.mark.parametrize(("path", "place"), PLACES)
+async def test_a_malformed_znode_costs_what_it_is_of_until_it_is_mended(path: str, place: Place) -> None:
+    nodes = site_of_two()
+    cache = SiteCache("a", nodes)  # type: ignore[arg-type]
+    await cache.start()
+    try:
+        before = cache.facts
+        assert before.unreadable == {}
+        sound = nodes.nodes[path]
+        nodes.put(path, b"no such thing")
+        await eventually(lambda: list(cache.facts.unreadable) == [place])
+        assert path in cache.facts.unreadable[place]
+        assert cache.facts.links == before.links, "a link stays what it was"
+        assert set(cache.facts.brokers) == ({1} if place.kind == "broker" else {1, 2})
+        assert set(cache.facts.topics) == ({"t1"} if place.kind == "topic" else {"t1", "t2"})
+        # what else changes is followed
+        nodes.add(znodes.broker_path(3), znodes.encode_broker(replace(BROKER, node_id=3)))
+        await eventually(lambda: 3 in cache.facts.brokers)
+        nodes.put(path, sound)
+        await eventually(lambda: cache.facts.unreadable == {})
+        assert (cache.facts.links, cache.facts.topics) == (before.links, before.topics)
+    finally:
+        await cache.stop()
+
+
+@pytest.mark.parametrize(("path", "place"), PLACES)
+async def test_an_agent_starts_although_a_znode_cannot_be_understood_and_hears_of_its_repair(
+    path: str, place: Place
+) -> None:
+    nodes = site_of_two()
+    sound, nodes.nodes[path] = nodes.nodes[path], b"no such thing"
+    cache = SiteCache("a", nodes)  # type: ignore[arg-type]
+    await cache.start()
+    try:
+        assert list(cache.facts.unreadable) == [place]
+        assert set(cache.facts.links) == ({"a-c"} if place.kind == "link" else {"a-b", "a-c"})
+        nodes.put(path, sound)
+        await eventually(lambda: cache.facts.unreadable == {} and set(cache.facts.links) == {"a-b", "a-c"})
+    finally:
+        await cache.stop()
+
+
+async def test_a_peer_is_refused_a_view_while_the_link_to_it_was_never_understood() -> None:
+    nodes = site_of_two()
+    nodes.nodes[znodes.link_path("a-b")] = b"no such thing"
+    cache = SiteCache("a", nodes)  # type: ignore[arg-type]
+    await cache.start()
+    try:
+        assert znodes.link_path("a-b") in unknown_link(cache.facts, asking_site="b")
+        assert unknown_link(cache.facts, asking_site="c") == ""
+        assert unknown_link(cache.facts, asking_site="") == ""
+    finally:
+        await cache.stop()
+
+
+async def test_a_broker_whose_registration_cannot_be_understood_is_reported_and_never_passed_over() -> None:
+    nodes = site_of_two()
+    nodes.nodes[znodes.broker_path(1)] = b"no such thing"
+    del nodes.nodes[znodes.broker_path(2)]
+    cache = SiteCache("a", nodes)  # type: ignore[arg-type]
+    await cache.start()
+    try:
+        brokers = OwnBrokers(cache, Channels(), ManualClock())
+        (problem,) = await brokers.wait_enforced(LINK, timeout_ms=0)
+        assert znodes.broker_path(1) in problem
+    finally:
+        await cache.stop()
+
+
+@pytest.mark.parametrize(
+    ("path", "value"),
+    [
+        (f"{znodes.BROKER_IDS}/none", b"{}"),
+        (znodes.link_path("a-c"), b'{"name": "a-c", "topic_whitelist": ["("]}'),
+        (znodes.link_path("a-c"), b'{"name": "a-c", "topic_whitelist": ["a{99999999999999}"]}'),
+    ],
+)
+async def test_changes_are_followed_after_somebody_wrote_what_nobody_expects(path: str, value: bytes) -> None:
+    own = znodes.link_path(LINK.name)
+    nodes = Nodes()
+    nodes.nodes[znodes.topic_path("t")] = b""  # what is carried by no link is not read
+    nodes.nodes[own] = znodes.encode_link(LINK)
+    cache = SiteCache("a", nodes)  # type: ignore[arg-type]
+    await cache.start()
+    try:
+        nodes.add(path, value)
+        await eventually(lambda: path in nodes.children_seen)
+        nodes.remove(path)
+        mended = LinkRecord()
+        mended.CopyFrom(LINK)
+        mended.epoch = 2
+        nodes.put(own, znodes.encode_link(mended))
+        await eventually(lambda: cache.facts.links[LINK.name].epoch == 2)
+    finally:
+        await cache.stop()
+
+
+async def test_what_could_not_be_read_once_is_read_again() -> None:
+    path = znodes.link_path(LINK.name)
+    nodes = Nodes()
+    nodes.nodes[path] = znodes.encode_link(LINK)
+    cache = SiteCache("a", nodes)  # type: ignore[arg-type]
+    await cache.start()
+    try:
+        mended = LinkRecord()
+        mended.CopyFrom(LINK)
+        mended.epoch = 2
+        nodes.failures = [NoAuthError()]
+        nodes.put(path, znodes.encode_link(mended))
+        await eventually(lambda: cache.facts.links[LINK.name].epoch == 2)
+    finally:
+        await cache.stop()
+
+
+async def test_a_connection_that_is_lost_while_everything_is_read_first_does_not_end_the_start() -> None:
+    class LostOnce(Nodes):
+        is_lost = True
+
+        async def get(self, path: str, *, watch: Any) -> tuple[bytes, NodeStat]:
+            if self.is_lost:
+                self.is_lost = False
+                raise ConnectionLoss
+            return await super().get(path, watch=watch)
+
+    nodes = LostOnce()
+    nodes.nodes[znodes.link_path(LINK.name)] = znodes.encode_link(LINK)
+    cache = SiteCache("a", nodes)  # type: ignore[arg-type]
+    await cache.start()
+    try:
+        assert cache.facts.links[LINK.name].epoch == 1
+    finally:
+        await cache.stop()
+
+
+async def test_a_znode_that_is_gone_is_gone_although_the_connection_was_lost_while_that_was_noticed() -> None:
+    nodes = Nodes()
+    nodes.nodes[znodes.CONTROLLER] = znodes.encode_controller(CONTROLLER)
+    cache = SiteCache("a", nodes)  # type: ignore[arg-type]
+    await cache.start()
+    try:
+        assert cache.facts.controller_id == CONTROLLER.controller_id
+        nodes.lost_looks.append(ConnectionLoss())
+        nodes.gone(znodes.CONTROLLER)
+        await eventually(lambda: cache.facts.controller_id == -1)
+    finally:
+        await cache.stop()
+
+
+async def test_the_next_look_waits_for_all_reads_of_one_that_failed() -> None:
+    """One that ended later would change what nobody decodes again, or fail where nobody tries
+    again.
+    """
+    may_end, ended = asyncio.Event(), list[str]()
+
+    async def read(path: str) -> None:
+        if path == "lost":
+            raise ConnectionLoss
+        await may_end.wait()
+        ended.append(path)
+
+    reading = asyncio.create_task(SiteCache("a", Nodes())._read_each(read, ["lost", "late"]))  # type: ignore[arg-type]
+    for _ in range(5):
+        await asyncio.sleep(0)
+    assert not reading.done()
+    may_end.set()
+    with pytest.raises(ConnectionLoss):
+        await reading
+    assert ended == ["late"]

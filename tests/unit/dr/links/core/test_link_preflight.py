@@ -1,0 +1,147 @@
+"""What is looked at before a link is made, and what comes of it."""
+
+from __future__ import annotations
+
+import pytest
+from kio.schema.errors import ErrorCode
+
+from dr.links.core.link_preflight import (
+    PROBE,
+    LinkCheck,
+    Outcome,
+    copy_checks,
+    heard_check,
+    judged,
+    mirror_check,
+    refusals,
+    unasked,
+    version_check,
+    wanted_topics,
+)
+from wire.control.cluster_pb2 import LinkRecord
+from wire.control.controller_pb2 import TopicResult
+from wire.control.mirror_pb2 import DescribeMirrorReply
+from wire.control.site_pb2 import SurveyedTopic, SurveyLinkReply
+
+OK, WARNING, REFUSED = Outcome.OK, Outcome.WARNING, Outcome.REFUSED
+RF = ErrorCode.invalid_replication_factor
+
+
+def survey(*topics: SurveyedTopic, more: int = 0) -> SurveyLinkReply:
+    return SurveyLinkReply(site="a", version="1", topics=topics, topic_count=len(topics) + more)
+
+
+def topic(name: str = "orders", **configs: str) -> SurveyedTopic:
+    dotted = {key.replace("_", "."): value for key, value in configs.items()}
+    return SurveyedTopic(name=name, topic_id=bytes(16), partition_count=4, configs=dotted)
+
+
+def answer(
+    name: str = "orders", *, factor: int = 1, error: ErrorCode = ErrorCode.none, message: str = ""
+) -> TopicResult:
+    return TopicResult(name=name, replication_factor=factor, error_code=error, error_message=message)
+
+
+def checked(source: SurveyLinkReply, *results: TopicResult, live: int = 3) -> dict[str, list[tuple[Outcome, str]]]:
+    found: dict[str, list[tuple[Outcome, str]]] = {}
+    for check in copy_checks(source, results, target="b", live=live):
+        found.setdefault(check.check, []).append((check.outcome, check.detail))
+    return found
+
+
+def test_a_replication_factor_above_the_brokers_that_live_is_refused_with_what_is_accepted() -> None:
+    message = "Replication factor: 3 larger than available brokers: 2."
+    found = checked(survey(topic()), answer(error=RF, factor=0, message=message), live=2)
+    ((outcome, detail),) = found["replication factor"]
+    assert outcome is REFUSED
+    assert message in detail
+    assert "default.replication.factor of b" in detail
+    assert "Accepted is 1 to 2" in detail
+    assert [one for one, _ in found["topics"]] == [OK]
+
+
+def test_topics_that_the_target_takes_are_well_and_counted() -> None:
+    found = checked(survey(topic(), topic("bills"), more=7), answer(), answer("bills"))
+    assert found == {
+        "replication factor": [(OK, "1 at b, 3 brokers live there")],
+        "topics": [(OK, "the first 2 of 9 topics of a can be at b")],
+    }
+
+
+def test_topics_that_are_there_already_are_well() -> None:
+    found = checked(survey(topic()), answer(error=ErrorCode.topic_already_exists, factor=0))
+    assert found == {"topics": [(OK, "1 topics of a can be at b")]}
+
+
+def test_topics_that_the_target_would_refuse_are_named_with_its_words_and_the_rest_is_counted() -> None:
+    names = [f"t{number}" for number in range(8)]
+    message = "Number of partitions must be at most 2 in one request, not 4."
+    refused = [answer(name, error=ErrorCode.invalid_partitions, message=message) for name in names]
+    found = checked(survey(*map(topic, names)), *refused)["topics"]
+    assert [outcome for outcome, _ in found] == [REFUSED] * 6
+    assert found[0][1] == f"topic t0 (4 partitions) cannot be made at b: {message}"
+    assert found[-1][1] == "so it is with 3 more topics"
+
+
+def test_more_in_sync_replicas_than_copies_will_have_are_a_warning_with_what_is_accepted() -> None:
+    found = checked(survey(topic(min_insync_replicas="2"), topic("bills")), answer(), answer("bills"))
+    ((outcome, detail),) = found["in-sync replicas"]
+    assert outcome is WARNING
+    assert "min.insync.replicas of orders (2)" in detail
+    assert "Accepted is 1 to 1" in detail
+    assert "in-sync replicas" not in checked(survey(topic(min_insync_replicas="2")), answer(factor=2))
+
+
+@pytest.mark.parametrize(
+    ("releases", "outcome", "said"),
+    [
+        ({"a": "1.0", "b": "1.0"}, OK, "a runs 1.0 and b runs 1.0"),
+        ({"a": "1.1", "b": "1.0"}, WARNING, "a runs 1.1 and b runs 1.0"),
+        ({"a": "1.1", "b": None}, WARNING, "site b does not tell its release"),
+    ],
+)
+def test_releases_that_differ_or_are_not_told_are_a_warning(
+    releases: dict[str, str | None], outcome: Outcome, said: str
+) -> None:
+    check = version_check(releases)
+    assert check.outcome is outcome
+    assert said in check.detail
+
+
+@pytest.mark.parametrize(
+    ("address", "reply", "outcome", "said"),
+    [
+        ("", "", WARNING, "give --mirror host:port"),
+        ("x:1", "UNAVAILABLE: refused", WARNING, "none answers at x:1: UNAVAILABLE: refused"),
+        ("x:1", DescribeMirrorReply(link="b-c"), WARNING, "the one at x:1 is of link b-c"),
+        ("x:1", DescribeMirrorReply(link="a-b"), OK, "runs at x:1"),
+    ],
+)
+def test_a_link_without_its_mirror_is_a_warning(
+    address: str, reply: DescribeMirrorReply | str, outcome: Outcome, said: str
+) -> None:
+    check = mirror_check("a-b", address=address, answer=reply)
+    assert check.outcome is outcome
+    assert said in check.detail
+
+
+def test_what_was_not_heard_or_not_asked_is_a_warning() -> None:
+    assert heard_check("heard 0.1 s ago", is_heard=True).outcome is OK
+    assert heard_check("never heard", is_heard=False).outcome is WARNING
+    assert [check.outcome for check in unasked("gone", target="b")] == [WARNING]
+
+
+def test_only_refusals_keep_a_link_from_being_made() -> None:
+    checks = [*judged("record", ["no name", "no sites"], otherwise="well"), *judged("sites", [], otherwise="well")]
+    checks.append(LinkCheck(check="mirror", outcome=WARNING, detail="none"))
+    assert [check.outcome for check in checks] == [REFUSED, REFUSED, OK, WARNING]
+    assert refusals(checks) == ["no name", "no sites"]
+
+
+def test_topics_are_asked_for_as_a_mirror_would_and_a_probe_where_there_are_none() -> None:
+    assert [wanted.name for wanted in wanted_topics(survey())] == [PROBE]
+    (wanted,) = wanted_topics(survey(topic(retention_ms="5")))
+    assert (wanted.replication_factor, wanted.partition_count, dict(wanted.configs)) == (-1, 4, {"retention.ms": "5"})
+    assert (wanted.link, wanted.link_epoch) == ("", 0)
+    (claimed,) = wanted_topics(survey(topic()), LinkRecord(name="a-b", epoch=3))
+    assert (claimed.link, claimed.link_epoch) == ("a-b", 3)

@@ -1,0 +1,81 @@
+"""A sync link's policy: what an operator, a failover and the site that waits make of it."""
+
+from __future__ import annotations
+
+import pytest
+
+from dr.sites.core.link_checks import record_problems
+from dr.sites.core.sync_policies import altered, is_suspended, may_restore, policy_sentence, restored, suspended
+from tests.unit.dr.core.link_model import new_record
+from wire.control.broker_pb2 import DescribePartitionsReply, PartitionDescription
+from wire.control.cluster_pb2 import LinkRecord
+from wire.rules.links import SYNC_TIMEOUT_MS, SyncPolicy, supersedes
+
+
+def record(policy: str, *, timeout_ms: int = 700, to_restore: str = "") -> LinkRecord:
+    found = new_record()
+    found.sync_policy, found.sync_timeout_ms, found.sync_policy_to_restore = policy, timeout_ms, to_restore
+    return found
+
+
+def reply(*degraded: bool) -> DescribePartitionsReply:
+    return DescribePartitionsReply(partitions=[PartitionDescription(is_degraded=item) for item in degraded])
+
+
+@pytest.mark.parametrize("policy", list(SyncPolicy))
+@pytest.mark.parametrize("before", list(SyncPolicy))
+def test_every_policy_may_follow_every_other_and_the_same_again_changes_nothing(
+    before: SyncPolicy, policy: SyncPolicy
+) -> None:
+    stored = record(before.value, timeout_ms=0 if before is SyncPolicy.NONE else 700)
+    after = altered(stored, policy=policy, timeout_ms=0, now_ms=9)
+    assert after.sync_policy == policy.value
+    assert record_problems(after) == []
+    assert supersedes(after, stored) is (policy is not before)
+    assert altered(after, policy=policy, timeout_ms=0, now_ms=10) is after
+    known_ms = 700 if before is not SyncPolicy.NONE else SYNC_TIMEOUT_MS
+    assert after.sync_timeout_ms == (0 if policy is SyncPolicy.NONE else known_ms)
+
+
+def test_a_timeout_alone_is_a_change() -> None:
+    after = altered(record("degrade"), policy=SyncPolicy.DEGRADE, timeout_ms=900, now_ms=9)
+    assert (after.revision, after.sync_timeout_ms) == (1, 900)
+
+
+def test_only_a_link_that_blocks_is_suspended_and_it_comes_back_as_it_was() -> None:
+    for policy in ("", "degrade"):
+        assert suspended(record(policy)) == record(policy)
+    lost = suspended(record("block", timeout_ms=0))
+    assert is_suspended(lost)
+    assert record_problems(lost) == []
+    assert suspended(lost) == lost
+    back = restored(lost, now_ms=9)
+    assert not is_suspended(back)
+    assert back.sync_policy == "block"
+    assert supersedes(back, lost)
+
+
+def test_an_operators_word_ends_a_suspension() -> None:
+    for policy in SyncPolicy:
+        after = altered(suspended(record("block")), policy=policy, timeout_ms=0, now_ms=9)
+        assert not is_suspended(after)
+        assert after.sync_policy == policy.value
+
+
+def test_it_is_restored_when_every_broker_of_the_waiting_site_says_that_nothing_is_missing() -> None:
+    lost = suspended(record("block"))
+    assert may_restore(lost, site="a", replies=[reply(False, False), reply()])
+    assert not may_restore(lost, site="b", replies=[reply(False)])
+    assert not may_restore(lost, site="a", replies=[reply(False), reply(False, True)])
+    assert not may_restore(lost, site="a", replies=[reply(False), None])
+    assert not may_restore(lost, site="a", replies=[])
+    assert not may_restore(record("block"), site="a", replies=[reply(False)])
+
+
+def test_each_policy_has_a_sentence() -> None:
+    assert policy_sentence(record("")) == ""
+    assert "waits for b without end" in policy_sentence(record("block"))
+    assert "at most 700 ms" in policy_sentence(record("degrade"))
+    assert "does not wait for b until it has everything again; then block" in policy_sentence(
+        suspended(record("block"))
+    )

@@ -1,0 +1,21 @@
+"""Where copies begin, as a config of the copy says it."""
+
+from __future__ import annotations
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from mirror.flow.core.beginnings import UNKNOWN, read, written
+from wire.rules.topic_configs import COPY_BEGINS, check_overrides
+
+
+@given(st.dictionaries(st.integers(0, 10_000), st.integers(UNKNOWN, 1 << 62)))
+def test_what_is_written_is_accepted_and_read_again_without_what_begins_at_zero(starts: dict[int, int]) -> None:
+    text = written(starts)
+    check_overrides({COPY_BEGINS: text})
+    assert read(text) == {partition: start for partition, start in starts.items() if start}
+
+
+def test_what_nobody_wrote_so_is_left_out() -> None:
+    assert read("") == {}
+    assert read("0:5,x:7,1,2:-7,3:") == {0: 5}

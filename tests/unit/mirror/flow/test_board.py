@@ -1,0 +1,140 @@
+"""The board's own part of the story: what it says of a partition's lag, whatever the machine's
+clock does.
+"""
+
+from __future__ import annotations
+
+import random
+from typing import Any
+from unittest.mock import Mock
+from uuid import UUID
+
+import pytest
+
+from mirror.flow.board import FlowBoard
+from mirror.flow.core.flow_events import (
+    Acknowledged,
+    BatchesFetched,
+    Command,
+    LinkTurned,
+    NothingFetched,
+    Settled,
+    SourceChecked,
+    Start,
+    TargetFound,
+    TombstonesKept,
+)
+from mirror.link.core.link_roles import GapPolicy, LinkRole
+from mirror.link.core.partitions import BatchRun, PartitionKey
+from tests.support.clock import ManualClock
+
+KEY = PartitionKey("orders", 0)
+HOUR_MS = 3_600_000
+END = {"high_watermark": 10, "log_start_offset": 0}
+
+
+@pytest.fixture
+def clock() -> ManualClock:
+    return ManualClock()
+
+
+@pytest.fixture
+def board(clock: ManualClock) -> FlowBoard:
+    """One partition that has everything up to offset 10."""
+    effects: Any = Mock()
+    board = FlowBoard(
+        clock=clock,
+        effects=effects,
+        gap_policy=GapPolicy.HALT,
+        stale_after_ms=1_000,
+        chance=random.Random(1),
+        way_out_of=lambda _: "",
+    )
+    board.add(KEY, UUID(int=1))
+    board.submit(KEY, Start())
+    tell(board, Settled(generation=1))
+    tell(board, TargetFound(generation=1, log_start_offset=0, log_end_offset=10, last_epoch=0))
+    tell(board, SourceChecked(generation=1, epoch=0, epoch_end_offset=10, **END))
+    return board
+
+
+def tell(board: FlowBoard, command: Command) -> None:
+    assert board.row(KEY).facts.generation == 1
+    board.submit(KEY, command)
+
+
+def fetch(board: FlowBoard, first: int, *, high_watermark: int) -> None:
+    run = BatchRun(
+        first_offset=first,
+        next_offset=first + 1,
+        size_bytes=1,
+        record_count=1,
+        first_epoch=0,
+        last_epoch=0,
+        max_timestamp_ms=-1,
+    )
+    fetched = BatchesFetched(
+        generation=1, fetch_offset=first, run=run, high_watermark=high_watermark, log_start_offset=0
+    )
+    tell(board, fetched)
+
+
+def test_a_clock_that_is_put_back_does_not_hide_the_lag(board: FlowBoard, clock: ManualClock) -> None:
+    clock.advance(500)
+    clock.set_now_ms(clock.now_ms() - HOUR_MS)
+    fetch(board, 10, high_watermark=20)
+    clock.advance(2_000)
+    assert (board.lag(KEY).records, board.lag(KEY).ms) == (10, 2_500)
+    tell(board, Acknowledged(generation=1, log_end_offset=20))
+    tell(board, NothingFetched(generation=1, high_watermark=20, log_start_offset=0))
+    assert board.lag(KEY).ms == 0
+
+
+def test_a_source_is_not_heard_because_a_clock_was_put_back(board: FlowBoard, clock: ManualClock) -> None:
+    clock.set_now_ms(clock.now_ms() - HOUR_MS)
+    assert board.lag(KEY).records == 0
+    assert not board.is_stalled(KEY)
+    clock.advance(1_500)
+    assert (board.lag(KEY).records, board.lag(KEY).ms) == (-1, 1_500)
+    assert board.is_stalled(KEY)
+
+
+def test_what_the_source_had_is_complete_as_of_when_it_was_asked(board: FlowBoard, clock: ManualClock) -> None:
+    """An answer may take long, and says nothing of what came after it was given."""
+    asked_at_ms = clock.now_ms()
+    clock.advance(40_000)
+    tell(board, NothingFetched(generation=1, asked_at_ms=asked_at_ms, **END))
+    assert (board.lag(KEY).records, board.lag(KEY).ms) == (0, 0)
+    assert board.complete_ms_ago(KEY) == 40_000
+    tell(board, NothingFetched(generation=1, asked_at_ms=clock.now_ms(), **END))
+    clock.advance(300)
+    assert board.complete_ms_ago(KEY) == 300
+    tell(board, LinkTurned(role=LinkRole.TURNED, reason="promoted"))
+    assert board.complete_ms_ago(KEY) is None
+
+
+@pytest.mark.parametrize("by_ms", [-HOUR_MS, HOUR_MS])
+def test_an_answer_that_was_on_its_way_while_the_clock_was_changed_does_not_claim_more_than_it_says(
+    board: FlowBoard, clock: ManualClock, by_ms: int
+) -> None:
+    asked = board.moment()
+    clock.advance(300)
+    clock.set_now_ms(clock.now_ms() + by_ms)
+    tell(board, NothingFetched(generation=1, asked_at_ms=board.as_of(asked), **END))
+    clock.advance(2_000)
+    # A clock that goes ahead may be that of a machine that stood still: then all that time has
+    # passed since the question.
+    assert board.complete_ms_ago(KEY) == 2_300 + max(0, by_ms)
+
+
+def test_a_clock_that_goes_ahead_may_be_that_of_a_machine_that_stood_still(
+    board: FlowBoard, clock: ManualClock
+) -> None:
+    tell(board, TombstonesKept(kept_ms=HOUR_MS))
+    clock.set_now_ms(clock.now_ms() + 2 * HOUR_MS)
+    assert (board.lag(KEY).records, board.lag(KEY).ms) == (-1, 2 * HOUR_MS)
+    fetch(board, 10, high_watermark=11)
+    assert board.row(KEY).facts.may_lack_tombstones
+    clock.set_now_ms(clock.now_ms() - HOUR_MS)
+    tell(board, Acknowledged(generation=1, log_end_offset=11))
+    assert board.lag(KEY).ms == 0

@@ -1,0 +1,81 @@
+"""How often a fetcher asks: at once while much comes, with a distance while little does, never
+later than a sync link can bear.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Sequence
+
+import pytest
+
+from mirror.flow.fetchers import Fetcher
+from mirror.link.ports import FetchAnswer, FetchPart
+from tests.support.eventually import eventually
+from tests.support.memory_mirror import mirroring, world_with
+from tests.support.memory_sites import MemoryFetch
+from wire.rules.links import SyncPolicy
+
+SETTINGS = {"num.streams": "1", "antipode.fetch.interval.ms": "1000"}
+
+
+@pytest.fixture
+def answered(monkeypatch: pytest.MonkeyPatch) -> list[int]:
+    """The sizes of all answers that brought something."""
+    sizes: list[int] = []
+    fetch = MemoryFetch.fetch
+
+    async def noted(port: MemoryFetch, node_id: int, parts: Sequence[FetchPart]) -> Sequence[FetchAnswer]:
+        answers = await fetch(port, node_id, parts)
+        if answers:
+            sizes.append(sum(len(answer.records) for answer in answers))
+        return answers
+
+    monkeypatch.setattr(MemoryFetch, "fetch", noted)
+    return sizes
+
+
+async def test_what_comes_while_a_fetcher_rests_comes_in_one_answer(
+    monkeypatch: pytest.MonkeyPatch, answered: list[int]
+) -> None:
+    rests_ms: list[float] = []
+    are_over = asyncio.Event()
+
+    async def rest(fetcher: Fetcher) -> None:
+        if fetcher._rest_ms() > 0:
+            rests_ms.append(fetcher._rest_ms())
+            await are_over.wait()
+
+    monkeypatch.setattr(Fetcher, "_rest", rest)
+    world = world_with(partitions=1, batches=1)
+    async with mirroring(world, **SETTINGS):
+        await eventually(lambda: rests_ms)
+        await eventually(world.is_equal)
+        world.source.produce("orders", 0, 3)
+        assert len(answered) == 1
+        are_over.set()
+        await eventually(world.is_equal)
+        assert len(answered) == 2
+    assert all(0 < rest_ms <= 1000 for rest_ms in rests_ms)
+
+
+@pytest.mark.parametrize("is_sync", [False, True])
+async def test_only_a_link_that_nobody_waits_for_rests(monkeypatch: pytest.MonkeyPatch, is_sync: bool) -> None:
+    rests: list[bool] = []
+    rest_ms = Fetcher._rest_ms
+
+    def noted(fetcher: Fetcher) -> float:
+        rests.append(rest_ms(fetcher) > 0)
+        return rest_ms(fetcher)
+
+    monkeypatch.setattr(Fetcher, "_rest_ms", noted)
+    world = world_with(partitions=1, batches=1)
+    if is_sync:
+        world.record.sync_policy = SyncPolicy.BLOCK.value
+    async with mirroring(world, **SETTINGS):
+        for _ in range(2):
+            before = len(rests)
+            world.source.produce("orders", 0, 1)
+            await eventually(world.is_equal)
+            await eventually(lambda before=before: len(rests) > before)
+    assert any(rests) is not is_sync

@@ -1,0 +1,94 @@
+"""Workers that live and do nothing: the mirror finds out by its partitions' ends, says so, and
+heals itself.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Sequence
+from dataclasses import replace
+
+import pytest
+from prometheus_client import CollectorRegistry, generate_latest
+
+from mirror.admin.service import describe
+from mirror.assembly import Mirror
+from mirror.link.core.partitions import PartitionKey
+from mirror.link.ports import AppendAnswer, AppendPart, FetchAnswer, FetchPart
+from tests.support.eventually import eventually
+from tests.support.memory_mirror import mirroring, world_with
+from tests.support.memory_sites import MemoryAppend, MemoryFetch, MemoryWorld
+
+KEY = PartitionKey("orders", 0)
+QUICK = {"antipode.stall.timeout.ms": "200"}
+
+
+class DeafFetch(MemoryFetch):
+    """Its second question is never answered, and no timeout ends it."""
+
+    asked = 0
+
+    async def fetch(self, node_id: int, parts: Sequence[FetchPart]) -> Sequence[FetchAnswer]:
+        self.asked += 1
+        if self.asked == 2:
+            await asyncio.Event().wait()
+        return await super().fetch(node_id, parts)
+
+
+class DeafAppend(MemoryAppend):
+    """As `DeafFetch`."""
+
+    asked = 0
+
+    async def append(
+        self, node_id: int, *, link: str, link_epoch: int, parts: Sequence[AppendPart]
+    ) -> Sequence[AppendAnswer]:
+        self.asked += 1
+        if self.asked == 2:
+            await asyncio.Event().wait()
+        return await super().append(node_id, link=link, link_epoch=link_epoch, parts=parts)
+
+
+def deaf_at(world: MemoryWorld, side: str) -> None:
+    """The first connection of that side stops answering; those made after it are sound."""
+    ports = world.ports()
+    fetches = iter([DeafFetch(world.source, lambda: None)])
+    appends = iter([DeafAppend(world.target, lambda: None)])
+    changed = (
+        replace(ports, open_fetch=lambda: next(fetches, None) or ports.open_fetch())
+        if side == "source"
+        else replace(ports, open_append=lambda: next(appends, None) or ports.open_append())
+    )
+    world.ports = lambda: changed  # type: ignore[method-assign]
+
+
+def is_told(mirror: Mirror) -> bool:
+    return any("it has not moved for" in one.reason for one in describe(mirror.parts).partitions)
+
+
+@pytest.mark.parametrize("side", ["source", "target"])
+async def test_a_connection_that_swallows_everything_is_told_of_and_replaced(side: str) -> None:
+    world = world_with(partitions=1)
+    deaf_at(world, side)
+    registry = CollectorRegistry()
+    async with mirroring(world, registry=registry, **QUICK, **{"num.producers": "1"}) as mirror:
+        await eventually(lambda: is_told(mirror), 20_000)
+        await eventually(world.is_equal, 30_000)
+        await eventually(lambda: not is_told(mirror), 20_000)
+        page = generate_latest(registry).decode()
+    assert 'antipode_mirror_stalled_seconds{link="a-b",partition="0",topic="orders"} 0.0' in page
+    assert 'antipode_mirror_stall_remedies_total{link="a-b",remedy="replace workers"} 0.0' not in page
+    assert world.is_prefix()
+    assert mirror.restarts["fetcher"] > 0
+
+
+async def test_a_source_that_is_silent_for_longer_than_a_stall_is_no_stall() -> None:
+    world = world_with(partitions=1)
+    async with mirroring(world, **QUICK) as mirror:
+        await eventually(world.is_equal)
+        world.source.is_up = False
+        await eventually(lambda: mirror.board.lag(KEY).ms > 1_000)
+        assert not mirror.parts.stalled_for_ms()
+        world.source.is_up = True
+        world.source.produce("orders", 0, 1)
+        await eventually(world.is_equal)

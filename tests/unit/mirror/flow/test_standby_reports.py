@@ -1,0 +1,87 @@
+"""What a sync link's source is told: ends of histories that its present leader has confirmed, and
+of no other ones.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+
+from mirror.flow.core.flow_state import FlowState
+from mirror.flow.standby_reports import StandbyReports
+from mirror.link.core.partitions import PartitionKey
+from mirror.link.ports import Leader
+from tests.support.eventually import eventually
+from tests.support.memory_mirror import mirroring, states, world_with
+from tests.support.memory_sites import MemoryProgress, MemoryWorld
+from wire.rules.links import SyncPolicy
+
+FIRST, OTHER = PartitionKey("orders", 0), PartitionKey("other", 0)
+
+
+def sync_world() -> MemoryWorld:
+    """The source has 15 records of each topic; the target has 27 of another history of `orders`."""
+    world = MemoryWorld()
+    world.record.sync_policy = SyncPolicy.BLOCK.value
+    for number, topic in enumerate(("orders", "other"), start=1):
+        world.source.add(topic, 1, number=number)
+        world.source.produce(topic, 0, 5, epoch=7)
+    world.target.add("orders", 1)
+    world.target.produce("orders", 0, 9, epoch=3)
+    return world
+
+
+def told_of(world: MemoryWorld, key: PartitionKey) -> list[int]:
+    return [told[key] for told in world.told if key in told]
+
+
+async def test_a_paused_partition_is_told_of_only_when_its_history_was_proven() -> None:
+    world = sync_world()
+    async with mirroring(world) as mirror:
+        await eventually(lambda: FIRST in mirror.board and mirror.board.row(FIRST).facts.state is FlowState.FAULTED)
+        await eventually(lambda: 15 in told_of(world, OTHER))
+        mirror.pauses.pause([])
+        assert states(mirror) == {FlowState.PAUSED}
+        world.told.clear()
+        await eventually(lambda: len(told_of(world, OTHER)) > 2)
+        assert not told_of(world, FIRST)
+
+
+async def test_a_paused_partition_is_not_told_of_to_a_new_leader() -> None:
+    world = world_with(partitions=1)
+    world.record.sync_policy = SyncPolicy.BLOCK.value
+    async with mirroring(world) as mirror:
+        await eventually(lambda: 60 in told_of(world, FIRST))
+        mirror.pauses.pause([])
+        world.source.leader = Leader(1002, 1)
+        await eventually(lambda: mirror.board.row(FIRST).source.epoch == 1)
+        world.told.clear()
+        await eventually(lambda: not mirror.board.row(FIRST).facts.is_chained)
+        assert not told_of(world, FIRST)
+        mirror.pauses.resume([])
+        await eventually(lambda: 60 in told_of(world, FIRST))
+
+
+async def test_a_quiet_partition_is_told_of_again_and_again_while_others_are_busy() -> None:
+    """Its leader at the source may be a new one, or was out of reach when it was told; producers
+    and consumers wait for it.
+    """
+    world = sync_world()
+    told: list[dict[PartitionKey, int]] = []
+    async with mirroring(world) as mirror:
+        await eventually(lambda: 15 in told_of(world, OTHER))
+        world.source.add("quiet", 1, number=3)
+        world.source.produce("quiet", 0, 5, epoch=7)
+        quiet = PartitionKey("quiet", 0)
+        await eventually(lambda: 15 in told_of(world, quiet))
+        reports = StandbyReports(mirror.board, MemoryProgress(told), mirror.link)
+        running = asyncio.create_task(reports.run())
+
+        def has_heard_more_than_once() -> bool:
+            reports.acknowledged(OTHER)
+            return len([one for one in told if quiet in one]) > 2
+
+        await eventually(has_heard_more_than_once)
+        running.cancel()
+        with contextlib.suppress(asyncio.CancelledError):
+            await running

@@ -1,0 +1,61 @@
+"""Values that stand elsewhere than in the file."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from mirror.settings.config_providers import looked_up
+from runtime.configuration import ConfigurationError
+
+CLASSES = {
+    "config.providers": "file, dir, env",
+    "config.providers.file.class": "org.apache.kafka.common.config.provider.FileConfigProvider",
+    "config.providers.dir.class": "org.apache.kafka.common.config.provider.DirectoryConfigProvider",
+    "config.providers.env.class": "org.apache.kafka.common.config.provider.EnvVarConfigProvider",
+}
+
+
+def test_values_come_from_files_directories_and_the_environment(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "secrets.properties").write_text("login=mirror\nword=it is secret\n", encoding="utf-8")
+    (tmp_path / "servers").write_text("p1:9092", encoding="utf-8")
+    monkeypatch.setenv("WHICH_TOPICS", "orders.*")
+    file = f"{tmp_path}/secrets.properties"
+    found = looked_up(
+        {
+            **CLASSES,
+            "primary.sasl.jaas.config": f'Module required username="${{file:{file}:login}}" password="${{file:{file}:word}}";',
+            "primary.bootstrap.servers": f"${{dir:{tmp_path}:servers}}",
+            "topics": "${env:WHICH_TOPICS}",
+            "groups": "${other:x}",
+        }
+    )
+    assert found["primary.sasl.jaas.config"] == 'Module required username="mirror" password="it is secret";'
+    assert found["primary.bootstrap.servers"] == "p1:9092"
+    assert found["topics"] == "orders.*"
+    assert found["groups"] == "${other:x}", "nobody provides it: it is a value like any other, as in Kafka"
+
+
+def test_without_providers_nothing_is_looked_up() -> None:
+    assert looked_up({"topics": "${env:HOME}"}) == {"topics": "${env:HOME}"}
+
+
+@pytest.mark.parametrize(
+    ("given", "key"),
+    [
+        ({"config.providers": "vault"}, "config.providers.vault.class"),
+        (
+            {"config.providers": "vault", "config.providers.vault.class": "com.example.Vault"},
+            "config.providers.vault.class",
+        ),
+        ({**CLASSES, "topics": "${file:/nowhere:topics}"}, "topics"),
+        ({**CLASSES, "topics": "${env:NOT_SET_ANYWHERE}"}, "topics"),
+    ],
+)
+def test_what_is_not_there_is_named_with_its_key(given: dict[str, str], key: str) -> None:
+    with pytest.raises(ConfigurationError) as refused:
+        looked_up(given)
+    assert refused.value.key == key

@@ -1,0 +1,37 @@
+"""A site as its brokers describe it."""
+
+from __future__ import annotations
+
+from typing import Any
+from uuid import UUID
+
+import pytest
+from kio.schema.errors import ErrorCode
+
+from mirror.link.ports import Unreachable
+from mirror.sites.kafka_site import KafkaSite
+from runtime.addresses import HostPort
+from tests.support.ports import LOOPBACK
+from wire.client.cluster_metadata import ClusterMetadata, TopicMetadata
+from wire.client.connection import ConnectionOptions
+
+
+def site_with(monkeypatch: pytest.MonkeyPatch, **ids: UUID | None) -> KafkaSite:
+    """One with topics of these names and ids."""
+    site = KafkaSite([HostPort(LOOPBACK, 1)], ConnectionOptions(client_id="test"))
+    topics = {name: TopicMetadata(name, topic_id, ErrorCode.none, False, {}) for name, topic_id in ids.items()}
+
+    async def metadata(*_: Any) -> ClusterMetadata:
+        return ClusterMetadata("cluster", 1, {}, topics)
+
+    monkeypatch.setattr(site._client, "metadata", metadata)
+    return site
+
+
+async def test_topics_without_ids_are_not_passed_over_in_silence(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As clusters have them whose inter.broker.protocol.version is below 2.8, whatever their
+    brokers are.
+    """
+    assert (await site_with(monkeypatch, orders=UUID(int=1)).topics()).keys() == {"orders"}
+    with pytest.raises(Unreachable, match="gives topics no ids, among them orders"):
+        await site_with(monkeypatch, orders=None, payments=None).topics()

@@ -1,0 +1,74 @@
+"""What becomes of the source's ACLs at the target."""
+
+from __future__ import annotations
+
+import pytest
+
+from mirror.link.core.naming import Naming, NamingPolicy
+from mirror.topics.core.acls import changes, wanted_acls
+from wire.rules.acls import (
+    ALLOW,
+    DENY,
+    LITERAL,
+    OPERATION_ALL,
+    OPERATION_DESCRIBE,
+    OPERATION_READ,
+    OPERATION_WRITE,
+    PREFIXED,
+    TopicAcl,
+)
+
+PREFIX, IDENTITY = (
+    Naming(policy=policy, source_alias="a", target_alias="b") for policy in (NamingPolicy.PREFIX, NamingPolicy.IDENTITY)
+)
+TABLE = Naming(policy=NamingPolicy.TABLE, source_alias="a", target_alias="b", table={"orders": "eu.orders"})
+
+
+def acl(
+    name: str = "orders", *, pattern: int = LITERAL, operation: int = OPERATION_READ, permission: int = ALLOW
+) -> TopicAcl:
+    return TopicAcl(name, pattern, "User:alice", "*", operation, permission)
+
+
+def wanted(*source: TopicAcl, naming: Naming = PREFIX, excluded: tuple[str, ...] = ()) -> set[TopicAcl]:
+    carries = {"orders", "payments"}.__contains__
+    return set(wanted_acls(source, naming=naming, carries=carries, excluded_principals=excluded))
+
+
+@pytest.mark.parametrize(("naming", "copy"), [(PREFIX, "a.orders"), (IDENTITY, "orders"), (TABLE, "eu.orders")])
+def test_readers_of_a_topic_may_read_its_copy_under_its_name(naming: Naming, copy: str) -> None:
+    assert wanted(acl(), naming=naming) == {acl(copy)}
+
+
+def test_whoever_may_do_anything_may_read_and_writers_may_nothing() -> None:
+    assert wanted(acl(operation=OPERATION_ALL), acl(operation=OPERATION_WRITE)) == {acl("a.orders")}
+    assert wanted(acl(operation=OPERATION_DESCRIBE)) == {acl("a.orders", operation=OPERATION_DESCRIBE)}
+
+
+@pytest.mark.parametrize("operation", [OPERATION_ALL, OPERATION_WRITE, OPERATION_READ])
+def test_what_is_denied_stays_denied(operation: int) -> None:
+    denied = acl(operation=operation, permission=DENY)
+    assert wanted(denied) == {denied._replace(resource_name="a.orders")}
+
+
+def test_topics_that_the_link_does_not_carry_keep_their_acls_to_themselves() -> None:
+    assert wanted(acl("secrets")) == set()
+
+
+def test_patterns_are_carried_only_where_they_cannot_concern_other_topics() -> None:
+    everything, some = acl("*"), acl("ord", pattern=PREFIXED)
+    assert wanted(everything, some) == {acl("a.", pattern=PREFIXED), acl("a.ord", pattern=PREFIXED)}
+    assert wanted(everything, some, naming=IDENTITY) == set()
+    assert wanted(everything, some, naming=TABLE) == set()
+
+
+def test_principals_can_be_left_out_by_their_whole_name() -> None:
+    assert wanted(acl(), excluded=("User:ali",)) == {acl("a.orders")}
+    assert wanted(acl(), excluded=("User:ali.*",)) == set()
+
+
+def test_only_what_the_source_took_away_is_taken_away() -> None:
+    kept, new, gone, made_there = acl("1"), acl("2"), acl("3"), acl("4")
+    to_add, to_remove = changes({kept, new}, actual={kept, gone, made_there}, wanted_before={kept, gone})
+    assert (to_add, to_remove) == ({new}, {gone})
+    assert changes({kept}, actual={kept}, wanted_before={kept, gone}) == (frozenset(), frozenset())

@@ -1,0 +1,104 @@
+"""Where a target's log that has lost something is still the one that was noted, and what it took
+while it was compared.
+"""
+
+from __future__ import annotations
+
+from typing import Any, cast
+from unittest.mock import AsyncMock, MagicMock
+
+import pytest
+
+from mirror.link.core.naming import Naming, NamingPolicy
+from mirror.link.core.partitions import PartitionKey
+from mirror.link.ports import LogEnds
+from mirror.translate import tail_reader
+from mirror.translate.core.offset_map import Run
+from mirror.translate.core.translation import Position, Translation
+from mirror.translate.tail_reader import TailReader
+from tests.support.clock import ManualClock
+from wire.batches.records import Record, encode_batch
+
+OURS, STRANGER = 7, 99
+KEY = PartitionKey("orders", 0)
+BATCH = 100
+
+
+def batch(base_offset: int, producer_id: int, base_sequence: int, timestamp_ms: int = 1) -> bytes:
+    records = [Record(b"k", b"v", timestamp_ms)] * BATCH
+    return encode_batch(
+        records, base_offset=base_offset, producer_id=producer_id, producer_epoch=0, base_sequence=base_sequence
+    )
+
+
+def reader_of(*, translations: Any, sieve: Any) -> TailReader:
+    nobody = cast("Any", None)
+    return TailReader(
+        source=nobody,
+        target=nobody,
+        naming=Naming(policy=NamingPolicy.IDENTITY, source_alias="a", target_alias="b"),
+        translations=translations,
+        provenance=MagicMock(origin_of=lambda _: "a"),
+        sieve=sieve,
+        may_append_to_others=False,
+        clock=ManualClock(),
+        late_within_ms=0,
+    )
+
+
+@pytest.mark.parametrize("strangers", [0, 10, 100])
+@pytest.mark.parametrize("kept", [0, 2])
+async def test_a_log_is_kept_up_to_what_it_took_from_the_middle_however_much_others_wrote_since(
+    monkeypatch: pytest.MonkeyPatch, kept: int, strangers: int
+) -> None:
+    producers = [*((OURS, number * BATCH) for number in range(kept)), (OURS, 50 * BATCH)]
+    producers += [(STRANGER, number * BATCH) for number in range(strangers)]
+    log = [batch(index * BATCH, *producer) for index, producer in enumerate(producers)]
+
+    async def fetch(_client: Any, _topic: str, _partition: int, offset: int, **_: Any) -> bytes:
+        return b"".join(log[offset // BATCH :][:30])
+
+    monkeypatch.setattr(tail_reader, "fetch_records", fetch)
+    reader = reader_of(translations=None, sieve=None)
+    position = Position(target_next=1_000_000, sequences={OURS: (0, 50 * BATCH)})
+    end = LogEnds(log_start_offset=0, end_offset=len(log) * BATCH, last_epoch=0)
+    assert await reader._end_of_copy(KEY, position, end) == kept * BATCH
+
+
+async def test_what_the_target_took_after_its_end_was_asked_for_is_compared_once(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Another mirror of the link still writes, or a request of one that died arrives late: a fetch
+    brings more than was asked about.
+    """
+    numbers = range(5)
+    source = [batch(number * BATCH, -1, -1, timestamp_ms=number) for number in numbers]
+    copies = [batch(number * BATCH, OURS, number * BATCH, timestamp_ms=number) for number in numbers]
+    log = copies[:1]
+
+    async def fetch(_client: Any, _topic: str, _partition: int, offset: int, **_: Any) -> bytes:
+        log[:] = copies[:2]
+        return b"".join(log[offset // BATCH :])
+
+    async def read(_client: Any, _key: PartitionKey, offset: int, **_: Any) -> tuple[bytes, frozenset[int]]:
+        return b"".join(source[offset // BATCH :]), frozenset()
+
+    async def log_ends() -> dict[PartitionKey, LogEnds]:
+        return {KEY: LogEnds(log_start_offset=0, end_offset=len(log) * BATCH, last_epoch=0)}
+
+    monkeypatch.setattr(tail_reader, "fetch_records", fetch)
+    translation = Translation()
+    translations = MagicMock(
+        be_ready=AsyncMock(), have_producer=AsyncMock(), save=AsyncMock(), producers={"a": OURS}, is_transactional=False
+    )
+    translations.begun.return_value = translations.of.return_value = translation
+    translations.is_rebound.return_value = False
+    sieve = MagicMock(read=read)
+    sieve.came_from_target.return_value = False
+    reader = reader_of(translations=translations, sieve=sieve)
+    for is_new in (True, False):
+        translations.is_new.return_value = is_new
+        answer = (await reader.positions([KEY], log_ends))[KEY]
+        assert answer == LogEnds(log_start_offset=0, end_offset=2 * BATCH, last_epoch=-1)
+        assert list(translation.map) == [Run(0, 0, 2 * BATCH)]
+        assert translation.position.target_next == 2 * BATCH

@@ -1,0 +1,28 @@
+"""What a translate link tells of what its target has too much of."""
+
+from __future__ import annotations
+
+from typing import Any
+from unittest.mock import MagicMock
+
+import pytest
+
+from mirror.link.core.partitions import PartitionKey
+from mirror.translate.core.translation import Translation
+from mirror.translate.translations import Translations
+from tests.support.clock import ManualClock
+
+KEY = PartitionKey("t", 0)
+
+
+@pytest.mark.parametrize(("transactions", "counted"), [(None, 5), (MagicMock(), 9)])
+def test_the_count_goes_on_when_a_partition_is_begun_anew(transactions: Any, counted: int) -> None:
+    """Markers lie between the batches of one that writes in transactions: there only broken-off
+    ones count.
+    """
+    translations = Translations(MagicMock(), MagicMock(), clock=ManualClock(), transactions=transactions)
+    before = translations.of(KEY).surplus
+    before.between, before.broken_off = 3, 9
+    translations.put(KEY, Translation())
+    translations.of(KEY).surplus.between += 2
+    assert translations.surplus_records() == {KEY: counted}

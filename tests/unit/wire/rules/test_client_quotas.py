@@ -1,0 +1,101 @@
+"""Client quotas as entities, values and znodes: Kafka's rules, words and paths."""
+
+from __future__ import annotations
+
+import pytest
+
+from wire.rules.client_quotas import (
+    CLIENT_ID,
+    IP,
+    USER,
+    QuotaEntity,
+    entity_from_message,
+    entity_message,
+    quota_entity,
+    refusal_of_entity,
+    refusal_of_value,
+)
+from wire.znodes import layout as znodes
+
+PATHS: list[tuple[QuotaEntity, str]] = [
+    (((USER, "alice"),), "/config/users/alice"),
+    (((USER, None),), "/config/users/<default>"),
+    (((USER, "alice"), (CLIENT_ID, "app")), "/config/users/alice/clients/app"),
+    (((USER, None), (CLIENT_ID, None)), "/config/users/<default>/clients/<default>"),
+    (((CLIENT_ID, "a b*/~c"),), "/config/clients/a%20b%2A%2F%7Ec"),
+    (((USER, "CN=me,O=us"),), "/config/users/CN%3Dme%2CO%3Dus"),
+    (((CLIENT_ID, "<default>"),), "/config/clients/%3Cdefault%3E"),
+    (((CLIENT_ID, ".."),), "/config/clients/%2E%2E"),
+    (((USER, "zoë 100%"),), "/config/users/zo%C3%AB%20100%25"),
+    (((IP, "127.0.0.1"),), "/config/ips/127.0.0.1"),
+    (((IP, "::1"),), "/config/ips/%3A%3A1"),
+]
+
+
+@pytest.mark.parametrize(("entity", "path"), PATHS)
+def test_entities_lie_where_kafka_keeps_them(entity: QuotaEntity, path: str) -> None:
+    assert znodes.client_quota_path(entity) == path
+    assert znodes.entity_name(path.rpartition("/")[2]) == entity[-1][1]
+
+
+@pytest.mark.parametrize("entity", [entity for entity, _ in PATHS])
+def test_entities_survive_the_way_between_processes(entity: QuotaEntity) -> None:
+    assert entity_from_message(reversed(entity_message(entity))) == entity
+
+
+def test_the_order_of_the_parts_does_not_matter() -> None:
+    assert quota_entity([(CLIENT_ID, "c"), (USER, "u")]) == ((USER, "u"), (CLIENT_ID, "c"))
+
+
+@pytest.mark.parametrize(
+    ("entity", "words"),
+    [
+        ((), "Invalid empty"),
+        ((("team", "x"),), "Unhandled client quota entity type: team"),
+        (((USER, "a"), (USER, "b")), "Duplicate"),
+        (((USER, ""),), "Empty user not supported"),
+        (((USER, "a"), (IP, "10.0.0.1")), "should not be combined"),
+        (((IP, "somewhere"),), "not a valid IP"),
+    ],
+)
+def test_entities_that_cannot_be_are_refused_in_kafkas_words(entity: QuotaEntity, words: str) -> None:
+    assert words in (refusal_of_entity(entity) or "")
+
+
+def test_every_entity_of_the_layout_is_accepted() -> None:
+    assert [refusal_of_entity(entity) for entity, _ in PATHS] == [None] * len(PATHS)
+
+
+@pytest.mark.parametrize(
+    ("kind", "key", "value", "words"),
+    [
+        (USER, "connection_creation_rate", 1.0, "Invalid configuration key"),
+        (IP, "producer_byte_rate", 1.0, "Invalid configuration key"),
+        (USER, "nonsense", None, "Invalid configuration key"),
+        (USER, "producer_byte_rate", 0.0, "greater than 0"),
+        (USER, "producer_byte_rate", float("nan"), "greater than 0"),
+        (USER, "request_percentage", float("inf"), "greater than 0"),
+        (USER, "producer_byte_rate", 1.5, "fractional"),
+        (USER, "producer_byte_rate", 1e30, "too large"),
+    ],
+)
+def test_values_that_cannot_be_are_refused(kind: str, key: str, value: float | None, words: str) -> None:
+    assert words in (refusal_of_value(((kind, "127.0.0.1"),), key, value) or "")
+
+
+def test_fractions_are_for_percentages_and_mutations() -> None:
+    assert refusal_of_value(((USER, "u"),), "request_percentage", 12.5) is None
+    assert refusal_of_value(((USER, "u"),), "controller_mutation_rate", 0.5) is None
+
+
+def test_quotas_are_stored_as_kafka_writes_them_and_beside_what_is_there() -> None:
+    payload = znodes.encode_entity_config(
+        {"SCRAM-SHA-256": "x"}, {"producer_byte_rate": 1024.0, "request_percentage": 2.5}
+    )
+    assert payload == (
+        b'{"version":1,"config":{"SCRAM-SHA-256":"x","producer_byte_rate":"1024","request_percentage":"2.5"}}'
+    )
+    assert znodes.quotas_in("/config/users/u", payload) == {"producer_byte_rate": 1024.0, "request_percentage": 2.5}
+    assert znodes.quotas_in("/config/users/u", b"") == {}
+    with pytest.raises(znodes.MalformedZnode, match="producer_byte_rate"):
+        znodes.quotas_in("/config/users/u", b'{"version":1,"config":{"producer_byte_rate":"fast"}}')

@@ -1,0 +1,625 @@
+"""Single records inside of batches: building and opening them, with all codecs.
+
+A leader walks over the records of each batch that a client produces (`summarize_records`);
+compaction, lookups by time, drills and deep reconciliation open them. Followers and mirrors move
+batches as bytes. `make setup` compiles this module (`runtime/compiled.py`): 64-bit integers (`i64`)
+and `bytes` are what mypyc makes fast. Layout: the Kafka protocol's "Record" (KIP-98).
+"""
+
+import struct
+import zlib
+from collections.abc import Iterator, Sequence
+from typing import Any, Final, NamedTuple
+
+import lz4.frame
+import snappy
+import zstandard
+from mypy_extensions import i64
+
+from wire.batches.record_batch import (
+    HEADER_SIZE,
+    LOG_OVERHEAD,
+    MAGIC,
+    BatchHeader,
+    Buffer,
+    Compression,
+    InvalidBatch,
+    encode_header,
+    iterate_headers,
+)
+
+DECOMPRESSED_BYTES_MAX: Final = 512 * 1024 * 1024
+"""A batch that opens to more than this is refused: bounds what a few bytes can make of memory."""
+
+_XERIAL_MAGIC: Final = b"\x82SNAPPY\x00"
+_XERIAL_HEADER_SIZE: Final = 16
+_CHUNK_BYTES: Final = 1 << 20
+_NULL_LENGTH: Final = 1
+"""How a length of -1 is written."""
+_TWO_BYTES_MAX: Final = 0x3FFF
+_ZSTD_LEVEL: Final = 3
+_NAME_ERRORS: Final = "surrogateescape"
+_INT32: Final = struct.Struct(">i")
+_CONTINUES: Final = 0x80
+"""A byte from this value on is not the last one of its number."""
+_INT32_SHIFT_MAX: Final = 28
+"""How far the last byte of a varint of 32 bits is shifted."""
+_INT64_SHIFT_MAX: Final = 63
+_INT64_MAX: Final = 2**63 - 1
+
+
+class Record(NamedTuple):
+    """A record with its place in the log. Decoding fills all fields; encoding numbers the offsets
+    itself.
+
+    The protocol wants names of headers in UTF-8 and brokers do not check it: other bytes are kept
+    as surrogate escapes (PEP 383), which `printable_name` shows.
+    """
+
+    key: bytes | None
+    value: bytes | None
+    timestamp_ms: int = 0
+    headers: Sequence[tuple[str, bytes | None]] = ()
+    offset: int = -1
+
+
+class RecordSpan(NamedTuple):
+    """Where a record lies in the opened body of its batch, from `start` to `end`, and what decides
+    whether it is kept.
+
+    `after_time` is where its timestamp ends; deltas refer to the batch's base offset and base
+    timestamp.
+    """
+
+    start: int
+    after_time: int
+    end: int
+    timestamp_delta: int
+    offset_delta: int
+    key: bytes | None
+    is_tombstone: bool
+
+
+class RecordSummary(NamedTuple):
+    """Facts about all records of a batch. Timestamps are deltas to the batch's base timestamp, in
+    milliseconds.
+
+    `misplaced_index` is the first record whose offset delta is not its index, -1 when there is
+    none.
+    """
+
+    timestamp_delta_min: int
+    timestamp_delta_max: int
+    keyless_count: int
+    misplaced_index: int
+
+
+def printable_name(name: str) -> str:
+    """The name of a header as text that every encoder takes: bytes that are no UTF-8 as `\\xNN`."""
+    return name.encode(errors=_NAME_ERRORS).decode(errors="backslashreplace")
+
+
+def encode_batch(
+    records: Sequence[Record],
+    *,
+    base_offset: int = 0,
+    leader_epoch: int = -1,
+    compression: Compression = Compression.NONE,
+    producer_id: int = -1,
+    producer_epoch: int = -1,
+    base_sequence: int = -1,
+    attributes: int = 0,
+) -> bytes:
+    """A batch with these records at consecutive offsets from `base_offset`. `attributes` adds bits
+    to the codec's.
+    """
+    if not records:
+        raise ValueError("a batch has at least one record")
+    base_timestamp = records[0].timestamp_ms
+    body = b"".join(encode_record(record, delta, base_timestamp) for delta, record in enumerate(records))
+    return seal_batch(
+        body,
+        record_count=len(records),
+        base_timestamp=base_timestamp,
+        max_timestamp=max(record.timestamp_ms for record in records),
+        base_offset=base_offset,
+        leader_epoch=leader_epoch,
+        compression=compression,
+        producer_id=producer_id,
+        producer_epoch=producer_epoch,
+        base_sequence=base_sequence,
+        attributes=attributes,
+    )
+
+
+def seal_batch(
+    body: bytes,
+    *,
+    record_count: int,
+    base_timestamp: int,
+    max_timestamp: int,
+    base_offset: int = 0,
+    leader_epoch: int = -1,
+    compression: Compression = Compression.NONE,
+    producer_id: int = -1,
+    producer_epoch: int = -1,
+    base_sequence: int = -1,
+    attributes: int = 0,
+) -> bytes:
+    """A batch around records that are encoded already (`encode_record`, deltas from 0 on)."""
+    compressed = compress(body, compression)
+    header = BatchHeader(
+        base_offset=base_offset,
+        batch_length=HEADER_SIZE - LOG_OVERHEAD + len(compressed),
+        partition_leader_epoch=leader_epoch,
+        magic=MAGIC,
+        crc=0,
+        attributes=attributes | compression,
+        last_offset_delta=record_count - 1,
+        base_timestamp=base_timestamp,
+        max_timestamp=max_timestamp,
+        producer_id=producer_id,
+        producer_epoch=producer_epoch,
+        base_sequence=base_sequence,
+        record_count=record_count,
+    )
+    return encode_header(header, compressed) + compressed
+
+
+def decode_records(buffer: Buffer) -> Iterator[Record]:
+    """All records of the batches in `buffer`, control batches left out. Raises InvalidBatch; does
+    not check CRCs.
+    """
+    for position, header in iterate_headers(buffer):
+        if not header.is_control:
+            yield from decode_batch(buffer, position, header)
+
+
+def decode_batch(buffer: Buffer, position: int, header: BatchHeader) -> Iterator[Record]:
+    """The records of the batch at `position`. Raises InvalidBatch when they are not what the header
+    says.
+    """
+    yield from decode_body(open_body(buffer, position, header), header, position)
+
+
+def decode_body(body: bytes, header: BatchHeader, position: int = 0) -> Iterator[Record]:
+    """The records of a body that `open_body` opened, from a batch at `position`. Raises
+    InvalidBatch.
+    """
+    at = 0
+    for _ in range(header.record_count):
+        try:
+            record, at = _read_record(body, at, header)
+        except (IndexError, ValueError) as error:
+            raise InvalidBatch(f"record at byte {at} of its body: {error}", position) from error
+        yield record
+    if at != len(body):
+        raise InvalidBatch(f"{len(body) - at} bytes after the last record", position)
+
+
+class TooLarge(ValueError):
+    """Compressed bytes that open to more than the reader allows."""
+
+
+def open_body(
+    buffer: Buffer, position: int, header: BatchHeader, *, size_bytes_max: int = DECOMPRESSED_BYTES_MAX
+) -> bytes:
+    """The records section of the batch at `position` without its codec. Raises InvalidBatch, or
+    TooLarge past `size_bytes_max`.
+    """
+    with memoryview(buffer) as view:
+        compressed = bytes(view[position + HEADER_SIZE : position + header.size_bytes])
+    try:
+        return decompress(compressed, header.compression, size_bytes_max)
+    except TooLarge:
+        raise
+    except Exception as error:
+        # Each codec has its own errors, some of them plain Exception or RuntimeError.
+        raise InvalidBatch(f"cannot be decompressed: {error}", position) from error
+
+
+def summarize_records(body: bytes, record_count: int) -> RecordSummary:  # noqa: C901  numbers of one byte are read in place
+    """Walk over the records of an opened body and check every length in them: of record, key,
+    value, headers and their parts.
+
+    Raises InvalidBatch with the index of the first damaged record, or when the records do not fill
+    the body. This is the check of everything that a client produces, so nothing is made for a
+    record. A length below -1 counts as damage here, though Apache Kafka reads it as null: other
+    readers do not.
+    """
+    at: i64 = 0
+    end: i64 = len(body)
+    count: i64 = record_count
+    index: i64 = 0
+    keyless: i64 = 0
+    misplaced: i64 = -1
+    delta_min: i64 = 0
+    delta_max: i64 = 0
+    try:
+        while index < count:
+            number: i64 = body[at]
+            at += 1
+            if number >= _CONTINUES:
+                number, at = _longer_varint(body, at - 1, _INT32_SHIFT_MAX)
+            record_end: i64 = at + (number >> 1)
+            if number & 1 or record_end > end:
+                raise ValueError(f"a length that does not fit the {end - at} bytes that are left")  # noqa: TRY301
+            number = body[at + 1]
+            at += 2
+            if number >= _CONTINUES:
+                number, at = _longer_varint(body, at - 1, _INT64_SHIFT_MAX)
+            # the mask makes the shift a logical one, as the number may fill all 64 bits
+            delta: i64 = ((number >> 1) & _INT64_MAX) ^ -(number & 1)
+            if index == 0:
+                delta_min = delta
+                delta_max = delta
+            elif delta > delta_max:
+                delta_max = delta
+            elif delta < delta_min:
+                delta_min = delta
+            number = body[at]
+            at += 1
+            if number >= _CONTINUES:
+                number, at = _longer_varint(body, at - 1, _INT32_SHIFT_MAX)
+            if number != 2 * index and misplaced < 0:
+                misplaced = index
+            number = body[at]
+            at += 1
+            if number == _NULL_LENGTH:
+                keyless += 1
+            else:
+                if number >= _CONTINUES:
+                    number, at = _longer_varint(body, at - 1, _INT32_SHIFT_MAX)
+                at = _after_content(at, number, record_end)
+            number = body[at]
+            at += 1
+            if number != _NULL_LENGTH:
+                if number >= _CONTINUES:
+                    number, at = _longer_varint(body, at - 1, _INT32_SHIFT_MAX)
+                at = _after_content(at, number, record_end)
+            number = body[at]
+            at += 1
+            if number:
+                at = _after_headers(body, at - 1, record_end)
+            if at != record_end:
+                raise ValueError(f"its parts end {at - record_end} bytes behind its length")  # noqa: TRY301
+            index += 1
+    except (IndexError, ValueError) as error:
+        raise InvalidBatch(f"record {index} of {count} is damaged: {error}", 0) from error
+    if at != end:
+        raise InvalidBatch(f"{end - at} bytes after the last of {count} records", 0)
+    return RecordSummary(delta_min, delta_max, keyless, misplaced)
+
+
+def _longer_varint(body: bytes, at: i64, shift_max: i64) -> tuple[i64, i64]:
+    """The number at `at`, two bytes or more, before its zigzag is undone: twice the value, or odd
+    where that is negative; and its end.
+    """
+    number: i64 = body[at] & 0x7F
+    shift: i64 = 7
+    while True:
+        at += 1
+        byte: i64 = body[at]
+        if shift >= shift_max and (byte >= _CONTINUES or (shift == _INT64_SHIFT_MAX and byte > 1)):
+            raise ValueError("a number has too many bytes")
+        number |= (byte & 0x7F) << shift
+        if byte < _CONTINUES:
+            return number, at + 1
+        shift += 7
+
+
+def _after_content(at: i64, number: i64, end: i64) -> i64:
+    """Where a key, value or name ends that begins at `at`; `number` is its length before the zigzag
+    is undone.
+    """
+    length: i64 = number >> 1
+    if number & 1 or length > end - at:
+        raise ValueError(f"a length that does not fit the {end - at} bytes that are left")
+    return at + length
+
+
+def _after_headers(body: bytes, at: i64, end: i64) -> i64:
+    """Where the headers end whose count stands at `at`."""
+    count, at = _varint_at(body, at)
+    if count & 1 or count >> 1 > end - at:
+        raise ValueError(f"a number of headers that does not fit the {end - at} bytes that are left")
+    while count:
+        length, at = _varint_at(body, at)
+        at = _after_content(at, length, end)
+        length, at = _varint_at(body, at)
+        if length != _NULL_LENGTH:
+            at = _after_content(at, length, end)
+        count -= 2
+    return at
+
+
+def _varint_at(body: bytes, at: i64) -> tuple[i64, i64]:
+    """As `_longer_varint`, for a number of any size."""
+    number: i64 = body[at]
+    return (number, at + 1) if number < _CONTINUES else _longer_varint(body, at, _INT32_SHIFT_MAX)
+
+
+def read_keys(
+    buffer: bytes, start: int, end: int, record_count: int, base_offset: int, offsets: dict[bytes | None, int]
+) -> int:
+    """Note the offset of each key's last record in an opened body, `buffer` from `start` to `end`;
+    how many records are tombstones.
+
+    Raises InvalidBatch when the records do not fill the body. What compaction spends its time on,
+    half a microsecond a record: numbers of one or two bytes, as most are, are read in place, and
+    nothing is made but the key.
+    """
+    at, tombstone_count = start, 0
+    try:
+        for _ in range(record_count):
+            number = buffer[at]
+            if number > 127:
+                at += 1
+                number += (buffer[at] << 7) - 128
+                if number > _TWO_BYTES_MAX:
+                    number, at = _read_last_byte(buffer, at - 1)
+            record_end = at + 1 + (number >> 1)
+            if number & 1 or record_end > end:
+                raise ValueError(f"a length that does not fit the {end - at} bytes that are left")  # noqa: TRY301
+            at += 2
+            if buffer[at] > 127:
+                _, at = _read_last_byte(buffer, at)
+            at += 1
+            delta = buffer[at]
+            if delta > 127:
+                at += 1
+                delta += (buffer[at] << 7) - 128
+                if delta > _TWO_BYTES_MAX:
+                    delta, at = _read_last_byte(buffer, at - 1)
+            at += 1
+            number = buffer[at]
+            if number > 127:
+                number, at = _read_last_byte(buffer, at)
+            at += 1
+            value_at = at + (number >> 1)
+            if value_at >= record_end or (number & 1 and number > 1):
+                raise ValueError("a record does not have its declared size")  # noqa: TRY301
+            tombstone_count += buffer[value_at] == _NULL_LENGTH
+            offsets[None if number & 1 else buffer[at:value_at]] = base_offset + (delta >> 1)
+            at = record_end
+    except (IndexError, ValueError) as error:
+        raise InvalidBatch(f"record at byte {at - start} of its body: {error}", 0) from error
+    if at != end:
+        raise InvalidBatch(f"{end - at} bytes after the last record", 0)
+    return tombstone_count
+
+
+def record_spans(body: bytes, record_count: int) -> list[RecordSpan]:
+    """The records of an opened body, whose values and headers are not looked at. Raises
+    InvalidBatch when they do not fill it.
+    """
+    spans = []
+    at = 0
+    try:
+        for _ in range(record_count):
+            span = _read_span(body, at)
+            spans.append(span)
+            at = span[2]
+    except (IndexError, ValueError) as error:
+        raise InvalidBatch(f"record at byte {at} of its body: {error}", 0) from error
+    if at != len(body):
+        raise InvalidBatch(f"{len(body) - at} bytes after the last record", 0)
+    return spans
+
+
+def _read_span(body: bytes, start: int) -> RecordSpan:
+    length, at = _read_varint(body, start)
+    end = at + length
+    if length < 0 or end > len(body):
+        raise ValueError(f"{length} bytes claimed, {len(body) - at} left")
+    byte, after_time = body[at + 1], at + 2
+    timestamp_delta = (byte >> 1) ^ -(byte & 1)
+    if byte > 127:
+        timestamp_delta, after_time = _read_varint(body, at + 1)
+    byte, at = body[after_time], after_time + 1
+    offset_delta = (byte >> 1) ^ -(byte & 1)
+    if byte > 127:
+        offset_delta, at = _read_varint(body, after_time)
+    byte, key_at = body[at], at + 1
+    key_length = (byte >> 1) ^ -(byte & 1)
+    if byte > 127:
+        key_length, key_at = _read_varint(body, at)
+    at = key_at + key_length if key_length >= 0 else key_at
+    if at >= end or key_length < -1:
+        raise ValueError("a record does not have its declared size")
+    key = body[key_at:at] if key_length >= 0 else None
+    return RecordSpan(start, after_time, end, timestamp_delta, offset_delta, key, body[at] == _NULL_LENGTH)
+
+
+def with_timestamp_delta(body: bytes, span: RecordSpan, timestamp_delta: int) -> bytes:
+    """The record at `span` as it stands in a batch of another base timestamp."""
+    _, at = _read_varint(body, span.start)
+    content = b"".join((body[at : at + 1], _varint(timestamp_delta), body[span.after_time : span.end]))
+    return _varint(len(content)) + content
+
+
+def encode_record(record: Record, offset_delta: int, base_timestamp: int) -> bytes:
+    """One record as it stands in a batch of this base timestamp, its length in front."""
+    parts = [b"\0", _varint(record.timestamp_ms - base_timestamp), _varint(offset_delta)]
+    parts += (_sized(record.key), _sized(record.value), _varint(len(record.headers)))
+    for name, value in record.headers:
+        parts += (_sized(name.encode(errors=_NAME_ERRORS)), _sized(value))
+    body = b"".join(parts)
+    return _varint(len(body)) + body
+
+
+def _sized(value: bytes | None) -> bytes:
+    return b"\x01" if value is None else _varint(len(value)) + value
+
+
+def _varint(value: int) -> bytes:
+    """A zigzag varint of up to 64 bits."""
+    zigzag = (value << 1) ^ (value >> 63)
+    if zigzag < 128:
+        return bytes((zigzag,))
+    parts = bytearray()
+    while zigzag > 127:
+        parts.append(zigzag & 0x7F | 0x80)
+        zigzag >>= 7
+    parts.append(zigzag)
+    return bytes(parts)
+
+
+def _read_varint(body: bytes, at: int) -> tuple[int, int]:
+    byte = body[at]
+    if byte < 128:
+        return (byte >> 1) ^ -(byte & 1), at + 1
+    value, shift = byte & 0x7F, 7
+    while True:
+        at += 1
+        byte = body[at]
+        value |= (byte & 0x7F) << shift
+        if byte < 128:
+            return (value >> 1) ^ -(value & 1), at + 1
+        shift += 7
+        if shift > 63:
+            raise ValueError("a varint has more than ten bytes")
+
+
+def _read_last_byte(body: bytes, at: int) -> tuple[int, int]:
+    """A varint as it stands, twice the number or odd when that is negative; and where its last byte
+    is.
+    """
+    value, after = _read_varint(body, at)
+    return (value << 1) ^ (value >> 63), after - 1
+
+
+def _read_sized(body: bytes, at: int) -> tuple[bytes | None, int]:
+    length, at = _read_varint(body, at)
+    if length == -1:
+        return None, at
+    if length < 0 or at + length > len(body):
+        raise ValueError(f"{length} bytes claimed, {len(body) - at} left")
+    return body[at : at + length], at + length
+
+
+def _read_record(body: bytes, at: int, header: BatchHeader) -> tuple[Record, int]:
+    length, at = _read_varint(body, at)
+    end = at + length
+    if length < 0 or end > len(body):
+        raise ValueError(f"{length} bytes claimed, {len(body) - at} left")
+    timestamp_delta, at = _read_varint(body, at + 1)
+    offset_delta, at = _read_varint(body, at)
+    key, at = _read_sized(body, at)
+    value, at = _read_sized(body, at)
+    headers, at = _read_headers(body, at)
+    if at != end:
+        raise ValueError("a record does not have its declared size")
+    time_ms = header.max_timestamp if header.is_log_append_time else header.base_timestamp + timestamp_delta
+    return Record(key, value, time_ms, headers, header.base_offset + offset_delta), at
+
+
+def _read_headers(body: bytes, at: int) -> tuple[Sequence[tuple[str, bytes | None]], int]:
+    count, at = _read_varint(body, at)
+    if count == 0:
+        return (), at
+    if not 0 < count <= len(body) - at:
+        raise ValueError(f"{count} headers claimed, {len(body) - at} bytes left")
+    headers = []
+    for _ in range(count):
+        name, at = _read_sized(body, at)
+        value, at = _read_sized(body, at)
+        if name is None:
+            raise ValueError("a header has no name")
+        headers.append((name.decode(errors=_NAME_ERRORS), value))
+    return headers, at
+
+
+def compress(body: bytes, compression: Compression, level: int | None = None) -> bytes:
+    """The records of a batch under its codec, at a level of that codec or at its default."""
+    match compression:
+        case Compression.NONE:
+            return body
+        case Compression.GZIP:
+            packer = zlib.compressobj(-1 if level is None else level, wbits=31)
+            return packer.compress(body) + packer.flush()
+        case Compression.SNAPPY:
+            return bytes(snappy.compress(body))
+        case Compression.LZ4:
+            # Java's reader wants independent blocks.
+            return bytes(lz4.frame.compress(body, compression_level=level or 0, block_linked=False))
+        case Compression.ZSTD:
+            return zstandard.compress(body, _ZSTD_LEVEL if level is None else level)
+
+
+def decompress(body: bytes, codec: int, size_bytes_max: int = DECOMPRESSED_BYTES_MAX) -> bytes:
+    """The records of a batch without its codec; raises TooLarge, or that codec's own errors.
+
+    No more than `size_bytes_max` and a chunk are taken of memory, whatever the compressed bytes
+    claim.
+    """
+    match Compression(codec):
+        case Compression.NONE:
+            return body
+        case Compression.GZIP:
+            return _bounded(zlib.decompressobj(wbits=31), body, size_bytes_max)
+        case Compression.SNAPPY:
+            return _decompress_snappy(body, size_bytes_max)
+        case Compression.LZ4:
+            return _bounded(lz4.frame.LZ4FrameDecompressor(), body, size_bytes_max)
+        case Compression.ZSTD:
+            return _decompress_zstd(body, size_bytes_max)
+
+
+def _bounded(opener: Any, body: bytes, size_bytes_max: int) -> bytes:
+    opened: bytes = opener.decompress(body, size_bytes_max + 1)
+    _check_size(len(opened), size_bytes_max)
+    if not opener.eof:
+        raise ValueError("the compressed bytes end too early")
+    if opener.unused_data:
+        raise ValueError(f"{len(opener.unused_data)} bytes after the compressed ones")
+    return opened
+
+
+def _decompress_zstd(body: bytes, size_bytes_max: int) -> bytes:
+    # Frames from Kafka's clients often do not state their size: read as a stream.
+    parts = []
+    total = 0
+    with zstandard.ZstdDecompressor().stream_reader(body, read_across_frames=True) as stream:
+        while part := stream.read(_CHUNK_BYTES):
+            parts.append(part)
+            total += len(part)
+            _check_size(total, size_bytes_max)
+    return parts[0] if len(parts) == 1 else b"".join(parts)
+
+
+def _decompress_snappy(body: bytes, size_bytes_max: int) -> bytes:
+    """Plain snappy, or the chunked form of Java's snappy library: a header of 16 bytes, then sized
+    blocks.
+    """
+    if not body.startswith(_XERIAL_MAGIC):
+        return _decompress_snappy_block(body, size_bytes_max)
+    parts = []
+    at, total = _XERIAL_HEADER_SIZE, 0
+    while at < len(body):
+        if at + 4 > len(body):
+            raise ValueError("a snappy block ends too early")
+        (size,) = _INT32.unpack_from(body, at)
+        at += 4
+        if size < 0 or at + size > len(body):
+            raise ValueError("a snappy block ends too early")
+        parts.append(_decompress_snappy_block(body[at : at + size], size_bytes_max - total))
+        total += len(parts[-1])
+        at += size
+    return b"".join(parts)
+
+
+def _decompress_snappy_block(block: bytes, size_bytes_max: int) -> bytes:
+    claimed = shift = 0
+    for byte in block[:5]:
+        claimed |= (byte & 0x7F) << shift
+        shift += 7
+        if byte < _CONTINUES:
+            break
+    _check_size(claimed, size_bytes_max)
+    return bytes(snappy.decompress(block))
+
+
+def _check_size(size: int, size_bytes_max: int) -> None:
+    if size > size_bytes_max:
+        raise TooLarge(f"more than {size_bytes_max} bytes without compression")

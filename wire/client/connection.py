@@ -1,0 +1,391 @@
+"""One client connection to a broker: pipelined requests, answers in order, a deadline for each.
+
+Between connecting and the first request of a user stands one place for authentication: `handshake`,
+which may exchange requests on the connection as it likes; TLS comes as an `ssl.SSLContext`. Then
+ApiVersions is negotiated, under the software name that makes Antipode's brokers advertise their
+private messages, and compression is agreed on where it is wanted and offered.
+
+Order: requests are written in the order of the calls, and Kafka answers in the order of the
+requests. At most `in_flight_max` are unanswered, further callers wait. A request that misses its
+deadline closes the connection, because everything behind it would wait too; the deadline is one of
+silence (wire/protocol/line_progress.py), so an answer that is long in coming over a slow line is
+waited for. A caller that is cancelled just does not get its answer.
+
+Not here: which broker to ask, retries, reconnection (wire/client/connection_pool.py,
+wire/client/raw_client.py).
+"""
+
+import asyncio
+import contextlib
+import importlib.metadata
+import socket
+import ssl
+from collections import deque
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cache
+from typing import Any, Final, NamedTuple
+
+from kio.schema.errors import ErrorCode
+
+from runtime.addresses import HostPort
+from wire.client.client_errors import RequestTimedOut, Unreachable, UnsupportedApi, broker_error
+from wire.protocol import frames, schemas
+from wire.protocol.byte_reader import Buffer, ByteReader, Malformed
+from wire.protocol.compressed_stream import CompressedStream, Compression
+from wire.protocol.entity_building import build_entity
+from wire.protocol.frame_stream import FrameBuffers, FrameStream
+from wire.protocol.frames import VersionRange
+from wire.protocol.line_progress import SilenceLimit
+from wire.protocol.private import CLIENT_SOFTWARE_NAME, CODEC_ZSTD, COMPRESS_CONNECTION
+
+NEGOTIATED_VERSION: Final = 3
+"""Of ApiVersions: the first that carries the software name; every broker answers a version that it
+does not know in version 0.
+"""
+
+Handshake = Callable[["Connection"], Awaitable[None]]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ConnectionOptions:
+    """How to connect and how long to wait."""
+
+    client_id: str = "antipode"
+    software_name: str = CLIENT_SOFTWARE_NAME
+    connect_timeout_ms: float = 5_000
+    request_timeout_ms: float = 30_000
+    in_flight_max: int = 5
+    frame_bytes_max: int = 256 * 1024 * 1024
+    receive_buffer_bytes: int = -1
+    """The socket's (SO_RCVBUF); -1 leaves it to the system, which grows it as the link needs, up to
+    its own limits.
+    """
+    send_buffer_bytes: int = -1
+    compression: Compression | None = None
+    frame_buffers: FrameBuffers | None = None
+    """Shared with other connections of the same event loop; None: buffers of its own."""
+    ssl_context: ssl.SSLContext | None = None
+    handshake: Handshake | None = None
+
+
+class Answer(NamedTuple):
+    """A response frame, and where its body begins. Views of the frame keep it alive."""
+
+    frame: memoryview
+    body_position: int
+
+
+class _Pending(NamedTuple):
+    correlation_id: int
+    api_key: int
+    future: asyncio.Future[memoryview]
+
+
+class Connection:
+    """A connection that is ready for requests; made by `open_connection`."""
+
+    def __init__(self, address: HostPort, options: ConnectionOptions) -> None:
+        self.address = address
+        self.versions: Mapping[int, VersionRange] = {}
+        self._options = options
+        self._stream = FrameStream(
+            frame_bytes_max=options.frame_bytes_max,
+            on_frame=self._receive,
+            on_lost=self._lose,
+            buffers=options.frame_buffers,
+        )
+        self._pending: deque[_Pending] = deque()
+        self._next_correlation_id = 0
+        self._written_bytes = 0
+        self._order = asyncio.Lock()
+        self._slots = asyncio.Semaphore(options.in_flight_max)
+        self._lost_because: str | None = None
+        self._compressed: CompressedStream | None = None
+
+    @property
+    def is_compressed(self) -> bool:
+        """Whether what is sent and received travels in compressed chunks."""
+        return self._compressed is not None
+
+    @property
+    def is_open(self) -> bool:
+        """Whether requests can still be sent."""
+        return self._lost_because is None
+
+    @property
+    def request_timeout_ms(self) -> float:
+        """Deadline of a request that names none."""
+        return self._options.request_timeout_ms
+
+    @property
+    def in_flight_count(self) -> int:
+        """Requests that wait for their answer."""
+        return len(self._pending)
+
+    async def connect(self) -> None:
+        """Connect, authenticate, negotiate. Raises Unreachable. For `open_connection`."""
+        options = self._options
+        loop = asyncio.get_running_loop()
+        try:
+            async with asyncio.timeout(options.connect_timeout_ms / 1000):
+                await self._open_transport(loop)
+                if options.handshake is not None:
+                    await options.handshake(self)
+                self.versions = await self._negotiate()
+                if options.compression is not None:
+                    await self._compress(options.compression)
+        except (
+            OSError,
+            UnicodeError,
+            OverflowError,
+        ) as error:  # the latter: what a peer gave as host and port cannot be any
+            reason = "timed out" if isinstance(error, TimeoutError) else (getattr(error, "strerror", "") or str(error))
+            self.close(reason)
+            raise Unreachable(f"cannot connect: {reason}", node=str(self.address)) from error
+        except BaseException:
+            self.close("connecting failed")
+            raise
+
+    def version_for(self, api_key: int, *, highest: int | None = None) -> int:
+        """The highest version that broker and client share, not above `highest`. Raises
+        UnsupportedApi.
+        """
+        theirs, ours = self.versions.get(api_key), schemas.schema_versions(api_key)
+        if theirs is None or ours is None:
+            raise UnsupportedApi("the broker does not offer it", node=str(self.address), api_key=api_key)
+        version = min(theirs.highest, ours[1] if highest is None else min(ours[1], highest))
+        if version < max(theirs.lowest, ours[0]):
+            shared = f"the broker offers {theirs.lowest} to {theirs.highest}, the client {ours[0]} to {version}"
+            raise UnsupportedApi(shared, node=str(self.address), api_key=api_key)
+        return version
+
+    async def call(
+        self, api_key: int, values: Mapping[str, Any], *, version: int | None = None, timeout_ms: float | None = None
+    ) -> Any:
+        """Send a request with these field values (fields that the version lacks are left out); the
+        response entity.
+        """
+        version = self.version_for(api_key) if version is None else version
+        body = schemas.encode(build_entity(schemas.request_type(api_key, version), values))
+        answer = await self.request(api_key, version, [body], body_size=len(body), timeout_ms=timeout_ms)
+        with self._trusting():
+            return schemas.decode(schemas.response_type(api_key, version), answer.frame, answer.body_position)
+
+    async def request(
+        self, api_key: int, version: int, body: Sequence[Buffer], *, body_size: int, timeout_ms: float | None = None
+    ) -> Answer:
+        """Send an encoded body in parts, which must not change until it is answered; the response
+        frame, not decoded.
+        """
+        timeout_ms = self._options.request_timeout_ms if timeout_ms is None else timeout_ms
+        silence: SilenceLimit | None = None
+        try:
+            async with asyncio.timeout(timeout_ms / 1000) as limit:
+                silence = SilenceLimit(limit, self._stream.transport, timeout_s=timeout_ms / 1000)
+                future = await self._send(api_key, version, body, body_size)
+                silence.sent_until_bytes = self._written_bytes
+                frame = await future
+        except TimeoutError as error:
+            self.close("a request timed out")
+            detail = f"no answer within {timeout_ms:.0f} ms"
+            raise RequestTimedOut(detail, node=str(self.address), api_key=api_key) from error
+        finally:
+            if silence is not None:
+                silence.end()
+        with self._trusting():
+            return Answer(frame, frames.response_body_position(frame, api_key, version))
+
+    async def send_unanswered(self, api_key: int, version: int, body: Sequence[Buffer], *, body_size: int) -> None:
+        """Send a request that has no response: Produce with acks 0."""
+        async with self._order:
+            await self._stream.writable()
+            self._check_open(api_key)
+            self._write(api_key, version, body, body_size)
+
+    def close(self, reason: str = "closed by the client") -> None:
+        """Close at once; whoever waits for an answer gets Unreachable."""
+        self._lose(reason)
+        with contextlib.suppress(AssertionError):
+            self._stream.transport.abort()
+
+    async def _send(
+        self, api_key: int, version: int, body: Sequence[Buffer], body_size: int
+    ) -> asyncio.Future[memoryview]:
+        # The lock is fair: whoever called first is written first, also after waiting for a slot or
+        # for the transport.
+        async with self._order:
+            self._check_open(api_key)
+            await self._slots.acquire()
+            try:
+                await self._stream.writable()
+                self._check_open(api_key)
+            except BaseException:
+                self._slots.release()  # no answer will
+                raise
+            future: asyncio.Future[memoryview] = asyncio.get_running_loop().create_future()
+            self._pending.append(_Pending(self._next_correlation_id, api_key, future))
+            self._write(api_key, version, body, body_size)
+            return future
+
+    def _write(self, api_key: int, version: int, body: Sequence[Buffer], body_size: int) -> None:
+        correlation_id = self._next_correlation_id
+        self._next_correlation_id = (correlation_id + 1) & 0x7FFFFFFF
+        prefix = frames.request_prefix(api_key, version, correlation_id, self._options.client_id, body_size=body_size)
+        self._written_bytes += len(prefix) + body_size
+        if self._compressed is None:
+            self._stream.transport.writelines([prefix, *body])
+        else:
+            self._compressed.write([prefix, *body])
+
+    def _check_open(self, api_key: int) -> None:
+        if self._lost_because is not None:
+            raise Unreachable(self._lost_because, node=str(self.address), api_key=api_key)
+
+    def _receive(self, frame: memoryview) -> None:
+        if not self._pending or len(frame) < 4:
+            self.close("the broker sent a response without a request")
+            return
+        pending = self._pending.popleft()
+        correlation_id = int.from_bytes(frame[:4], "big", signed=True)
+        if correlation_id != pending.correlation_id:
+            self._pending.appendleft(pending)
+            self.close(f"answer {correlation_id} came where {pending.correlation_id} was due")
+            return
+        self._slots.release()
+        if not pending.future.done():
+            pending.future.set_result(frame)
+
+    def _lose(self, reason: str) -> None:
+        if self._lost_because is not None:
+            return
+        self._lost_because = reason
+        while self._pending:
+            pending = self._pending.popleft()
+            self._slots.release()
+            if not pending.future.done():
+                error = Unreachable(f"connection lost: {reason}", node=str(self.address), api_key=pending.api_key)
+                pending.future.set_exception(error)
+
+    @contextlib.contextmanager
+    def _trusting(self) -> Any:
+        """Bytes that are not what their version says end the connection."""
+        try:
+            yield
+        except (Malformed, frames.MalformedResponse) as error:
+            self.close(str(error))
+            raise Unreachable(f"the answer is malformed: {error}", node=str(self.address)) from error
+
+    async def _open_transport(self, loop: asyncio.AbstractEventLoop) -> None:
+        options, ssl_context = self._options, self._options.ssl_context
+        if options.receive_buffer_bytes < 0 and options.send_buffer_bytes < 0:
+            transport, _ = await loop.create_connection(lambda: self._stream, *self.address, ssl=ssl_context)
+            _keep_alive(transport)
+            return
+        # Buffers count for the window that is agreed on while connecting, so they are set before.
+        connected = await _connected_socket(loop, self.address, options)
+        host = self.address.host if ssl_context is not None else None
+        transport, _ = await loop.create_connection(
+            lambda: self._stream, sock=connected, ssl=ssl_context, server_hostname=host
+        )
+        _keep_alive(transport)
+
+    async def _compress(self, compression: Compression) -> None:
+        """From here on in compressed chunks, both ways, if the broker offers it."""
+        if COMPRESS_CONNECTION not in self.versions:
+            compression.tally.refusals += 1
+            if compression.on_refused is not None:
+                compression.on_refused(str(self.address))
+            return
+        answer = await self.call(COMPRESS_CONNECTION, {"codec": CODEC_ZSTD, "level": compression.level})
+        if answer.error_code:
+            raise broker_error(answer.error_code, node=str(self.address), api_key=COMPRESS_CONNECTION)
+        self._compressed = CompressedStream(self._stream, compression)
+
+    async def _negotiate(self) -> dict[int, VersionRange]:
+        """Ask what the broker speaks; once more in an older version when it refuses ours
+        (KIP-511).
+        """
+        values = {"client_software_name": self._options.software_name, "client_software_version": installed_version()}
+        version = NEGOTIATED_VERSION
+        answer = await self._ask_versions(version, values)
+        with self._trusting():
+            if _refused(answer):
+                offered = _ranges(schemas.decode(schemas.response_type(18, 0), answer.frame, answer.body_position))
+                version = min(version, offered.get(schemas.API_VERSIONS_KEY, VersionRange(0, 0)).highest)
+                answer = await self._ask_versions(version, values)
+            return _ranges(schemas.decode(schemas.response_type(18, version), answer.frame, answer.body_position))
+
+    async def _ask_versions(self, version: int, values: Mapping[str, Any]) -> Answer:
+        body = schemas.encode(build_entity(schemas.request_type(schemas.API_VERSIONS_KEY, version), values))
+        return await self.request(schemas.API_VERSIONS_KEY, version, [body], body_size=len(body))
+
+
+async def open_connection(address: HostPort, options: ConnectionOptions) -> Connection:
+    """A connection that is authenticated and knows the broker's versions. Raises Unreachable."""
+    connection = Connection(address, options)
+    await connection.connect()
+    return connection
+
+
+@contextlib.asynccontextmanager
+async def connected(address: HostPort, options: ConnectionOptions) -> AsyncIterator[Connection]:
+    """A connection for the time of a `with` block."""
+    connection = await open_connection(address, options)
+    try:
+        yield connection
+    finally:
+        connection.close()
+
+
+def _keep_alive(transport: asyncio.BaseTransport) -> None:
+    """An idle connection through something that forgets it is found out, and not first by the next
+    request's timeout.
+    """
+    connected = transport.get_extra_info("socket")
+    if connected is not None:  # a simulated line has none
+        connected.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
+
+
+async def _connected_socket(
+    loop: asyncio.AbstractEventLoop, address: HostPort, options: ConnectionOptions
+) -> socket.socket:
+    failure: OSError | None = None
+    for family, kind, protocol, _, place in await loop.getaddrinfo(*address, type=socket.SOCK_STREAM):
+        connecting = socket.socket(family, kind, protocol)
+        try:
+            connecting.setblocking(False)
+            for name, size in (
+                (socket.SO_RCVBUF, options.receive_buffer_bytes),
+                (socket.SO_SNDBUF, options.send_buffer_bytes),
+            ):
+                if size >= 0:
+                    connecting.setsockopt(socket.SOL_SOCKET, name, size)
+            await loop.sock_connect(connecting, place)
+        except OSError as error:
+            connecting.close()
+            failure = error
+        except BaseException:
+            connecting.close()
+            raise
+        else:
+            return connecting
+    raise failure or OSError(f"no address of {address.host}")
+
+
+def _refused(answer: Answer) -> bool:
+    reader = ByteReader(answer.frame, answer.body_position)
+    return reader.int16() == ErrorCode.unsupported_version
+
+
+def _ranges(response: Any) -> dict[int, VersionRange]:
+    return {int(api.api_key): VersionRange(api.min_version, api.max_version) for api in response.api_keys}
+
+
+@cache
+def installed_version() -> str:
+    """The release of Antipode that runs here; "0" from a bare checkout."""
+    try:
+        return importlib.metadata.version("antipode")
+    except importlib.metadata.PackageNotFoundError:
+        return "0"

@@ -1,0 +1,88 @@
+"""Connections by broker address: opened when first used, shared, opened again after a loss with
+jittered backoff.
+
+After a failed attempt the next one to the same address waits a random time below a bound that
+doubles up to a maximum, so that callers may simply try again and a broker that comes back is not
+overrun. Callers that wait share one attempt.
+"""
+
+import asyncio
+import random
+
+from runtime.addresses import HostPort
+from wire.client.client_errors import Unreachable
+from wire.client.connection import Connection, ConnectionOptions, open_connection
+
+BACKOFF_INITIAL_MS = 50
+BACKOFF_MAX_MS = 2_000
+_DOUBLINGS_MAX = 10
+
+
+class _Place:
+    """One address: its connection, and how often connecting has failed in a row."""
+
+    def __init__(self) -> None:
+        self.connection: Connection | None = None
+        self.opening = asyncio.Lock()
+        self.failures = 0
+
+
+class ConnectionPool:
+    """At most one open connection for each address."""
+
+    def __init__(self, options: ConnectionOptions) -> None:
+        self._options = options
+        self._places: dict[HostPort, _Place] = {}
+        self._is_closed = False
+
+    async def get(self, address: HostPort) -> Connection:
+        """An open connection. Raises Unreachable after one attempt, which may have waited for its
+        turn.
+        """
+        place = self._places.setdefault(address, _Place())
+        if place.connection is not None and place.connection.is_open:
+            return place.connection
+        async with place.opening:
+            if self._is_closed:
+                raise Unreachable("the client is closed", node=str(address))
+            if place.connection is None or not place.connection.is_open:
+                place.connection = await self._open(address, place)
+            return place.connection
+
+    def open_addresses(self) -> list[HostPort]:
+        """Addresses to which a connection stands."""
+        return [
+            address
+            for address, place in self._places.items()
+            if place.connection is not None and place.connection.is_open
+        ]
+
+    def drop(self, address: HostPort, reason: str) -> None:
+        """Close the connection to `address`; the next `get` opens another."""
+        place = self._places.get(address)
+        if place is not None and place.connection is not None:
+            place.connection.close(reason)
+
+    async def close(self) -> None:
+        """Close all connections and open no more."""
+        self._is_closed = True
+        for address in self._places:
+            self.drop(address, "the client was closed")
+        # Transports report their end on the loop's next turn; a caller may stop the loop right
+        # after.
+        await asyncio.sleep(0)
+
+    async def _open(self, address: HostPort, place: _Place) -> Connection:
+        if place.failures:
+            bound_ms = min(BACKOFF_MAX_MS, BACKOFF_INITIAL_MS * 2 ** min(place.failures - 1, _DOUBLINGS_MAX))
+            await asyncio.sleep(random.uniform(0, bound_ms) / 1000)  # noqa: S311 (no secret: spreads reconnections)
+        try:
+            connection = await open_connection(address, self._options)
+        except Unreachable:
+            place.failures += 1
+            raise
+        place.failures = 0
+        if self._is_closed:
+            connection.close("the client was closed")
+            raise Unreachable("the client is closed", node=str(address))
+        return connection

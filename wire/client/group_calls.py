@@ -1,0 +1,152 @@
+"""A client's calls about groups and their offsets: asked of coordinators, or of every broker."""
+
+import asyncio
+from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping, Sequence
+from typing import Final
+
+from kio.schema.errors import ErrorCode
+
+from wire.client import broker_requests as requests
+from wire.client.broker_requests import NOBODY, CommittedOffset, Committer, FetchedOffset, GroupListing, TopicPartition
+from wire.client.client_errors import BrokerError, KafkaClientError, Unreachable, broker_error
+from wire.client.cluster_access import ClusterAccess, Result
+from wire.client.connection import Connection
+from wire.rules.sync_reports import GroupWord
+
+_NOT_READY: Final = (
+    ErrorCode.not_coordinator,
+    ErrorCode.coordinator_not_available,
+    ErrorCode.coordinator_load_in_progress,
+)
+
+
+class GroupCalls(ClusterAccess):
+    """Groups and offsets; retried unless the call says otherwise."""
+
+    async def list_groups(self) -> list[GroupListing]:
+        """The groups of all brokers."""
+
+        async def attempt() -> list[GroupListing]:
+            await self._refresh([])
+            found: list[GroupListing] = []
+            for node_id in sorted(self._cluster.brokers):
+                found += await requests.request_groups(await self.connection(node_id))
+            return found
+
+        return await self._retried(attempt)
+
+    async def groups_by_broker(
+        self, leave_out: Collection[int] = ()
+    ) -> dict[int, list[GroupListing] | KafkaClientError]:
+        """The groups of each broker, or why it does not tell. One attempt; raises when no broker
+        names the others.
+        """
+        await self._refresh([])
+        nodes = sorted(self._cluster.brokers.keys() - set(leave_out))
+
+        async def ask(node_id: int) -> list[GroupListing] | KafkaClientError:
+            try:
+                return await requests.request_groups(await self.connection(node_id))
+            except KafkaClientError as error:
+                return error
+
+        return dict(zip(nodes, await asyncio.gather(*map(ask, nodes)), strict=True))
+
+    async def committed(
+        self, group_id: str, partitions: Iterable[TopicPartition] | None = None
+    ) -> dict[TopicPartition, FetchedOffset]:
+        """The group's offsets: of these partitions, or all that it has."""
+        wanted = None if partitions is None else list(partitions)
+        return await self._at_coordinator(
+            group_id, lambda connection: requests.request_committed(connection, group_id, wanted)
+        )
+
+    async def committed_by_groups(
+        self, group_ids: Iterable[str]
+    ) -> dict[str, dict[TopicPartition, FetchedOffset] | KafkaClientError]:
+        """All offsets of several groups, a request to each coordinator, or what is in the way of a
+        group. One attempt: groups whose coordinator has moved are left out.
+        """
+        found: dict[str, dict[TopicPartition, FetchedOffset] | KafkaClientError] = {}
+        by_node: dict[int, list[str]] = {}
+
+        async def find(group_id: str) -> None:
+            try:
+                by_node.setdefault(await self.coordinator(group_id), []).append(group_id)
+            except KafkaClientError as error:
+                found[group_id] = error
+
+        async def ask(node_id: int, of_node: Sequence[str]) -> None:
+            try:
+                found.update(await requests.request_committed_by_groups(await self.connection(node_id), of_node))
+            except KafkaClientError as error:
+                found.update(dict.fromkeys(of_node, error))
+
+        wanted = list(group_ids)
+        try:
+            await asyncio.gather(*map(find, wanted))
+            await asyncio.gather(*(ask(node_id, of_node) for node_id, of_node in by_node.items()))
+        finally:
+            for group_id in wanted:
+                if not isinstance(found.get(group_id), dict):
+                    self.forget_coordinator(group_id)
+        return found
+
+    async def commit(
+        self,
+        group_id: str,
+        offsets: Mapping[TopicPartition, CommittedOffset],
+        committer: Committer = NOBODY,
+    ) -> dict[TopicPartition, ErrorCode]:
+        """Write a group's offsets, as a member or while there is none; the outcome by partition."""
+
+        async def ask(connection: Connection) -> dict[TopicPartition, ErrorCode]:
+            return _coordinated(await requests.request_commit(connection, group_id, offsets, committer), group_id)
+
+        return await self._at_coordinator(group_id, ask)
+
+    async def tell_mirror_word(self, word: GroupWord, *, link: str, link_epoch: int) -> None:
+        """Say to any broker what a daemon of the link's mirror has carried of groups' offsets, and
+        at what it fails. One attempt.
+        """
+        connection = await self._any_connection()
+        await requests.request_mirror_word(connection, word, link=link, link_epoch=link_epoch)
+
+    async def mirror_offset_commit(
+        self, group_id: str, offsets: Mapping[TopicPartition, CommittedOffset], *, link: str, link_epoch: int
+    ) -> dict[TopicPartition, ErrorCode]:
+        """Write a group's offsets as the link's mirror; the outcome by partition."""
+
+        async def ask(connection: Connection) -> dict[TopicPartition, ErrorCode]:
+            outcomes = await requests.request_mirror_commit(
+                connection, group_id, offsets, link=link, link_epoch=link_epoch
+            )
+            return _coordinated(outcomes, group_id)
+
+        return await self._at_coordinator(group_id, ask)
+
+    async def _at_coordinator(
+        self,
+        group_id: str,
+        ask: Callable[[Connection], Awaitable[dict[TopicPartition, Result]]],
+    ) -> dict[TopicPartition, Result]:
+        async def once() -> dict[TopicPartition, Result]:
+            try:
+                answer = await ask(await self.connection(await self.coordinator(group_id)))
+            except (BrokerError, Unreachable):
+                self.forget_coordinator(group_id)
+                raise
+            return answer
+
+        result: dict[TopicPartition, Result] = await self._retrying()(once)
+        return result
+
+
+def _coordinated(outcomes: dict[TopicPartition, ErrorCode], group_id: str) -> dict[TopicPartition, ErrorCode]:
+    """The outcomes, unless they say that the coordinator is elsewhere or not ready: then a
+    transient error.
+    """
+    for code in outcomes.values():
+        if code in _NOT_READY:
+            raise broker_error(code, message=group_id)
+    return outcomes

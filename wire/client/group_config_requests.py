@@ -1,0 +1,70 @@
+"""Configs of single groups through Kafka's Admin API: what is set at a site, and setting it.
+Source: KIP-848, KIP-1142.
+"""
+
+from collections.abc import Mapping, Sequence
+from typing import Any, Final
+
+from kio.schema.errors import ErrorCode
+
+from wire.client.client_errors import broker_error, error_code
+from wire.client.connection import Connection
+from wire.client.raw_client import KafkaClient
+
+DESCRIBE_CONFIGS: Final = 32
+INCREMENTAL_ALTER_CONFIGS: Final = 44
+LIST_CONFIG_RESOURCES: Final = 74
+RESOURCE_GROUP: Final = 32
+SET_FOR_GROUP: Final = 8
+"""Kafka's number of the source of a config that is set on the group itself."""
+_SET, _DELETE = 0, 1
+_DESCRIBED_AT_ONCE: Final = 500
+
+
+async def group_configs(client: KafkaClient) -> dict[str, dict[str, str]]:
+    """By group what is set on it; groups without configs of their own are left out. BrokerError,
+    UnsupportedApi.
+    """
+    connection = await _controller(client)
+    listed = await connection.call(LIST_CONFIG_RESOURCES, {"resource_types": (RESOURCE_GROUP,)})
+    _check(listed, None, connection, LIST_CONFIG_RESOURCES)
+    names = sorted(one.resource_name for one in listed.config_resources if one.resource_type == RESOURCE_GROUP)
+    found: dict[str, dict[str, str]] = {}
+    for first in range(0, len(names), _DESCRIBED_AT_ONCE):
+        resources = [
+            {"resource_type": RESOURCE_GROUP, "resource_name": name, "configuration_keys": None}
+            for name in names[first : first + _DESCRIBED_AT_ONCE]
+        ]
+        answer = await connection.call(DESCRIBE_CONFIGS, {"resources": resources})
+        for result in answer.results:
+            _check(result, result.error_message, connection, DESCRIBE_CONFIGS)
+            found[result.resource_name] = {
+                one.name: one.value for one in result.configs if one.config_source == SET_FOR_GROUP
+            }
+    return {group: configs for group, configs in found.items() if configs}
+
+
+async def alter_group_configs(
+    client: KafkaClient, group: str, *, to_set: Mapping[str, str], to_remove: Sequence[str]
+) -> None:
+    """Set configs of a group and take others off. BrokerError when a value is refused."""
+    connection = await _controller(client)
+    changes: list[dict[str, Any]] = [
+        {"name": name, "config_operation": _SET, "value": value} for name, value in sorted(to_set.items())
+    ]
+    changes += [{"name": name, "config_operation": _DELETE, "value": None} for name in to_remove]
+    resource = {"resource_type": RESOURCE_GROUP, "resource_name": group, "configs": changes}
+    answer = await connection.call(INCREMENTAL_ALTER_CONFIGS, {"resources": [resource], "validate_only": False})
+    for result in answer.responses:
+        _check(result, result.error_message, connection, INCREMENTAL_ALTER_CONFIGS)
+
+
+async def _controller(client: KafkaClient) -> Connection:
+    metadata = await client.metadata([])
+    return await client.connection(metadata.controller_id)
+
+
+def _check(outcome: Any, message: str | None, connection: Connection, api_key: int) -> None:
+    code = error_code(outcome.error_code)
+    if code is not ErrorCode.none:
+        raise broker_error(code, message=message, node=str(connection.address), api_key=api_key)

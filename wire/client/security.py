@@ -1,0 +1,179 @@
+"""How a client proves who it is and whom it talks to, by Kafka's own option names: TLS, SASL with
+PLAIN or SCRAM.
+
+`ClientSecurity` is read from properties; it gives the `ssl.SSLContext` (`wire/tls` has its options
+and reads the key stores) and the handshake that `wire/client/connection.py` asks for. As in Kafka,
+options of TLS do nothing where `security.protocol` asks for none. What a broker refuses is
+`Unreachable` and tried again like any connection: passwords are changed while daemons run.
+"""
+
+import enum
+import re
+import secrets
+import ssl
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import Final
+
+from kio.schema.errors import ErrorCode
+from pydantic import Field, SecretStr, field_validator
+
+from runtime.configuration import ConfigurationError, load_settings
+from wire.client.client_errors import Unreachable, error_code
+from wire.client.connection import Connection, ConnectionOptions, Handshake
+from wire.client.scram import HASHES, ScramClient, ScramRefused
+from wire.tls.settings import HIDDEN, TLS_SECRETS, TlsSettings
+
+SASL_HANDSHAKE: Final = 17
+SASL_AUTHENTICATE: Final = 36
+_SECRET_KEYS: Final = ("sasl.jaas.config", *TLS_SECRETS)
+_VERSION: Final = 1
+"""Of both: in use since Kafka 2.2, before versions can be negotiated."""
+PLAIN: Final = "PLAIN"
+MECHANISMS: Final = (PLAIN, *HASHES)
+NONCE_BYTES: Final = 24
+
+_LOGIN_MODULE: Final = re.compile(r"^\s*(?P<module>[\w.]+)\s+required\b(?P<options>.*?);?\s*$", re.DOTALL)
+_LOGIN_OPTION: Final = re.compile(
+    r"""(?P<name>\w+)\s*=\s*(?:"(?P<quoted>(?:[^"\\]|\\.)*)"|'(?P<single>[^']*)'|(?P<bare>[^\s"';]+))"""
+)
+_LOGIN_MODULES: Final = ("PlainLoginModule", "ScramLoginModule")
+
+
+class SecurityProtocol(enum.Enum):
+    """What is below and before the Kafka protocol."""
+
+    PLAINTEXT = "PLAINTEXT"
+    SSL = "SSL"
+    SASL_PLAINTEXT = "SASL_PLAINTEXT"
+    SASL_SSL = "SASL_SSL"
+
+
+class ClientSecurity(TlsSettings):
+    """Security of the connections to one cluster."""
+
+    protocol: SecurityProtocol = Field(
+        default=SecurityProtocol.PLAINTEXT,
+        alias="security.protocol",
+        description="PLAINTEXT, SSL, SASL_PLAINTEXT or SASL_SSL",
+    )
+    mechanism: str = Field(
+        default="",
+        alias="sasl.mechanism",
+        pattern=f"^({'|'.join(MECHANISMS)})?$",
+        description="PLAIN, SCRAM-SHA-256 or SCRAM-SHA-512",
+    )
+    login: SecretStr | None = Field(
+        default=None,
+        alias="sasl.jaas.config",
+        description='a PlainLoginModule or ScramLoginModule line with username="..." and password="..."',
+    )
+
+    @field_validator("protocol", mode="before")
+    @classmethod
+    def _upper_case(cls, value: object) -> object:
+        return value.strip().upper() if isinstance(value, str) else value
+
+    @property
+    def is_tls(self) -> bool:
+        """Whether connections are encrypted."""
+        return self.protocol in (SecurityProtocol.SSL, SecurityProtocol.SASL_SSL)
+
+    @property
+    def is_sasl(self) -> bool:
+        """Whether a user logs in."""
+        return self.protocol in (SecurityProtocol.SASL_PLAINTEXT, SecurityProtocol.SASL_SSL)
+
+    def ssl_context(self) -> ssl.SSLContext | None:
+        """For TLS; None without. ConfigurationError when a file does not hold what it should."""
+        return self.tls_context() if self.is_tls else None
+
+    def handshake(self) -> Handshake | None:
+        """For SASL; None without."""
+        if not self.is_sasl or self.login is None:
+            return None
+        username, password = parse_login(self.login.get_secret_value())
+        mechanism = self.mechanism
+
+        async def log_in(connection: Connection) -> None:
+            await _handshake(connection, mechanism)
+            if mechanism == PLAIN:
+                await _authenticate(connection, f"\0{username}\0{password}".encode())
+                return
+            scram = ScramClient(
+                mechanism, username=username, password=password, nonce=secrets.token_urlsafe(NONCE_BYTES)
+            )
+            try:
+                final = scram.final(await _authenticate(connection, scram.first()))
+                scram.verify(await _authenticate(connection, final))
+            except ScramRefused as error:
+                raise Unreachable(f"login refused: {error}", node=str(connection.address)) from error
+
+        return log_in
+
+
+SECURITY_KEYS: Final = tuple(str(field.alias) for field in ClientSecurity.model_fields.values())
+"""The names of the options."""
+
+
+def load_security(mapping: Mapping[str, object]) -> ClientSecurity:
+    """Read the options, and try their files. ConfigurationError repeats nothing secret."""
+    try:
+        security = load_settings(ClientSecurity, mapping)
+    except ConfigurationError as error:
+        if error.key in _SECRET_KEYS:
+            raise ConfigurationError(error.key, HIDDEN, error.accepted) from None
+        raise
+    if security.is_sasl:
+        _check_login(security)
+    security.ssl_context()
+    return security
+
+
+def _check_login(security: ClientSecurity) -> None:
+    if not security.mechanism:
+        accepted = f"{security.protocol.value} needs one of {', '.join(MECHANISMS)}"
+        raise ConfigurationError("sasl.mechanism", "(not set)", accepted)
+    try:
+        parse_login("" if security.login is None else security.login.get_secret_value())
+    except ValueError as error:
+        raise ConfigurationError("sasl.jaas.config", HIDDEN, str(error)) from None
+
+
+def parse_login(line: str) -> tuple[str, str]:
+    """User name and password of a `sasl.jaas.config`. ValueError does not repeat what is secret."""
+    found = _LOGIN_MODULE.match(line)
+    if found is None or found["module"].rpartition(".")[2] not in _LOGIN_MODULES:
+        raise ValueError(f"accepted are {' and '.join(_LOGIN_MODULES)}, required, with options")
+    options = {
+        option["name"]: re.sub(r"\\(.)", r"\1", option["quoted"])
+        if option["quoted"] is not None
+        else option["single"] or option["bare"] or ""
+        for option in _LOGIN_OPTION.finditer(found["options"])
+    }
+    if not options.get("username") or "password" not in options:
+        raise ValueError('username="..." and password="..." are missing')
+    return options["username"], options["password"]
+
+
+def secured(options: ConnectionOptions, security: ClientSecurity) -> ConnectionOptions:
+    """The options with this security."""
+    return replace(options, ssl_context=security.ssl_context(), handshake=security.handshake())
+
+
+async def _handshake(connection: Connection, mechanism: str) -> None:
+    answer = await connection.call(SASL_HANDSHAKE, {"mechanism": mechanism}, version=_VERSION)
+    code = error_code(answer.error_code)
+    if code is not ErrorCode.none:
+        offered = ", ".join(answer.mechanisms) or "nothing"
+        detail = f"{code.name}: the broker offers {offered}, not {mechanism}"
+        raise Unreachable(detail, node=str(connection.address), api_key=SASL_HANDSHAKE)
+
+
+async def _authenticate(connection: Connection, message: bytes) -> bytes:
+    answer = await connection.call(SASL_AUTHENTICATE, {"auth_bytes": message}, version=_VERSION)
+    code = error_code(answer.error_code)
+    if code is not ErrorCode.none:
+        detail = f"login refused: {answer.error_message or code.name}"
+        raise Unreachable(detail, node=str(connection.address), api_key=SASL_AUTHENTICATE)
+    return bytes(answer.auth_bytes)

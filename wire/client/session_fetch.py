@@ -1,0 +1,108 @@
+"""Fetches in an incremental session (KIP-227): from positions by partition to a request, from the
+answer back to partitions.
+
+A session belongs to one broker, with one request at a time. An answer that ends the session is no
+error: the next request opens another and names everything again. Used by the mirror's fetchers and
+by the reader under the consumers.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import Final, NamedTuple
+from uuid import UUID
+
+from kio.schema.errors import ErrorCode
+
+from wire.client.client_errors import broker_error, error_code
+from wire.client.fetch_requests import FetchRequest, ForgottenTopic, PartitionToFetch, TopicToFetch
+from wire.client.session_state import FetchSession
+from wire.protocol.fetch_codec import FetchResponse, PartitionFetched
+
+Place = tuple[str, int]
+
+_SESSION_ERRORS: Final = frozenset(
+    {
+        ErrorCode.fetch_session_id_not_found,
+        ErrorCode.invalid_fetch_session_epoch,
+        ErrorCode.fetch_session_topic_id_error,
+    }
+)
+
+
+class FetchPosition(NamedTuple):
+    """Where to read a partition, and under which leader epoch (-1: any)."""
+
+    offset: int
+    leader_epoch: int = -1
+
+
+class SessionFetch:
+    """One broker's session, and the names of the topics in it."""
+
+    def __init__(self, limits: FetchRequest, *, partition_max_bytes: int) -> None:
+        """`limits` are the fields that every request has; its topics and session are not looked
+        at.
+        """
+        self._limits = limits
+        self._partition_max_bytes = partition_max_bytes
+        self._session: FetchSession[Place, FetchPosition] = FetchSession()
+        self._topic_ids: dict[str, UUID | None] = {}
+
+    def reset(self) -> None:
+        """No answer came: nobody knows what the broker has of the session."""
+        self._session.reset()
+
+    def request(self, wanted: Mapping[Place, FetchPosition], topic_ids: Mapping[str, UUID | None]) -> FetchRequest:
+        """The request that makes the broker read these partitions."""
+        if any(self._topic_ids.get(name, topic_id) != topic_id for name, topic_id in topic_ids.items()):
+            # A topic made again: to the session it would be the partition that it has already, at
+            # the same place perhaps.
+            self._session.reset()
+        self._topic_ids.update(topic_ids)
+        asked = self._session.next_request(wanted)
+        return self._limits._replace(
+            topics=[
+                TopicToFetch(
+                    name,
+                    self._topic_ids[name],
+                    [
+                        PartitionToFetch(partition, at.offset, self._partition_max_bytes, at.leader_epoch)
+                        for partition in partitions
+                        for at in [asked.named[name, partition]]
+                    ],
+                )
+                for name, partitions in _by_topic(asked.named).items()
+            ],
+            session_id=asked.session_id,
+            session_epoch=asked.session_epoch,
+            forgotten_topics=[
+                ForgottenTopic(name, self._topic_ids[name], partitions)
+                for name, partitions in _by_topic(asked.forgotten).items()
+            ],
+        )
+
+    def answered(self, response: FetchResponse) -> list[tuple[str, PartitionFetched]]:
+        """The partitions of an answer with their topics' names; those of which there is no news are
+        left out. Raises BrokerError.
+        """
+        code = error_code(response.error_code)
+        if code is not ErrorCode.none:
+            self._session.reset()
+            if code in _SESSION_ERRORS:
+                return []
+            raise broker_error(code, api_key=1)
+        self._session.answered(response.session_id)
+        names = {topic_id: name for name, topic_id in self._topic_ids.items()}
+        return [
+            (names.get(topic.topic_id, topic.name) if topic.topic_id is not None else topic.name, partition)
+            for topic in response.topics
+            for partition in topic.partitions
+        ]
+
+
+def _by_topic(places: Iterable[Place]) -> dict[str, list[int]]:
+    topics: dict[str, list[int]] = {}
+    for topic, partition in places:
+        topics.setdefault(topic, []).append(partition)
+    return topics

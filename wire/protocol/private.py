@@ -1,0 +1,503 @@
+"""Kafka-protocol messages of our own, in the style of kio's entities so that kio's reader and
+writer serve them too.
+
+| key | name | versions | schema |
+| --- | --- | --- | --- |
+| 20001 | MirrorAppend | 0 | below |
+| 20002 | SiteMetadata | 12 | that of Metadata version 12, with the same number |
+| 20003 | MirrorOffsetCommit | 8 and 9 | that of OffsetCommit, link and link epoch in the group instance id (`link_claim`) |
+| 20004 | CompressConnection | 0 | below; after a good answer both sides send compressed chunks (wire/protocol/compressed_stream.py) |
+| 20005 | LinkProgress | 0 | below; what a sync link's standby has, told to the source's leaders |
+| 20006 | MirrorTransactionalIds | 0 | below; who the source's transactional producers are, told to the target's coordinators |
+| 20007 | QuarantineRecords | 0 | `wire/protocol/quarantine_messages.py`; what is kept of copies before they are deleted |
+| 20008 | Quarantine | 0 | `wire/protocol/quarantine_messages.py`; lists, reads and deletes what a broker keeps |
+| 20009 | TopicsChanged | 0 | below; a broker reports topics that its site has just made, changed or deleted to the brokers of its peer |
+
+A MirrorOffsetCommit without a group tells, in the member id, as of when (Unix ms) the mirror has
+carried all offsets, 0 when it has not. In the metadata of its one partition it says whose word this
+is, of which part of the link, and what fails (`wire/rules/sync_reports.py`).
+
+A broker advertises them in ApiVersions only to clients whose software name is `antipode`.
+MirrorAppend's error codes, by partition:
+
+| code | meaning | what a mirror does |
+| --- | --- | --- |
+| NONE | appended, or was there already with the same bytes | goes on at `log_end_offset` |
+| OFFSET_OUT_OF_RANGE, `divergence_epoch` -1 | not the log's end: a gap, or an overlap across a batch | resumes at `log_end_offset` |
+| OFFSET_OUT_OF_RANGE, `divergence_epoch` >= 0 | histories differ: see `divergence_end_offset` | stops the partition |
+| FENCED_LEADER_EPOCH | the link has a higher epoch (`link_epoch` says which) | reads the link anew |
+| UNKNOWN_LEADER_EPOCH | the broker does not know the link, or not yet this epoch | retries |
+| NOT_LEADER_OR_FOLLOWER | not the leader here, or the site may not take mirrored records | refreshes metadata |
+| UNKNOWN_TOPIC_OR_PARTITION, INCONSISTENT_TOPIC_ID | not (yet) there; another topic of that name | retries; stops, reports |
+| CORRUPT_MESSAGE, INVALID_RECORD | CRC; structure of a batch | fetches again |
+| KAFKA_STORAGE_ERROR | the disk failed | retries |
+"""
+
+# Annotations stay real types here (no postponed evaluation): kio reads them from the dataclass
+# fields.
+import uuid
+from dataclasses import dataclass, field
+from typing import Any, ClassVar, Final
+
+from kio.index import load_request_schema, load_response_schema
+from kio.schema.errors import ErrorCode
+from kio.schema.request_header.v2.header import RequestHeader
+from kio.schema.response_header.v1.header import ResponseHeader
+from kio.schema.types import TopicName
+from kio.static.constants import EntityType
+from kio.static.primitive import Records, i8, i16, i32, i32Timedelta, i64
+
+from wire.protocol.quarantine_messages import (
+    QUARANTINE,
+    QUARANTINE_RECORDS,
+    QuarantineRecordsRequest,
+    QuarantineRecordsResponse,
+    QuarantineRequest,
+    QuarantineResponse,
+)
+
+MIRROR_APPEND: Final = 20001
+SITE_METADATA: Final = 20002
+MIRROR_OFFSET_COMMIT: Final = 20003
+COMPRESS_CONNECTION: Final = 20004
+LINK_PROGRESS: Final = 20005
+MIRROR_TRANSACTIONAL_IDS: Final = 20006
+TOPICS_CHANGED: Final = 20009
+
+CODEC_ZSTD: Final = 4
+"""As in the attributes of a record batch."""
+
+CLIENT_SOFTWARE_NAME: Final = "antipode"
+"""Software name in ApiVersions requests to which brokers advertise these messages."""
+
+PRIVATE_NAMES: Final = {
+    MIRROR_APPEND: "mirror_append",
+    SITE_METADATA: "site_metadata",
+    MIRROR_OFFSET_COMMIT: "mirror_offset_commit",
+    COMPRESS_CONNECTION: "compress_connection",
+    LINK_PROGRESS: "link_progress",
+    MIRROR_TRANSACTIONAL_IDS: "mirror_transactional_ids",
+    QUARANTINE_RECORDS: "quarantine_records",
+    QUARANTINE: "quarantine",
+    TOPICS_CHANGED: "topics_changed",
+}
+PRIVATE_VERSIONS: Final = {
+    MIRROR_APPEND: (0, 0),
+    SITE_METADATA: (12, 12),
+    MIRROR_OFFSET_COMMIT: (8, 9),
+    COMPRESS_CONNECTION: (0, 0),
+    LINK_PROGRESS: (0, 0),
+    MIRROR_TRANSACTIONAL_IDS: (0, 0),
+    QUARANTINE_RECORDS: (0, 0),
+    QUARANTINE: (0, 0),
+    TOPICS_CHANGED: (0, 0),
+}
+
+NO_DIVERGENCE: Final = -1
+
+_BORROWED_SCHEMAS: Final = {SITE_METADATA: 3, MIRROR_OFFSET_COMMIT: 8}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MirrorAppendPartition:
+    """One partition's next batches, with what the source knew when it sent them."""
+
+    __type__: ClassVar = EntityType.nested
+    __version__: ClassVar[i16] = i16(0)
+    __flexible__: ClassVar[bool] = True
+    __api_key__: ClassVar[i16] = i16(MIRROR_APPEND)
+    __header_schema__: ClassVar[type[RequestHeader]] = RequestHeader
+    index: i32 = field(metadata={"kafka_type": "int32"})
+    """The partition index."""
+    expected_log_end_offset: i64 = field(metadata={"kafka_type": "int64"})
+    """Where the target's log must end for `records` to continue it."""
+    source_high_watermark: i64 = field(metadata={"kafka_type": "int64"})
+    """The source's high watermark."""
+    source_log_start_offset: i64 = field(metadata={"kafka_type": "int64"})
+    """The source's log start offset, which the target's follows."""
+    source_seen_at_ms: i64 = field(metadata={"kafka_type": "int64"})
+    """When the source said so, Unix ms on the mirror's clock."""
+    records: Records | None = field(metadata={"kafka_type": "records"})
+    """Whole batches, unchanged; empty or null only moves the other fields."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MirrorAppendTopic:
+    """The partitions of one topic."""
+
+    __type__: ClassVar = EntityType.nested
+    __version__: ClassVar[i16] = i16(0)
+    __flexible__: ClassVar[bool] = True
+    __api_key__: ClassVar[i16] = i16(MIRROR_APPEND)
+    __header_schema__: ClassVar[type[RequestHeader]] = RequestHeader
+    name: TopicName = field(metadata={"kafka_type": "string"})
+    """The topic name."""
+    topic_id: uuid.UUID | None = field(metadata={"kafka_type": "uuid"})
+    """The topic's id, equal at both sites; None is zero on the wire."""
+    partitions: tuple[MirrorAppendPartition, ...]
+    """Each partition to append to."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MirrorAppendRequest:
+    """Batches that continue mirrored logs at the passive site."""
+
+    __type__: ClassVar = EntityType.request
+    __version__: ClassVar[i16] = i16(0)
+    __flexible__: ClassVar[bool] = True
+    __api_key__: ClassVar[i16] = i16(MIRROR_APPEND)
+    __header_schema__: ClassVar[type[RequestHeader]] = RequestHeader
+    link: str = field(metadata={"kafka_type": "string"})
+    """Name of the link."""
+    link_epoch: i32 = field(metadata={"kafka_type": "int32"})
+    """The link's epoch as the mirror knows it."""
+    topics: tuple[MirrorAppendTopic, ...]
+    """Each topic to append to."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MirrorAppendPartitionResponse:
+    """What became of one partition's batches."""
+
+    __type__: ClassVar = EntityType.nested
+    __version__: ClassVar[i16] = i16(0)
+    __flexible__: ClassVar[bool] = True
+    __api_key__: ClassVar[i16] = i16(MIRROR_APPEND)
+    __header_schema__: ClassVar[type[ResponseHeader]] = ResponseHeader
+    index: i32 = field(metadata={"kafka_type": "int32"})
+    """The partition index."""
+    error_code: ErrorCode = field(metadata={"kafka_type": "error_code"})
+    """See the module's table."""
+    error_message: str | None = field(metadata={"kafka_type": "string"}, default=None)
+    """A sentence for the log."""
+    log_end_offset: i64 = field(metadata={"kafka_type": "int64"}, default=i64(-1))
+    """Where the target's log ends now; -1 when the broker cannot say."""
+    link_epoch: i32 = field(metadata={"kafka_type": "int32"}, default=i32(-1))
+    """The link's epoch as the broker knows it; -1 for an unknown link."""
+    divergence_epoch: i32 = field(metadata={"kafka_type": "int32"}, default=i32(NO_DIVERGENCE))
+    """The highest leader epoch not above the first record's that the target's log holds; -1 without
+    divergence.
+    """
+    divergence_end_offset: i64 = field(metadata={"kafka_type": "int64"}, default=i64(-1))
+    """Where that epoch ends in the target's log."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MirrorAppendTopicResponse:
+    """The partitions of one topic."""
+
+    __type__: ClassVar = EntityType.nested
+    __version__: ClassVar[i16] = i16(0)
+    __flexible__: ClassVar[bool] = True
+    __api_key__: ClassVar[i16] = i16(MIRROR_APPEND)
+    __header_schema__: ClassVar[type[ResponseHeader]] = ResponseHeader
+    name: TopicName = field(metadata={"kafka_type": "string"})
+    """The topic name."""
+    partitions: tuple[MirrorAppendPartitionResponse, ...]
+    """Each partition of the request, in its order."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MirrorAppendResponse:
+    """The outcome by partition."""
+
+    __type__: ClassVar = EntityType.response
+    __version__: ClassVar[i16] = i16(0)
+    __flexible__: ClassVar[bool] = True
+    __api_key__: ClassVar[i16] = i16(MIRROR_APPEND)
+    __header_schema__: ClassVar[type[ResponseHeader]] = ResponseHeader
+    throttle_time: i32Timedelta = field(metadata={"kafka_type": "timedelta_i32"})
+    """How long the mirror should wait before its next request."""
+    topics: tuple[MirrorAppendTopicResponse, ...]
+    """Each topic of the request, in its order."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CompressConnectionRequest:
+    """The wish to compress a connection, both ways, from the answer on; no other request may be
+    under way.
+    """
+
+    __type__: ClassVar = EntityType.request
+    __version__: ClassVar[i16] = i16(0)
+    __flexible__: ClassVar[bool] = True
+    __api_key__: ClassVar[i16] = i16(COMPRESS_CONNECTION)
+    __header_schema__: ClassVar[type[RequestHeader]] = RequestHeader
+    codec: i8 = field(metadata={"kafka_type": "int8"})
+    """CODEC_ZSTD."""
+    level: i8 = field(metadata={"kafka_type": "int8"})
+    """How hard the broker shall try: 1 to 19."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CompressConnectionResponse:
+    """INVALID_REQUEST for a level out of range, UNSUPPORTED_COMPRESSION_TYPE for a codec that the
+    broker lacks.
+    """
+
+    __type__: ClassVar = EntityType.response
+    __version__: ClassVar[i16] = i16(0)
+    __flexible__: ClassVar[bool] = True
+    __api_key__: ClassVar[i16] = i16(COMPRESS_CONNECTION)
+    __header_schema__: ClassVar[type[ResponseHeader]] = ResponseHeader
+    error_code: ErrorCode = field(metadata={"kafka_type": "error_code"})
+    """NONE when the next byte of either side is the first of a chunk."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LinkProgressPartition:
+    """How far one partition is safe at the target."""
+
+    __type__: ClassVar = EntityType.nested
+    __version__: ClassVar[i16] = i16(0)
+    __flexible__: ClassVar[bool] = True
+    __api_key__: ClassVar[i16] = i16(LINK_PROGRESS)
+    __header_schema__: ClassVar[type[RequestHeader]] = RequestHeader
+    index: i32 = field(metadata={"kafka_type": "int32"})
+    """The partition index."""
+    acknowledged_offset: i64 = field(metadata={"kafka_type": "int64"})
+    """Every in-sync replica of the target has what is below."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LinkProgressTopic:
+    """The partitions of one topic."""
+
+    __type__: ClassVar = EntityType.nested
+    __version__: ClassVar[i16] = i16(0)
+    __flexible__: ClassVar[bool] = True
+    __api_key__: ClassVar[i16] = i16(LINK_PROGRESS)
+    __header_schema__: ClassVar[type[RequestHeader]] = RequestHeader
+    name: TopicName = field(metadata={"kafka_type": "string"})
+    """The topic name."""
+    partitions: tuple[LinkProgressPartition, ...]
+    """Each partition of which something is told."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LinkProgressRequest:
+    """What the target has acknowledged, told by the mirror to the leader at the source."""
+
+    __type__: ClassVar = EntityType.request
+    __version__: ClassVar[i16] = i16(0)
+    __flexible__: ClassVar[bool] = True
+    __api_key__: ClassVar[i16] = i16(LINK_PROGRESS)
+    __header_schema__: ClassVar[type[RequestHeader]] = RequestHeader
+    link: str = field(metadata={"kafka_type": "string"})
+    """Name of the link."""
+    link_epoch: i32 = field(metadata={"kafka_type": "int32"})
+    """The link's epoch as the mirror knows it."""
+    topics: tuple[LinkProgressTopic, ...]
+    """Each topic of which something is told."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LinkProgressResponse:
+    """FENCED_LEADER_EPOCH or UNKNOWN_LEADER_EPOCH for another link epoch; partitions not led here
+    are passed over.
+    """
+
+    __type__: ClassVar = EntityType.response
+    __version__: ClassVar[i16] = i16(0)
+    __flexible__: ClassVar[bool] = True
+    __api_key__: ClassVar[i16] = i16(LINK_PROGRESS)
+    __header_schema__: ClassVar[type[ResponseHeader]] = ResponseHeader
+    error_code: ErrorCode = field(metadata={"kafka_type": "error_code"})
+    """NONE when everything that concerns this broker was taken."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MirroredProducer:
+    """The producer that the source has under a transactional id."""
+
+    __type__: ClassVar = EntityType.nested
+    __version__: ClassVar[i16] = i16(0)
+    __flexible__: ClassVar[bool] = True
+    __api_key__: ClassVar[i16] = i16(MIRROR_TRANSACTIONAL_IDS)
+    __header_schema__: ClassVar[type[RequestHeader]] = RequestHeader
+    transactional_id: str = field(metadata={"kafka_type": "string"})
+    """The transactional id."""
+    producer_id: i64 = field(metadata={"kafka_type": "int64"})
+    """The producer id at the source."""
+    producer_epoch: i16 = field(metadata={"kafka_type": "int16"})
+    """Its epoch."""
+    timeout_ms: i32 = field(metadata={"kafka_type": "int32"})
+    """The time that its transactions may take."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MirrorTransactionalIdsRequest:
+    """Who the source's transactional producers are, told by the mirror to the coordinators of the
+    target.
+    """
+
+    __type__: ClassVar = EntityType.request
+    __version__: ClassVar[i16] = i16(0)
+    __flexible__: ClassVar[bool] = True
+    __api_key__: ClassVar[i16] = i16(MIRROR_TRANSACTIONAL_IDS)
+    __header_schema__: ClassVar[type[RequestHeader]] = RequestHeader
+    link: str = field(metadata={"kafka_type": "string"})
+    """Name of the link."""
+    link_epoch: i32 = field(metadata={"kafka_type": "int32"})
+    """The link's epoch as the mirror knows it."""
+    producers: tuple[MirroredProducer, ...]
+    """Producers of transactional ids that the broker coordinates."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MirroredProducerOutcome:
+    """What became of one transactional id."""
+
+    __type__: ClassVar = EntityType.nested
+    __version__: ClassVar[i16] = i16(0)
+    __flexible__: ClassVar[bool] = True
+    __api_key__: ClassVar[i16] = i16(MIRROR_TRANSACTIONAL_IDS)
+    __header_schema__: ClassVar[type[ResponseHeader]] = ResponseHeader
+    transactional_id: str = field(metadata={"kafka_type": "string"})
+    """The transactional id."""
+    error_code: ErrorCode = field(metadata={"kafka_type": "error_code"})
+    """As for clients, or CONCURRENT_TRANSACTIONS while this site has not ended its own;
+    FENCED_LEADER_EPOCH and UNKNOWN_LEADER_EPOCH for another link epoch.
+    """
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MirrorTransactionalIdsResponse:
+    """The outcome for each transactional id."""
+
+    __type__: ClassVar = EntityType.response
+    __version__: ClassVar[i16] = i16(0)
+    __flexible__: ClassVar[bool] = True
+    __api_key__: ClassVar[i16] = i16(MIRROR_TRANSACTIONAL_IDS)
+    __header_schema__: ClassVar[type[ResponseHeader]] = ResponseHeader
+    outcomes: tuple[MirroredProducerOutcome, ...]
+    """In the order of the request."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ChangedPartition:
+    """One partition as it is now."""
+
+    __type__: ClassVar = EntityType.nested
+    __version__: ClassVar[i16] = i16(0)
+    __flexible__: ClassVar[bool] = True
+    __api_key__: ClassVar[i16] = i16(TOPICS_CHANGED)
+    __header_schema__: ClassVar[type[RequestHeader]] = RequestHeader
+    index: i32 = field(metadata={"kafka_type": "int32"})
+    """The partition index."""
+    leader_id: i32 = field(metadata={"kafka_type": "int32"})
+    """Node id of the leader, -1 when there is none."""
+    leader_epoch: i32 = field(metadata={"kafka_type": "int32"})
+    """Epoch of the leader."""
+    partition_epoch: i32 = field(metadata={"kafka_type": "int32"})
+    """Of two states with one leader epoch the one with the higher partition epoch is newer."""
+    replica_nodes: tuple[i32, ...] = field(metadata={"kafka_type": "int32"}, default=())
+    """Node ids of all replicas."""
+    isr_nodes: tuple[i32, ...] = field(metadata={"kafka_type": "int32"}, default=())
+    """Node ids of the in-sync replicas."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ChangedTopic:
+    """One topic that was made, changed or deleted."""
+
+    __type__: ClassVar = EntityType.nested
+    __version__: ClassVar[i16] = i16(0)
+    __flexible__: ClassVar[bool] = True
+    __api_key__: ClassVar[i16] = i16(TOPICS_CHANGED)
+    __header_schema__: ClassVar[type[RequestHeader]] = RequestHeader
+    name: TopicName = field(metadata={"kafka_type": "string"})
+    """The topic name."""
+    topic_id: uuid.UUID | None = field(metadata={"kafka_type": "uuid"})
+    """The topic's id: a topic that is made again under the same name has another one."""
+    is_deleted: bool = field(metadata={"kafka_type": "bool"}, default=False)
+    """True when the site does not have the topic any more."""
+    partitions: tuple[ChangedPartition, ...]
+    """All partitions; none of a deleted topic."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TopicsChangedRequest:
+    """What a client's request has just changed at a site, for the brokers of a peer that clients
+    may ask next.
+    """
+
+    __type__: ClassVar = EntityType.request
+    __version__: ClassVar[i16] = i16(0)
+    __flexible__: ClassVar[bool] = True
+    __api_key__: ClassVar[i16] = i16(TOPICS_CHANGED)
+    __header_schema__: ClassVar[type[RequestHeader]] = RequestHeader
+    site: str = field(metadata={"kafka_type": "string"})
+    """Name of the site that reports."""
+    topics: tuple[ChangedTopic, ...]
+    """Each topic that changed."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TopicsChangedResponse:
+    """INVALID_REQUEST when no routed link joins the two sites."""
+
+    __type__: ClassVar = EntityType.response
+    __version__: ClassVar[i16] = i16(0)
+    __flexible__: ClassVar[bool] = True
+    __api_key__: ClassVar[i16] = i16(TOPICS_CHANGED)
+    __header_schema__: ClassVar[type[ResponseHeader]] = ResponseHeader
+    error_code: ErrorCode = field(metadata={"kafka_type": "error_code"})
+    """NONE when the broker answers its clients by the report from now on."""
+
+
+_OWN_REQUESTS: Final[dict[int, type[Any]]] = {
+    MIRROR_APPEND: MirrorAppendRequest,
+    COMPRESS_CONNECTION: CompressConnectionRequest,
+    LINK_PROGRESS: LinkProgressRequest,
+    MIRROR_TRANSACTIONAL_IDS: MirrorTransactionalIdsRequest,
+    QUARANTINE_RECORDS: QuarantineRecordsRequest,
+    QUARANTINE: QuarantineRequest,
+    TOPICS_CHANGED: TopicsChangedRequest,
+}
+_OWN_RESPONSES: Final[dict[int, type[Any]]] = {
+    MIRROR_APPEND: MirrorAppendResponse,
+    COMPRESS_CONNECTION: CompressConnectionResponse,
+    LINK_PROGRESS: LinkProgressResponse,
+    MIRROR_TRANSACTIONAL_IDS: MirrorTransactionalIdsResponse,
+    QUARANTINE_RECORDS: QuarantineRecordsResponse,
+    QUARANTINE: QuarantineResponse,
+    TOPICS_CHANGED: TopicsChangedResponse,
+}
+
+
+def load_private_request(api_key: int, version: int) -> type[Any]:
+    """The entity of a private request. Raises LookupError for an unknown key or version."""
+    _check_version(api_key, version)
+    if api_key in _OWN_REQUESTS:
+        return _OWN_REQUESTS[api_key]
+    return load_request_schema(_BORROWED_SCHEMAS[api_key], version)
+
+
+def load_private_response(api_key: int, version: int) -> type[Any]:
+    """The entity of a private response. Raises LookupError for an unknown key or version."""
+    _check_version(api_key, version)
+    if api_key in _OWN_RESPONSES:
+        return _OWN_RESPONSES[api_key]
+    return load_response_schema(_BORROWED_SCHEMAS[api_key], version)
+
+
+def _check_version(api_key: int, version: int) -> None:
+    lowest, highest = PRIVATE_VERSIONS[api_key]
+    if not lowest <= version <= highest:
+        raise LookupError(f"{PRIVATE_NAMES[api_key]} has versions {lowest} to {highest}, not {version}")
+
+
+def link_claim(link: str, link_epoch: int) -> str:
+    """The group instance id of a MirrorOffsetCommit: which link, and at which epoch, writes the
+    offsets.
+    """
+    return f"{link}@{link_epoch}"
+
+
+def parse_link_claim(claim: str | None) -> tuple[str, int]:
+    """Link and epoch of a `link_claim`. ValueError when it is none."""
+    link, separator, epoch = (claim or "").rpartition("@")
+    if not separator or not link or not epoch.isascii() or not epoch.isdecimal():
+        raise ValueError(f"{claim!r} is not a link claim; accepted: link@epoch")
+    return link, int(epoch)

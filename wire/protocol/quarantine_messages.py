@@ -1,0 +1,188 @@
+"""Two of our private messages: `QuarantineRecords` and `Quarantine`; `wire/protocol/private.py` has
+the table of all.
+
+QuarantineRecords has a passive site's leaders keep the ends of logs, in the name of a link's
+mirror, before the copies are deleted. Error codes by partition: those of MirrorAppend for the link,
+the role and the topic, POLICY_VIOLATION where the records do not fit (the message says what would
+help), KAFKA_STORAGE_ERROR when the disk failed. Quarantine lists, reads and deletes what one broker
+keeps.
+"""
+
+# Annotations stay real types here (no postponed evaluation): kio reads them from the dataclass
+# fields.
+import uuid
+from dataclasses import dataclass, field
+from typing import ClassVar, Final
+
+from kio.schema.errors import ErrorCode
+from kio.schema.request_header.v2.header import RequestHeader
+from kio.schema.response_header.v1.header import ResponseHeader
+from kio.schema.types import TopicName
+from kio.static.constants import EntityType
+from kio.static.primitive import i8, i16, i32, i64
+
+QUARANTINE_RECORDS: Final = 20007
+QUARANTINE: Final = 20008
+
+LIST, READ, DELETE = 0, 1, 2
+"""Actions of a Quarantine request."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class QuarantineRecordsPartition:
+    """One partition whose end is to be kept."""
+
+    __type__: ClassVar = EntityType.nested
+    __version__: ClassVar[i16] = i16(0)
+    __flexible__: ClassVar[bool] = True
+    __api_key__: ClassVar[i16] = i16(QUARANTINE_RECORDS)
+    __header_schema__: ClassVar[type[RequestHeader]] = RequestHeader
+    index: i32 = field(metadata={"kafka_type": "int32"})
+    """The partition index."""
+    first_offset: i64 = field(metadata={"kafka_type": "int64"})
+    """What lies here and above is kept."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class QuarantineRecordsTopic:
+    """The partitions of one topic."""
+
+    __type__: ClassVar = EntityType.nested
+    __version__: ClassVar[i16] = i16(0)
+    __flexible__: ClassVar[bool] = True
+    __api_key__: ClassVar[i16] = i16(QUARANTINE_RECORDS)
+    __header_schema__: ClassVar[type[RequestHeader]] = RequestHeader
+    name: TopicName = field(metadata={"kafka_type": "string"})
+    """The topic name."""
+    topic_id: uuid.UUID | None = field(metadata={"kafka_type": "uuid"})
+    """The copy's id."""
+    partitions: tuple[QuarantineRecordsPartition, ...]
+    """Each partition of which something is kept."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class QuarantineRecordsRequest:
+    """Ends of logs that are about to be removed."""
+
+    __type__: ClassVar = EntityType.request
+    __version__: ClassVar[i16] = i16(0)
+    __flexible__: ClassVar[bool] = True
+    __api_key__: ClassVar[i16] = i16(QUARANTINE_RECORDS)
+    __header_schema__: ClassVar[type[RequestHeader]] = RequestHeader
+    link: str = field(metadata={"kafka_type": "string"})
+    """Name of the link."""
+    link_epoch: i32 = field(metadata={"kafka_type": "int32"})
+    """The link's epoch as the mirror knows it."""
+    reason: str = field(metadata={"kafka_type": "string"})
+    """Why, in a sentence."""
+    topics: tuple[QuarantineRecordsTopic, ...]
+    """Each topic of which something is kept."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class QuarantineRecordsOutcome:
+    """What became of one partition's records."""
+
+    __type__: ClassVar = EntityType.nested
+    __version__: ClassVar[i16] = i16(0)
+    __flexible__: ClassVar[bool] = True
+    __api_key__: ClassVar[i16] = i16(QUARANTINE_RECORDS)
+    __header_schema__: ClassVar[type[ResponseHeader]] = ResponseHeader
+    topic: TopicName = field(metadata={"kafka_type": "string"})
+    """The topic name."""
+    index: i32 = field(metadata={"kafka_type": "int32"})
+    """The partition index."""
+    error_code: ErrorCode = field(metadata={"kafka_type": "error_code"})
+    """NONE when the records are on disk."""
+    error_message: str | None = field(metadata={"kafka_type": "string"}, default=None)
+    """A sentence for the operator."""
+    name: str = field(metadata={"kafka_type": "string"}, default="")
+    """The entry's name; empty when nothing was to be kept."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class QuarantineRecordsResponse:
+    """The outcome by partition."""
+
+    __type__: ClassVar = EntityType.response
+    __version__: ClassVar[i16] = i16(0)
+    __flexible__: ClassVar[bool] = True
+    __api_key__: ClassVar[i16] = i16(QUARANTINE_RECORDS)
+    __header_schema__: ClassVar[type[ResponseHeader]] = ResponseHeader
+    outcomes: tuple[QuarantineRecordsOutcome, ...]
+    """Each partition of the request."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class QuarantineRequest:
+    """A look at what one broker keeps, or the wish to give an entry up."""
+
+    __type__: ClassVar = EntityType.request
+    __version__: ClassVar[i16] = i16(0)
+    __flexible__: ClassVar[bool] = True
+    __api_key__: ClassVar[i16] = i16(QUARANTINE)
+    __header_schema__: ClassVar[type[RequestHeader]] = RequestHeader
+    action: i8 = field(metadata={"kafka_type": "int8"})
+    """LIST, READ or DELETE."""
+    name: str = field(metadata={"kafka_type": "string"})
+    """The entry that is read or deleted; empty to list all."""
+    position: i64 = field(metadata={"kafka_type": "int64"})
+    """The byte from which to read."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class QuarantineEntry:
+    """What a broker keeps of one partition; `broker/replication/quarantine.py` has the meaning of
+    its fields.
+    """
+
+    __type__: ClassVar = EntityType.nested
+    __version__: ClassVar[i16] = i16(0)
+    __flexible__: ClassVar[bool] = True
+    __api_key__: ClassVar[i16] = i16(QUARANTINE)
+    __header_schema__: ClassVar[type[ResponseHeader]] = ResponseHeader
+    name: str = field(metadata={"kafka_type": "string"})
+    """Unique at its broker."""
+    kind: str = field(metadata={"kafka_type": "string"})
+    """reset or truncated."""
+    topic: TopicName = field(metadata={"kafka_type": "string"})
+    """The topic name."""
+    partition: i32 = field(metadata={"kafka_type": "int32"})
+    """The partition index."""
+    first_offset: i64 = field(metadata={"kafka_type": "int64"})
+    """The first offset that is kept; -1 for an empty entry."""
+    end_offset: i64 = field(metadata={"kafka_type": "int64"})
+    """The offset behind the last one."""
+    size_bytes: i64 = field(metadata={"kafka_type": "int64"})
+    """Bytes of the batches."""
+    topic_id: str = field(metadata={"kafka_type": "string"})
+    """The id of the topic as text; empty where it is not known."""
+    at_ms: i64 = field(metadata={"kafka_type": "int64"})
+    """When it was kept, Unix ms."""
+    reason: str = field(metadata={"kafka_type": "string"})
+    """Why, in a sentence."""
+    origin_site: str = field(metadata={"kafka_type": "string"})
+    """The site whose log had the records; empty where it is not known."""
+    link: str = field(metadata={"kafka_type": "string"})
+    """The link whose copy was put away; empty for truncated records."""
+    link_epoch: i32 = field(metadata={"kafka_type": "int32"})
+    """Its epoch then; -1 for truncated records."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class QuarantineResponse:
+    """RESOURCE_NOT_FOUND for a name that is not there, KAFKA_STORAGE_ERROR when the disk failed."""
+
+    __type__: ClassVar = EntityType.response
+    __version__: ClassVar[i16] = i16(0)
+    __flexible__: ClassVar[bool] = True
+    __api_key__: ClassVar[i16] = i16(QUARANTINE)
+    __header_schema__: ClassVar[type[ResponseHeader]] = ResponseHeader
+    error_code: ErrorCode = field(metadata={"kafka_type": "error_code"})
+    """NONE when it was done."""
+    error_message: str | None = field(metadata={"kafka_type": "string"}, default=None)
+    """A sentence for the operator."""
+    entries: tuple[QuarantineEntry, ...] = ()
+    """What is kept, to LIST."""
+    records: bytes | None = field(metadata={"kafka_type": "bytes"}, default=None)
+    """To READ: bytes from the position on; empty at the end."""

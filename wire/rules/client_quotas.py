@@ -1,0 +1,116 @@
+"""Client quotas as all parts of a site understand them: who they are for, which there are, which
+values they take.
+
+An entity is a tuple of (type, name) in the order of `ENTITY_TYPES`; the name None stands for
+everybody who has no entity of his own, Kafka's default. Users and client ids may be named alone or
+together, ip addresses alone. Messages are those that Kafka gives. Source: KIP-546, KIP-599,
+KIP-612.
+
+Callers: the controller decides and stores, brokers enforce, wire/znodes/layout.py knows the paths.
+"""
+
+from __future__ import annotations
+
+import ipaddress
+import math
+from collections.abc import Iterable, Mapping
+from typing import Final
+
+from wire.control.cluster_pb2 import ClientQuota, QuotaEntityPart
+
+USER: Final = "user"
+CLIENT_ID: Final = "client-id"
+IP: Final = "ip"
+ENTITY_TYPES: Final = (USER, CLIENT_ID, IP)
+
+PRODUCER_BYTE_RATE: Final = "producer_byte_rate"
+CONSUMER_BYTE_RATE: Final = "consumer_byte_rate"
+REQUEST_PERCENTAGE: Final = "request_percentage"
+CONTROLLER_MUTATION_RATE: Final = "controller_mutation_rate"
+CONNECTION_CREATION_RATE: Final = "connection_creation_rate"
+CLIENT_KEYS: Final = (PRODUCER_BYTE_RATE, CONSUMER_BYTE_RATE, REQUEST_PERCENTAGE, CONTROLLER_MUTATION_RATE)
+"""Quotas of users and client ids."""
+QUOTA_KEYS: Final = (*CLIENT_KEYS, CONNECTION_CREATION_RATE)
+
+_WHOLE_NUMBERS_MAX: Final[Mapping[str, int]] = {
+    PRODUCER_BYTE_RATE: 2**63 - 1,
+    CONSUMER_BYTE_RATE: 2**63 - 1,
+    CONNECTION_CREATION_RATE: 2**31 - 1,
+}
+
+QuotaEntity = tuple[tuple[str, str | None], ...]
+QuotaValues = Mapping[str, float]
+
+
+def quota_entity(parts: Iterable[tuple[str, str | None]]) -> QuotaEntity:
+    """The entity in its one order; a type that is not known goes last."""
+    return tuple(
+        sorted(parts, key=lambda part: ENTITY_TYPES.index(part[0]) if part[0] in ENTITY_TYPES else len(ENTITY_TYPES))
+    )
+
+
+def entity_from_message(parts: Iterable[QuotaEntityPart]) -> QuotaEntity:
+    """From the form in which it is sent inside a site."""
+    return quota_entity((part.type, part.name if part.HasField("name") else None) for part in parts)
+
+
+def entity_message(entity: QuotaEntity) -> list[QuotaEntityPart]:
+    """The form in which it is sent inside a site."""
+    return [
+        QuotaEntityPart(type=kind) if name is None else QuotaEntityPart(type=kind, name=name) for kind, name in entity
+    ]
+
+
+def quota_message(entity: QuotaEntity, values: QuotaValues) -> ClientQuota:
+    """A whole quota in the form in which it is sent inside a site."""
+    return ClientQuota(entity=entity_message(entity), values=values)
+
+
+def refusal_of_entity(entity: QuotaEntity) -> str | None:
+    """Why there can be no quota for this entity, None when there can."""
+    if not entity:
+        return "Invalid empty client quota entity"
+    kinds = [kind for kind, _ in entity]
+    for kind, name in entity:
+        if kind not in ENTITY_TYPES:
+            return f"Unhandled client quota entity type: {kind}"
+        if kinds.count(kind) > 1:
+            return f"Duplicate client quota entity type: {kind}"
+        if name == "":
+            return f"Empty {kind} not supported"
+    if IP not in kinds:
+        return None
+    if len(kinds) > 1:
+        return "Invalid quota entity combination, IP entity should not be combined with User or ClientId"
+    name = entity[0][1]
+    return None if name is None or _is_address(name) else f"{name} is not a valid IP"
+
+
+def refusal_of_value(entity: QuotaEntity, key: str, value: float | None) -> str | None:
+    """Why the entity cannot have this value (None: cannot lose it), None when it can."""
+    keys = (CONNECTION_CREATION_RATE,) if entity[0][0] == IP else CLIENT_KEYS
+    if key not in keys:
+        return f"Invalid configuration key {key}"
+    if value is None:
+        return None
+    if not value > 0 or math.isinf(value):
+        return f"Quota {key} must be greater than 0"
+    most = _WHOLE_NUMBERS_MAX.get(key)
+    if most is None:
+        return None
+    if value > most:
+        return f"Proposed value for {key} is too large"
+    return None if abs(value - round(value)) < 1e-6 else f"{key} cannot be a fractional value."
+
+
+def _is_address(text: str) -> bool:
+    try:
+        ipaddress.ip_address(text)
+    except ValueError:
+        return False
+    return True
+
+
+def quota_text(key: str, value: float) -> str:
+    """The value as ZooKeeper keeps it: whole numbers without a point."""
+    return str(round(value)) if key in _WHOLE_NUMBERS_MAX else repr(float(value))

@@ -1,0 +1,187 @@
+"""Links as every program must see them: which topics and groups one carries, and what a site may do
+under it.
+
+Pure functions over the generated ``LinkRecord``. Broker, controller, mirror and disaster-recovery
+tools import these so that they cannot disagree. Nothing here reads or writes;
+`wire/znodes/layout.py` has the stored form.
+"""
+
+from __future__ import annotations
+
+import enum
+import re
+from collections.abc import Iterable, Sequence
+from functools import lru_cache
+
+from wire.control.cluster_pb2 import LinkPhase, LinkRecord
+from wire.rules.topic_names import is_internal_topic
+
+LEADER_EPOCH_BAND = 1 << 20
+"""Elections that a site may hold within one link epoch before it would touch the next band."""
+
+LEADER_EPOCH_MAX = (1 << 31) - 1
+
+MIRROR_GROUP_PREFIX = "__antipode-mirror."
+"""Groups by which the daemons of one link share its partitions; each site has its own."""
+
+
+UNDERSCORED = r"__.*"
+"""Topics that begin with two underscores: by convention state of some other system. Links made
+before a link's blacklist had to list them leave them at home without it.
+"""
+
+DEFAULT_TOPIC_BLACKLIST = (r"mm2.*\.internal", r".*\.replica", UNDERSCORED)
+"""What a new link leaves at home unless it says otherwise: MirrorMaker 2's default of
+`topics.exclude` (Apache Kafka 4.3.1).
+"""
+
+
+class SiteRole(enum.Enum):
+    """What one site is for the topics of a link."""
+
+    ACTIVE = "active"
+    FENCED = "fenced"
+    PASSIVE = "passive"
+
+
+class SyncPolicy(enum.Enum):
+    """Whether the source acknowledges, and shows to consumers, only what the standby has."""
+
+    NONE = ""
+    BLOCK = "block"
+    DEGRADE = "degrade"
+
+
+_SYNC_POLICIES = {policy.value: policy for policy in SyncPolicy}
+
+SYNC_TIMEOUT_MS = 10_000
+"""How long a link that may degrade waits for a silent standby unless it says otherwise."""
+
+
+class InvalidPattern(ValueError):
+    """A whitelist or blacklist entry is not a regular expression."""
+
+
+@lru_cache(maxsize=512)
+def _compiled(pattern: str) -> re.Pattern[str]:
+    try:
+        return re.compile(pattern)
+    except (re.error, OverflowError, RecursionError) as error:
+        raise InvalidPattern(f"pattern {pattern!r} is not a regular expression: {error}") from error
+
+
+def check_pattern(pattern: str) -> None:
+    """InvalidPattern when nothing can be matched with it."""
+    _compiled(pattern)
+
+
+def patterns_of(link: LinkRecord) -> list[str]:
+    """Every pattern of the link's filters."""
+    return [*link.topic_whitelist, *link.topic_blacklist, *link.group_whitelist, *link.group_blacklist]
+
+
+def matches(name: str, *, whitelist: Sequence[str], blacklist: Sequence[str]) -> bool:
+    """True when a whitelist pattern matches the whole name and no blacklist pattern does; unmatched
+    is out.
+    """
+    if any(_compiled(pattern).fullmatch(name) for pattern in blacklist):
+        return False
+    return any(_compiled(pattern).fullmatch(name) for pattern in whitelist)
+
+
+def blacklist_of(link: LinkRecord) -> tuple[str, ...]:
+    """Patterns of all the topics that the link leaves at home, internal ones aside; also what an
+    older link does not list.
+    """
+    listed = tuple(link.topic_blacklist)
+    return listed if link.is_blacklist_complete or UNDERSCORED in listed else (*listed, UNDERSCORED)
+
+
+def carries_topic(link: LinkRecord, topic: str) -> bool:
+    """True when the link mirrors the topic. Internal topics (`wire/rules/topic_names.py`) are never
+    carried.
+    """
+    return not is_internal_topic(topic) and matches(topic, whitelist=link.topic_whitelist, blacklist=blacklist_of(link))
+
+
+def carries_group(link: LinkRecord, group: str) -> bool:
+    """True when the link brings the consumer group's offsets along. Groups of mirrors among
+    themselves are never carried.
+    """
+    return not group.startswith(MIRROR_GROUP_PREFIX) and matches(
+        group, whitelist=link.group_whitelist, blacklist=link.group_blacklist
+    )
+
+
+def stand_in(name: str, site: str) -> LinkRecord:
+    """What `site` goes by in the place of a link whose record cannot be understood and is not
+    remembered.
+
+    The link may carry any topic that no other link carries, and no site is known to be active: no
+    client may write to such topics.
+    """
+    return LinkRecord(name=name, source_site=site, target_site=site, phase=LinkPhase.FENCED, topic_whitelist=[".*"])
+
+
+def is_stand_in(link: LinkRecord) -> bool:
+    """Whether the record was made by `stand_in`: each real one has an active site."""
+    return not link.active_site
+
+
+def link_of_topic(links: Iterable[LinkRecord], topic: str) -> LinkRecord | None:
+    """The link that carries the topic; the first by name when several would (creation refuses such
+    overlaps), a stand-in last.
+    """
+    carrying = [link for link in links if carries_topic(link, topic)]
+    return min(carrying, key=lambda link: (is_stand_in(link), link.name), default=None)
+
+
+def link_of_group(links: Iterable[LinkRecord], group: str) -> LinkRecord | None:
+    """The link that carries the group, as `link_of_topic`."""
+    carrying = [link for link in links if carries_group(link, group)]
+    return min(carrying, key=lambda link: link.name, default=None)
+
+
+def role_of(link: LinkRecord, site: str) -> SiteRole:
+    """The site's role; a FENCED link makes its active site FENCED and leaves the other one
+    PASSIVE.
+    """
+    if link.active_site != site:
+        return SiteRole.PASSIVE
+    return SiteRole.FENCED if link.phase == LinkPhase.FENCED else SiteRole.ACTIVE
+
+
+def sync_policy(link: LinkRecord) -> SyncPolicy:
+    """The link's policy; a word that this release does not know is taken for the strictest one."""
+    return _SYNC_POLICIES.get(link.sync_policy, SyncPolicy.BLOCK)
+
+
+def blocks(link: LinkRecord) -> bool:
+    """True when the active site acknowledges nothing that the standby lacks, or did so until its
+    standby was lost.
+    """
+    return SyncPolicy.BLOCK.value in (sync_policy(link).value, link.sync_policy_to_restore)
+
+
+def other_site(link: LinkRecord, site: str) -> str:
+    """The peer of `site` in the link."""
+    if site not in (link.source_site, link.target_site):
+        raise ValueError(f"site {site!r} is not part of link {link.name!r} ({link.source_site}, {link.target_site})")
+    return link.target_site if site == link.source_site else link.source_site
+
+
+def supersedes(candidate: LinkRecord, stored: LinkRecord) -> bool:
+    """True when `candidate` must replace `stored`: a higher epoch, the same epoch in the later
+    phase, or in both a higher revision.
+    """
+    return (candidate.epoch, candidate.phase, candidate.revision) > (stored.epoch, stored.phase, stored.revision)
+
+
+def next_leader_epoch_floor(*, current_floor: int, highest_known_epoch: int) -> int:
+    """The first leader epoch of the next band, above every epoch that the fenced site may still
+    hand out.
+    """
+    floor = (max(current_floor, highest_known_epoch) // LEADER_EPOCH_BAND + 1) * LEADER_EPOCH_BAND
+    if floor + LEADER_EPOCH_BAND > LEADER_EPOCH_MAX:
+        raise ValueError(f"leader epoch floor {floor} leaves no room below {LEADER_EPOCH_MAX}")
+    return floor

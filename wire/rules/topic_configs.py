@@ -1,0 +1,434 @@
+"""The topic configs that a site accepts: name, type, default, accepted range, and the broker
+properties behind each. Pure.
+
+Names, defaults and ranges are Apache Kafka's, but for what begins with `antipode.`. The controller
+checks with them what a client wants to set, a broker works out what is in force
+(`broker/settings/core/topic_configs.py`) and describes it. Left out on purpose: remote storage;
+what is left out is refused by name, so that no operator believes it in force.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import Final, NamedTuple
+
+LONG_MAX: Final = 2**63 - 1
+INT_MAX: Final = 2**31 - 1
+NO_REPLICAS: Final = "none"
+COPY_BEGINS: Final = "antipode.copy.begins"
+"""Written by mirrors (`mirror/flow/core/beginnings.py`)."""
+_REPLICAS: Final = re.compile(rf"{NO_REPLICAS}|\*|\d+:\d+")
+_REPLICAS_ACCEPTED: Final = "'*', 'none', or a list of replicas as partition:broker,partition:broker"
+
+
+class ConfigKind(StrEnum):
+    """Types of values, by Kafka's names."""
+
+    BOOLEAN = "BOOLEAN"
+    STRING = "STRING"
+    INT = "INT"
+    LONG = "LONG"
+    DOUBLE = "DOUBLE"
+    LIST = "LIST"
+
+
+class InvalidTopicConfig(ValueError):
+    """A config is unknown, its value is not accepted, or it contradicts another; `accepted` says
+    what would be.
+    """
+
+    def __init__(self, message: str, *, key: str = "", value: str = "", accepted: str = "") -> None:
+        super().__init__(message)
+        self.key = key
+        self.value = value
+        self.accepted = accepted
+
+
+class BrokerProperty(NamedTuple):
+    """A broker-wide counterpart and the factor that turns its unit into the topic's."""
+
+    name: str
+    factor: int = 1
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TopicConfig:
+    """One topic configuration. `minimum` and `maximum` bound numbers; `choices` are the accepted
+    words, or `pattern` matches each.
+    """
+
+    name: str
+    kind: ConfigKind
+    default: str
+    documentation: str
+    broker_properties: tuple[BrokerProperty, ...] = ()
+    minimum: float | None = None
+    maximum: float | None = None
+    excluded: tuple[float, ...] = ()
+    choices: tuple[str, ...] = ()
+    pattern: re.Pattern[str] | None = None
+    pattern_accepted: str = ""
+
+    def parse(self, text: str) -> bool | int | float | str:
+        """The checked value of `text`; raises InvalidTopicConfig."""
+        stripped = text.strip()
+        match self.kind:
+            case ConfigKind.BOOLEAN:
+                return self._word(stripped.lower(), text, ("true", "false")) == "true"
+            case ConfigKind.INT | ConfigKind.LONG | ConfigKind.DOUBLE:
+                return self._number(stripped, text)
+            case ConfigKind.STRING:
+                return self._word(stripped, text, self.choices)
+            case ConfigKind.LIST:
+                parts = [part.strip() for part in stripped.split(",") if part.strip()]
+                return ",".join(self._word(part, text, self.choices) for part in parts)
+
+    def parse_as(self, name: str, text: str) -> bool | int | float | str:
+        """As `parse`, for the value of a broker property `name`, which a refusal then names."""
+        try:
+            return self.parse(text)
+        except InvalidTopicConfig as refusal:
+            raise self.refusal(text, str(refusal).partition(": ")[2], key=name) from None
+
+    def _word(self, word: str, text: str, accepted: tuple[str, ...]) -> str:
+        if accepted and word not in accepted:
+            raise self.refusal(text, f"String must be one of: {', '.join(accepted)}")
+        if self.pattern is not None and not self.pattern.fullmatch(word):
+            raise self.refusal(text, f"Value must be {self.pattern_accepted}")
+        return word
+
+    def _number(self, word: str, text: str) -> int | float:
+        try:
+            number: int | float = float(word) if self.kind is ConfigKind.DOUBLE else int(word)
+        except ValueError:
+            raise self.refusal(text, f"Not a number of type {self.kind.value}") from None
+        limit = INT_MAX if self.kind is ConfigKind.INT else LONG_MAX
+        if self.kind is not ConfigKind.DOUBLE and not -limit - 1 <= number <= limit:
+            raise self.refusal(text, f"Not a number of type {self.kind.value}")
+        # not (a <= b) also refuses NaN
+        if self.minimum is not None and not number >= self.minimum:
+            raise self.refusal(text, f"Value must be at least {self.minimum:g}")
+        if self.maximum is not None and not number <= self.maximum:
+            raise self.refusal(text, f"Value must be no more than {self.maximum:g}")
+        if number in self.excluded:
+            raise self.refusal(text, f"Value must not be {number:g}")
+        return number
+
+    def refusal(self, value: str, problem: str, *, key: str = "") -> InvalidTopicConfig:
+        """In Kafka's words, under the name `key` when the value is a broker property's."""
+        name = key or self.name
+        message = f"Invalid value {value} for configuration {name}: {problem}"
+        return InvalidTopicConfig(message, key=name, value=value, accepted=self.accepted)
+
+    @property
+    def accepted(self) -> str:
+        """What values are accepted, in words."""
+        if self.kind is ConfigKind.BOOLEAN:
+            return "true or false"
+        if self.choices:
+            joined = ", ".join(self.choices)
+            return f"a comma-separated list of {joined}" if self.kind is ConfigKind.LIST else f"one of {joined}"
+        if self.kind in (ConfigKind.STRING, ConfigKind.LIST):
+            return self.pattern_accepted or "any text"
+        word = "a number" if self.kind is ConfigKind.DOUBLE else "a whole number"
+        bounds = f", at least {self.minimum:g}" if self.minimum is not None else ""
+        bounds += f", at most {self.maximum:g}" if self.maximum is not None else ""
+        return f"{word}{bounds}" + "".join(f", not {number:g}" for number in self.excluded)
+
+
+def _property(name: str, factor: int = 1) -> tuple[BrokerProperty, ...]:
+    return (BrokerProperty(name, factor),)
+
+
+def _number(
+    name: str,
+    kind: ConfigKind,
+    default: float,
+    documentation: str,
+    *broker_properties: BrokerProperty,
+    minimum: float | None = 0,
+    maximum: float | None = None,
+    excluded: tuple[float, ...] = (),
+) -> TopicConfig:
+    return TopicConfig(
+        name=name,
+        kind=kind,
+        default=str(default),
+        documentation=documentation,
+        broker_properties=broker_properties,
+        minimum=minimum,
+        maximum=maximum,
+        excluded=excluded,
+    )
+
+
+_INT, _LONG = ConfigKind.INT, ConfigKind.LONG
+_HOUR_MS: Final = 3_600_000
+_DAY_MS: Final = 24 * _HOUR_MS
+
+_DEFINITIONS: Final = (
+    TopicConfig(
+        name=COPY_BEGINS,
+        kind=ConfigKind.LIST,
+        default="",
+        pattern=re.compile(r"\d+:(\d+|-1)"),
+        pattern_accepted="a list of offsets as partition:offset,partition:offset, -1 for one that is not known",
+        documentation="Set by mirrors: where copies of partitions begin whose source had deleted its first records before.",
+    ),
+    TopicConfig(
+        name="cleanup.policy",
+        kind=ConfigKind.LIST,
+        default="delete",
+        choices=("delete", "compact"),
+        broker_properties=_property("log.cleanup.policy"),
+        documentation="What happens to old segments: deleted by time and size, compacted by key, both, or nothing when the list is empty.",
+    ),
+    TopicConfig(
+        name="compression.type",
+        kind=ConfigKind.STRING,
+        default="producer",
+        choices=("uncompressed", "zstd", "lz4", "snappy", "gzip", "producer"),
+        broker_properties=_property("compression.type"),
+        documentation="The codec of batches on disk. producer keeps what the producer chose; with any other value the leader compresses "
+        "batches of another codec anew.",
+    ),
+    _number(
+        "compression.gzip.level",
+        _INT,
+        -1,
+        "The level at which the broker compresses with gzip: 1 to 9, -1 for the codec's default.",
+        BrokerProperty("compression.gzip.level"),
+        minimum=-1,
+        maximum=9,
+        excluded=(0,),
+    ),
+    _number(
+        "compression.lz4.level",
+        _INT,
+        9,
+        "The level at which the broker compresses with lz4.",
+        BrokerProperty("compression.lz4.level"),
+        minimum=1,
+        maximum=17,
+    ),
+    _number(
+        "compression.zstd.level",
+        _INT,
+        3,
+        "The level at which the broker compresses with zstd.",
+        BrokerProperty("compression.zstd.level"),
+        minimum=-131072,
+        maximum=22,
+    ),
+    _number(
+        "delete.retention.ms",
+        _LONG,
+        _DAY_MS,
+        "How long a compacted topic keeps tombstones, so that a reader from the start sees the deletion.",
+        BrokerProperty("log.cleaner.delete.retention.ms"),
+    ),
+    _number(
+        "file.delete.delay.ms",
+        _LONG,
+        60_000,
+        "How long files of deleted segments stay under another name before they are removed.",
+        BrokerProperty("log.segment.delete.delay.ms"),
+    ),
+    _number(
+        "flush.messages",
+        _LONG,
+        LONG_MAX,
+        "Records after which the log is forced to disk; 1 means before each append is acknowledged.",
+        BrokerProperty("log.flush.interval.messages"),
+        minimum=1,
+    ),
+    _number(
+        "flush.ms",
+        _LONG,
+        LONG_MAX,
+        "Time after which the log is forced to disk.",
+        BrokerProperty("log.flush.interval.ms"),
+        BrokerProperty("log.flush.scheduler.interval.ms"),
+    ),
+    TopicConfig(
+        name="follower.replication.throttled.replicas",
+        kind=ConfigKind.LIST,
+        default="",
+        pattern=_REPLICAS,
+        pattern_accepted=_REPLICAS_ACCEPTED,
+        documentation="Replicas (partition:broker, or *) whose replication is throttled on the follower's side.",
+    ),
+    _number(
+        "index.interval.bytes",
+        _INT,
+        4096,
+        "Bytes of records between two index entries.",
+        BrokerProperty("log.index.interval.bytes"),
+    ),
+    TopicConfig(
+        name="leader.replication.throttled.replicas",
+        kind=ConfigKind.LIST,
+        default="",
+        pattern=_REPLICAS,
+        pattern_accepted=_REPLICAS_ACCEPTED,
+        documentation="Replicas (partition:broker, or *) whose replication is throttled on the leader's side.",
+    ),
+    _number(
+        "max.compaction.lag.ms",
+        _LONG,
+        LONG_MAX,
+        "Longest time a record of a compacted topic may stay uncompacted.",
+        BrokerProperty("log.cleaner.max.compaction.lag.ms"),
+        minimum=1,
+    ),
+    _number(
+        "max.message.bytes",
+        _INT,
+        1_048_588,
+        "Largest record batch, compressed, header included.",
+        BrokerProperty("message.max.bytes"),
+    ),
+    _number(
+        "message.timestamp.after.max.ms",
+        _LONG,
+        _HOUR_MS,
+        "How far a producer's timestamp may lie ahead of the broker's clock.",
+        BrokerProperty("log.message.timestamp.after.max.ms"),
+    ),
+    _number(
+        "message.timestamp.before.max.ms",
+        _LONG,
+        LONG_MAX,
+        "How far a producer's timestamp may lie behind the broker's clock.",
+        BrokerProperty("log.message.timestamp.before.max.ms"),
+    ),
+    TopicConfig(
+        name="message.timestamp.type",
+        kind=ConfigKind.STRING,
+        default="CreateTime",
+        choices=("CreateTime", "LogAppendTime"),
+        broker_properties=_property("log.message.timestamp.type"),
+        documentation="Whether timestamps are the producer's or the broker's at the time of the append.",
+    ),
+    _number(
+        "min.cleanable.dirty.ratio",
+        ConfigKind.DOUBLE,
+        0.5,
+        "Share of uncompacted bytes from which a compacted log is cleaned.",
+        BrokerProperty("log.cleaner.min.cleanable.ratio"),
+        maximum=1,
+    ),
+    _number(
+        "min.compaction.lag.ms",
+        _LONG,
+        0,
+        "Time a record of a compacted topic stays uncompacted at least.",
+        BrokerProperty("log.cleaner.min.compaction.lag.ms"),
+    ),
+    _number(
+        "min.insync.replicas",
+        _INT,
+        1,
+        "Replicas that must be in sync for a write with acks=all.",
+        BrokerProperty("min.insync.replicas"),
+        minimum=1,
+    ),
+    TopicConfig(
+        name="preallocate",
+        kind=ConfigKind.BOOLEAN,
+        default="false",
+        broker_properties=_property("log.preallocate"),
+        documentation="Whether the file of a new segment has its full length, segment.bytes, from the beginning.",
+    ),
+    _number(
+        "retention.bytes",
+        _LONG,
+        -1,
+        "Size beyond which old segments of a partition are deleted; -1 for no limit.",
+        BrokerProperty("log.retention.bytes"),
+        minimum=None,
+    ),
+    _number(
+        "retention.ms",
+        _LONG,
+        7 * _DAY_MS,
+        "Age beyond which old segments are deleted; -1 for no limit.",
+        BrokerProperty("log.retention.ms"),
+        BrokerProperty("log.retention.minutes", 60_000),
+        BrokerProperty("log.retention.hours", _HOUR_MS),
+        minimum=-1,
+    ),
+    _number(
+        "segment.bytes",
+        _INT,
+        1_073_741_824,
+        "Size at which a segment is full.",
+        BrokerProperty("log.segment.bytes"),
+        minimum=14,
+    ),
+    _number(
+        "segment.index.bytes",
+        _INT,
+        10_485_760,
+        "Size at which an index is full, and with it the segment.",
+        BrokerProperty("log.index.size.max.bytes"),
+        minimum=24,
+    ),
+    _number(
+        "segment.jitter.ms",
+        _LONG,
+        0,
+        "Random time taken off segment.ms, so that not all partitions roll at once.",
+        BrokerProperty("log.roll.jitter.ms"),
+        BrokerProperty("log.roll.jitter.hours", _HOUR_MS),
+    ),
+    _number(
+        "segment.ms",
+        _LONG,
+        7 * _DAY_MS,
+        "Time after which a new segment begins even if the old one is not full.",
+        BrokerProperty("log.roll.ms"),
+        BrokerProperty("log.roll.hours", _HOUR_MS),
+        minimum=1,
+    ),
+    TopicConfig(
+        name="unclean.leader.election.enable",
+        kind=ConfigKind.BOOLEAN,
+        default="false",
+        broker_properties=_property("unclean.leader.election.enable"),
+        documentation="Whether a replica that is not in sync may become leader, losing records.",
+    ),
+)
+
+TOPIC_CONFIGS: Final[Mapping[str, TopicConfig]] = {definition.name: definition for definition in _DEFINITIONS}
+"""All topic configurations by name."""
+
+
+def check_overrides(overrides: Mapping[str, str]) -> None:
+    """InvalidTopicConfig for the first override, by name, that is unknown or not accepted, or that
+    contradicts another.
+    """
+    for name in sorted(overrides):
+        config = TOPIC_CONFIGS.get(name)
+        if config is None:
+            names = f"one of the names {', '.join(TOPIC_CONFIGS)}"
+            raise InvalidTopicConfig(
+                f"Unknown topic config name: {name}", key=name, value=overrides[name], accepted=names
+            )
+        config.parse(overrides[name])
+    shortest = _lag(overrides, "min.compaction.lag.ms")
+    longest = _lag(overrides, "max.compaction.lag.ms")
+    if shortest > longest:
+        raise InvalidTopicConfig(
+            f"conflict topic config setting min.compaction.lag.ms ({shortest}) > max.compaction.lag.ms ({longest})",
+            key="min.compaction.lag.ms",
+            value=str(shortest),
+            accepted=f"at most max.compaction.lag.ms, which is {longest}",
+        )
+
+
+def _lag(overrides: Mapping[str, str], name: str) -> int:
+    return int(overrides.get(name, TOPIC_CONFIGS[name].default))

@@ -1,0 +1,32 @@
+"""Which topics are internal: those in which brokers keep state of their own. The one definition,
+for every program.
+
+Internal topics are Kafka's three, by name. Metadata marks them, clients may neither write to them
+nor delete their records, no link carries them and no reconciliation compares them. A topic of a
+user may begin with two underscores and is a topic like any other; what else a link leaves at home
+is in its blacklist (`wire/rules/links.py`).
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+from wire.batches.group_records import OFFSETS_TOPIC
+from wire.batches.transaction_records import TRANSACTIONS_TOPIC
+
+SHARE_GROUPS_TOPIC: Final = "__share_group_state"
+"""State of Kafka's share groups. No coordinator of ours writes to it; brokers of Kafka keep the
+name for themselves, so we do too.
+"""
+
+INTERNAL_TOPICS: Final = frozenset({OFFSETS_TOPIC, TRANSACTIONS_TOPIC, SHARE_GROUPS_TOPIC})
+
+CLUSTER_METADATA_TOPIC: Final = "__cluster_metadata"
+"""The log of Kafka's controllers. No topic may be made with this name; it is not marked as
+internal, as in Kafka.
+"""
+
+
+def is_internal_topic(topic: str) -> bool:
+    """True for a topic in which brokers keep state."""
+    return topic in INTERNAL_TOPICS

@@ -25,7 +25,7 @@ from bench.plan import Plan
 from bench.processes import cpu_s, memory, metered
 from bench.systems import PARTITION_COUNT, STOP_TIMEOUT_MS, MeasuredBroker, check_complete, create_topic
 from bench.warm_memory import touch_free_memory
-from clients.core.committed import batches_left_out
+from clients.core.committed import skipped_batches
 from clients.simple_consumer import fetch_at_leader, records_of
 from runtime.children import Child
 from runtime.process import OperationalFailure
@@ -208,11 +208,11 @@ async def _committed(client: KafkaClient, topic: str, partition: int) -> int:
             client, place, offset, max_bytes=FETCH_BYTES, max_wait_ms=100, isolation_level=READ_COMMITTED
         )
         records = records_of(fetched)
-        left_out = batches_left_out(
+        skipped = skipped_batches(
             records, aborted=[(one.producer_id, one.first_offset) for one in fetched.aborted_transactions or ()]
         )
         for _, header in iterate_headers(records, may_end_in_partial=True):
-            if offset <= header.base_offset < end and header.base_offset not in left_out:
+            if offset <= header.base_offset < end and header.base_offset not in skipped:
                 found += header.record_count
             offset = max(offset, header.next_offset)
     return found

@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING
 from bench.hops import Way
 from mirror.assembly import Ports
 from mirror.link.core.partitions import PartitionKey
-from mirror.link.link_watch import LinkStanding
+from mirror.link.link_watch import LinkView
 from mirror.link.ports import AppendAnswer, AppendPart, AppendPort, FetchAnswer, FetchPart, FetchPort
 from mirror.main import MirrorDaemon
 from mirror.settings.config import MirrorConfig, load_config
@@ -157,7 +157,7 @@ class TracedDaemon(MirrorDaemon):
         super().__init__(config)
         self._trace = trace
 
-    def _ports(self, standing: LinkStanding, target: Sequence[HostPort]) -> Ports:
+    def _ports(self, standing: LinkView, target: Sequence[HostPort]) -> Ports:
         ports = super()._ports(standing, target)
         open_fetch: Callable[[], FetchPort] = lambda: TracedFetch(ports.open_fetch(), self._trace)  # noqa: E731
         open_append: Callable[[], AppendPort] = lambda: TracedAppend(ports.open_append(), self._trace)  # noqa: E731

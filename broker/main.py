@@ -18,7 +18,7 @@ from functools import partial
 from typing import Protocol
 
 from broker.coordination.internal_log import InternalLog
-from broker.coordination.registration_check import Standing
+from broker.coordination.registration_check import RegistrationCheck
 from broker.dispatch import Dispatcher
 from broker.groups.coordinator import GroupCoordinator, group_limits
 from broker.groups.group_routing import ImageRouting
@@ -46,7 +46,7 @@ from broker.replication.offline_reports import OfflineReplicaReports
 from broker.replication.purgatory import Purgatory
 from broker.replication.replica_fetchers import ReplicaFetchers
 from broker.replication.replicas import Replicas
-from broker.replication.truncated_records import CutRecords
+from broker.replication.truncated_records import TruncatedRecords
 from broker.services import BrokerServices
 from broker.settings.config import BrokerSettings
 from broker.settings.config_store import BrokerConfigStore
@@ -54,10 +54,10 @@ from broker.settings.core.topic_configs import LogConfig
 from broker.settings.dynamic_configs import DynamicConfigs
 from broker.site.active_site import ActiveSite
 from broker.site.control_service import BrokerControlService
-from broker.site.controlled_shutdown import HandOver
+from broker.site.controlled_shutdown import ControlledShutdown
 from broker.site.group_reports import GroupReports
-from broker.site.suspected_brokers import Doubts
-from broker.site.topic_change_reports import PeerNews
+from broker.site.suspected_brokers import SuspectedBrokers
+from broker.site.topic_change_reports import TopicChangeReports
 from broker.site.topic_creation import TopicCreator
 from broker.telemetry.gauges import BrokerState, GaugeSources, add_gauges
 from broker.telemetry.quota_metrics import QuotaMetrics
@@ -160,7 +160,7 @@ class Broker:
         self.failed = asyncio.Event()
         self._controller = ControllerClient(self._controller_addresses)
         self._active_site = ActiveSite()
-        self._peer_news = PeerNews()
+        self._topic_change_reports = TopicChangeReports()
         self._replicas = Replicas(
             settings,
             self._clock,
@@ -171,12 +171,14 @@ class Broker:
             mirror_fetches=Purgatory(self._clock),
             produces=Purgatory(self._clock),
             deletes=Purgatory(self._clock),
-            cuts=CutRecords(self._disk, bytes_max=settings.cut_bytes_kept_max, remove=self._logs.remove_file),
+            cuts=TruncatedRecords(
+                self._disk, bytes_max=settings.truncated_bytes_kept_max, remove=self._logs.remove_file
+            ),
         )
         self._logs.on_failure(self._lose_directory)
         self._logs.cleaning.threads = settings.log_cleaner_threads
         self._peers = PeerBrokers(lambda: self._cluster.image, settings.inter_broker_listener)
-        self._hand_over = HandOver()
+        self._controlled_shutdown = ControlledShutdown()
         self._quotas = Quotas(settings, self._clock)
         self._make_replication(settings)
         self._make_coordinators(settings)
@@ -194,9 +196,9 @@ class Broker:
             exempt_listener=_brokers_own_listener(settings),
         )
         self._housekeeping = Housekeeping(
-            self.configs, self._logs, self._replicas, self._cluster, on_retained=self._replicas.tell_log_starts
+            self.configs, self._logs, self._replicas, self._cluster, on_retained=self._replicas.report_log_starts
         )
-        self.configs.on_change(self._take_configs)
+        self.configs.on_change(self._apply_configs)
         self._ports: dict[str, int] = {}
         self._is_open = False
         self.ready = asyncio.Event()
@@ -217,14 +219,14 @@ class Broker:
         return control
 
     def _make_replication(self, settings: BrokerSettings) -> None:
-        self._doubts = Doubts(self._cluster, self._clock, node_id=settings.node_id)
+        self._suspected_brokers = SuspectedBrokers(self._cluster, self._clock, node_id=settings.node_id)
         self._fetchers = ReplicaFetchers(
             self._replicas,
             self._cluster,
             settings,
             self._clock,
             broker_epoch=self._broker_epoch,
-            on_lost=self._doubts.note_lost,
+            on_lost=self._suspected_brokers.note_lost,
         )
         self._proposals = IsrProposals(
             self._replicas,
@@ -241,7 +243,7 @@ class Broker:
         self._replicas.on_first_reader = self._fetchers.look_again
 
     def _make_coordinators(self, settings: BrokerSettings) -> None:
-        self._standing = Standing(
+        self._standing = RegistrationCheck(
             self._membership,
             self._cluster,
             self._clock,
@@ -304,11 +306,11 @@ class Broker:
         pace = settings.log_cleaner_bytes_per_second_max / settings.log_cleaner_threads
         return await self._cleaner.clean(replace(plan, bytes_per_second_max=pace))
 
-    def _take_configs(self, settings: BrokerSettings) -> None:
+    def _apply_configs(self, settings: BrokerSettings) -> None:
         self._limit_connections()
         self._host_addresses.look_up_later(settings.connections_per_address_overrides, self._limit_connections)
-        self._replicas.take_broker_properties(settings.properties, self._cluster.image)
-        self._replicas.take_throttles(settings)
+        self._replicas.apply_broker_properties(settings.properties, self._cluster.image)
+        self._replicas.apply_throttles(settings)
         self._logs.cleaning.threads = settings.log_cleaner_threads
         self._fetchers.resize(settings.replica_fetcher_count)
 
@@ -340,8 +342,8 @@ class Broker:
             transaction_markers=self._transaction_markers,
             controller=self._controller,
             active_site=self._active_site,
-            peer_news=self._peer_news,
-            take_peer_reports=self._control.take_peer_reports,
+            topic_change_reports=self._topic_change_reports,
+            apply_peer_reports=self._control.apply_peer_reports,
             metrics=self.metrics,
             quotas=self._quotas,
             fetch_sessions=FetchSessions(
@@ -349,8 +351,8 @@ class Broker:
                 eviction_ms=FETCH_SESSION_EVICTION_MS,
                 new_id=lambda: random.randint(1, (1 << 31) - 1),  # noqa: S311  not a secret
             ),
-            doubts=self._doubts,
-            hand_over=self._hand_over,
+            suspected_brokers=self._suspected_brokers,
+            controlled_shutdown=self._controlled_shutdown,
             topic_creator=TopicCreator(settings, self._controller),
             merged_metadata=MetadataCache(is_merged=True),
             site_metadata=MetadataCache(is_merged=False),
@@ -379,7 +381,7 @@ class Broker:
             self._control.on_image(self._replicas.on_image)
             self._control.on_image(self._fetchers.on_image)
             self._control.on_image(self._proposals.on_image)
-            self._control.on_image(self._doubts.on_image)
+            self._control.on_image(self._suspected_brokers.on_image)
             await self._membership.configs.follow(self.configs.take)
             self._control.on_image(self._groups.on_image)
             self._control.on_image(self._transactions.on_image)
@@ -487,7 +489,7 @@ class Broker:
         await self._cleaner.stop()
         await self._controller.close()
         await self._active_site.close()
-        await self._peer_news.close()
+        await self._topic_change_reports.close()
         await self._peers.close()
         if self._is_open:
             self._is_open = False
@@ -500,8 +502,8 @@ class Broker:
         or when the start failed.
         """
         if self._is_open and self.ready.is_set() and self.settings.is_shutdown_controlled:
-            self.state = BrokerState.HANDING_OVER
-            await self._hand_over.run(
+            self.state = BrokerState.PENDING_CONTROLLED_SHUTDOWN
+            await self._controlled_shutdown.run(
                 self._controller,
                 self.settings,
                 broker_epoch=self._membership.broker_epoch,
@@ -526,7 +528,7 @@ class Broker:
         await self._guarded("registration", self._membership.unregister)
         await self._controller.close()
         await self._active_site.close()
-        await self._peer_news.close()
+        await self._topic_change_reports.close()
         await self._peers.close()
         self.state = BrokerState.NOT_RUNNING
         log.info("broker stopped", node_id=self.settings.node_id)
@@ -546,7 +548,7 @@ class Broker:
     async def _stop_replication(self) -> None:
         await self._standing.stop()
         await self._control.stop()
-        await self._doubts.stop()
+        await self._suspected_brokers.stop()
         await self._proposals.stop()
         await self._offline_reports.stop()
         await self._fetchers.stop()

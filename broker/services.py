@@ -26,10 +26,10 @@ if TYPE_CHECKING:
     from broker.settings.config_store import BrokerConfigStore
     from broker.settings.dynamic_configs import DynamicConfigs
     from broker.site.active_site import ActiveSite
-    from broker.site.controlled_shutdown import HandOver
+    from broker.site.controlled_shutdown import ControlledShutdown
     from broker.site.group_reports import GroupReports
-    from broker.site.suspected_brokers import Doubts
-    from broker.site.topic_change_reports import PeerNews
+    from broker.site.suspected_brokers import SuspectedBrokers
+    from broker.site.topic_change_reports import TopicChangeReports
     from broker.site.topic_creation import TopicCreator
     from broker.transactions.producer_id_source import ProducerIdSource
     from broker.transactions.transaction_admission import TransactionAdmission
@@ -39,7 +39,7 @@ if TYPE_CHECKING:
     from wire.control.clients import ControllerClient
 
 
-TakePeerReports = Callable[[str, "Sequence[tuple[TopicImage, bool]]"], Awaitable[None]]
+ApplyPeerReports = Callable[[str, "Sequence[tuple[TopicImage, bool]]"], Awaitable[None]]
 """Takes over topics that a broker of a peer site reports, each with whether it was deleted."""
 
 
@@ -62,13 +62,13 @@ class BrokerServices:
     transaction_markers: TransactionMarkers
     controller: ControllerClient
     active_site: ActiveSite
-    peer_news: PeerNews
-    take_peer_reports: TakePeerReports
+    topic_change_reports: TopicChangeReports
+    apply_peer_reports: ApplyPeerReports
     metrics: BrokerMetrics
     quotas: Quotas
     fetch_sessions: FetchSessions
-    doubts: Doubts
-    hand_over: HandOver
+    suspected_brokers: SuspectedBrokers
+    controlled_shutdown: ControlledShutdown
     topic_creator: TopicCreator
     merged_metadata: MetadataCache
     site_metadata: MetadataCache

@@ -98,7 +98,7 @@ SessionTimeoutMs = Annotated[
 ]
 CommitOffsets = Annotated[bool, typer.Option("--commit/--no-commit", help="Whether a group's offsets move.")]
 WithKeys = Annotated[bool, typer.Option("--keys", help="Print `key<TAB>value`.")]
-WithPlaces = Annotated[bool, typer.Option("--places", help="Print topic, partition and offset in front.")]
+WithPlaces = Annotated[bool, typer.Option("--offsets", help="Print topic, partition and offset in front.")]
 
 
 def consume(
@@ -122,7 +122,7 @@ def consume(
     session_timeout_ms: SessionTimeoutMs = 10_000,
     is_committing: CommitOffsets = True,
     has_keys: WithKeys = False,
-    has_places: WithPlaces = False,
+    shows_offsets: WithPlaces = False,
     output: Output = OutputFormat.TEXT,
 ) -> None:
     """Print records as they come: values alone or, with `--output json`, one JSON document a line
@@ -151,7 +151,7 @@ def consume(
         is_committing=is_committing,
     )
     _check(wanted, zookeeper)
-    show = shown_as(output, has_keys=has_keys, has_places=has_places)
+    show = shown_as(output, has_keys=has_keys, shows_offsets=shows_offsets)
     with failures_as_messages():
         if zookeeper is None:
             counted = asyncio.run(_run(wanted, show, lambda stack: _modern(wanted, bootstrap_server, stack)))
@@ -430,13 +430,13 @@ async def _records_of_stream(stream: Stream) -> Found:
         return
 
 
-def shown_as(output: OutputFormat, *, has_keys: bool, has_places: bool) -> Callable[[Place, Record], None]:
+def shown_as(output: OutputFormat, *, has_keys: bool, shows_offsets: bool) -> Callable[[Place, Record], None]:
     """What prints one record."""
     if output is OutputFormat.JSON:
         return lambda place, record: print_json(_document(place, record))
 
     def show(place: Place, record: Record) -> None:
-        parts = [f"{place[0]}-{place[1]}@{record.offset}".encode()] if has_places else []
+        parts = [f"{place[0]}-{place[1]}@{record.offset}".encode()] if shows_offsets else []
         if has_keys:
             parts.append(record.key or b"")
         parts.append(record.value or b"")

@@ -165,7 +165,7 @@ def mirror(
 
     def check() -> None:
         load_configs(properties, targets=targets)
-        _tell_verdicts(properties)
+        _report_verdicts(properties)
 
     async def run(stop: asyncio.Event) -> None:
         await run_all(load_configs(properties, targets=targets), stop)
@@ -201,7 +201,7 @@ def bridge(
     )
 
 
-def _tell_verdicts(properties: Properties) -> None:
+def _report_verdicts(properties: Properties) -> None:
     """On standard error a line for each key of a MirrorMaker 2 file and how many had which fate; of
     a file of ours for idle keys.
     """

@@ -76,7 +76,7 @@ class SyncChoice(enum.Enum):
 @app.command("list")
 def list_all(environment: EnvironmentFile = None, site: SiteOptions = None, output: Output = OutputFormat.TEXT) -> None:
     """Every link as every site sees it, and at the passive one when its mirror was last heard
-    (mirror_heard_ms -1: never).
+    (mirror_report_age_ms -1: never).
 
     Example: antipode links list --site a=127.0.0.1:9190 --site b=127.0.0.1:9290
     """
@@ -383,7 +383,7 @@ def _status_json(entry: LinkAtSite) -> dict[str, Any]:
         "is_confirmed": entry.status.is_confirmed,
         "is_peer_reachable": entry.status.is_peer_reachable,
         "contested_by": entry.status.contested_by or None,
-        "mirror_heard_ms": entry.mirror_heard_ms,
+        "mirror_report_age_ms": entry.mirror_report_age_ms,
         "mirror_problems": list(entry.mirror_problems),
     }
 
@@ -407,7 +407,7 @@ def _status_row(entry: LinkAtSite) -> Sequence[object]:
         if entry.status.is_confirmed
         else "no",
         "answers" if entry.status.is_peer_reachable else "silent",
-        "; ".join((mirror_sentence(entry.mirror_heard_ms), *entry.mirror_problems)),
+        "; ".join((mirror_sentence(entry.mirror_report_age_ms), *entry.mirror_problems)),
         ",".join(record.topic_whitelist),
         ",".join(blacklist_of(record)),
     )

@@ -74,11 +74,11 @@ def move(
         console.print(f"the log of {topic}-{partition} {'can move' if is_dry_run else 'moves'} to {to}")
 
 
-@app.command("show-cut")
-def show_cut(
+@app.command("show-truncated")
+def show_truncated(
     file: Annotated[Path, typer.Argument(help="A file 0.cut.TOPIC-PARTITION.log of a log directory.", exists=True)],
     has_keys: WithKeys = False,
-    has_places: WithPlaces = False,
+    shows_offsets: WithPlaces = False,
     output: Output = OutputFormat.TEXT,
 ) -> None:
     """Print the records that were cut from a log because the leader that it follows has another
@@ -87,7 +87,7 @@ def show_cut(
     They are printed as by `antipode consume`, so that `antipode produce` can take those that are
     wanted back.
 
-    Example: antipode log-dirs show-cut disk1/kafka/0.cut.orders-3.log --places
+    Example: antipode log-dirs show-truncated disk1/kafka/0.cut.orders-3.log --offsets
     """
     from broker.replication.quarantine import PREFIX
     from wire.batches.record_batch import InvalidBatch
@@ -97,7 +97,7 @@ def show_cut(
     topic, _, partition = name.rpartition("-")
     if not file.name.startswith(PREFIX) or not topic or not partition.isdecimal():
         raise usage_error(f"{file.name} is not the name of such a file: accepted is {PREFIX}TOPIC-PARTITION.log")
-    show = shown_as(output, has_keys=has_keys, has_places=has_places)
+    show = shown_as(output, has_keys=has_keys, shows_offsets=shows_offsets)
     with failures_as_messages():
         try:
             for record in decode_records(file.read_bytes()):

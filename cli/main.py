@@ -46,7 +46,7 @@ app = typer.Typer(
 )
 
 
-def _tell_version(is_wanted: bool) -> None:
+def _print_version(is_wanted: bool) -> None:
     if is_wanted:
         from runtime import compiled
         from wire.client.connection import installed_version
@@ -59,7 +59,7 @@ def _tell_version(is_wanted: bool) -> None:
 def options(
     is_version_wanted: Annotated[
         bool,
-        typer.Option("--version", help="Say which release this is, and end.", is_eager=True, callback=_tell_version),
+        typer.Option("--version", help="Say which release this is, and end.", is_eager=True, callback=_print_version),
     ] = False,
 ) -> None:
     """What concerns no command in particular."""

@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     from clients.producer import ProducerOptions, ProducerPool, ProducerRecord
 
 READ_BYTES = 64 * 1024
-SKEW_TOLD_FROM = 2.0
+SKEW_REPORTED_FROM = 2.0
 """The fullest partition holds so many times its fair part: said to the person, since one consumer
 will have all the work.
 """
@@ -308,7 +308,11 @@ class Run:
         verb = "would go" if self._is_dry_run else "are"
         placed = ", ".join(f"{index}: {count:,}" for index, count in sorted(self.partitions.items()))
         console.print(f"{self.partitions.total():,} records {verb} in {self._topic} (by partition {placed or 'none'})")
-        if self._is_spread_by_keys and self.skew >= SKEW_TOLD_FROM and self.partitions.total() > self.partition_count:
+        if (
+            self._is_spread_by_keys
+            and self.skew >= SKEW_REPORTED_FROM
+            and self.partitions.total() > self.partition_count
+        ):
             console.print(f"skewed: the fullest partition has {self.skew:.1f} times its part; look at the keys")
 
 

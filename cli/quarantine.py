@@ -70,20 +70,20 @@ def show(
     bootstrap_server: BootstrapServer = DEFAULT_BOOTSTRAP,
     broker: OneBroker = None,
     has_keys: WithKeys = False,
-    has_places: WithPlaces = False,
+    shows_offsets: WithPlaces = False,
     output: Output = OutputFormat.TEXT,
 ) -> None:
     """Print the records of an entry, as `antipode consume` does, so that `antipode produce` can
     take those that are wanted back.
 
-    Example: antipode quarantine show 0.cut.orders-3 --places
+    Example: antipode quarantine show 0.cut.orders-3 --offsets
     """
     from wire.batches.record_batch import InvalidBatch
     from wire.batches.records import decode_records
 
     with failures_as_messages():
         entry, content = ask_cluster(bootstrap_server, lambda client: _whole(client, name, broker), is_site_local=True)
-        shown = shown_as(output, has_keys=has_keys, has_places=has_places)
+        shown = shown_as(output, has_keys=has_keys, shows_offsets=shows_offsets)
         try:
             for record in decode_records(content):
                 if record.offset >= entry["first_offset"]:

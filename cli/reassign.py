@@ -365,7 +365,7 @@ async def _execute(
         await reassignment.throttle_directories(client, _movers(directories), throttles.log_directories)
     await reassignment_directories.tell(client, directories)
     _check(await reassignment.order(client, dict(wanted)), "cannot move")
-    await reassignment_directories.tell_until_there(client, directories)
+    await reassignment_directories.report_until_acknowledged(client, directories)
     return before
 
 

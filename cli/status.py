@@ -30,7 +30,7 @@ MIRRORS_ELSEWHERE = ("not known", "PROMOTED")
 """States of the mirror that is asked in which another one should carry the link: it was not asked,
 or its target is the active site now.
 """
-NOBODY = -1
+NO_CONTROLLER = -1
 CONTROLLER_TIMEOUT_MS = 1_000
 MIRROR_TIMEOUT_S = 3.0
 """As long as a site has: a mirror that is slow to answer is not one that is gone."""
@@ -212,10 +212,12 @@ async def _link(
         "copyable_records": sample.copyable_records,
         "lag_bytes": None if sample.lag_bytes < 0 else sample.lag_bytes,
         "lag_ms": None if sample.lag_ms < 0 else sample.lag_ms,
-        "cut_records": sample.cut_records,
+        "truncated_records": sample.truncated_records,
         "differing": list(sample.differing),
         "mirror": sample.mirror_state if any(mirror.name == link.name for mirror in known.mirrors) else "not known",
-        "mirror_heard_ms": next((one.mirror_heard_ms for one in said if one.mirror_heard_ms is not None), None),
+        "mirror_report_age_ms": next(
+            (one.mirror_report_age_ms for one in said if one.mirror_report_age_ms is not None), None
+        ),
         "mirror_problems": [problem for one in said for problem in one.mirror_problems],
         "is_contested": any(one.status.contested_by for one in said if one.status is not None),
     }
@@ -228,7 +230,7 @@ def problems(sites: dict[str, dict[str, Any]], links: list[dict[str, Any]]) -> l
 
     found = [site["problem"] for site in sites.values() if not site["is_reachable"]]
     for name, site in sites.items():
-        if site["is_reachable"] and site["controller"] == NOBODY:
+        if site["is_reachable"] and site["controller"] == NO_CONTROLLER:
             found.append(f"site {name} has no controller")
         found += [
             f"site {name}: {one['kind']} {one['name']}".rstrip()
@@ -246,7 +248,7 @@ def problems(sites: dict[str, dict[str, Any]], links: list[dict[str, Any]]) -> l
             found.append(f"link {link['name']}: neither site says who is active")
         if link["mirror"] not in (*HEALTHY_STATES, "not known"):
             found.append(f"link {link['name']}: the mirror is {link['mirror']}")
-        heard_ms = link["mirror_heard_ms"]
+        heard_ms = link["mirror_report_age_ms"]
         is_silent = heard_ms is not None and not 0 <= heard_ms <= MIRROR_SILENT_MS
         if is_silent and link["mirror"] in MIRRORS_ELSEWHERE:
             found.append(f"link {link['name']}: {_unprotected(link, mirror_sentence(heard_ms))}")
@@ -302,7 +304,7 @@ def _page(document: dict[str, Any]) -> Group:
             _count(link["copyable_records"]),
             _count(link["lag_bytes"]),
             _count(link["lag_ms"]),
-            _count(link["cut_records"]),
+            _count(link["truncated_records"]),
             link["mirror"],
         )
     unasked = sorted(link["name"] for link in document["links"] if link["mirror"] == "not known")

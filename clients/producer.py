@@ -27,7 +27,7 @@ from typing import Final, NamedTuple, Self
 from kio.schema.errors import ErrorCode
 
 from clients.budget import FOREVER_MS, Budget
-from clients.core.accumulator import NOBODY, Accumulator, Outgoing, Place, ProducerIdentity
+from clients.core.accumulator import NO_IDENTITY, Accumulator, Outgoing, Place, ProducerIdentity
 from clients.core.deliveries import MAY_BE_APPENDED, Sequences, Verdict, judge
 from clients.core.partitioners import Choice, Murmur2Partitioner, Partitioner, checked
 from clients.core.slots import stable_slot
@@ -356,7 +356,7 @@ class Producer:
         return f" ({self._topics.last_problem})" if self._topics.last_problem else ""
 
     def _send_ready(self, now_ms: float) -> None:
-        if self._options.is_idempotent and self._sequences.identity == NOBODY:
+        if self._options.is_idempotent and self._sequences.identity == NO_IDENTITY:
             if not self._accumulator.is_empty and not self._has_identity_task:
                 self._has_identity_task = True
                 self._keep(asyncio.get_running_loop().create_task(self._get_identity()))
@@ -468,7 +468,7 @@ class Producer:
 
     def _fail(self, batch: Outgoing[_Token], error: Exception) -> None:
         if self._sequences.is_over_with(batch):
-            self._sequences.renew(NOBODY)
+            self._sequences.renew(NO_IDENTITY)
         self._reject(batch, error)
         if self._options.is_aborting_on_failure:
             self._end(error)

@@ -47,7 +47,7 @@ class Topics:
         self._on_refresh = on_refresh
         self._wanted: set[str] = set()
         self._doubted: set[str] = set()
-        self._last_told: dict[str, TopicMetadata] = {}
+        self._last_reported: dict[str, TopicMetadata] = {}
         self._asked = asyncio.Event()
         self.refreshes = 0
         self.last_problem = ""
@@ -77,11 +77,11 @@ class Topics:
 
     def known(self, topic: str) -> TopicMetadata | None:
         """As it was last told; None when it was never there."""
-        return self._last_told.get(topic)
+        return self._last_reported.get(topic)
 
     def topic_id(self, topic: str) -> UUID | None:
         """The id that requests name it by."""
-        found = self._last_told.get(topic)
+        found = self._last_reported.get(topic)
         return None if found is None else found.topic_id
 
     def leader_of(self, topic: str, partition: int) -> int:
@@ -141,6 +141,6 @@ class Topics:
         for name in topics:
             found = self._client.cluster.topics.get(name)
             if found is not None and not found.error_code and found.partitions:
-                self._last_told[name] = found
+                self._last_reported[name] = found
             self._doubted.discard(name)
         self._on_refresh()

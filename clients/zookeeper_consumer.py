@@ -210,8 +210,8 @@ class ZooKeeperConsumer:
         self._has_released = False
         self._has_lost_session = False
         self._tasks: list[asyncio.Task[None]] = []
-        self._heard_at_ms = 0.0
-        self._is_cut_off = False
+        self._received_at_ms = 0.0
+        self._is_disconnected = False
         self.rebalances = 0
         self.attempts = 0
         self.failure: Exception | None = None
@@ -270,7 +270,7 @@ class ZooKeeperConsumer:
         await self._register()
         self._zookeeper.on_session(self._on_session)
         loop = asyncio.get_running_loop()
-        self._heard_at_ms = self._clock.monotonic_ms()
+        self._received_at_ms = self._clock.monotonic_ms()
         self._keep(loop.create_task(self._listen()))
         await self.rebalance()
         self._keep(loop.create_task(self._watch()))
@@ -377,22 +377,22 @@ class ZooKeeperConsumer:
                         self._hear(asked_at_ms)
                     asking = None
                     await asyncio.sleep(interval_s)
-                silent_ms = self._clock.monotonic_ms() - self._heard_at_ms
+                silent_ms = self._clock.monotonic_ms() - self._received_at_ms
                 if silent_ms + 1000 * interval_s > self.options.session_timeout_ms * SILENCE_SHARE_MAX:
-                    await self._stop_cut_off()
+                    await self._stop_disconnected()
         finally:
             if asking is not None:
                 asking.cancel()
 
     def _hear(self, asked_at_ms: float) -> None:
-        self._heard_at_ms = asked_at_ms
-        if self._is_cut_off:
-            self._is_cut_off = False
+        self._received_at_ms = asked_at_ms
+        if self._is_disconnected:
+            self._is_disconnected = False
             self._changed.set()
 
-    async def _stop_cut_off(self) -> None:
-        if not self._is_cut_off or self.reading:
-            self._is_cut_off = True
+    async def _stop_disconnected(self) -> None:
+        if not self._is_disconnected or self.reading:
+            self._is_disconnected = True
             _log.warning("ZooKeeper is unreachable: reading is paused until it answers", group=self.options.group_id)
             await self._stop_fetchers()
 
@@ -505,12 +505,12 @@ class ZooKeeperConsumer:
         self, registered: Mapping[str, ConsumerRegistration], topics: Sequence[str]
     ) -> dict[str, ConsumerRegistration]:
         """Those who take part. UnequalSubscriptions when this member is not among them."""
-        sound, left_out = sound_members(
+        sound, skipped = sound_members(
             registered, topics, strategy=self.options.strategy, excludes_internal=self.options.excludes_internal
         )
-        if self.consumer_id in left_out:
-            raise UnequalSubscriptions(f"{self.consumer_id} gets nothing: {left_out[self.consumer_id]}")
-        for consumer, reason in left_out.items():
+        if self.consumer_id in skipped:
+            raise UnequalSubscriptions(f"{self.consumer_id} gets nothing: {skipped[self.consumer_id]}")
+        for consumer, reason in skipped.items():
             _log.warning(
                 "a member of the group is left out", group=self.options.group_id, consumer=consumer, reason=reason
             )

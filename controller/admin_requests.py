@@ -52,7 +52,7 @@ class AdminRequests:
         payload, version = found
         partitions = tuple(TopicPartition(*named) for named in decode_election(payload))
         decision = await self._submit(ask.ElectLeaders(partitions=partitions))
-        self._tell_refused(PREFERRED_ELECTION, decision)
+        self._report_refused(PREFERRED_ELECTION, decision)
         await self._write(DeleteNode(path=PREFERRED_ELECTION, version=version))
 
     async def take_reassignment(self, found: FoundRequest) -> None:
@@ -68,7 +68,7 @@ class AdminRequests:
             (partition, target) for partition, target in wanted.items() if not self._is_moving(partition, target)
         )
         if wanted != self._wanted and fresh:
-            self._tell_refused(REASSIGN_PARTITIONS, await self._submit(ask.AlterReassignments(targets=fresh)))
+            self._report_refused(REASSIGN_PARTITIONS, await self._submit(ask.AlterReassignments(targets=fresh)))
         self._wanted, self._version = wanted, version
         async with self._changed:
             self._changed.notify_all()
@@ -103,7 +103,7 @@ class AdminRequests:
             _log.info("a request in ZooKeeper was deleted or changed during its execution", path=step.path)
 
     @staticmethod
-    def _tell_refused(path: str, decision: ask.Decision) -> None:
+    def _report_refused(path: str, decision: ask.Decision) -> None:
         for outcome in decision.partitions:
             if outcome.error not in (ErrorCode.none, ErrorCode.election_not_needed):
                 _log.warning(

@@ -37,11 +37,11 @@ async def refusing(brokers: Iterable[Broker], *, own_node: int) -> frozenset[int
 async def _is_refused(address: str) -> bool:
     accepted = asyncio.Event()
 
-    def on_doubt(is_doubted: bool) -> None:
+    def on_suspicion(is_doubted: bool) -> None:
         if not is_doubted:
             accepted.set()
 
-    refused = asyncio.ensure_future(until_refused(address, on_doubt=on_doubt))
+    refused = asyncio.ensure_future(until_refused(address, on_suspicion=on_suspicion))
     waits: list[asyncio.Future[Any]] = [refused, asyncio.ensure_future(accepted.wait())]
     try:
         await asyncio.wait(waits, timeout=PROBE_S, return_when=asyncio.FIRST_COMPLETED)

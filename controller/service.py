@@ -35,7 +35,7 @@ if TYPE_CHECKING:
 NO_CONTROLLER = -1
 WAIT_MS_MAX = 300_000
 """The longest that a client may have its deletion waited for, whatever it asks for."""
-HANDED_OVER_WITHIN_MS = 2_000
+CONTROLLED_SHUTDOWN_WITHIN_MS = 2_000
 """How long a broker that leaves is kept waiting for brokers that hear nothing; it waits 3 s for its
 answer (`broker/site/controlled_shutdown.py`).
 """
@@ -208,7 +208,7 @@ class Controller(ControllerServicer):
         """
         active = await self._active(context)
         command = ask.ControlledShutdown(node_id=request.node_id, broker_epoch=request.broker_epoch)
-        decision = await self._submit(active, command, context, timeout_ms=HANDED_OVER_WITHIN_MS)
+        decision = await self._submit(active, command, context, timeout_ms=CONTROLLED_SHUTDOWN_WITHIN_MS)
         return pb.ControlledShutdownReply(error_code=decision.error, remaining_count=len(decision.partitions))
 
     async def ReportOfflineReplicas(  # noqa: N802

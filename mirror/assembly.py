@@ -39,7 +39,7 @@ from mirror.groups.metrics import CheckpointMetrics
 from mirror.link.core.link_roles import LinkRole
 from mirror.link.core.partitions import PartitionKey
 from mirror.link.core.topic_plan import NameAtTarget, way_to_a_new_copy
-from mirror.link.link_watch import LinkStanding, LinkWatch
+from mirror.link.link_watch import LinkView, LinkWatch
 from mirror.link.ports import (
     AppendPort,
     FetchPort,
@@ -85,7 +85,7 @@ class Ports:
     actor: TopicActor
     open_fetch: Callable[[], FetchPort]
     open_append: Callable[[], AppendPort]
-    read_link: Callable[[], Awaitable[LinkStanding]]
+    read_link: Callable[[], Awaitable[LinkView]]
     # Further tasks of the link, and what is to be done when all have ended.
     workers: Mapping[str, Callable[[], Coroutine[Any, Any, None]]] = field(default_factory=dict)
     finish: Callable[[], Awaitable[None]] | None = None
@@ -140,7 +140,7 @@ class Mirror:
         self,
         config: MirrorConfig,
         ports: Ports,
-        standing: LinkStanding,
+        standing: LinkView,
         *,
         registry: CollectorRegistry,
         clock: Clock,
@@ -175,7 +175,7 @@ class Mirror:
         self._link_watch = LinkWatch(
             ports.read_link,
             interval_ms=config.link_refresh_interval_ms,
-            on_standing=self._stand,
+            on_link_view=self._stand,
             on_missing=self._lose_link,
         )
         self._groups = self._make_groups(registry)
@@ -194,7 +194,7 @@ class Mirror:
             self.board, self._supervisor, streams_per_broker=config.streams, make=self._make_fetcher
         )
 
-    def link(self) -> LinkStanding:
+    def link(self) -> LinkView:
         """The link as last read."""
         return self._standing
 
@@ -223,7 +223,7 @@ class Mirror:
             lambda: self._stalls.stalled_for_ms,
             lambda: self.topics.nothing_carried,
             self._ports.mirror_maker,
-            lambda: self._groups.left_ahead,
+            lambda: self._groups.target_ahead,
             self._peers,
             lambda: self.topics.retention.at_risk,
             self._ports.waiting_for,
@@ -413,7 +413,7 @@ class Mirror:
             queue=self.queue,
             port=self._ports.open_append(),
             link=self.link,
-            doubt_link=self._link_watch.doubt,
+            suspect_link=self._link_watch.doubt,
             clock=self._clock,
             request_bytes_max=self._config.request_max_bytes,
             in_flight_max=self._config.in_flight_max,
@@ -463,7 +463,7 @@ class Mirror:
         self.fetchers.reassign()
         self.producers.wake()
 
-    def _stand(self, standing: LinkStanding) -> None:
+    def _stand(self, standing: LinkView) -> None:
         if not _supersedes(standing, self._standing):
             return
         if (standing.epoch, standing.role) != (self._standing.epoch, self._standing.role):
@@ -475,9 +475,7 @@ class Mirror:
         if self._standing.role is not LinkRole.GONE:
             _state_change.warning(reason, link=self._standing.name)
         standing = self._standing
-        self._standing = LinkStanding(
-            standing.name, standing.epoch, LinkRole.GONE, reason, standing.record, standing.site
-        )
+        self._standing = LinkView(standing.name, standing.epoch, LinkRole.GONE, reason, standing.record, standing.site)
         self._turn(LinkRole.GONE, reason)
 
     def _turn(self, role: LinkRole, reason: str) -> None:
@@ -519,7 +517,7 @@ class Mirror:
             _log.info("the last group offset sync failed", reason=str(error) or "timed out")
 
 
-def _supersedes(found: LinkStanding, known: LinkStanding) -> bool:
+def _supersedes(found: LinkView, known: LinkView) -> bool:
     """Whether what was read now counts. A lower epoch is an agent that lags, or a link that was
     deleted and made again.
     """

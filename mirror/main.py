@@ -25,7 +25,7 @@ from mirror.assembly import DrainResult, Mirror, Ports
 from mirror.flow.core.health import Health
 from mirror.groups.group_config_sync import GroupConfigSync
 from mirror.groups.transactional_ids import TransactionalIdSync
-from mirror.link.link_watch import AgentsUnreachable, LinkReader, LinkStanding
+from mirror.link.link_watch import AgentsUnreachable, LinkReader, LinkView
 from mirror.link.ports import Unreachable
 from mirror.settings.config import LinkMode, MirrorConfig
 from mirror.sharing.agreed_settings import self_description
@@ -147,9 +147,9 @@ class MirrorDaemon:
         mirror_pb2_grpc.add_MirrorAdminServicer_to_server(self._admin, self._grpc.server)  # type: ignore[no-untyped-call]
         self._grpc.add_service_name(SERVICE_NAME)
         self.grpc_port = await self._grpc.start(is_ready=False)
-        self._loops.start("health", self._tell_health)
+        self._loops.start("health", self._report_health)
 
-    async def _tell_health(self) -> None:
+    async def _report_health(self) -> None:
         """Have gRPC health of the process say what the mirror's is; MirrorAdmin itself serves from
         the start.
         """
@@ -184,7 +184,7 @@ class MirrorDaemon:
         leave_startup_objects_alone()
         _log.info("mirroring", link=standing.name, epoch=standing.epoch, role=standing.role.value)
 
-    async def _find_ends(self) -> tuple[MirrorConfig, Ports, LinkStanding]:
+    async def _find_ends(self) -> tuple[MirrorConfig, Ports, LinkView]:
         if self._config.link_mode is LinkMode.TRANSLATE:
             return await self._open_translate_link()
         standing, target_bootstrap = await self._find_link()
@@ -193,7 +193,7 @@ class MirrorDaemon:
             self._sharing = self._make_sharing(target_bootstrap)
         return self._config, self._ports(standing, target_bootstrap), standing
 
-    async def _open_translate_link(self) -> tuple[MirrorConfig, Ports, LinkStanding]:
+    async def _open_translate_link(self) -> tuple[MirrorConfig, Ports, LinkView]:
         """The link once both ends answer, however long that takes."""
         link = TranslateLink(self._config, client_id=CLIENT_ID, registry=self._registry, clock=self._clock)
         self._closing.append(link)
@@ -228,7 +228,7 @@ class MirrorDaemon:
             slots=lambda: ownership.slots,
         )
 
-    async def _find_link(self) -> tuple[LinkStanding, tuple[HostPort, ...]]:
+    async def _find_link(self) -> tuple[LinkView, tuple[HostPort, ...]]:
         """The link and where the target's brokers are; waits for the agents as long as it takes."""
         async for attempt in jittered_backoff(retry_on=AgentsUnreachable, initial_ms=50, max_ms=500):
             with attempt:
@@ -241,7 +241,7 @@ class MirrorDaemon:
                     raise
         raise AgentsUnreachable("no attempt was made")
 
-    def _ports(self, standing: LinkStanding, target: Sequence[HostPort]) -> Ports:
+    def _ports(self, standing: LinkView, target: Sequence[HostPort]) -> Ports:
         config = self._config
         source = config.source_bootstrap_servers or source_bootstrap(standing)
         dialing = Dialing(config, client_id=CLIENT_ID)
@@ -287,7 +287,7 @@ class MirrorDaemon:
             quarantine=KafkaQuarantine(target_client),
         )
 
-    def _shared(self, ports: Ports, standing: LinkStanding) -> Ports:
+    def _shared(self, ports: Ports, standing: LinkView) -> Ports:
         """The ports of a daemon that is one of several."""
         assert self._sharing is not None
         ownership = self._sharing.ownership
@@ -346,7 +346,7 @@ def daemon_name(grpc_port: int | None) -> str:
     return f"{host} (process {os.getpid()})" if grpc_port is None else f"{host}:{grpc_port}"
 
 
-def check_filters(config: MirrorConfig, standing: LinkStanding) -> None:
+def check_filters(config: MirrorConfig, standing: LinkView) -> None:
     """ConfigurationError when the file's filters are not those of the link, naming both."""
     record = standing.record
     for key, ours, theirs, implied in (
@@ -359,7 +359,7 @@ def check_filters(config: MirrorConfig, standing: LinkStanding) -> None:
             )
 
 
-def source_bootstrap(standing: LinkStanding) -> tuple[HostPort, ...]:
+def source_bootstrap(standing: LinkView) -> tuple[HostPort, ...]:
     """The source's brokers as the link's record tells the other site. OperationalFailure when it
     does not.
     """

@@ -19,7 +19,7 @@ from mirror.admin.verifier import TranslateVerifier
 from mirror.assembly import Ports
 from mirror.groups.metrics import CheckpointMetrics
 from mirror.link.core.naming import NamingPolicy
-from mirror.link.link_watch import LinkStanding, stand
+from mirror.link.link_watch import LinkView, stand
 from mirror.link.ports import AppendPort, Unreachable
 from mirror.mirrormaker.mirror_maker_topics import MirrorMakerTopics
 from mirror.settings.config import ExistingTarget, MirrorConfig
@@ -35,7 +35,7 @@ from mirror.translate.metrics import TransactionMetrics
 from mirror.translate.offset_store import READ_COMMITTED, READ_UNCOMMITTED, OffsetStore
 from mirror.translate.opposite_links import OppositeLinks
 from mirror.translate.provenance import Provenance
-from mirror.translate.record_filter import SourceSieve
+from mirror.translate.record_filter import SourceFilter
 from mirror.translate.tail_reader import TailReader
 from mirror.translate.transactional_append import TransactionalAppend
 from mirror.translate.transactions import Transactions, end_transactions
@@ -85,7 +85,7 @@ class TranslateLink:
         self._target_client = _client(config.target_bootstrap_servers, self._dialing.target)
         self._source = self._make_source()
         self._target = KafkaSite(config.target_bootstrap_servers, self._dialing.target)
-        self._record = standing_of(config).record
+        self._record = link_view_of(config).record
         self._store = store = OffsetStore(
             self._target_client, config.link_name, replication_factor=config.replication_factor
         )
@@ -96,7 +96,7 @@ class TranslateLink:
         self._provenance = Provenance(self._source_client, source_alias=config.source_alias)
         self._origins: set[str] = {config.source_alias}
         self._provenance.on_origin = self._origins.add
-        self._sieve = SourceSieve(
+        self._record_filter = SourceFilter(
             self._provenance,
             target_alias=config.target_alias,
             isolation_level=READ_COMMITTED if config.is_read_committed else READ_UNCOMMITTED,
@@ -108,7 +108,7 @@ class TranslateLink:
             naming=config.naming,
             translations=self.translations,
             provenance=self._provenance,
-            sieve=self._sieve,
+            record_filter=self._record_filter,
             may_append_to_others=config.existing_target is ExistingTarget.APPEND,
             clock=clock,
             late_within_ms=config.request_timeout_ms,
@@ -136,7 +136,7 @@ class TranslateLink:
         self._mirror_maker = self._make_mirror_maker(registry)
         self._acls = self._make_acl_sync() if config.is_syncing_acls else None
 
-    async def open(self) -> LinkStanding:
+    async def open(self) -> LinkView:
         """Read what is known of the link. Unreachable while an end does not answer;
         OperationalFailure when one refuses.
         """
@@ -152,7 +152,7 @@ class TranslateLink:
             await self._group_notes.load()
         await self._provenance.refresh()
         await self._have_producers()
-        return standing_of(self._config)
+        return link_view_of(self._config)
 
     def share(self, ownership: Ownership) -> None:
         """Mirror what this daemon owns; others of the link have the rest."""
@@ -223,7 +223,7 @@ class TranslateLink:
                 self._target_client,
                 naming=config.naming,
                 translations=self.translations,
-                sieve=self._sieve,
+                record_filter=self._record_filter,
             ),
         )
 
@@ -243,7 +243,7 @@ class TranslateLink:
             max_bytes=config.fetch_max_bytes,
             partition_max_bytes=config.partition_fetch_max_bytes,
             max_wait_ms=config.fetch_wait_max_ms,
-            sieve=self._sieve,
+            record_filter=self._record_filter,
         )
 
     def append_options(self) -> ConnectionOptions:
@@ -356,8 +356,8 @@ class TranslateLink:
         for origin in sorted(self._origins - self.translations.producers.keys() - {self._config.target_alias}):
             await self.translations.have_producer(origin)
 
-    async def _read_link(self) -> LinkStanding:
-        return standing_of(self._config)
+    async def _read_link(self) -> LinkView:
+        return link_view_of(self._config)
 
     async def _finish(self) -> None:
         try:
@@ -370,7 +370,7 @@ class TranslateLink:
             _log.info("the link's state was not saved at shutdown", reason=str(error) or "timed out")
 
 
-def standing_of(config: MirrorConfig) -> LinkStanding:
+def link_view_of(config: MirrorConfig) -> LinkView:
     """The link's record as the configuration describes it; it never turns."""
     whitelist = [".*"] if config.whitelist is None else [*config.whitelist]
     if config.is_carrying_heartbeats and config.naming.heartbeats is not None:
@@ -384,7 +384,7 @@ def standing_of(config: MirrorConfig) -> LinkStanding:
         active_site=config.source_alias,
         phase=LinkPhase.MIRRORING,
         topic_whitelist=whitelist,
-        topic_blacklist=[*blacklist, *config.naming.left_out],
+        topic_blacklist=[*blacklist, *config.naming.skipped],
         group_whitelist=config.group_whitelist if config.is_syncing_groups else (),
         group_blacklist=config.group_blacklist,
     )

@@ -22,19 +22,19 @@ UNKNOWN_PAUSE_S = 0.2
 BRIEF_S = 0.05
 READ_BYTES = 4096
 
-DoubtListener = Callable[[bool], None]
+SuspicionListener = Callable[[bool], None]
 
 
 def _ignore(_: bool) -> None:
-    """Nobody wants to know of doubts."""
+    """Nobody wants to know of suspected_brokers."""
 
 
-async def until_refused(address: str, *, on_doubt: DoubtListener = _ignore) -> None:
+async def until_refused(address: str, *, on_suspicion: SuspicionListener = _ignore) -> None:
     """Return when nothing listens at `host:port` any more; stays for ever when the address cannot
     be understood.
 
-    `on_doubt(True)` is called when a connection that stood has ended, `on_doubt(False)` once
-    another one stands.
+    `on_suspicion(True)` is called when a connection that stood has ended, `on_suspicion(False)`
+    once another one stands.
     """
     try:
         place = parse_host_port(address)
@@ -44,7 +44,7 @@ async def until_refused(address: str, *, on_doubt: DoubtListener = _ignore) -> N
     refusals = puzzles = 0
     while refusals < REFUSALS_NEEDED:
         try:
-            is_brief = await _stay_connected(place, on_doubt) < BRIEF_S
+            is_brief = await _stay_connected(place, on_suspicion) < BRIEF_S
         except ConnectionRefusedError:
             refusals += 1
             await asyncio.sleep(CONFIRMATION_PAUSE_S)
@@ -59,14 +59,14 @@ async def until_refused(address: str, *, on_doubt: DoubtListener = _ignore) -> N
             await asyncio.sleep(min(CONFIRMATION_PAUSE_S * 2 ** min(puzzles, 10), UNKNOWN_PAUSE_S))
 
 
-async def _stay_connected(place: HostPort, on_doubt: DoubtListener) -> float:
+async def _stay_connected(place: HostPort, on_suspicion: SuspicionListener) -> float:
     """Connect and read until the other side ends the connection, which is never written to; how
     long it stood, in seconds.
     """
     loop = asyncio.get_running_loop()
     async with asyncio.timeout(CONNECT_TIMEOUT_S):
         reader, writer = await asyncio.open_connection(*place)
-    on_doubt(False)
+    on_suspicion(False)
     connected_at_s = loop.time()
     try:
         # a reset is as good as an end: whether something listens is found out by connecting again
@@ -74,6 +74,6 @@ async def _stay_connected(place: HostPort, on_doubt: DoubtListener) -> float:
             while await reader.read(READ_BYTES):
                 pass
     finally:
-        on_doubt(True)
+        on_suspicion(True)
         writer.close()
     return loop.time() - connected_at_s

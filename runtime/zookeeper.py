@@ -219,7 +219,7 @@ class ZooKeeper:
                 f"ZooKeeper at {self._connect_string} does not answer within {timeout_ms} ms: is it running and reachable?"
             )
         self._state = SessionState.CONNECTED
-        self._tell_session()
+        self._report_session()
         self._loops.start("ZooKeeper sessions", self._revive_again_and_again)
 
     async def _revive_again_and_again(self) -> None:
@@ -253,7 +253,7 @@ class ZooKeeper:
             return
         self._state = state
         if state is SessionState.CONNECTED:
-            self._tell_session()
+            self._report_session()
         for listener in tuple(self._listeners):
             try:
                 listener(state)
@@ -262,7 +262,7 @@ class ZooKeeper:
                     "ZooKeeper session listener"
                 )  # the others hear of it all the same: it will not be told again
 
-    def _tell_session(self) -> None:
+    def _report_session(self) -> None:
         client_id = self._client.client_id
         if client_id:
             self._note_session(SessionKey(int(client_id[0]), bytes(client_id[1])))

@@ -45,7 +45,7 @@ class _NotYet(Exception):
     """The registration, or the image made for it, is not there."""
 
 
-class Standing:
+class RegistrationCheck:
     """See the module. Made inside the running loop."""
 
     def __init__(

@@ -213,7 +213,7 @@ class Durability:
 
     # -- cutting -----------------------------------------------------------------------------------
 
-    def begin_cut(self, offset: int) -> None:
+    def begin_truncation(self, offset: int) -> None:
         """Everything from `offset` on is about to go: the recovery point goes back first, also on
         disk.
         """
@@ -253,7 +253,7 @@ class Durability:
             if offset in self._saved_bounds:
                 self._saved_bounds.remove(offset)
 
-    def end_cut(self, end_offset: int) -> None:
+    def end_truncation(self, end_offset: int) -> None:
         """The log ends at `end_offset` now."""
         self.recovery_point = min(self.recovery_point, end_offset)
         self._snapshots = []

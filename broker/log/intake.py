@@ -2,7 +2,7 @@
 patched for one write.
 
 `take_from_producer` gives offsets and the leader epoch, and asks the producers' state about
-sequences; `take_replicated` leaves batches as they are. Neither changes anything: a refusal
+sequences; `apply_replicated` leaves batches as they are. Neither changes anything: a refusal
 (BatchRejected) or a failed write leaves no trace.
 
 Caller: broker/log/partition_log.py.
@@ -188,7 +188,7 @@ def _ask_producers(
     return True
 
 
-def take_replicated(
+def apply_replicated(
     records: Buffer, *, log_end_offset: int, latest_epoch: int
 ) -> tuple[Intake, list[tuple[int, BatchHeader]]]:
     """Batches that follow the log as they are, and their headers with positions."""

@@ -31,7 +31,7 @@ from broker.log.directories.removal import PendingRemovals
 from broker.log.durability import Durability
 from broker.log.errors import OffsetOutOfRange, StorageError
 from broker.log.flushing import NoteFlush, note_nothing
-from broker.log.intake import AppendInfo, Intake, found_again, take_from_producer, take_replicated
+from broker.log.intake import AppendInfo, Intake, apply_replicated, found_again, take_from_producer
 from broker.log.loading import create_segment, load_log, new_log
 from broker.log.log_slice import LogSlice
 from broker.log.producer_replay import replay_batch, restore_producers
@@ -122,7 +122,7 @@ class PartitionLog:
         self.swaps = Swaps()
         self._snapshot_offset = loaded.snapshot_offset
         self.compacted_to = self.log_start_offset
-        self._take_config()
+        self._apply_config()
 
     # -- facts -------------------------------------------------------------------------------------
 
@@ -163,7 +163,7 @@ class PartitionLog:
         """Grows whenever the log is cut at its end."""
         return self._durability.truncations
 
-    def take_over_state(self, other: PartitionLog) -> None:
+    def adopt_state(self, other: PartitionLog) -> None:
         """Be what `other`, a log with the same batches, is beyond its batches; `other` is not used
         any more.
         """
@@ -226,9 +226,9 @@ class PartitionLog:
     def update_config(self, config: LogConfig) -> None:
         """Take a new configuration; it counts from the next append and the next retention pass."""
         self.config = config
-        self._take_config()
+        self._apply_config()
 
-    def _take_config(self) -> None:
+    def _apply_config(self) -> None:
         self._limits = BatchLimits.of(self.config)
         self._roll_policy = RollPolicy.of(self.config, jitter=self._roll_jitter)
 
@@ -306,7 +306,9 @@ class PartitionLog:
         rolled.
         """
         self._durability.refuse_when_failed()
-        intake, headers = take_replicated(records, log_end_offset=self.log_end_offset, latest_epoch=self._epochs.latest)
+        intake, headers = apply_replicated(
+            records, log_end_offset=self.log_end_offset, latest_epoch=self._epochs.latest
+        )
         placed = intake.placed
         self._write(intake, intake.size_bytes, placed[-1].max_timestamp if now_ms is None else now_ms)
         for position, header in headers:
@@ -500,12 +502,12 @@ class PartitionLog:
         keep = self._segments.last_kept(offset)
         # back to where the segment begins: the next one may begin at the cut, and recovery must
         # look at this one nevertheless
-        self._durability.begin_cut(self._segments.all[keep].base_offset)
-        self._cut_within(keep, offset)
+        self._durability.begin_truncation(self._segments.all[keep].base_offset)
+        self._truncate_within(keep, offset)
         self.log_end_offset = self._segments.active.next_offset
-        self._after_cut()
+        self._after_truncation()
 
-    def _cut_within(self, keep: int, offset: int) -> None:
+    def _truncate_within(self, keep: int, offset: int) -> None:
         self.removals.drop(self._segments.remove_from(keep + 1))
         self._segments.active.truncate_to(offset)
         self._segments.active.mark_dirty()
@@ -517,23 +519,23 @@ class PartitionLog:
         """
         self._durability.refuse_when_failed()
         self.swaps.finish()
-        self._durability.begin_cut(offset)
+        self._durability.begin_truncation(offset)
         keep = self._segments.index_of(offset)
         if self._segments.all[keep].base_offset == offset:
-            self._cut_within(keep, offset)
+            self._truncate_within(keep, offset)
             self.removals.drop(self._segments.remove_first(keep))
         else:
             self.removals.drop(self._segments.remove_from(0))
             self._segments.add(create_segment(self.directory, offset, self._descriptors, self.config, now_ms=0))
         self.log_start_offset = self.log_end_offset = offset
         self._epochs.clear()
-        self._after_cut()
+        self._after_truncation()
 
-    def _after_cut(self) -> None:
+    def _after_truncation(self) -> None:
         end = self.log_end_offset
         self.log_start_offset = min(self.log_start_offset, end)
         self._epochs.truncate_from_end(end)
-        self._durability.end_cut(end)
+        self._durability.end_truncation(end)
         self.compacted_to = min(self.compacted_to, end)
         self._high_watermark = min(max(self._high_watermark, self.log_start_offset), end)
         drop, segments = self.removals.drop_file, self._segments.all

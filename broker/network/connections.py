@@ -6,7 +6,7 @@ GB/s at 0.12 CPU-seconds a GB, transport writes 2.6 GB/s at 0.35), so readiness 
 `recv_into`, `sendmsg` and `sendfile` directly.
 
 Order and bounds. A connection has one request in flight, or several of one API whose handler says
-so (`take_place`); the next frame is handled when the answer is handed to the kernel (answers to
+so (`reserve_slot`); the next frame is handled when the answer is handed to the kernel (answers to
 pipelined small requests that are there already go out together), so answers keep request order and
 a slow reader stops its own requests. Small frames are handled in a buffer that all connections
 share (a callback never yields while using it); a larger frame is received into a buffer of its own,
@@ -28,7 +28,7 @@ from typing import Final, Protocol
 
 from broker.network.channels import Channel, CompressedChannel, FilePart, FileRest, Part, is_file, release_files
 from broker.network.request_memory import RequestMemory
-from broker.network.response_slots import AnswerPlaces, Place, Sent
+from broker.network.response_slots import Place, ResponseSlots, Sent
 from runtime.clock import Clock
 from runtime.logs import get_logger
 from wire.protocol.frames import MalformedRequest
@@ -131,7 +131,7 @@ class Connection:
         self._outgoing: deque[Part] = deque()
         self._held_answers_bytes = 0
         self._unsent: list[Sent] = []
-        self._places = AnswerPlaces(self._on_place_answered)
+        self._places = ResponseSlots(self._on_slot_answered)
         self._is_answering = False
         self._send_began_ms = -1.0
         self._is_busy = False
@@ -201,9 +201,9 @@ class Connection:
             return
         self.progress_bytes += received
         self._held = b""
-        self._take_frames(shared[: held + received])
+        self._receive_frames(shared[: held + received])
 
-    def _take_frames(self, data: memoryview) -> None:
+    def _receive_frames(self, data: memoryview) -> None:
         """Handle whole frames of `data`, a view of the shared buffer, and keep what is left."""
         position = 0
         try:
@@ -301,7 +301,7 @@ class Connection:
                 held, self._held = self._held, b""
                 shared = self._server.shared_view
                 shared[: len(held)] = held
-                self._take_frames(shared[: len(held)])
+                self._receive_frames(shared[: len(held)])
         except MalformedRequest as error:
             self.close(f"malformed request: {error}", is_fault=True)
             return
@@ -316,26 +316,28 @@ class Connection:
 
     # --- writing
 
-    def answer(self, parts: Sequence[Part] | None, *, rest_ms: float = 0.0, on_sent: Sent | None = None) -> None:
+    def answer(
+        self, parts: Sequence[Part] | None, *, throttle_time_ms: float = 0.0, on_sent: Sent | None = None
+    ) -> None:
         """End the request in flight: send the parts, a whole response with its size, or nothing at
         all (acks=0: nobody is told).
 
-        Nothing more is read for `rest_ms` (KIP-219: the client is answered first, then its
+        Nothing more is read for `throttle_time_ms` (KIP-219: the client is answered first, then its
         connection rests).
         """
         self._is_busy = False
         self.on_close = None
         if self._places:
-            self._places.take_behind().answer(parts, rest_ms=rest_ms, on_sent=on_sent)
+            self._places.take_behind().answer(parts, throttle_time_ms=throttle_time_ms, on_sent=on_sent)
         else:
-            self._take_answer(parts, rest_ms, on_sent)
+            self._accept_response(parts, throttle_time_ms, on_sent)
             if parts is not None and not self.is_closed and not self._may_hold(parts):
                 self._begin_sending()
                 self._send()
         if not self._is_handling:
             self._server.loop.call_soon(self._continue)
 
-    def _take_answer(self, parts: Sequence[Part] | None, rest_ms: float, on_sent: Sent | None) -> None:
+    def _accept_response(self, parts: Sequence[Part] | None, throttle_time_ms: float, on_sent: Sent | None) -> None:
         """Let it go out with whatever is sent next."""
         self.used_at_ms = self._server.clock.monotonic_ms()
         if self.is_closed:
@@ -343,15 +345,15 @@ class Connection:
             if on_sent is not None and parts is not None:
                 on_sent.sent(0.0, self.used_at_ms)
             return
-        if rest_ms > 0:
-            self._rest(rest_ms)
+        if throttle_time_ms > 0:
+            self._rest(throttle_time_ms)
         if parts is not None:
             self._outgoing.extend(parts)
             if on_sent is not None:
                 self._unsent.append(on_sent)
 
-    def take_place(self, api_key: int, frame_bytes: int, on_close: Callable[[], None] | None = None) -> Place:
-        """Keep the place of the answer to the request in flight (`AnswerPlaces.take`); more of its
+    def reserve_slot(self, api_key: int, frame_bytes: int, on_close: Callable[[], None] | None = None) -> Place:
+        """Keep the place of the answer to the request in flight (`ResponseSlots.take`); more of its
         API may be handled meanwhile.
         """
         self._is_busy = False
@@ -360,9 +362,9 @@ class Connection:
             self._server.loop.call_soon(self._continue)
         return self._places.take(api_key, frame_bytes, on_close)
 
-    def _on_place_answered(self, place: Place) -> None:
+    def _on_slot_answered(self, place: Place) -> None:
         if self.is_closed:
-            self._take_answer(place.parts, place.rest_ms, place.on_sent)
+            self._accept_response(place.parts, place.throttle_time_ms, place.on_sent)
         elif not self._is_answering:
             self._is_answering = True
             self._server.loop.call_soon(self._answer_in_order)
@@ -370,7 +372,7 @@ class Connection:
     def _answer_in_order(self) -> None:
         self._is_answering = False
         for place in self._places.answered():
-            self._take_answer(place.parts, place.rest_ms, place.on_sent)
+            self._accept_response(place.parts, place.throttle_time_ms, place.on_sent)
         self._send_held()
         self._continue()
 
@@ -384,10 +386,10 @@ class Connection:
         if not self.is_closed:
             self._channel = CompressedChannel(self._channel, level=level)
 
-    def _rest(self, rest_ms: float) -> None:
+    def _rest(self, throttle_time_ms: float) -> None:
         self._is_resting = True
         self._read(is_wanted=False)
-        self._waking = self._server.loop.call_later(rest_ms / 1000, self._wake)
+        self._waking = self._server.loop.call_later(throttle_time_ms / 1000, self._wake)
 
     def _wake(self) -> None:
         self._is_resting, self._waking = False, None
@@ -395,8 +397,8 @@ class Connection:
         self._continue()
 
     def _may_hold(self, parts: Sequence[Part]) -> bool:
-        """True for a small answer while more requests may be at hand: `_take_frames` sends it with
-        the next ones.
+        """True for a small answer while more requests may be at hand: `_receive_frames` sends it
+        with the next ones.
         """
         if not self._is_handling:
             return False
@@ -514,7 +516,7 @@ class Connection:
         self._outgoing.clear()
         self._note_sent()
         for place in self._places.give_up():
-            self._take_answer(place.parts, place.rest_ms, place.on_sent)
+            self._accept_response(place.parts, place.throttle_time_ms, place.on_sent)
         self._held = b""
         self._channel.close()
         self._server.connection_closed(self)

@@ -22,9 +22,9 @@ from wire.protocol import schemas
 NO_THROTTLE = i32Timedelta.parse(timedelta())
 
 
-def throttle_time(rest_ms: float) -> i32Timedelta:
+def throttle_time(throttle_time_ms: float) -> i32Timedelta:
     """How long a client has to wait, for a response."""
-    return i32Timedelta.parse(timedelta(milliseconds=round(rest_ms)))
+    return i32Timedelta.parse(timedelta(milliseconds=round(throttle_time_ms)))
 
 
 def allowed_ms(timeout: timedelta) -> int:

@@ -23,7 +23,7 @@ from runtime.clock import Clock
 from wire.protocol.frames import RequestHeader, encode_response, response_prefix
 
 MILLISECOND: Final = timedelta(milliseconds=1)
-REST_MS_MAX: Final = (1 << 31) - 1
+THROTTLE_TIME_MS_MAX: Final = (1 << 31) - 1
 
 
 class RequestQuotas(Protocol):
@@ -76,8 +76,8 @@ class Exchange:
         "_metrics",
         "_place",
         "_queued_ms",
-        "_rest_ms",
         "_started_ms",
+        "_throttle_time_ms",
         "_waited_ms",
         "busy",
         "connection",
@@ -101,7 +101,7 @@ class Exchange:
         self._answered_ms = 0.0
         self._queued_ms = self._waited_ms = 0.0
         self._local_ms: float | None = None
-        self._rest_ms = -1
+        self._throttle_time_ms = -1
         self._place: Place | None = None
         self.busy: BusyTime | None = None
         self.frame_bytes = frame_bytes
@@ -128,18 +128,18 @@ class Exchange:
         """True when no quota concerns this client."""
         return self._dispatcher.quotas.is_exempt(self.connection.client_software)
 
-    def rest_ms(self, bandwidth_ms: float = 0.0) -> int:
+    def throttle_time_ms(self, bandwidth_ms: float = 0.0) -> int:
         """How long the connection rests once this is answered, to be said in the answer: what the
         request's bandwidth quota demands, or more by the quota of request time. Asked once, when
         the answer is made.
         """
-        if self._rest_ms < 0:
+        if self._throttle_time_ms < 0:
             quotas = self._dispatcher.quotas
             time_ms = 0.0
             if self.busy is not None and not self.is_exempt:
                 time_ms = quotas.used_time(self.header.client_id, self.busy.so_far_ns())
-            self._rest_ms = min(round(max(bandwidth_ms, time_ms)), REST_MS_MAX)
-        return self._rest_ms
+            self._throttle_time_ms = min(round(max(bandwidth_ms, time_ms)), THROTTLE_TIME_MS_MAX)
+        return self._throttle_time_ms
 
     def answer_entity(self, entity: Any) -> None:
         """Answer with a kio entity of the request's version; what it says of throttling is kept."""
@@ -147,8 +147,8 @@ class Exchange:
         self.count_errors(errors_in(entity))
         said = getattr(entity, "throttle_time", NO_THROTTLE)
         said_ms = round(said / MILLISECOND)
-        if self.rest_ms(said_ms) > said_ms and hasattr(entity, "throttle_time"):
-            entity = replace(entity, throttle_time=i32Timedelta.parse(self._rest_ms * MILLISECOND))
+        if self.throttle_time_ms(said_ms) > said_ms and hasattr(entity, "throttle_time"):
+            entity = replace(entity, throttle_time=i32Timedelta.parse(self._throttle_time_ms * MILLISECOND))
         self._finish([encode_response(header.api_key, header.api_version, header.correlation_id, entity)])
 
     def answer_body(self, parts: Sequence[Part], *, body_size: int) -> None:
@@ -159,9 +159,9 @@ class Exchange:
 
     def answer_encoded(self, body: bytes) -> None:
         """Answer with an encoded body that begins with how long the client is throttled."""
-        rest_ms = self.rest_ms()
-        if rest_ms:
-            body = rest_ms.to_bytes(4, "big") + body[4:]
+        throttle_time_ms = self.throttle_time_ms()
+        if throttle_time_ms:
+            body = throttle_time_ms.to_bytes(4, "big") + body[4:]
         self.answer_body([body], body_size=len(body))
 
     def answer_nothing(self) -> None:
@@ -207,7 +207,7 @@ class Exchange:
         Nothing of the frame may be needed then: requests of the same API that follow on the
         connection are handled meanwhile.
         """
-        self._place = self.connection.take_place(self.header.api_key, self.frame_bytes)
+        self._place = self.connection.reserve_slot(self.header.api_key, self.frame_bytes)
         waited.add_done_callback(lambda done: self.answer_by(partial(answering, done)))
 
     def answer_by(self, answering: Callable[[], None]) -> None:
@@ -216,14 +216,14 @@ class Exchange:
         """
         self._dispatcher.finish(self, answering)
 
-    def keep_place(self, on_close: Callable[[], None]) -> None:
+    def reserve_slot(self, on_close: Callable[[], None]) -> None:
         """What was asked is done, and the answer waits: requests of the same API that follow on the
         connection are handled meanwhile.
 
         Nothing of the frame may be needed then. `on_close` is called when the connection closes
         before the answer.
         """
-        self._place = self.connection.take_place(self.header.api_key, 0, on_close)
+        self._place = self.connection.reserve_slot(self.header.api_key, 0, on_close)
 
     def count_as(self, metrics: ApiMetrics) -> None:
         """Count the request with those of its kind and not with all of its API."""
@@ -235,7 +235,7 @@ class Exchange:
             self._local_ms = self._dispatcher.clock.monotonic_ms() - self._started_ms
 
     def _finish(self, parts: Sequence[Part] | None) -> None:
-        metrics, rest_ms = self._metrics, max(self._rest_ms, 0)
+        metrics, throttle_time_ms = self._metrics, max(self._throttle_time_ms, 0)
         self._is_answered = True
         self._answered_ms = self._dispatcher.clock.monotonic_ms()
         at_work_ms = self._answered_ms - self._started_ms - self._queued_ms
@@ -243,12 +243,12 @@ class Exchange:
         metrics.local.record(at_work_ms - waited_ms)
         if waited_ms > 0:
             metrics.remote.record(waited_ms)
-        if rest_ms:
-            metrics.throttle.record(rest_ms)
+        if throttle_time_ms:
+            metrics.throttle.record(throttle_time_ms)
         self.request = None
         if parts is None:
             metrics.record(self._answered_ms - self._started_ms)
-        (self._place or self.connection).answer(parts, rest_ms=rest_ms, on_sent=self)
+        (self._place or self.connection).answer(parts, throttle_time_ms=throttle_time_ms, on_sent=self)
 
     def sent(self, began_ms: float, ended_ms: float) -> None:
         """The answer was sent between these times, or is given up."""

@@ -16,9 +16,9 @@ from typing import Final, Protocol
 from broker.network.channels import Part
 from wire.protocol.byte_reader import Buffer
 
-PLACES_MAX: Final = 64
+SLOTS_MAX: Final = 64
 """Requests of one connection under way at once."""
-PLACES_BYTES_MAX: Final = 64 * 1024
+SLOTS_BYTES_MAX: Final = 64 * 1024
 """Their frames together, unless one alone is larger: what they were parsed into is many times
 that.
 """
@@ -39,7 +39,7 @@ class Sent(Protocol):
 class Place:
     """Where an answer goes."""
 
-    __slots__ = ("_on_answer", "frame_bytes", "is_answered", "on_close", "on_sent", "parts", "rest_ms")
+    __slots__ = ("_on_answer", "frame_bytes", "is_answered", "on_close", "on_sent", "parts", "throttle_time_ms")
 
     def __init__(
         self, on_answer: Callable[[Place], None], frame_bytes: int, on_close: Callable[[], None] | None
@@ -49,17 +49,19 @@ class Place:
         self.on_close = on_close
         self.is_answered = False
         self.parts: Sequence[Part] | None = None
-        self.rest_ms = 0.0
+        self.throttle_time_ms = 0.0
         self.on_sent: Sent | None = None
 
-    def answer(self, parts: Sequence[Part] | None, *, rest_ms: float = 0.0, on_sent: Sent | None = None) -> None:
+    def answer(
+        self, parts: Sequence[Part] | None, *, throttle_time_ms: float = 0.0, on_sent: Sent | None = None
+    ) -> None:
         """As `Connection.answer`."""
-        self.parts, self.rest_ms, self.on_sent = parts, rest_ms, on_sent
+        self.parts, self.throttle_time_ms, self.on_sent = parts, throttle_time_ms, on_sent
         self.is_answered = True
         self._on_answer(self)
 
 
-class AnswerPlaces:
+class ResponseSlots:
     """The places of one connection. `on_answer` is called when one of them is answered."""
 
     __slots__ = ("_api_key", "_frame_bytes", "_on_answer", "_places")
@@ -101,10 +103,10 @@ class AnswerPlaces:
         """
         if not self._places:
             return True
-        if len(self._places) >= PLACES_MAX or len(data) - position < _HEAD.size:
+        if len(self._places) >= SLOTS_MAX or len(data) - position < _HEAD.size:
             return False
         size, api_key = _HEAD.unpack_from(data, position)
-        has_room = not self._frame_bytes or self._frame_bytes + size <= PLACES_BYTES_MAX
+        has_room = not self._frame_bytes or self._frame_bytes + size <= SLOTS_BYTES_MAX
         return bool(has_room and api_key == self._api_key)
 
     def answered(self) -> Iterator[Place]:

@@ -3,7 +3,7 @@
 The quotas come with the image, so a change applies to the next request. Each broker counts for
 itself, as in Kafka. Antipode's own programs (other brokers, mirrors, tools) are never throttled:
 replication must not wait behind clients, and a mirror has a byte rate of its own.
-`broker/quotas/core/client_quotas.py` decides. Handlers ask through `Exchange.rest_ms`
+`broker/quotas/core/client_quotas.py` decides. Handlers ask through `Exchange.throttle_time_ms`
 (`broker/dispatch.py`).
 """
 

@@ -14,7 +14,7 @@ from broker.replication.core.fetch_sessions import UNWATCHED
 from broker.replication.core.follower import OutOfRange, Position, truncation_offset
 from broker.replication.hosted_partition import HostedPartition
 from broker.replication.replicas import Replicas
-from broker.replication.truncated_records import CutRecords, Cuts
+from broker.replication.truncated_records import TruncatedRecords, TruncationCounts
 from runtime.logs import get_logger, state_change_logger
 from wire.protocol.fetch_codec import PartitionFetched
 
@@ -33,7 +33,7 @@ def position_of(hosted: HostedPartition, *, now_ms: float) -> Position:
     )
 
 
-def take_answer(replicas: Replicas, hosted: HostedPartition, fetched: PartitionFetched, *, now_ms: int) -> None:
+def apply_answer(replicas: Replicas, hosted: HostedPartition, fetched: PartitionFetched, *, now_ms: int) -> None:
     """Append the records, or cut the log where the leader's history is another; follow high
     watermark and log start.
 
@@ -41,7 +41,7 @@ def take_answer(replicas: Replicas, hosted: HostedPartition, fetched: PartitionF
     is then.
     """
     if truncation_wanted(hosted, fetched) is not None:
-        cut_where_histories_part(replicas.cuts, hosted, EpochEnd(*fetched.diverging_epoch), now_ms=now_ms)
+        truncate_where_histories_differ(replicas.cuts, hosted, EpochEnd(*fetched.diverging_epoch), now_ms=now_ms)
         return
     records = fetched.records
     if isinstance(records, memoryview) and len(records):
@@ -64,11 +64,13 @@ def truncation_wanted(hosted: HostedPartition, fetched: PartitionFetched) -> int
     return _where_histories_part(hosted, EpochEnd(*fetched.diverging_epoch))
 
 
-def cut_where_histories_part(cuts: CutRecords, hosted: HostedPartition, leader_end: EpochEnd, *, now_ms: int) -> None:
+def truncate_where_histories_differ(
+    cuts: TruncatedRecords, hosted: HostedPartition, leader_end: EpochEnd, *, now_ms: int
+) -> None:
     """The leader knows another end of the last epoch here."""
     offset = _where_histories_part(hosted, leader_end)
     reason = f"epoch {leader_end.epoch} ends at {leader_end.end_offset} at the leader"
-    cut_to(cuts, hosted, offset, reason=reason, now_ms=now_ms)
+    truncate_replica(cuts, hosted, offset, reason=reason, now_ms=now_ms)
 
 
 def _where_histories_part(hosted: HostedPartition, leader_end: EpochEnd) -> int:
@@ -80,7 +82,7 @@ def _where_histories_part(hosted: HostedPartition, leader_end: EpochEnd) -> int:
     )
 
 
-def cut_to(cuts: CutRecords, hosted: HostedPartition, offset: int, *, reason: str, now_ms: int) -> None:
+def truncate_replica(cuts: TruncatedRecords, hosted: HostedPartition, offset: int, *, reason: str, now_ms: int) -> None:
     """Cut the log; a cut below the high watermark is what an unclean election costs. What is cut is
     copied first.
     """
@@ -89,14 +91,14 @@ def cut_to(cuts: CutRecords, hosted: HostedPartition, offset: int, *, reason: st
         return
     kept = cuts.keep(hosted.log, offset)
     hosted.log.truncate_to(offset)
-    cut_end = hosted.log.log_end_offset
-    hosted.state.record_truncation(cut_end)
-    made = Cuts(
+    truncated_end = hosted.log.log_end_offset
+    hosted.state.record_truncation(truncated_end)
+    made = TruncationCounts(
         count=1,
-        records=end - cut_end,
+        records=end - truncated_end,
         bytes=size_bytes - hosted.log.size_bytes,
         kept_bytes=kept,
-        first_offset=cut_end,
+        first_offset=truncated_end,
         at_ms=now_ms,
     )
     cuts.record(hosted.log, made)
@@ -106,8 +108,8 @@ def cut_to(cuts: CutRecords, hosted: HostedPartition, offset: int, *, reason: st
         topic=hosted.topic,
         partition=hosted.index,
         log_end_offset=end,
-        cut_to=cut_end,
-        cut_bytes=made.bytes,
+        truncate_replica=truncated_end,
+        truncated_bytes=made.bytes,
         kept_bytes=kept,
         high_watermark=high_watermark,
         leader=hosted.state.leader,
@@ -115,10 +117,10 @@ def cut_to(cuts: CutRecords, hosted: HostedPartition, offset: int, *, reason: st
     )
 
 
-def resume_in_range(cuts: CutRecords, hosted: HostedPartition, found: OutOfRange, *, now_ms: int) -> None:
+def resume_in_range(cuts: TruncatedRecords, hosted: HostedPartition, found: OutOfRange, *, now_ms: int) -> None:
     """Go on where the leader's log begins or ends."""
     if not found.must_restart:
-        cut_to(cuts, hosted, found.offset, reason="the leader's log ends there", now_ms=now_ms)
+        truncate_replica(cuts, hosted, found.offset, reason="the leader's log ends there", now_ms=now_ms)
         return
     state_change.warning(
         "log restarts at the leader's log start offset",

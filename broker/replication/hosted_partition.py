@@ -151,7 +151,7 @@ class HostedPartition:
         """True for a follower that lacks nothing, or that counts as in sync."""
         return self.leader_lag == 0 or self.state.node_id in self.state.isr
 
-    def take_config(self, config: LogConfig) -> bool:
+    def apply_config(self, config: LogConfig) -> bool:
         """This config is in force from now on; True when it differs, and the high watermark may be
         due to move.
         """

@@ -209,7 +209,7 @@ class IsrProposals:
                 code=ErrorCode(answer.error_code).name,
             )
         if answer.HasField("state"):
-            self._replicas.take_state(self._cluster.image, hosted, partition_image(answer.state))
+            self._replicas.apply_state(self._cluster.image, hosted, partition_image(answer.state))
         self._replicas.refresh_high_watermark(hosted)
         if not answer.error_code and state.isr != before:
             self.expansions += len(state.isr) > len(before)

@@ -57,7 +57,7 @@ def _append(replicas: Replicas, hosted: HostedPartition, sent: PartitionToMirror
     )
     if meeting.continuity is Continuity.GAP and not _is_gap_of_the_source(sent):
         raise PartitionFailure(ErrorCode.offset_out_of_range, f"the log ends at {target.log_end_offset}")
-    if meeting.continuity is Continuity.CUTS_THROUGH:
+    if meeting.continuity is Continuity.TRUNCATED_THROUGH:
         raise PartitionFailure(
             ErrorCode.offset_out_of_range, f"the log ends at {target.log_end_offset}, within a batch"
         )

@@ -33,7 +33,7 @@ from runtime.disk import Disk, read_file, write_all, write_file
 
 PREFIX: Final = "0.cut."
 """Kafka's dump tool reads a number in front of the first dot."""
-BYTES_MAX_KEY: Final = "antipode.cut.records.max.bytes"
+BYTES_MAX_KEY: Final = "antipode.truncated.records.max.bytes"
 PIECE_BYTES: Final = 1 << 20
 _NAME_BYTES_MAX: Final = 255
 _LEADING_CHARACTERS: Final = 200

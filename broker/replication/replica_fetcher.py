@@ -19,10 +19,10 @@ from broker.log.core.batch_checks import BatchRejected
 from broker.log.errors import StorageError
 from broker.replication.core.follower import Position, Reaction, reaction_to, resume_out_of_range
 from broker.replication.follower_append import (
+    apply_answer,
     flush_if_demanded,
     position_of,
     resume_in_range,
-    take_answer,
     truncation_wanted,
 )
 from broker.replication.hosted_partition import HostedPartition
@@ -396,7 +396,7 @@ class ReplicaFetcher:
         if hosted.is_throttled_follower and isinstance(fetched.records, memoryview):
             self._replicas.follower_throttle.record(self._clock.monotonic_ms(), len(fetched.records))
         try:
-            take_answer(self._replicas, hosted, fetched, now_ms=self._clock.now_ms())
+            apply_answer(self._replicas, hosted, fetched, now_ms=self._clock.now_ms())
         except (BatchRejected, InvalidBatch, StorageError) as error:
             log.warning(
                 "records from the leader could not be appended",

@@ -31,7 +31,7 @@ from broker.replication.hosted_partition import HostedPartition, PartitionFailur
 from broker.replication.partition_failures import failure_of
 from broker.replication.purgatory import Purgatory
 from broker.replication.sequence_gaps import SequenceGaps
-from broker.replication.truncated_records import CutRecords
+from broker.replication.truncated_records import TruncatedRecords
 from broker.settings.config import BrokerSettings
 from broker.settings.core.topic_configs import LogConfig
 from runtime.clock import Clock
@@ -66,7 +66,7 @@ class Replicas:
         mirror_fetches: Purgatory,
         produces: Purgatory,
         deletes: Purgatory,
-        cuts: CutRecords,
+        cuts: TruncatedRecords,
     ) -> None:
         self._settings = settings
         self._broker_properties: Mapping[str, str] = settings.properties
@@ -159,7 +159,7 @@ class Replicas:
                     turn_began_ms = self._clock.monotonic_ms()
         self._role_changes.write()
         if self.offline != known_offline:
-            self._tell_offline()
+            self._report_offline()
         return failures
 
     async def on_image(self, before: ClusterImage, after: ClusterImage) -> None:
@@ -168,7 +168,7 @@ class Replicas:
             for hosted in self:
                 self.deletes.notify(hosted.key)
 
-    def _tell_offline(self) -> None:
+    def _report_offline(self) -> None:
         if self.on_offline_changed is not None:
             self.on_offline_changed()
 
@@ -194,7 +194,7 @@ class Replicas:
                 log.warning("invalid topic config is ignored", topic=topic.name, key=error.key, value=error.value)
                 del overrides[error.key]
 
-    def take_broker_properties(self, properties: Mapping[str, str], image: ClusterImage) -> None:
+    def apply_broker_properties(self, properties: Mapping[str, str], image: ClusterImage) -> None:
         """The site-wide counterparts of topic configs are these now: what follows from them is in
         force at once.
         """
@@ -202,10 +202,10 @@ class Replicas:
         configs = {topic.name: self.log_config(topic) for topic in image.topics.values()}
         for hosted in self:
             config = configs.get(hosted.topic)
-            if config is not None and hosted.take_config(config):
+            if config is not None and hosted.apply_config(config):
                 self.refresh_high_watermark(hosted)
 
-    def take_throttles(self, settings: BrokerSettings) -> None:
+    def apply_throttles(self, settings: BrokerSettings) -> None:
         """These bounds of replication are in force now."""
         self.leader_throttle.bytes_per_second_max = settings.leader_throttle_bytes_per_second
         self.follower_throttle.bytes_per_second_max = settings.follower_throttle_bytes_per_second
@@ -224,7 +224,7 @@ class Replicas:
             return
         if hosted is None:
             hosted = self._host(topic, partition, config)
-        hosted.take_config(config)
+        hosted.apply_config(config)
         self._change_role(image, hosted, partition)
 
     def _host(self, topic: TopicImage, partition: PartitionImage, config: LogConfig) -> HostedPartition:
@@ -283,7 +283,7 @@ class Replicas:
             )
             self.notify_all(hosted)
 
-    def take_state(self, image: ClusterImage, hosted: HostedPartition, partition: PartitionImage) -> None:
+    def apply_state(self, image: ClusterImage, hosted: HostedPartition, partition: PartitionImage) -> None:
         """Take what the controller answered about one partition, ahead of the image that will say
         the same.
         """
@@ -338,7 +338,7 @@ class Replicas:
                 hosted.state.leave()
                 self.offline.add(hosted.key)
                 self.notify_all(hosted)
-        self._tell_offline()
+        self._report_offline()
 
     def _replace_log(self, moved: PartitionLog) -> None:
         """The partition's log is in another directory now; both have the same batches."""
@@ -397,7 +397,7 @@ class Replicas:
         if state.record_append(hosted.log.log_end_offset):
             self.follow_high_watermark(hosted, high_watermark, grown_bytes if was_all_visible else None)
         if safe_end is not None:
-            self._tell_mirror(hosted, safe_end)
+            self._report_to_mirror(hosted, safe_end)
 
     def record_fetch(
         self, hosted: HostedPartition, replica: int, offset: int, *, broker_epoch: int, log_start_offset: int
@@ -415,7 +415,7 @@ class Replicas:
             log_start_offset=log_start_offset,
         ):
             self.follow_high_watermark(hosted, high_watermark)
-        self._tell_mirror(hosted, safe_end)
+        self._report_to_mirror(hosted, safe_end)
         if replica not in state.isr and self.on_follower_outside is not None:
             self.on_follower_outside(hosted, replica)
         self.deletes.notify(hosted.key)
@@ -425,14 +425,14 @@ class Replicas:
         high_watermark, safe_end = hosted.state.high_watermark, hosted.safe_end
         if hosted.state.refresh_high_watermark():
             self.follow_high_watermark(hosted, high_watermark)
-        self._tell_mirror(hosted, safe_end)
+        self._report_to_mirror(hosted, safe_end)
 
     def advance_log_start(self, hosted: HostedPartition, offset: int) -> None:
         """Records below `offset` are deleted; followers hear of it at once."""
         hosted.log.advance_log_start_offset(offset)
         self.follower_fetches.notify(hosted.key)
 
-    def _tell_mirror(self, hosted: HostedPartition, former: int) -> None:
+    def _report_to_mirror(self, hosted: HostedPartition, former: int) -> None:
         """More than up to `former` may be mirrored now."""
         reached = hosted.safe_end
         if reached > former and self.mirror_fetches.is_awaited(hosted.key):
@@ -541,7 +541,7 @@ class Replicas:
                 self._logs.note_failure(error)
             raise failure_of(error) from error
 
-    def tell_log_starts(self) -> None:
+    def report_log_starts(self) -> None:
         """Old segments were deleted: followers hear with their next answer where logs begin now."""
         for hosted in self:
             self.follower_fetches.mark(hosted.key)

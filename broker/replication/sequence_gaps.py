@@ -16,7 +16,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Final, NamedTuple
 
-from broker.log.core.producer_state import EarlierToCome, OutOfOrderSequence, SnapshotEntry
+from broker.log.core.producer_state import OutOfOrderSequence, PrecedingBatchPending, SnapshotEntry
 from broker.replication.follower_fetches import FollowerFetches
 from broker.replication.hosted_partition import HostedPartition
 
@@ -56,7 +56,7 @@ class SequenceGaps:
             self._remember(key, _Gap(state.leader_epoch, producer, fetches))
         elif all(_has_proved(known.fetches.get(replica), fetches.get(replica)) for replica in in_sync):
             return refusal
-        return EarlierToCome(f"{refusal.reason}; another leader may have appended the missing records")
+        return PrecedingBatchPending(f"{refusal.reason}; another leader may have appended the missing records")
 
     def _remember(self, key: tuple[bytes, int, int], gap: _Gap) -> None:
         self._gaps.pop(key, None)

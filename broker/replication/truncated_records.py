@@ -34,7 +34,7 @@ PIECE_BYTES: Final = 1 << 20
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Cuts:
+class TruncationCounts:
     """What one partition's log here has lost since the start. Records are offsets: control records
     count, compacted gaps too.
     """
@@ -48,9 +48,9 @@ class Cuts:
     at_ms: int = 0
     """When that was (Unix ms)."""
 
-    def then(self, later: Cuts) -> Cuts:
+    def then(self, later: TruncationCounts) -> TruncationCounts:
         """These, and what was cut later."""
-        return Cuts(
+        return TruncationCounts(
             count=self.count + later.count,
             records=self.records + later.records,
             bytes=self.bytes + later.bytes,
@@ -60,7 +60,7 @@ class Cuts:
         )
 
 
-class CutRecords:
+class TruncatedRecords:
     """All cuts of one broker."""
 
     def __init__(self, disk: Disk, *, bytes_max: int, remove: Callable[[str], None] | None = None) -> None:
@@ -72,11 +72,11 @@ class CutRecords:
         self._bytes_max = bytes_max
         self.quarantine = Quarantine(disk, bytes_max=bytes_max)
         """What is kept besides, before it is removed on purpose: the same files, the same bound."""
-        self._by_partition: dict[tuple[str, int], Cuts] = {}
-        self.total = Cuts()
+        self._by_partition: dict[tuple[str, int], TruncationCounts] = {}
+        self.total = TruncationCounts()
         """The sum of all, deleted topics included."""
 
-    def of(self, topic: str, partition: int) -> Cuts | None:
+    def of(self, topic: str, partition: int) -> TruncationCounts | None:
         """What this partition lost; None for nothing."""
         return self._by_partition.get((topic, partition))
 
@@ -122,10 +122,10 @@ class CutRecords:
             self._disk.truncate(descriptor, end)
         return end
 
-    def record(self, cut: PartitionLog, made: Cuts) -> None:
+    def record(self, cut: PartitionLog, made: TruncationCounts) -> None:
         """The log has been cut."""
         key = (cut.topic, cut.partition)
-        self._by_partition[key] = self._by_partition.get(key, Cuts()).then(made)
+        self._by_partition[key] = self._by_partition.get(key, TruncationCounts()).then(made)
         self.total = self.total.then(made)
 
     def forget(self, deleted: PartitionLog, *, is_copy: bool) -> None:

@@ -239,9 +239,9 @@ class BrokerSettings(Settings):
     throttle_window_s: int = Field(default=1, alias="replication.quota.window.size.seconds", ge=1)
     replica_fetch_backoff_ms: int = Field(default=1000, alias="replica.fetch.backoff.ms", ge=1)
     replica_socket_timeout_ms: int = Field(default=30_000, alias="replica.socket.timeout.ms", ge=100)
-    cut_bytes_kept_max: int = Field(
+    truncated_bytes_kept_max: int = Field(
         default=64 * MEBIBYTE,
-        alias="antipode.cut.records.max.bytes",
+        alias="antipode.truncated.records.max.bytes",
         ge=0,
         description="accepted: bytes kept for each partition, 0 to keep nothing",
     )

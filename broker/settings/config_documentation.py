@@ -15,7 +15,7 @@ _TEXTS: Final = {
     "advertised.listeners": "Addresses that clients receive, where they differ from the listeners' own.",
     "antipode.cluster.id": "Cluster id of a new site; sites of an exact link share one.",
     "antipode.controller.candidate": "Whether this process may become the site's controller.",
-    "antipode.cut.records.max.bytes": "Bytes of truncated records that are kept for each partition.",
+    "antipode.truncated.records.max.bytes": "Bytes of truncated records that are kept for each partition.",
     "antipode.grpc.advertised": "Address at which other processes reach the gRPC services, if it differs from their listener.",
     "antipode.grpc.listener": "Address of the gRPC services: broker control, controller and site agent.",
     "antipode.metrics.listener": "Address of the page with Prometheus metrics.",

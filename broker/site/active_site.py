@@ -50,7 +50,7 @@ class HasImage(Protocol):
 Services = TypeVar("Services", bound=HasImage)
 Handler = Callable[[Services, RequestContext, Any], Awaitable[Any]]
 
-HANDED_ON_CLIENT_ID: Final = "antipode-handed-on"
+FORWARDED_CLIENT_ID: Final = "antipode-forwarded"
 """What a peer asks for its clients carries this client id."""
 LINK_LISTENER: Final = "LINK"
 TIMEOUT_MS: Final = 8_000
@@ -67,7 +67,7 @@ class ActiveSite:
     """Connections to the brokers of peers, opened when first needed."""
 
     def __init__(self) -> None:
-        self._pool = ConnectionPool(ConnectionOptions(client_id=HANDED_ON_CLIENT_ID, request_timeout_ms=TIMEOUT_MS))
+        self._pool = ConnectionPool(ConnectionOptions(client_id=FORWARDED_CLIENT_ID, request_timeout_ms=TIMEOUT_MS))
 
     async def answer(
         self,
@@ -83,9 +83,9 @@ class ActiveSite:
 
         Without `timeout_ms` that is the time which the client allows, if its request names one.
         """
-        if context.client_id == HANDED_ON_CLIENT_ID:
+        if context.client_id == FORWARDED_CLIENT_ID:
             return None
-        return await self._handed_on(active_brokers(image, topics), context, request, timeout_ms)
+        return await self._is_forwarded(active_brokers(image, topics), context, request, timeout_ms)
 
     async def ask_site(
         self,
@@ -99,9 +99,9 @@ class ActiveSite:
         """The answer of some broker of the site, None when nobody there answers in time;
         `timeout_ms` as above.
         """
-        if context.client_id == HANDED_ON_CLIENT_ID:
+        if context.client_id == FORWARDED_CLIENT_ID:
             return None
-        return await self._handed_on(site_brokers(image, site), context, request, timeout_ms)
+        return await self._is_forwarded(site_brokers(image, site), context, request, timeout_ms)
 
     async def topics_of(
         self, image: ClusterImage, site: str, topics: Sequence[str | UUID], *, may_create: bool, timeout_ms: float
@@ -116,7 +116,7 @@ class ActiveSite:
         found = await self._first_answer(site_brokers(image, site), METADATA, ask, timeout_ms)
         return () if found is None else found.topics.values()
 
-    async def _handed_on(
+    async def _is_forwarded(
         self, addresses: Iterable[HostPort], context: RequestContext, request: Any, timeout_ms: float | None
     ) -> Any | None:
         within_ms = answer_within_ms(request) if timeout_ms is None else timeout_ms
@@ -186,7 +186,7 @@ async def in_parts(
     `entries` is the request's field with one entry for each of `names` (empty: no topic's name),
     `results` that of the response.
     """
-    if context.client_id == HANDED_ON_CLIENT_ID:
+    if context.client_id == FORWARDED_CLIENT_ID:
         return None
     by_site: dict[str | None, list[Any]] = {}
     for entry, name in zip(getattr(request, entries), names, strict=True):

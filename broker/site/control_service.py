@@ -170,18 +170,18 @@ class BrokerControlService(broker_pb2_grpc.BrokerControlServicer):
             await self._take(before, with_peer_view(image, request))
         return pb.UpdatePeerViewReply()
 
-    async def PeerViewStands(  # noqa: N802
+    async def PeerViewConfirmed(  # noqa: N802
         self,
-        request: pb.PeerViewStandsRequest,
+        request: pb.PeerViewConfirmedRequest,
         context: Context,  # noqa: ARG002
-    ) -> pb.PeerViewStandsReply:
+    ) -> pb.PeerViewConfirmedReply:
         """The view of the other site that this broker has is as new as can be."""
         async with self._lock:
             before = self._cluster.image
             await self._take(before, self._without_old_reports(before, request.site))
-        return pb.PeerViewStandsReply()
+        return pb.PeerViewConfirmedReply()
 
-    async def take_peer_reports(self, site: str, reports: Sequence[tuple[TopicImage, bool]]) -> None:
+    async def apply_peer_reports(self, site: str, reports: Sequence[tuple[TopicImage, bool]]) -> None:
         """Topics that a broker of the other site reports, each with whether it was deleted, which
         its next view will show as well.
         """
@@ -232,7 +232,7 @@ class BrokerControlService(broker_pb2_grpc.BrokerControlServicer):
         return reply
 
 
-def _cuts(replicas: Replicas, image: ClusterImage, link_name: str) -> Iterable[pb.CutLog]:
+def _cuts(replicas: Replicas, image: ClusterImage, link_name: str) -> Iterable[pb.TruncatedLog]:
     """What logs here, led or not, have lost to other histories; of topics of this link, or of
     all.
     """
@@ -241,7 +241,7 @@ def _cuts(replicas: Replicas, image: ClusterImage, link_name: str) -> Iterable[p
         link = image.link_of(hosted.topic)
         if cuts is None or (link_name and (link is None or link.name != link_name)):
             continue
-        yield pb.CutLog(
+        yield pb.TruncatedLog(
             topic=hosted.topic,
             partition=hosted.index,
             node_id=image.node_id,

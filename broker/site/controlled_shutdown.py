@@ -32,7 +32,7 @@ REPLICATED_WITHIN_S: Final = 0.5
 """How long records that producers wait for may take to reach the followers."""
 
 
-class HandOver:
+class ControlledShutdown:
     """The state of it; Produce asks whether it is under way."""
 
     def __init__(self) -> None:

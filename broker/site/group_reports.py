@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterable
 
 from broker.groups.coordinator import GroupCoordinator
 from broker.groups.core.group_messages import TopicPartition
-from broker.groups.core.sync_reports import HeardWords
+from broker.groups.core.sync_reports import ReceivedReports
 from broker.metadata.core.cluster_image import ClusterImage
 from broker.transactions.core.transaction_states import TransactionState
 from broker.transactions.transaction_coordinator import TransactionCoordinator
@@ -22,7 +22,7 @@ from wire.batches.transaction_records import TRANSACTIONS_TOPIC
 from wire.control import broker_pb2 as pb
 from wire.control.cluster_pb2 import LinkRecord
 from wire.rules.links import carries_group, carries_topic
-from wire.rules.sync_reports import NEVER, GroupWord
+from wire.rules.sync_reports import NEVER, SyncReport
 
 
 class GroupReports:
@@ -39,14 +39,14 @@ class GroupReports:
         self._groups = groups
         self._transactions = transactions
         self._clock = clock
-        self._heard: dict[str, HeardWords] = {}
+        self._heard: dict[str, ReceivedReports] = {}
         self._link_epochs: dict[str, int] = {}
 
-    def note_word(self, link: str, word: GroupWord, *, link_epoch: int) -> None:
+    def note_report(self, link: str, word: SyncReport, *, link_epoch: int) -> None:
         """A daemon of the link's mirror has said this, at that epoch."""
-        heard = self._heard.setdefault(link, HeardWords())
+        heard = self._heard.setdefault(link, ReceivedReports())
         if self._link_epochs.get(link) != link_epoch:
-            heard.forget_words()
+            heard.forget_reports()
         self._link_epochs[link] = link_epoch
         heard.take(word, self._clock.monotonic_ms(), unix_ms=self._clock.now_ms())
 
@@ -90,7 +90,7 @@ class GroupReports:
         """What the mirror's daemons have said; of another epoch than the link has now only how far
         they were.
         """
-        heard = self._heard.get(link, HeardWords())
+        heard = self._heard.get(link, ReceivedReports())
         record = self._image().links.get(link)
         is_current = record is not None and record.epoch == self._link_epochs.get(link)
         now_ms = self._clock.monotonic_ms()
@@ -101,11 +101,11 @@ class GroupReports:
             synced_at_ms=0 if youngest_ms is None else self._clock.now_ms() - youngest_ms,
             synced_ms_ago=ages_ms,
             words=[
-                pb.GroupWord(
+                pb.SyncReport(
                     daemon=word.daemon,
                     slots=sorted(word.slots),
                     problems=word.problems,
-                    heard_ms_ago=round(word.heard_ms_ago),
+                    received_ms_ago=round(word.received_ms_ago),
                 )
                 for word in words
             ],

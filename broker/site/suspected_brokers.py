@@ -23,7 +23,7 @@ from runtime.supervision import Supervisor
 if TYPE_CHECKING:
     from broker.network.connections import Connection
 
-DOUBT_MS_MAX: Final = 400.0
+SUSPICION_MS_MAX: Final = 400.0
 """How long a doubt may hold answers up; an election after a refused connection takes tens of
 milliseconds, a new controller some more.
 """
@@ -35,7 +35,7 @@ NEWCOMER_MS_MAX: Final = 300.0
 PAUSE_S: Final = 1.0
 
 
-class Doubts:
+class SuspectedBrokers:
     """Watches the other brokers by an idle connection to each one's gRPC port."""
 
     def __init__(self, cluster: Cluster, clock: Clock, *, node_id: int) -> None:
@@ -61,16 +61,16 @@ class Doubts:
             self._doubted_at_ms.pop(key, None)
         for key, address in wanted.items():
             if key not in self._watches:
-                self._watches[key] = f"doubts about broker {key[0]} of epoch {key[1]}"
-                self._loops.start(self._watches[key], partial(self._watch, key, address), kind="doubts")
+                self._watches[key] = f"suspected_brokers about broker {key[0]} of epoch {key[1]}"
+                self._loops.start(self._watches[key], partial(self._watch, key, address), kind="suspected_brokers")
 
     async def _watch(self, key: tuple[int, int], address: str) -> None:
         while True:
-            await until_refused(address, on_doubt=self._listener(key))
+            await until_refused(address, on_suspicion=self._listener(key))
             await asyncio.sleep(PAUSE_S)
 
     def _listener(self, key: tuple[int, int]) -> Callable[[bool], None]:
-        def on_doubt(is_doubted: bool) -> None:
+        def on_suspicion(is_doubted: bool) -> None:
             if key not in self._watches:
                 return
             if is_doubted:
@@ -79,7 +79,7 @@ class Doubts:
                 self._doubted_at_ms.pop(key, None)
                 self._cluster.look_again()
 
-        return on_doubt
+        return on_suspicion
 
     def note_lost(self, node_id: int) -> None:
         """A connection of another kind to the broker has broken: a dying process may close that one
@@ -90,11 +90,11 @@ class Doubts:
                 self._doubted_at_ms.setdefault(key, self._clock.monotonic_ms())
 
     def _left_ms(self) -> float:
-        """How much longer answers may wait for the doubts there are."""
+        """How much longer answers may wait for the suspected_brokers there are."""
         now_ms = self._clock.monotonic_ms()
-        for key in [key for key, at_ms in self._doubted_at_ms.items() if now_ms - at_ms >= DOUBT_MS_MAX]:
+        for key in [key for key, at_ms in self._doubted_at_ms.items() if now_ms - at_ms >= SUSPICION_MS_MAX]:
             del self._doubted_at_ms[key]
-        return max((at_ms + DOUBT_MS_MAX - now_ms for at_ms in self._doubted_at_ms.values()), default=0.0)
+        return max((at_ms + SUSPICION_MS_MAX - now_ms for at_ms in self._doubted_at_ms.values()), default=0.0)
 
     def may_concern(self, connection: Connection) -> bool:
         """True for a client that may ask because it has lost a leader: there are others, and it did

@@ -5,7 +5,7 @@ a change that one of them has confirmed. Views come only each second; a report (
 `wire/protocol/private.py`) names only the changed topics and goes to every broker of the peer at
 once. The handlers of requests that change topics call `tell` and wait for it.
 
-An answer waits at most `TELL_TIMEOUT_MS` for an unreachable peer, and not at all for a broker that
+An answer waits at most `ANSWER_WAIT_MS` for an unreachable peer, and not at all for a broker that
 left an earlier report unanswered: until it answers again it gets reports in the background, one at
 a time. Changes that it misses come with its next view.
 """
@@ -31,14 +31,14 @@ from wire.rules.topic_names import is_internal_topic
 
 log = get_logger(__name__)
 
-TELL_TIMEOUT_MS: Final = 1_000
+ANSWER_WAIT_MS: Final = 1_000
 REPORT_TIMEOUT_MS: Final = 5_000
 """After this a report in the background is given up."""
 IN_FLIGHT_MAX: Final = 100
 CLIENT_ID: Final = "antipode-peer-news"
 
 
-class PeerNews:
+class TopicChangeReports:
     """Connections to the brokers of peers for reports alone: a request that was handed on may be
     what a report completes.
     """
@@ -60,7 +60,7 @@ class PeerNews:
     ) -> None:
         """Report the topics as the newest image has them, and those deleted, name to id.
 
-        Returns when all brokers of the peers know, after `TELL_TIMEOUT_MS` at the latest.
+        Returns when all brokers of the peers know, after `ANSWER_WAIT_MS` at the latest.
         """
         newest = image()
         sites = newest.routed_sites()
@@ -78,7 +78,7 @@ class PeerNews:
         self._silent &= addresses
         waited = [task for address in sorted(addresses) if (task := self._begin(address, values)) is not None]
         if waited:
-            await asyncio.wait(waited, timeout=TELL_TIMEOUT_MS / 1000)
+            await asyncio.wait(waited, timeout=ANSWER_WAIT_MS / 1000)
 
     def _begin(self, address: HostPort, values: Mapping[str, Any]) -> asyncio.Task[None] | None:
         """Start to report to a broker; the task if it is to be waited for."""
@@ -92,7 +92,7 @@ class PeerNews:
         return None if is_silent else task
 
     async def _report(self, address: HostPort, values: Mapping[str, Any]) -> None:
-        silent_at = asyncio.get_running_loop().call_later(TELL_TIMEOUT_MS / 1000, self._note_silence, address)
+        silent_at = asyncio.get_running_loop().call_later(ANSWER_WAIT_MS / 1000, self._note_silence, address)
         try:
             await (await self._pool.get(address)).call(TOPICS_CHANGED, values)
         except KafkaClientError as error:
@@ -105,7 +105,9 @@ class PeerNews:
     def _note_silence(self, address: HostPort) -> None:
         if address not in self._silent:
             log.warning(
-                "responses no longer wait for a slow broker of the peer", broker=str(address), waited_ms=TELL_TIMEOUT_MS
+                "responses no longer wait for a slow broker of the peer",
+                broker=str(address),
+                waited_ms=ANSWER_WAIT_MS,
             )
         self._silent.add(address)
 

@@ -32,10 +32,10 @@ Asked = str | UUID
 Told = Mapping[Asked, TopicImage]
 """Topics that peers have, as the client asked about them."""
 
-NOTHING_TOLD: Final[Told] = {}
+NOTHING_KNOWN: Final[Told] = {}
 
 
-def unheard_topics(image: ClusterImage, wanted: Iterable[Asked]) -> dict[str, list[Asked]]:
+def unknown_topics(image: ClusterImage, wanted: Iterable[Asked]) -> dict[str, list[Asked]]:
     """Site to the topics that it may know: of those that are asked about the ones that no view
     has.
     """

@@ -45,7 +45,7 @@ class BrokerState(IntEnum):
     STARTING = 1
     RECOVERING = 2
     RUNNING = 3
-    HANDING_OVER = 6
+    PENDING_CONTROLLED_SHUTDOWN = 6
     SHUTTING_DOWN = 7
 
 
@@ -270,17 +270,17 @@ COUNTERS: Final[tuple[tuple[str, str, Read], ...]] = (
         lambda parts: parts.replicas.degradations,
     ),
     (
-        "antipode_broker_cut_records",
+        "antipode_broker_truncated_records",
         "Records truncated from logs here because the leader has another history, including control records",
         lambda parts: parts.replicas.cuts.total.records,
     ),
     (
-        "antipode_broker_cut_bytes",
+        "antipode_broker_truncated_bytes",
         "Bytes truncated from logs here because the leader has another history",
         lambda parts: parts.replicas.cuts.total.bytes,
     ),
     (
-        "antipode_broker_cut_unkept_bytes",
+        "antipode_broker_truncated_unkept_bytes",
         "Truncated bytes that are not in a file of truncated records either",
         lambda parts: parts.replicas.cuts.total.bytes - parts.replicas.cuts.total.kept_bytes,
     ),

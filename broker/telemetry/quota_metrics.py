@@ -56,7 +56,7 @@ class QuotaMetrics:
         rests = _rests("controllermutation")
         for user, client_id, share in self._quotas.mutations.shares():
             used.add_metric([user, client_id], share.rate.rate_per_second(now_ms))
-            rests.add_metric([user, client_id], share.rest_ms)
+            rests.add_metric([user, client_id], share.throttle_time_ms)
         yield from (used, rests)
 
     def _of_connections(self, now_ms: float) -> Iterator[Metric]:

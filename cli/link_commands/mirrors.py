@@ -220,8 +220,8 @@ def print_mirror(reply: DescribeMirrorReply) -> None:
             for name, reason in sorted(reply.group_problems.items())
         ]
         print_table("offsets that cannot be carried", ("group or broker", "since", "reason"), problems)
-    if reply.groups_left_ahead:
-        left = sorted(reply.groups_left_ahead.items())
+    if reply.groups_ahead:
+        left = sorted(reply.groups_ahead.items())
         print_table("groups that stay ahead of the source", ("group", "where and why"), left)
     _print_daemons(reply)
 

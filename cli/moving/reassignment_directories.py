@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from wire.client.raw_client import KafkaClient
 
 PAUSE_S = 0.2
-TOLD_MAX = 100
+REPORTED_MAX = 100
 """How often brokers are told while replicas come into being."""
 DONE, MOVING, ELSEWHERE, MISSING = "done", "moving", "elsewhere", "missing"
 
@@ -57,12 +57,12 @@ async def tell(client: KafkaClient, wanted: Mapping[Replica, str]) -> dict[Repli
     return left
 
 
-async def tell_until_there(client: KafkaClient, wanted: Mapping[Replica, str]) -> None:
+async def report_until_acknowledged(client: KafkaClient, wanted: Mapping[Replica, str]) -> None:
     """Tell the brokers until they have all these replicas. OperationalFailure when one does not
     come into being.
     """
     left = dict(wanted)
-    for _ in range(TOLD_MAX):
+    for _ in range(REPORTED_MAX):
         left = await tell(client, left)
         if not left:
             return

@@ -33,13 +33,13 @@ TokenT = TypeVar("TokenT")
 
 @dataclass(frozen=True, slots=True)
 class ProducerIdentity:
-    """Under which producer batches are written; NOBODY without idempotence."""
+    """Under which producer batches are written; NO_IDENTITY without idempotence."""
 
     producer_id: int
     epoch: int
 
 
-NOBODY = ProducerIdentity(NO_PRODUCER_ID, -1)
+NO_IDENTITY = ProducerIdentity(NO_PRODUCER_ID, -1)
 
 
 @dataclass(slots=True, kw_only=True)
@@ -57,7 +57,7 @@ class Outgoing(Generic[TokenT]):
     queued_bytes: int = 0
     is_closed: bool = False
     is_raw: bool = False
-    identity: ProducerIdentity = NOBODY
+    identity: ProducerIdentity = NO_IDENTITY
     base_sequence: int = NO_SEQUENCE
     attempts: int = 0
     not_before_ms: float = 0.0
@@ -71,7 +71,7 @@ class Outgoing(Generic[TokenT]):
             identity = self.identity
             if self.is_raw:
                 (raw,) = self.parts
-                self.sealed = _stamped(raw, identity, self.base_sequence) if identity != NOBODY else raw
+                self.sealed = _stamped(raw, identity, self.base_sequence) if identity != NO_IDENTITY else raw
             else:
                 self.sealed = seal_batch(
                     b"".join(self.parts),

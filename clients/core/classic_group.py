@@ -89,24 +89,24 @@ def sound_members(
     computes the same.
     """
     sound: dict[str, ConsumerRegistration] = {}
-    left_out: dict[str, str] = {}
+    skipped: dict[str, str] = {}
     first: tuple[str, set[str]] | None = None
     for consumer, registration in registrations.items():
         if reason := unusable_filter(registration):
-            left_out[consumer] = reason
+            skipped[consumer] = reason
             continue
         wanted = streams_by_topic(registration, topics, excludes_internal=excludes_internal)
         if strategy == ROUND_ROBIN and wanted:
             if len(set(wanted.values())) > 1:
-                left_out[consumer] = "round robin needs the same number of streams for every topic"
+                skipped[consumer] = "round robin needs the same number of streams for every topic"
                 continue
             if first is None:
                 first = consumer, set(wanted)
             elif set(wanted) != first[1]:
-                left_out[consumer] = f"round robin needs it to want the topics that {first[0]}, who was first, wants"
+                skipped[consumer] = f"round robin needs it to want the topics that {first[0]}, who was first, wants"
                 continue
         sound[consumer] = registration
-    return sound, left_out
+    return sound, skipped
 
 
 def threads_by_topic(

@@ -16,7 +16,7 @@ from wire.batches.records import decode_batch
 _ABORT_MARKER = 0
 
 
-def batches_left_out(
+def skipped_batches(
     records: Buffer,
     *,
     aborted: Iterable[tuple[int, int]],
@@ -33,7 +33,7 @@ def batches_left_out(
     for offsets in waiting.values():
         offsets.sort(reverse=True)
     aborting: set[int] = set()
-    left_out: set[int] = set()
+    skipped: set[int] = set()
     for position, header in iterate_headers(records, may_end_in_partial=True):
         pending = waiting.get(header.producer_id)
         if pending and pending[-1] <= header.last_offset and header.is_transactional:
@@ -46,14 +46,14 @@ def batches_left_out(
         if header.is_control:
             if is_abort_marker(records, position, header):
                 aborting.discard(header.producer_id)
-            left_out.add(header.base_offset)
+            skipped.add(header.base_offset)
         elif (
             header.record_count == 0
             or (header.is_transactional and header.producer_id in aborting)
             or is_unwanted(header)
         ):
-            left_out.add(header.base_offset)
-    return frozenset(left_out)
+            skipped.add(header.base_offset)
+    return frozenset(skipped)
 
 
 def is_abort_marker(buffer: Buffer, position: int, header: BatchHeader) -> bool:

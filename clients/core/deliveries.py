@@ -10,7 +10,7 @@ from typing import Any
 
 from kio.schema.errors import ErrorCode
 
-from clients.core.accumulator import NOBODY, Outgoing, Place, ProducerIdentity
+from clients.core.accumulator import NO_IDENTITY, Outgoing, Place, ProducerIdentity
 
 _SEQUENCE_MASK = 0x7FFFFFFF
 
@@ -59,7 +59,7 @@ class Sequences:
     begins everywhere from 0.
     """
 
-    identity: ProducerIdentity = NOBODY
+    identity: ProducerIdentity = NO_IDENTITY
     _next: dict[Place, int] = field(default_factory=dict)
 
     def renew(self, identity: ProducerIdentity) -> None:
@@ -69,7 +69,7 @@ class Sequences:
 
     def stamp(self, batch: Outgoing[Any]) -> None:
         """Give a batch that is sent for the first time its identity and sequence."""
-        if batch.attempts or self.identity == NOBODY:
+        if batch.attempts or self.identity == NO_IDENTITY:
             return
         batch.identity = self.identity
         batch.base_sequence = self._next.get(batch.place, 0)
@@ -79,10 +79,10 @@ class Sequences:
         """The broker refused the only batch in flight of its partition and has none of it: its
         sequence is that of the next one.
         """
-        if batch.identity != NOBODY and batch.identity == self.identity and not batch.is_doubtful:
+        if batch.identity != NO_IDENTITY and batch.identity == self.identity and not batch.is_doubtful:
             self._next[batch.place] = batch.base_sequence
-            batch.identity = NOBODY
+            batch.identity = NO_IDENTITY
 
     def is_over_with(self, batch: Outgoing[Any]) -> bool:
         """Whether giving this batch up leaves a gap in the present identity's sequence."""
-        return batch.attempts > 0 and batch.identity != NOBODY and batch.identity == self.identity
+        return batch.attempts > 0 and batch.identity != NO_IDENTITY and batch.identity == self.identity

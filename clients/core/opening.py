@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from typing import NamedTuple
 
-from clients.core.committed import batches_left_out
+from clients.core.committed import skipped_batches
 from clients.core.positions import Position
 from wire.batches.record_batch import Buffer, InvalidBatch, iterate_headers, verify_crc
 from wire.batches.records import Record, decode_batch
@@ -64,9 +64,9 @@ def records_in(
     """The records from `first_offset` on, below `end_offset`. Raises InvalidBatch for a damaged
     batch, when it is reached.
     """
-    left_out = batches_left_out(records, aborted=aborted) if is_committed_only else frozenset()
+    skipped = skipped_batches(records, aborted=aborted) if is_committed_only else frozenset()
     for position, header in iterate_headers(records):
-        if header.is_control or header.base_offset in left_out or header.next_offset <= first_offset:
+        if header.is_control or header.base_offset in skipped or header.next_offset <= first_offset:
             continue
         if not verify_crc(records, position, header):
             raise InvalidBatch(f"the checksum of the batch at offset {header.base_offset} does not match", position)

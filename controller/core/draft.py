@@ -140,7 +140,7 @@ class Draft:
             may_be_unclean = is_certain and cluster.may_elect_unclean(partition.topic)
         return elections.elect_offline(replicas=replicas, isr=known.isr, live=electable, may_be_unclean=may_be_unclean)
 
-    def take_replica_offline(self, replica: Replica) -> None:
+    def mark_replica_offline(self, replica: Replica) -> None:
         """A replica's broker is gone: out of the in-sync replicas, unless it is the last; a led
         partition loses its leader.
         """

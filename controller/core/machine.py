@@ -103,7 +103,7 @@ class ControllerMachine:
                 membership.list_links(draft, command)
                 return "links were listed"
             case ask.TopicsDiscovered() | ask.PartitionsFound() | ask.TopicConfigsRead():
-                return _take_written(draft, command)
+                return _apply_written(draft, command)
             case ask.AlterPartitions():
                 isr_changes.alter_partitions(draft, command)
                 return f"broker {command.node_id} proposed in-sync replicas of {len(command.proposals)} partitions"
@@ -120,7 +120,7 @@ class ControllerMachine:
                 membership.unregister(draft, command)
                 return f"broker {command.node_id} is unregistered by request"
             case ask.ReplicasOffline():
-                membership.take_offline_replicas(draft, command)
+                membership.apply_offline_replicas(draft, command)
                 return f"broker {command.node_id} reported {len(command.partitions)} replicas offline"
             case ask.ElectLeaders():
                 leader_moves.elect_leaders(draft, command)
@@ -135,7 +135,7 @@ class ControllerMachine:
                 reassignment.alter(draft, command)
                 return f"reassignments of {len(command.targets)} partitions were requested"
             case ask.AlterClientQuotas() | ask.ClientQuotasRead() | ask.AlterGroupConfigs() | ask.GroupConfigsRead():
-                return _take_entity_configs(draft, command)
+                return _apply_entity_configs(draft, command)
         assert_never(command)
 
 
@@ -146,7 +146,7 @@ def _names(names: Iterable[str]) -> str:
     return ", ".join(repr(name) for name in names)
 
 
-def _take_entity_configs(
+def _apply_entity_configs(
     draft: Draft, command: ask.AlterClientQuotas | ask.ClientQuotasRead | ask.AlterGroupConfigs | ask.GroupConfigsRead
 ) -> str:
     """What was set for single clients and groups."""
@@ -157,7 +157,7 @@ def _take_entity_configs(
             return group_config_admin.consider(draft, command)
 
 
-def _take_written(draft: Draft, command: ask.TopicsDiscovered | ask.PartitionsFound | ask.TopicConfigsRead) -> str:
+def _apply_written(draft: Draft, command: ask.TopicsDiscovered | ask.PartitionsFound | ask.TopicConfigsRead) -> str:
     """What somebody else wrote to ZooKeeper about topics."""
     match command:
         case ask.TopicsDiscovered():
@@ -167,7 +167,7 @@ def _take_written(draft: Draft, command: ask.TopicsDiscovered | ask.PartitionsFo
             topic_admin.take_partitions(draft, command)
             return f"the assignment of {command.topic!r} was written by another process"
         case ask.TopicConfigsRead():
-            _take_configs(draft, command)
+            _apply_configs(draft, command)
             return f"configs of {command.topic!r} were read"
     assert_never(command)
 
@@ -180,7 +180,7 @@ def _discover(draft: Draft, command: ask.TopicsDiscovered) -> None:
             draft.changed_topics.add(topic.name)
 
 
-def _take_configs(draft: Draft, command: ask.TopicConfigsRead) -> None:
+def _apply_configs(draft: Draft, command: ask.TopicConfigsRead) -> None:
     topic = draft.cluster.topics.get(command.topic)
     if topic is not None and topic.configs != command.configs:
         draft.record(facts.TopicConfigsReplaced(topic=command.topic, configs=command.configs, must_store=False))

@@ -53,7 +53,7 @@ def take_over(draft: Draft, command: TakeOver) -> None:
         partition for partition, phase in cluster.partition_phases.items() if phase is not PartitionPhase.ONLINE
     ]
     draft.bring_online(leaderless)
-    _take_offline(draft, dead)
+    _mark_offline(draft, dead)
     raise_to_floors(draft)
     reassignment.complete_in_sync(
         draft, [partition for topic in draft.cluster.topics.values() for partition in topic.partitions()]
@@ -167,13 +167,13 @@ def _lose(draft: Draft, node: int, *, is_presumed: bool = False) -> None:
     for partition in led:
         draft.move_partition(partition, PartitionPhase.OFFLINE)
     draft.bring_online(led)
-    _take_offline(draft, {node})
+    _mark_offline(draft, {node})
 
 
-def _take_offline(draft: Draft, nodes: set[int]) -> None:
+def _mark_offline(draft: Draft, nodes: set[int]) -> None:
     for replica in _replicas_on(draft, nodes):
         if not draft.cluster.is_deleting(replica.topic):
-            draft.take_replica_offline(replica)
+            draft.mark_replica_offline(replica)
 
 
 def _welcome(draft: Draft, nodes: set[int]) -> None:
@@ -188,7 +188,7 @@ def _welcome(draft: Draft, nodes: set[int]) -> None:
     topic_deletion.retry(draft)
 
 
-def take_offline_replicas(draft: Draft, command: ReplicasOffline) -> None:
+def apply_offline_replicas(draft: Draft, command: ReplicasOffline) -> None:
     """What a living broker has lost with a log directory is led elsewhere; what it reported before
     and has again counts as before.
     """
@@ -208,7 +208,7 @@ def take_offline_replicas(draft: Draft, command: ReplicasOffline) -> None:
         draft.move_partition(partition, PartitionPhase.OFFLINE)
     draft.bring_online(led)
     for partition in lost:
-        draft.take_replica_offline(Replica(*partition, node))
+        draft.mark_replica_offline(Replica(*partition, node))
     found = [partition for partition in sorted(known - reported) if _is_held(draft, partition, node)]
     for partition in found:
         draft.move_replica(Replica(*partition, node), ReplicaPhase.ONLINE)

@@ -32,7 +32,7 @@ def look_again(draft: Draft, command: QuarantineLookedAt) -> None:
         )
         for replica in topic.replicas():
             if replica.node not in draft.cluster.brokers:
-                draft.take_replica_offline(replica)
+                draft.mark_replica_offline(replica)
         reassignment.complete_in_sync(draft, partitions)
         draft.reasons.append(f"topic {topic.name!r} leaves the quarantine")
     membership.raise_to_floors(draft)

@@ -17,7 +17,7 @@ from wire.rules.client_quotas import refusal_of_entity, refusal_of_value
 def consider(draft: Draft, command: AlterClientQuotas | ClientQuotasRead) -> str:
     """Draft what the command leads to; the reason."""
     if isinstance(command, ClientQuotasRead):
-        _take_quotas(draft, command)
+        _apply_quotas(draft, command)
         return "quotas were read"
     _alter_client_quotas(draft, command)
     return f"quotas of {len(command.changes)} entities were requested"
@@ -49,7 +49,7 @@ def _refusal(change: QuotaChange) -> str | None:
     return next((found for key, value in asked if (found := refusal_of_value(change.entity, key, value))), None)
 
 
-def _take_quotas(draft: Draft, command: ClientQuotasRead) -> None:
+def _apply_quotas(draft: Draft, command: ClientQuotasRead) -> None:
     """Quotas that somebody else has written."""
     for entity in [*draft.cluster.quotas, *(new for new in command.quotas if new not in draft.cluster.quotas)]:
         values = command.quotas.get(entity, {})

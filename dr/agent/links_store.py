@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from kazoo.exceptions import BadVersionError, NodeExistsError, NoNodeError, NotEmptyError
 
-from dr.agent.site_cache import CUT_OFF
+from dr.agent.site_cache import DISCONNECTED
 from runtime.retries import jittered_backoff
 from runtime.zookeeper import ZooKeeper
 from wire.control.cluster_pb2 import LinkRecord
@@ -52,7 +52,7 @@ class LinksStore:
         """Store a new link. LinkConflict when a different one is there; an identical one counts as
         stored.
         """
-        async for attempt in jittered_backoff(retry_on=CUT_OFF, budget_ms=BUDGET_MS):
+        async for attempt in jittered_backoff(retry_on=DISCONNECTED, budget_ms=BUDGET_MS):
             with attempt:
                 await self._zookeeper.ensure_path(znodes.LINKS)
                 try:
@@ -68,7 +68,9 @@ class LinksStore:
         LinkUnknown.
         """
         stored = record
-        async for attempt in jittered_backoff(retry_on=(*CUT_OFF, BadVersionError), initial_ms=10, budget_ms=BUDGET_MS):
+        async for attempt in jittered_backoff(
+            retry_on=(*DISCONNECTED, BadVersionError), initial_ms=10, budget_ms=BUDGET_MS
+        ):
             with attempt:
                 stored, version = await self.get(record.name)
                 if supersedes(record, stored):
@@ -80,7 +82,9 @@ class LinksStore:
     async def delete(self, name: str, *, epoch: int) -> LinkRecord:
         """Delete the link and its accounts when it is at `epoch`. LinkUnknown, LinkConflict."""
         stored = LinkRecord(name=name, epoch=epoch)
-        async for attempt in jittered_backoff(retry_on=(*CUT_OFF, BadVersionError, NotEmptyError), budget_ms=BUDGET_MS):
+        async for attempt in jittered_backoff(
+            retry_on=(*DISCONNECTED, BadVersionError, NotEmptyError), budget_ms=BUDGET_MS
+        ):
             with attempt:
                 try:
                     stored, version = await self.get(name)
@@ -105,7 +109,7 @@ class LinksStore:
 
     async def record_failover(self, link: str, *, epoch: int, document: str) -> None:
         """Keep (or replace) the account of the failover that led to `epoch`. LinkUnknown."""
-        async for attempt in jittered_backoff(retry_on=(*CUT_OFF, NoNodeError), budget_ms=BUDGET_MS):
+        async for attempt in jittered_backoff(retry_on=(*DISCONNECTED, NoNodeError), budget_ms=BUDGET_MS):
             with attempt:
                 await self.get(link)
                 path, payload = znodes.failover_path(link, epoch), document.encode()

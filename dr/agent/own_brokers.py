@@ -17,7 +17,7 @@ import grpc
 from dr.agent.site_cache import SiteCache
 from dr.sites.channels import UNANSWERED, Channels, problem_of
 from dr.sites.core.evidence import NOT_ASKED
-from dr.sites.core.mirror_reports import words_of_mirror
+from dr.sites.core.mirror_reports import sync_reports_of_mirror
 from runtime.clock import Clock
 from wire.batches.group_records import OFFSETS_TOPIC
 from wire.batches.transaction_records import TRANSACTIONS_TOPIC
@@ -82,7 +82,7 @@ class OwnBrokers:
         answers = await self._ask_each(ask)
         replies = [reply for _, reply, _ in answers if reply is not None]
         now_ms = self._clock.now_ms()
-        synced_at_ms, failing = words_of_mirror(replies, now_ms=now_ms)
+        synced_at_ms, failing = sync_reports_of_mirror(replies, now_ms=now_ms)
         if is_brief:
             return DescribeGroupsReply(synced_at_ms=synced_at_ms, failing=failing, answered_at_ms=now_ms)
         problems = [f"broker {node_id}: {problem}" for node_id, reply, problem in answers if reply is None]

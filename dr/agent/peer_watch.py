@@ -16,12 +16,12 @@ import grpc
 
 from dr.agent.core.site_view import links_between
 from dr.agent.links_store import LinksStore, LinkUnknown
-from dr.agent.site_cache import CUT_OFF, SiteCache
+from dr.agent.site_cache import DISCONNECTED, SiteCache
 from dr.sites.channels import UNANSWERED, Channels, problem_of
 from runtime.clock import Clock
 from runtime.logs import get_logger, state_change_logger
 from runtime.supervision import Supervisor
-from wire.control.broker_pb2 import ConfirmLinkRequest, PeerViewStandsRequest
+from wire.control.broker_pb2 import ConfirmLinkRequest, PeerViewConfirmedRequest
 from wire.control.cluster_pb2 import LinkRecord, SiteView
 from wire.control.site_pb2 import GetSiteViewRequest
 from wire.rules.links import other_site, supersedes
@@ -105,7 +105,7 @@ class PeerWatch:
             self._has_unfinished = False
             try:
                 await self.tick()
-            except (*CUT_OFF, ValueError) as error:
+            except (*DISCONNECTED, ValueError) as error:
                 # The own ZooKeeper is cut off or holds what cannot be read: the next tick tries
                 # again.
                 self._log.warning("peers could not be compared", error=str(error))
@@ -235,7 +235,9 @@ class PeerWatch:
     async def _push_view(self, peer: Peer) -> None:
         try:
             if peer.pushed_version == peer.view.version:
-                await self._broker.PeerViewStands(PeerViewStandsRequest(site=peer.view.site), timeout=ASK_TIMEOUT_S)
+                await self._broker.PeerViewConfirmed(
+                    PeerViewConfirmedRequest(site=peer.view.site), timeout=ASK_TIMEOUT_S
+                )
             else:
                 await self._broker.UpdatePeerView(peer.view, timeout=ASK_TIMEOUT_S)
         except grpc.aio.AioRpcError as error:

@@ -24,7 +24,7 @@ from dr.agent.links_store import LinkConflict, LinksStore, LinkUnknown
 from dr.agent.metrics import SiteAgentMetrics
 from dr.agent.own_brokers import OwnBrokers
 from dr.agent.peer_watch import PeerWatch
-from dr.agent.site_cache import CUT_OFF, SiteCache
+from dr.agent.site_cache import DISCONNECTED, SiteCache
 from dr.agent.sync_restorer import SyncRestorer
 from dr.sites.channels import Channels
 from dr.sites.core.evidence import NOT_ASKED
@@ -76,7 +76,7 @@ def _answers(
             await context.abort(grpc.StatusCode.ALREADY_EXISTS, str(error))
         except MalformedZnode as error:
             await context.abort(grpc.StatusCode.FAILED_PRECONDITION, str(error))
-        except CUT_OFF as error:
+        except DISCONNECTED as error:
             await context.abort(grpc.StatusCode.UNAVAILABLE, f"this site's ZooKeeper does not answer: {error!r}")
 
     return answer

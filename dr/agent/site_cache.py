@@ -29,7 +29,7 @@ from wire.znodes import layout as znodes
 
 log = get_logger(__name__)
 
-CUT_OFF = (ConnectionLoss, SessionExpiredError, OperationTimeoutError)
+DISCONNECTED = (ConnectionLoss, SessionExpiredError, OperationTimeoutError)
 """ZooKeeper did not answer; the outcome of a write is unknown."""
 
 READS_AT_ONCE = 200
@@ -74,7 +74,7 @@ class SiteCache:
         while True:
             await self._wake.wait()
             self._wake.clear()
-            async for attempt in jittered_backoff(retry_on=CUT_OFF):
+            async for attempt in jittered_backoff(retry_on=DISCONNECTED):
                 with attempt:
                     await self._refresh()
 

@@ -50,7 +50,7 @@ class LagSample:
     sync_policy: str = ""
     suspended_sync_policy: str = ""
     unreachable: tuple[str, ...] = ()
-    cut_records: int = 0
+    truncated_records: int = 0
     """Records that replicas at the sites have lost to their leaders' histories since their brokers
     started.
     """
@@ -107,7 +107,7 @@ class LagProbe:
             sync_policy=record.sync_policy,
             suspended_sync_policy=record.sync_policy_to_restore,
             unreachable=tuple(name for name, reply in at_sites.items() if reply is None),
-            cut_records=sum(cut.records for reply in known.values() for cut in reply.cuts),
+            truncated_records=sum(cut.records for reply in known.values() for cut in reply.cuts),
             differing=tuple(named),
         )
 

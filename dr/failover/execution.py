@@ -29,7 +29,7 @@ from dr.failover.core.playbook import (
 )
 from dr.failover.journal import Journal
 from dr.sites.channels import Channels
-from dr.sites.core.evidence import Evidence, ReplicaCut, SiteEvidence, SiteGroups, TopicPartition
+from dr.sites.core.evidence import Evidence, ReplicaTruncation, SiteEvidence, SiteGroups, TopicPartition
 from dr.sites.core.group_offsets import group_loss
 from dr.sites.core.loss import LossAccount, account
 from dr.sites.core.sync_policies import policy_sentence
@@ -87,7 +87,7 @@ class FailoverReport:
     steps: tuple[StepReport, ...] = ()
     planned_steps: tuple[str, ...] = ()
     account: LossAccount | None = None
-    cuts: tuple[ReplicaCut, ...] = ()
+    cuts: tuple[ReplicaTruncation, ...] = ()
     """What replicas of the sites that answered have lost inside their sites, apart from the
     account.
     """
@@ -392,7 +392,7 @@ class FailoverRun:
         return next((item for item in accounts if item.epoch == evidence.governing.epoch), None)
 
 
-def _cuts(evidence: Evidence) -> tuple[ReplicaCut, ...]:
+def _cuts(evidence: Evidence) -> tuple[ReplicaTruncation, ...]:
     return tuple(cut for site in (evidence.source, evidence.target) if site is not None for cut in site.cuts)
 
 

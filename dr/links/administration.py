@@ -26,7 +26,7 @@ from wire.rules.links import DEFAULT_TOPIC_BLACKLIST, SYNC_TIMEOUT_MS, SyncPolic
 
 NOTICE_MS = 5_000
 """How long a site's agents may take to show a link that was stored."""
-MIRROR_NEVER_HEARD = -1
+MIRROR_NEVER_SEEN = -1
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -88,9 +88,9 @@ class LinkAtSite:
     status: LinkStatus | None = None
     description: DescribeLinkReply | None = None
     problem: str = ""
-    mirror_heard_ms: int | None = None
+    mirror_report_age_ms: int | None = None
     """How long ago the mirror told the passive site that it carries all, each of its daemons its
-    part; MIRROR_NEVER_HEARD, None when nobody could be asked.
+    part; MIRROR_NEVER_SEEN, None when nobody could be asked.
     """
     mirror_problems: tuple[str, ...] = ()
     """Which daemons of the mirror told the passive site that they cannot carry groups' offsets, in
@@ -216,9 +216,9 @@ async def list_links(clients: Sequence[SiteClient], clock: Clock | None = None) 
             reply = await client.links()
         except OperationalFailure as failure:
             return [LinkAtSite(site=client.name, problem=str(failure))]
-        heard = await asyncio.gather(*(_mirror_words(status.record, client, now_ms) for status in reply.links))
+        heard = await asyncio.gather(*(_sync_reports(status.record, client, now_ms) for status in reply.links))
         return [
-            LinkAtSite(site=client.name, status=status, mirror_heard_ms=heard_ms, mirror_problems=problems)
+            LinkAtSite(site=client.name, status=status, mirror_report_age_ms=heard_ms, mirror_problems=problems)
             for status, (heard_ms, problems) in zip(reply.links, heard, strict=True)
         ]
 
@@ -226,25 +226,25 @@ async def list_links(clients: Sequence[SiteClient], clock: Clock | None = None) 
     return [entry for entries in await asyncio.gather(*(ask(client) for client in clients)) for entry in entries]
 
 
-async def _mirror_words(record: LinkRecord, client: SiteClient, now_ms: int) -> tuple[int | None, tuple[str, ...]]:
-    """`mirror_heard_ms` and `mirror_problems`."""
+async def _sync_reports(record: LinkRecord, client: SiteClient, now_ms: int) -> tuple[int | None, tuple[str, ...]]:
+    """`mirror_report_age_ms` and `mirror_problems`."""
     if record.active_site == client.name:
         return None, ()
     try:
-        words = await client.mirror_words(record.name)
+        words = await client.mirror_reports(record.name)
     except OperationalFailure:
         return None, ()
     heard_ms = (
-        max(0, (words.answered_at_ms or now_ms) - words.synced_at_ms) if words.synced_at_ms else MIRROR_NEVER_HEARD
+        max(0, (words.answered_at_ms or now_ms) - words.synced_at_ms) if words.synced_at_ms else MIRROR_NEVER_SEEN
     )
     return heard_ms, failing_sentences(words.failing)
 
 
 def mirror_sentence(heard_ms: int | None) -> str:
-    """What `mirror_heard_ms` means; "" for None."""
+    """What `mirror_report_age_ms` means; "" for None."""
     if heard_ms is None:
         return ""
-    if heard_ms == MIRROR_NEVER_HEARD:
+    if heard_ms == MIRROR_NEVER_SEEN:
         return "never heard"
     return (
         f"heard {heard_ms / 1000:.1f} s ago" if heard_ms <= MIRROR_SILENT_MS else f"not heard for {heard_ms // 1000} s"

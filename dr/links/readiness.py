@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
-from dr.links.administration import MIRROR_NEVER_HEARD, describe_link, governing_record, mirror_sentence
-from dr.links.core.link_preflight import LinkCheck, heard_check
+from dr.links.administration import MIRROR_NEVER_SEEN, describe_link, governing_record, mirror_sentence
+from dr.links.core.link_preflight import LinkCheck, mirror_seen_check
 from dr.links.core.readiness import Readiness, readiness
 from dr.links.link_preflight import preflight
 from dr.sites.core.evidence import UNKNOWN
@@ -42,10 +42,10 @@ async def _checks(record: LinkRecord, by_name: Mapping[str, SiteClient], found: 
     which is a problem of its own.
     """
     source, target = by_name.get(found.active_site), by_name[found.standby]
-    age_ms = MIRROR_NEVER_HEARD if found.groups_age_ms <= UNKNOWN else found.groups_age_ms
-    heard = heard_check(
+    age_ms = MIRROR_NEVER_SEEN if found.groups_age_ms <= UNKNOWN else found.groups_age_ms
+    heard = mirror_seen_check(
         mirror_sentence(age_ms),
-        is_heard=MIRROR_NEVER_HEARD < age_ms <= MIRROR_SILENT_MS,
+        is_heard=MIRROR_NEVER_SEEN < age_ms <= MIRROR_SILENT_MS,
         problems=found.mirror_problems,
     )
     if source is None:

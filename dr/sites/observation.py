@@ -15,9 +15,9 @@ from dr.sites.core.evidence import (
     SiteEvidence,
     SiteGroups,
     TopicPartition,
-    cuts_of,
     positions_of,
     site_groups,
+    truncations_of,
 )
 from dr.sites.core.link_checks import deposed_problems
 from dr.sites.core.loss import LossAccount
@@ -95,7 +95,7 @@ class LinkObserver:
             client.view(asking_site=self._peer_of(client)),
             client.links(),
             client.failovers(self._link),
-            self._mirror_words(client),
+            self._sync_reports(client),
         )
         partitions = positions_of(description.partitions)
         return SiteEvidence(
@@ -105,7 +105,7 @@ class LinkObserver:
             enforced_epochs=dict(description.enforced_epochs),
             partitions=partitions,
             leaderless=frozenset(_carried(view, description.record) - partitions.keys()),
-            cuts=cuts_of(client.name, description.cuts),
+            cuts=truncations_of(client.name, description.cuts),
             promotions=tuple(LossAccount.from_json(text).promotion for text in accounts),
             mirror_age_ms=_age_ms(words, self._clock.now_ms()),
             mirror_problems=failing_sentences(words.failing),
@@ -119,9 +119,9 @@ class LinkObserver:
             deposed=_deposed(client.name, description.record, links, view),
         )
 
-    async def _mirror_words(self, client: SiteClient) -> DescribeGroupsReply:
+    async def _sync_reports(self, client: SiteClient) -> DescribeGroupsReply:
         """What the mirror into the target reports."""
-        return await client.mirror_words(self._link) if client is self._target else DescribeGroupsReply()
+        return await client.mirror_reports(self._link) if client is self._target else DescribeGroupsReply()
 
     def _peer_of(self, client: SiteClient) -> str:
         if client is self._target:

@@ -68,7 +68,7 @@ class SiteClient:
         reply: site.DescribeGroupsReply = await self._call("DescribeGroups", site.DescribeGroupsRequest(link=link))
         return reply
 
-    async def mirror_words(self, link: str) -> site.DescribeGroupsReply:
+    async def mirror_reports(self, link: str) -> site.DescribeGroupsReply:
         """As of when the link's mirror had carried all groups' offsets (`synced_at_ms`), and which
         of its daemons fail at it.
         """

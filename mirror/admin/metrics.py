@@ -29,7 +29,7 @@ from mirror.link.core.partitions import PartitionKey
 from mirror.link.core.refusals import Refusal
 from mirror.link.core.slots import SLOTS
 from mirror.link.core.topic_plan import NameAtTarget
-from mirror.link.link_watch import LinkStanding
+from mirror.link.link_watch import LinkView
 from mirror.settings.core.mirror_maker_keys import NamesFormat
 from mirror.sharing.peer_watch import PeerWatch
 from runtime.clock import Clock
@@ -52,7 +52,7 @@ class MirrorMetrics(Collector):
         *,
         board: FlowBoard,
         queue: ByteQueue,
-        link: Callable[[], LinkStanding],
+        link: Callable[[], LinkView],
         clock: Clock,
         restarts: Callable[[], dict[str, int]],
         groups_synced_at_ms: Callable[[], int],
@@ -252,12 +252,12 @@ class MirrorMetrics(Collector):
             "antipode_mirror_bytes", "Bytes acknowledged: of batches that were carried.", labels=labels
         )
         mirrored_records = CounterMetricFamily("antipode_mirror_records", "Records acknowledged.", labels=labels)
-        left_out_bytes = CounterMetricFamily(
+        skipped_bytes = CounterMetricFamily(
             "antipode_mirror_left_out_bytes",
             "Bytes of batches that a translate link does not carry: aborted ones, markers, what came from its target.",
             labels=labels,
         )
-        left_out_records = CounterMetricFamily(
+        skipped_records = CounterMetricFamily(
             "antipode_mirror_left_out_records", "Records in those, markers included.", labels=labels
         )
         skipped = CounterMetricFamily(
@@ -280,14 +280,14 @@ class MirrorMetrics(Collector):
                 state.add_metric([*place, known.value], int(facts.state is known))
             mirrored_bytes.add_metric(place, facts.progress.mirrored_bytes)
             mirrored_records.add_metric(place, facts.progress.mirrored_records)
-            left_out_bytes.add_metric(place, facts.progress.left_out_bytes)
-            left_out_records.add_metric(place, facts.progress.left_out_records)
+            skipped_bytes.add_metric(place, facts.progress.skipped_bytes)
+            skipped_records.add_metric(place, facts.progress.skipped_records)
             skipped.add_metric(place, facts.skipped_records)
             doubtful.add_metric(place, int(facts.may_lack_tombstones))
             end_offset.add_metric(place, _known(facts.progress.target_log_end_offset))
             watermark.add_metric(place, _known(facts.progress.source_high_watermark))
         yield from (lag_records, lag_bytes, lag_seconds, state, mirrored_bytes, mirrored_records, skipped)
-        yield from (end_offset, watermark, doubtful, left_out_bytes, left_out_records)
+        yield from (end_offset, watermark, doubtful, skipped_bytes, skipped_records)
         surplus = CounterMetricFamily(
             "antipode_mirror_surplus_records",
             "Records at a translate link's target beyond one copy of each: repetitions and what others wrote between; of a link that "

@@ -28,7 +28,7 @@ from mirror.flow.core.flow_state import FlowFacts, FlowState
 from mirror.link.core.link_roles import LinkRole
 from mirror.link.core.partitions import PartitionKey
 from mirror.link.core.topic_plan import Absence, DeleteCopy, TopicView, absence_trouble, find_trouble, gone_trouble
-from mirror.link.link_watch import LinkStanding
+from mirror.link.link_watch import LinkView
 from mirror.link.ports import (
     EndToKeep,
     LogAnswer,
@@ -103,7 +103,7 @@ class Resets:
         source: SourcePort,
         target: SitePort,
         actor: TopicActor,
-        link: Callable[[], LinkStanding],
+        link: Callable[[], LinkView],
         on_put_away: Callable[[str], None],
         quarantine: QuarantinePort | None,
         verifier: Verifier | None,
@@ -143,7 +143,7 @@ class Resets:
         ]
 
     async def _one(
-        self, name: str, wanted: SiteTopic | None, copy: SiteTopic | None, link: LinkStanding, *, is_dry_run: bool
+        self, name: str, wanted: SiteTopic | None, copy: SiteTopic | None, link: LinkView, *, is_dry_run: bool
     ) -> TopicReset:
         if link.role is not LinkRole.MIRRORING:
             return TopicReset(topic=name, outcome=ResetOutcome.REFUSED, reason=link.reason)
@@ -191,7 +191,7 @@ class Resets:
     def _states(self, name: str) -> str:
         return " and ".join(sorted({facts.state.value for facts in self._facts(name)})) or "not on the board yet"
 
-    async def _keep(self, name: str, copy: SiteTopic, logs: Sequence[CopyLog], link: LinkStanding, reason: str) -> str:
+    async def _keep(self, name: str, copy: SiteTopic, logs: Sequence[CopyLog], link: LinkView, reason: str) -> str:
         """Have the target keep what the source may not have; empty when all of it is on disk there.
         Unreachable.
         """
@@ -258,11 +258,11 @@ class Resets:
                 break
             asked = _judge(asked, await _epoch_ends(site, asked, topic), found)
         for key, end_offset in found.items():
-            if end_offset > ends[key].log_start_offset and not await self._is_alike_below(key, end_offset):
+            if end_offset > ends[key].log_start_offset and not await self._is_equal_below(key, end_offset):
                 found[key] = ends[key].log_start_offset
         return found
 
-    async def _is_alike_below(self, key: PartitionKey, end_offset: int) -> bool:
+    async def _is_equal_below(self, key: PartitionKey, end_offset: int) -> bool:
         """Whether the last batches below are the same bytes: two sites that were active in one
         epoch have the same leader epochs.
         """

@@ -21,7 +21,7 @@ from mirror.flow.pauses import ALL_TOPICS, NotKept, Pauses
 from mirror.flow.queue import ByteQueue
 from mirror.link.core.partitions import PartitionKey
 from mirror.link.core.refusals import Refusal
-from mirror.link.link_watch import LinkStanding
+from mirror.link.link_watch import LinkView
 from mirror.link.ports import Unreachable
 from mirror.sharing.peer_watch import PeerWatch
 from wire.control import mirror_pb2 as pb
@@ -39,7 +39,7 @@ class MirrorParts:
 
     board: FlowBoard
     queue: ByteQueue
-    link: Callable[[], LinkStanding]
+    link: Callable[[], LinkView]
     groups_synced_at_ms: Callable[[], int]
     # A site that does not answer when its topics are looked at, and the state that this means; None
     # while both answer.
@@ -65,7 +65,7 @@ class MirrorParts:
     mirror_maker: Callable[[], str] = lambda: ""
     # Groups that stay further on at the target than at the source, where they may have been reset,
     # and why.
-    groups_left_ahead: Callable[[], Mapping[str, str]] = dict
+    groups_ahead: Callable[[], Mapping[str, str]] = dict
     # The other daemons of the link.
     peers: PeerWatch | None = None
     # Partitions that are behind by a large part of their retention, and by which.
@@ -268,7 +268,7 @@ def describe(parts: MirrorParts) -> pb.DescribeMirrorReply:
         transactions=parts.transactions(),
         group_problems=problems,
         refused_changes=[_refused(refusal) for refusal in islice(parts.refusals(), REFUSALS_SHOWN)],
-        groups_left_ahead=dict(islice(sorted(parts.groups_left_ahead().items()), GROUP_PROBLEMS_SHOWN)),
+        groups_ahead=dict(islice(sorted(parts.groups_ahead().items()), GROUP_PROBLEMS_SHOWN)),
         groups_stale_since_ms={name: stale_since_ms[name] for name in problems if name in stale_since_ms},
         **_of_peers(parts.peers),
     )
@@ -321,7 +321,7 @@ def _partition(board: FlowBoard, key: PartitionKey, stalled_ms: int, retention_p
         mirrored_bytes=facts.progress.mirrored_bytes,
         mirrored_records=facts.progress.mirrored_records,
         stalled_ms=stalled_ms,
-        left_out_bytes=facts.progress.left_out_bytes,
-        left_out_records=facts.progress.left_out_records,
+        skipped_bytes=facts.progress.skipped_bytes,
+        skipped_records=facts.progress.skipped_records,
         complete_ms_ago=board.complete_ms_ago(key),
     )

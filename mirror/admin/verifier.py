@@ -25,7 +25,7 @@ from mirror.link.core.naming import Naming
 from mirror.link.core.partitions import PartitionKey
 from mirror.link.ports import Unreachable
 from mirror.sites.kafka_site import reached
-from mirror.translate.record_filter import SourceSieve
+from mirror.translate.record_filter import SourceFilter
 from mirror.translate.translations import Translations
 from wire.batches.record_batch import HEADER_SIZE, BatchHeader, Buffer, InvalidBatch, iterate_headers
 from wire.batches.records import Record, decode_batch
@@ -159,13 +159,13 @@ class TranslateVerifier:
         *,
         naming: Naming,
         translations: Translations,
-        sieve: SourceSieve,
+        record_filter: SourceFilter,
     ) -> None:
         self._source = source
         self._target = target
         self._naming = naming
         self._translations = translations
-        self._sieve = sieve
+        self._record_filter = record_filter
 
     async def compare(self, key: PartitionKey, *, mirrored_end: int, last_offsets: int) -> Comparison:
         """One partition. What cannot be read makes it unknown."""
@@ -204,7 +204,7 @@ class TranslateVerifier:
         if start >= end:
             return start
         translation = self._translations.of(key)
-        records, _ = await self._sieve.read(self._source, key, start, max_bytes=READ_BYTES)
+        records, _ = await self._record_filter.read(self._source, key, start, max_bytes=READ_BYTES)
         first = next((header.base_offset for _, header in iterate_headers(records, may_end_in_partial=True)), start)
         at = translation.downstream(first)
         return first if first < start and at >= target_start and translation.upstream(at) == first else start
@@ -214,13 +214,13 @@ class TranslateVerifier:
     ) -> Samples:
         translation = self._translations.of(key)
         while offset < end:
-            records, left_out = await self._sieve.read(self._source, key, offset, max_bytes=READ_BYTES)
+            records, skipped = await self._record_filter.read(self._source, key, offset, max_bytes=READ_BYTES)
             before = offset
             for position, header in iterate_headers(records, may_end_in_partial=True):
                 if header.base_offset >= end:
                     return
                 at = translation.downstream(header.base_offset)
-                is_carried = header.base_offset not in left_out
+                is_carried = header.base_offset not in skipped
                 if by_record and is_carried:
                     for record in decode_batch(records, position, header):
                         place = translation.downstream(record.offset)

@@ -25,7 +25,7 @@ from mirror.flow.core.flow_events import (
     Effect,
     Fetch,
     FindTarget,
-    HandOver,
+    QueueBatches,
     RefreshLink,
     RefreshMetadata,
     RetryDue,
@@ -46,7 +46,7 @@ RETRY_INITIAL_MS = 25
 RETRY_MAX_MS = 500
 RETRY_SLOW_MS = 5000
 
-NOBODY = Leader(-1, -1)
+NO_LEADER = Leader(-1, -1)
 
 CLOCK_STEP_MS = 100
 """A clock that goes back by less is not followed: that is within what a lag is told by."""
@@ -98,8 +98,8 @@ class Row:
 
     flow: Flow
     topic_id: UUID
-    source: Leader = NOBODY
-    target: Leader = NOBODY
+    source: Leader = NO_LEADER
+    target: Leader = NO_LEADER
     # Generation and offset to fetch; None while the flow does not want batches.
     wanted: tuple[int, int] | None = None
     # The topic is at neither site: nothing is mirrored or shown, but workers may still have it in
@@ -253,7 +253,7 @@ class FlowBoard:
 
     def silence_ms(self, key: PartitionKey) -> int:
         """For how long the source has not been heard of the partition."""
-        return self._noted_now_ms() - self._rows[key].facts.progress.source_heard_at_ms
+        return self._noted_now_ms() - self._rows[key].facts.progress.source_answered_at_ms
 
     def stop_timers(self) -> None:
         """No retry fires any more."""
@@ -295,7 +295,7 @@ class FlowBoard:
 
     def _act(self, key: PartitionKey, row: Row, effect: Effect) -> None:
         match effect:
-            case HandOver():
+            case QueueBatches():
                 pass  # the fetcher that submitted the batches queues them
             case Fetch(generation=generation, offset=offset):
                 row.wanted = (generation, offset)

@@ -24,9 +24,9 @@ from mirror.flow.core.assignment import FetcherKey
 from mirror.flow.core.flow_events import (
     BatchesFetched,
     FetchFailed,
-    HandOver,
     NotEnqueued,
     NothingFetched,
+    QueueBatches,
     SourceTrouble,
 )
 from mirror.flow.core.flow_state import FlowFacts
@@ -77,7 +77,7 @@ class Fetcher:
         self._port = port
         self._lane_of = lane_of
         self._clock = clock
-        self._quiet_told_at_ms = 0.0
+        self._quiet_reported_at_ms = 0.0
         self._sent_at_ms = 0.0
         # The same by the wall clock.
         self._asked = board.moment()
@@ -133,7 +133,7 @@ class Fetcher:
                 accepted = self._accept(parts, answers or ())
                 self._account(answers or ())
                 if answers is not None:
-                    self._tell_quiet(parts, answers)
+                    self._report_quiet(parts, answers)
                 ahead = self._parts()
                 if ahead and self._may_fetch_ahead(sum(entry.size_bytes for entry, _ in accepted)):
                     parts, pending = ahead, self._send(ahead)
@@ -147,12 +147,12 @@ class Fetcher:
     def _may_fetch_ahead(self, size_bytes: int) -> bool:
         rank = self.key.rank
         return (
-            self._rest_ms() <= 0
+            self._throttle_time_ms() <= 0
             and self._queue.has_room_for(size_bytes, rank)
-            and self._throttle.take_turn(rank, self._expected_bytes)
+            and self._throttle.wait_for_turn(rank, self._expected_bytes)
         )
 
-    def _rest_ms(self) -> float:
+    def _throttle_time_ms(self) -> float:
         """How long to wait for more before the next fetch. `_expected_bytes` is what the last one
         brought.
         """
@@ -161,9 +161,9 @@ class Fetcher:
         return self._interval_ms() - (self._clock.monotonic_ms() - self._sent_at_ms)
 
     async def _rest(self) -> None:
-        rest_ms = self._rest_ms()
-        if rest_ms > 0:
-            await asyncio.sleep(rest_ms / 1000)
+        throttle_time_ms = self._throttle_time_ms()
+        if throttle_time_ms > 0:
+            await asyncio.sleep(throttle_time_ms / 1000)
 
     def _account(self, answers: Sequence[FetchAnswer]) -> None:
         """What was expected of a fetch was spent when it went; the rest is spent now, and the next
@@ -208,14 +208,16 @@ class Fetcher:
                 self._board.submit(key, failed)
             return None
 
-    def _tell_quiet(self, parts: Mapping[PartitionKey, tuple[int, FetchPart]], answers: Sequence[FetchAnswer]) -> None:
+    def _report_quiet(
+        self, parts: Mapping[PartitionKey, tuple[int, FetchPart]], answers: Sequence[FetchAnswer]
+    ) -> None:
         """A session leaves out what has not changed: tell those flows, now and then, that the
         source was heard.
         """
         now_ms = self._clock.monotonic_ms()
-        if now_ms - self._quiet_told_at_ms < QUIET_INTERVAL_MS:
+        if now_ms - self._quiet_reported_at_ms < QUIET_INTERVAL_MS:
             return
-        self._quiet_told_at_ms = now_ms
+        self._quiet_reported_at_ms = now_ms
         answered = {answer.key for answer in answers}
         for key, (generation, _) in parts.items():
             if key not in answered:
@@ -255,7 +257,7 @@ class Fetcher:
         return accepted
 
     def _take(self, answer: FetchAnswer, generation: int, part: FetchPart) -> tuple[QueuedBatches, FlowFacts] | None:
-        run = survey(answer.records, left_out=answer.left_out) if answer.records else None
+        run = survey(answer.records, skipped=answer.skipped) if answer.records else None
         if run is None:
             nothing = NothingFetched(
                 generation=generation,
@@ -277,7 +279,7 @@ class Fetcher:
         )
         decision = self._board.submit(answer.key, fetched)
         for effect in decision.effects:
-            if isinstance(effect, HandOver):
+            if isinstance(effect, QueueBatches):
                 self._board.row(answer.key).queueing = self
                 self._in_hand.add(answer.key)
                 entry = QueuedBatches(
@@ -288,7 +290,7 @@ class Fetcher:
                     records=answer.records[: run.size_bytes],
                     fetched_at_ms=self._clock.now_ms(),
                     fetched_monotonic_ms=self._clock.monotonic_ms(),
-                    left_out=answer.left_out,
+                    skipped=answer.skipped,
                 )
                 return entry, before
         return None

@@ -21,7 +21,7 @@ from mirror.flow.core.flow_state import Step
 from mirror.flow.core.window import ChainBroken, QueuedBatches, SendWindow
 from mirror.flow.queue import ByteQueue
 from mirror.link.core.partitions import PartitionKey
-from mirror.link.link_watch import LinkStanding
+from mirror.link.link_watch import LinkView
 from mirror.link.ports import AppendAnswer, AppendPart, AppendPort, Unreachable
 from runtime.clock import Clock
 from runtime.supervision import BrokenOff
@@ -56,8 +56,8 @@ class Producer:
         board: FlowBoard,
         queue: ByteQueue,
         port: AppendPort,
-        link: Callable[[], LinkStanding],
-        doubt_link: Callable[[], None],
+        link: Callable[[], LinkView],
+        suspect_link: Callable[[], None],
         clock: Clock,
         request_bytes_max: int,
         in_flight_max: int,
@@ -67,7 +67,7 @@ class Producer:
         self._queue = queue
         self._port = port
         self._link = link
-        self._doubt_link = doubt_link
+        self._suspect_link = suspect_link
         self._clock = clock
         self._request_bytes_max = request_bytes_max
         self._in_flight_max = in_flight_max
@@ -236,16 +236,16 @@ class Producer:
         progress, restart_offset = row.facts.progress, row.facts.restart_offset
         is_beginning = sent.entry is None or sent.expected_log_end_offset <= restart_offset
         bound = sent.expected_log_end_offset if is_beginning else sent.expected_log_end_offset - 1
-        told_start = min(row.facts.source_log_start_offset, max(bound, restart_offset))
+        reported_start = min(row.facts.source_log_start_offset, max(bound, restart_offset))
         return AppendPart(
             key=sent.key,
             topic_id=row.topic_id,
             expected_log_end_offset=sent.expected_log_end_offset,
             source_high_watermark=progress.source_high_watermark,
-            source_log_start_offset=told_start,
-            source_seen_at_ms=progress.source_heard_at_ms,
+            source_log_start_offset=reported_start,
+            source_seen_at_ms=progress.source_answered_at_ms,
             records=sent.entry.records if sent.entry is not None else _NOTHING,
-            left_out=sent.entry.left_out if sent.entry is not None else frozenset(),
+            skipped=sent.entry.skipped if sent.entry is not None else frozenset(),
         )
 
     def _start(self, node_id: int, parts: Sequence[AppendPart], sent: Sequence[_Sent]) -> None:
@@ -327,8 +327,8 @@ class Producer:
                 log_end_offset=done.run.next_offset,
                 size_bytes=done.run.carried_bytes,
                 record_count=done.run.record_count,
-                left_out_bytes=done.run.left_out_bytes,
-                left_out_records=done.run.left_out_records,
+                skipped_bytes=done.run.skipped_bytes,
+                skipped_records=done.run.skipped_records,
                 max_timestamp_ms=done.run.max_timestamp_ms,
             )
             self.on_appended(sent.key, done)
@@ -346,8 +346,8 @@ class Producer:
             self._board.submit(sent.key, refused)
 
     def _again(self, sent: _Sent, verdict: SendAgain) -> None:
-        if verdict.is_link_in_doubt:
-            self._doubt_link()
+        if verdict.is_link_suspected:
+            self._suspect_link()
         waiting = TargetWaiting(generation=sent.generation, reason=verdict.reason)
         self._board.submit(sent.key, waiting)
         if sent.entry is not None:
@@ -393,8 +393,8 @@ class Producer:
             return False
         if facts.progress.target_log_end_offset < facts.restart_offset < facts.progress.source_high_watermark:
             return False  # the first batch, which may lie on both sides of the log's start, says where the copy begins
-        told_at_ms, told_log_start = self._reported_at_ms.get(key, (0.0, -1))
-        return now_ms - told_at_ms >= REPORT_INTERVAL_MS or told_log_start != facts.source_log_start_offset
+        reported_at_ms, reported_log_start = self._reported_at_ms.get(key, (0.0, -1))
+        return now_ms - reported_at_ms >= REPORT_INTERVAL_MS or reported_log_start != facts.source_log_start_offset
 
 
 def blame(entry: QueuedBatches) -> str:

@@ -69,12 +69,12 @@ class StallWatch:
         now_ms = self._clock.monotonic_ms()
         rows = self._board.our_rows()
         self._liveness.keep(frozenset(key for key, _ in rows))
-        moved_bytes = sum(row.facts.progress.mirrored_bytes + row.facts.progress.left_out_bytes for _, row in rows)
+        moved_bytes = sum(row.facts.progress.mirrored_bytes + row.facts.progress.skipped_bytes for _, row in rows)
         self._look_for_congestion(moved_bytes, now_ms)
         suspects = [
             key
             for key, row in rows
-            if self._liveness.see(key, row.facts, heard_ms_ago=self._board.silence_ms(key), now_ms=now_ms)
+            if self._liveness.see(key, row.facts, received_ms_ago=self._board.silence_ms(key), now_ms=now_ms)
         ]
         if not suspects:
             return
@@ -87,7 +87,7 @@ class StallWatch:
     def _judge(self, key: PartitionKey, ends: LogEnds) -> None:
         now_ms = self._clock.monotonic_ms()
         facts = self._board.row(key).facts
-        if not self._liveness.see(key, facts, heard_ms_ago=self._board.silence_ms(key), now_ms=now_ms):
+        if not self._liveness.see(key, facts, received_ms_ago=self._board.silence_ms(key), now_ms=now_ms):
             return  # it moved while the source was asked
         is_new = key not in self._liveness.stalled_since_ms
         is_congested = now_ms - self._congested_at_ms < self._stall_ms

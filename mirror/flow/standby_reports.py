@@ -18,7 +18,7 @@ from functools import partial
 from mirror.flow.board import FlowBoard
 from mirror.flow.core.flow_state import FlowFacts, FlowState
 from mirror.link.core.partitions import PartitionKey
-from mirror.link.link_watch import LinkStanding
+from mirror.link.link_watch import LinkView
 from mirror.link.ports import ProgressPort, Unreachable
 from runtime.logs import get_logger
 from runtime.supervision import in_background
@@ -27,7 +27,7 @@ from wire.rules.links import SyncPolicy, sync_policy
 ALL_INTERVAL_S = 0.2
 """How soon a new leader at the source hears of everything."""
 
-_TOLD_IN = (FlowState.MIRRORING, FlowState.PAUSED, FlowState.PROMOTING)
+_REPORTED_IN = (FlowState.MIRRORING, FlowState.PAUSED, FlowState.PROMOTING)
 
 _log = get_logger("mirror.sync")
 
@@ -35,7 +35,7 @@ _log = get_logger("mirror.sync")
 class StandbyReports:
     """One worker for the link; `acknowledged` after each acknowledgement."""
 
-    def __init__(self, board: FlowBoard, port: ProgressPort, link: Callable[[], LinkStanding]) -> None:
+    def __init__(self, board: FlowBoard, port: ProgressPort, link: Callable[[], LinkView]) -> None:
         self._board = board
         self._port = port
         self._link = link
@@ -122,4 +122,4 @@ def _is_proven(facts: FlowFacts) -> bool:
     """The source's present leader has confirmed the target's history; an operator may have paused
     it since.
     """
-    return facts.is_chained and facts.state in _TOLD_IN
+    return facts.is_chained and facts.state in _REPORTED_IN

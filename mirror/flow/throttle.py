@@ -30,7 +30,7 @@ class Throttle:
         self._timer: asyncio.TimerHandle | None = None
         self.waited_ms = 0.0
 
-    def take_turn(self, rank: int, expected_bytes: int) -> bool:
+    def wait_for_turn(self, rank: int, expected_bytes: int) -> bool:
         """Let a fetch go if it need not wait."""
         if self._line.has_before(rank) or not self._bucket.is_open(self._clock.monotonic_ms()):
             return False
@@ -39,7 +39,7 @@ class Throttle:
 
     async def turn(self, rank: int, expected_bytes: int) -> None:
         """Wait until a fetch of this rank may go."""
-        if self.take_turn(rank, expected_bytes):
+        if self.wait_for_turn(rank, expected_bytes):
             return
         began_ms = self._clock.monotonic_ms()
         waiter = _Waiter(expected_bytes)

@@ -13,7 +13,7 @@ import asyncio
 from collections.abc import Callable, Mapping, Sequence
 
 from mirror.link.core.link_roles import LinkRole
-from mirror.link.link_watch import LinkStanding
+from mirror.link.link_watch import LinkView
 from mirror.link.ports import ConfigRefused, GroupConfigPort, Unreachable
 from runtime.logs import get_logger
 from wire.rules.links import carries_group
@@ -31,7 +31,7 @@ class GroupConfigSync:
         *,
         source: GroupConfigPort,
         target: GroupConfigPort,
-        link: Callable[[], LinkStanding],
+        link: Callable[[], LinkView],
         interval_ms: int,
     ) -> None:
         self._source = source

@@ -8,7 +8,7 @@ it has been carried, so that a failed write is tried again.
 
 Where groups may work at the target (all links but those that route clients), what the target has is
 read anew before anything is written over it: a group that was there meanwhile keeps its place. One
-that stays ahead of a source that may have been reset is told (`left_ahead`).
+that stays ahead of a source that may have been reset is told (`target_ahead`).
 
 Offsets live as long as at the source: what was carried is written again now and then, before a
 target that lets offsets expire by themselves would forget it, and what the source has forgotten for
@@ -38,12 +38,12 @@ from mirror.link.core.group_offsets import REMOVED, GroupOffset, Stay, TargetRan
 from mirror.link.core.link_roles import LinkRole
 from mirror.link.core.partitions import PartitionKey
 from mirror.link.core.slots import slot_of
-from mirror.link.link_watch import LinkStanding
+from mirror.link.link_watch import LinkView
 from mirror.link.ports import GroupPort, GroupReading, Unreachable
 from runtime.clock import Clock
 from runtime.logs import get_logger
 from wire.rules.links import carries_group, carries_topic
-from wire.rules.sync_reports import ALL_SLOTS, GroupWord
+from wire.rules.sync_reports import ALL_SLOTS, SyncReport
 
 ACTIVE_STATES = frozenset({"Stable", "PreparingRebalance", "CompletingRebalance", "Assigning", "Reconciling"})
 
@@ -71,8 +71,8 @@ there, until that is believed: it was reset while nobody looked. Elsewhere it ma
 it has members at the target now and then.
 """
 
-PROBLEM_REST_MS: Final = 1_000
-PROBLEM_REST_MS_MAX: Final = 30_000
+PROBLEM_PAUSE_MS: Final = 1_000
+PROBLEM_PAUSE_MS_MAX: Final = 30_000
 """Rest of a group that could not be asked or written, doubled each time, so that its timeouts do
 not slow down the others' rounds.
 """
@@ -83,10 +83,10 @@ PROBLEMS_LOGGED: Final = 10
 ALL_GROUPS: Final = "all groups"
 """Under this name `problems` says why nothing was carried in the last round."""
 
-PARTITIONS_TOLD: Final = 5
+PARTITIONS_REPORTED: Final = 5
 """Partitions that the reason of one group names."""
 
-TOLD_AHEAD: Final = (Stay.UNKNOWN, Stay.MOVED_ON)
+REPORTED_AHEAD: Final = (Stay.UNKNOWN, Stay.MOVED_ON)
 """Where the target stays ahead of a source that may want it to go back."""
 
 _log = get_logger("mirror.groups")
@@ -109,9 +109,9 @@ class _Group:
     # Where the group has moved at the target by itself since both stood alike.
     moved_at_target: set[PartitionKey] = field(default_factory=set)
     # Where the target stays ahead and nobody can say that it should, and why.
-    left_ahead: dict[PartitionKey, str] = field(default_factory=dict)
-    rests_until_ms: float = 0.0
-    rest_ms: int = 0
+    target_ahead: dict[PartitionKey, str] = field(default_factory=dict)
+    paused_until_ms: float = 0.0
+    throttle_time_ms: int = 0
 
 
 class GroupSync:
@@ -123,7 +123,7 @@ class GroupSync:
         *,
         source: GroupPort,
         target: GroupPort,
-        link: Callable[[], LinkStanding],
+        link: Callable[[], LinkView],
         clock: Clock,
         interval_ms: int,
         metrics: CheckpointMetrics | None = None,
@@ -149,7 +149,7 @@ class GroupSync:
         # By the monotonic clock, as all times here: who puts the machine's right changes no age.
         self._stale_since_ms: dict[str, float] = {}
         self._synced_ms: float | None = None
-        self._told_ahead: set[str] = set()
+        self._reported_ahead: set[str] = set()
         self._is_whole = True
         self._asked_ms = 0.0
         self.committed_offsets = 0
@@ -177,14 +177,14 @@ class GroupSync:
         return self._clock.now_ms() - round(self._clock.monotonic_ms() - monotonic_ms)
 
     @property
-    def left_ahead(self) -> Mapping[str, str]:
+    def target_ahead(self) -> Mapping[str, str]:
         """Groups that stay further on at the target than at the source, where they may have been
         reset, and why.
         """
         return {
-            name: "; ".join(_listed(f"{key}: {reason}" for key, reason in group.left_ahead.items()))
+            name: "; ".join(_listed(f"{key}: {reason}" for key, reason in group.target_ahead.items()))
             for name, group in self._groups.items()
-            if group.left_ahead
+            if group.target_ahead
         }
 
     def forget(self, topic: str) -> None:
@@ -217,7 +217,7 @@ class GroupSync:
                 self._tell(str(error))
                 self._show({**self._problems, ALL_GROUPS: str(error)}, whole_until_ms=self._whole_until_ms(began_ms))
                 with contextlib.suppress(Unreachable):
-                    await self._tell_target(self._link(), self._covered())
+                    await self._report_to_target(self._link(), self._covered())
             took_s = (self._clock.monotonic_ms() - began_ms) / 1000
             await asyncio.sleep(max(self._interval_s - took_s, self._interval_s * REST_SHARE))
 
@@ -236,18 +236,18 @@ class GroupSync:
         if link.role is LinkRole.DRAINING:
             for group in self._groups.values():
                 group.at_target.clear()
-                group.rests_until_ms = 0.0
+                group.paused_until_ms = 0.0
         listed = await self._source.groups()
         problems = dict(listed.problems)
         due = self._due({name for name in listed.by_group if carries_group(link.record, name)}, problems)
         if due:
             await self._carry(due, link, problems)
         self._show(problems, whole_until_ms=self._whole_until_ms(began_ms))
-        self._tell_left_ahead()
+        self._report_ahead()
         self._synced_ms = self._clock.monotonic_ms()
         is_carried = self._is_whole and not problems
         synced_at_ms, took_ms = (began_at_ms if is_carried else 0), round(self._clock.monotonic_ms() - began_ms)
-        await self._tell_target(link, covered & self._covered(), synced_at_ms=synced_at_ms, synced_ms_ago=took_ms)
+        await self._report_to_target(link, covered & self._covered(), synced_at_ms=synced_at_ms, synced_ms_ago=took_ms)
 
     def _covered(self) -> frozenset[int]:
         """The part of the link of which this daemon can speak: what it has, but for partitions that
@@ -255,23 +255,23 @@ class GroupSync:
         """
         return self._slots() - {slot_of(key) for key, row in self._board.rows() if not row.is_ours}
 
-    async def _tell_target(
-        self, link: LinkStanding, slots: frozenset[int], *, synced_at_ms: int = 0, synced_ms_ago: int | None = None
+    async def _report_to_target(
+        self, link: LinkView, slots: frozenset[int], *, synced_at_ms: int = 0, synced_ms_ago: int | None = None
     ) -> None:
         """Say what this daemon has done for its part; who has none does not know whether anybody
         carries anything.
         """
         if slots and link.role in (LinkRole.MIRRORING, LinkRole.DRAINING):
-            word = GroupWord(
+            word = SyncReport(
                 daemon=self._daemon,
                 slots=slots,
                 synced_at_ms=synced_at_ms,
                 synced_ms_ago=synced_ms_ago,
                 problems=self._problems,
             )
-            await self._target.tell_word(word, link=link.name, link_epoch=link.epoch)
+            await self._target.send_report(word, link=link.name, link_epoch=link.epoch)
 
-    async def _carry(self, due: list[str], link: LinkStanding, problems: dict[str, str]) -> None:
+    async def _carry(self, due: list[str], link: LinkView, problems: dict[str, str]) -> None:
         """Bring the target up to what the source has of these groups; what is in the way is added
         to `problems`.
         """
@@ -309,7 +309,7 @@ class GroupSync:
         await asyncio.gather(*writes)
         for name in due:
             if name not in problems:
-                self._groups[name].rest_ms = 0
+                self._groups[name].throttle_time_ms = 0
                 if name not in read.by_group:
                     problems[name] = "its coordinator at the source is moving or loading"
 
@@ -327,7 +327,7 @@ class GroupSync:
             self._metrics.forget_all_but(self._groups)
         due: list[str] = []
         for name, group in self._groups.items():
-            if group.rests_until_ms <= now_ms:
+            if group.paused_until_ms <= now_ms:
                 due.append(name)
             elif name in self._problems:
                 problems[name] = self._problems[name]
@@ -338,14 +338,14 @@ class GroupSync:
         now_ms = self._clock.monotonic_ms()
         for name in failed:
             group = self._groups[name]
-            group.rest_ms = min(max(PROBLEM_REST_MS, 2 * group.rest_ms), PROBLEM_REST_MS_MAX)
-            group.rests_until_ms = now_ms + group.rest_ms
+            group.throttle_time_ms = min(max(PROBLEM_PAUSE_MS, 2 * group.throttle_time_ms), PROBLEM_PAUSE_MS_MAX)
+            group.paused_until_ms = now_ms + group.throttle_time_ms
             group.at_target.clear()  # what was written before the failure, nobody knows
 
     async def _read_at_target(
         self,
         carriable: dict[str, dict[PartitionKey, GroupOffset]],
-        link: LinkStanding,
+        link: LinkView,
         problems: dict[str, str],
         *,
         active: Container[str],
@@ -371,7 +371,7 @@ class GroupSync:
                 self._is_whole = False
                 del carriable[name]
 
-    def _is_target_unknown(self, group: _Group, offsets: _Offsets, link: LinkStanding) -> bool:
+    def _is_target_unknown(self, group: _Group, offsets: _Offsets, link: LinkView) -> bool:
         if not offsets.keys() <= group.at_target.keys():
             return True
         if link.record.is_routed:
@@ -383,7 +383,7 @@ class GroupSync:
         """Take what the target has, and whether the group has moved there since both stood
         alike.
         """
-        group, at_target, seen_alike = self._groups[name], found.by_group[name], found.seen_alike.get(name, {})
+        group, at_target, last_in_sync = self._groups[name], found.by_group[name], found.last_in_sync.get(name, {})
         for key in offsets:
             before, now = group.at_target.pop(key, None), at_target.get(key)
             if now is None:
@@ -391,7 +391,7 @@ class GroupSync:
             group.at_target[key] = now
             if before == now:
                 continue
-            seen = seen_alike.get(key)
+            seen = last_in_sync.get(key)
             if seen is not None and seen.is_unmoved:
                 group.carried[key] = GroupOffset(seen.source_offset)
                 group.moved_at_target.discard(key)
@@ -401,7 +401,7 @@ class GroupSync:
             elif before is not None:
                 group.moved_at_target.add(key)
 
-    def _carriable(self, offsets: _Offsets, link: LinkStanding) -> dict[PartitionKey, GroupOffset]:
+    def _carriable(self, offsets: _Offsets, link: LinkView) -> dict[PartitionKey, GroupOffset]:
         """Those of partitions that are mirrored by this daemon and whose target log is known."""
         found: dict[PartitionKey, GroupOffset] = {}
         for key, offset in offsets.items():
@@ -416,7 +416,7 @@ class GroupSync:
         self,
         name: str,
         offsets: _Offsets,
-        link: LinkStanding,
+        link: LinkView,
         *,
         is_active: bool,
         from_target: Container[PartitionKey],
@@ -425,7 +425,7 @@ class GroupSync:
         is_written_again = now_ms >= group.written_again_at_ms
         wanted: dict[PartitionKey, GroupOffset] = {}
         alike: dict[PartitionKey, GroupOffset] = {}
-        group.left_ahead.clear()
+        group.target_ahead.clear()
         for key, offset in offsets.items():
             outcome = offset_to_commit(
                 source=offset,
@@ -448,12 +448,12 @@ class GroupSync:
                 alike[key] = group.at_target[key]
             if outcome in (Stay.ALIKE, Stay.AHEAD) or (outcome is Stay.UNKNOWN and link.record.is_routed):
                 group.carried[key] = offset
-            elif outcome in TOLD_AHEAD:
-                group.left_ahead[key] = f"{offset.offset} at the source; {outcome.value}"
+            elif outcome in REPORTED_AHEAD:
+                group.target_ahead[key] = f"{offset.offset} at the source; {outcome.value}"
         if is_written_again:
             group.written_again_at_ms = now_ms + WRITTEN_AGAIN_MS
         if alike:
-            self._target.note_alike(name, alike)
+            self._target.note_in_sync(name, alike)
         return wanted
 
     def _is_lastingly_behind(self, group: _Group, key: PartitionKey, offset: GroupOffset, now_ms: float) -> bool:
@@ -487,17 +487,23 @@ class GroupSync:
         """What another daemon carries by now: nobody here knows any more what the target has of
         it.
         """
-        for key in {*group.carried, *group.at_target, *group.left_ahead}:
+        for key in {*group.carried, *group.at_target, *group.target_ahead}:
             if key in self._board and not self._board.row(key).is_ours:
                 self._lose(group, key)
 
     def _lose(self, group: _Group, key: PartitionKey) -> None:
-        for known in (group.carried, group.at_target, group.missing_since_ms, group.behind_since_ms, group.left_ahead):
+        for known in (
+            group.carried,
+            group.at_target,
+            group.missing_since_ms,
+            group.behind_since_ms,
+            group.target_ahead,
+        ):
             known.pop(key, None)
         group.moved_at_target.discard(key)
 
     async def _commit(
-        self, name: str, wanted: Mapping[PartitionKey, GroupOffset], source: _Offsets, link: LinkStanding
+        self, name: str, wanted: Mapping[PartitionKey, GroupOffset], source: _Offsets, link: LinkView
     ) -> dict[str, str]:
         """Write them; the partitions whose offsets the target refuses, and why."""
         outcomes = await self._target.commit(name, wanted, link=link.name, link_epoch=link.epoch)
@@ -536,13 +542,13 @@ class GroupSync:
         self._problems = dict(problems)
         self._stale_since_ms = {name: self._stale_since_ms.get(name, whole_until_ms) for name in problems}
 
-    def _tell_left_ahead(self) -> None:
-        left = self.left_ahead
-        new = {name: reason for name, reason in left.items() if name not in self._told_ahead}
+    def _report_ahead(self) -> None:
+        left = self.target_ahead
+        new = {name: reason for name, reason in left.items() if name not in self._reported_ahead}
         if new:
             first = dict(list(new.items())[:PROBLEMS_LOGGED])
             _log.warning("groups stay ahead of the source at the target", groups=len(new), first=first)
-        self._told_ahead = set(left)
+        self._reported_ahead = set(left)
 
     def _tell(self, problem: str) -> None:
         if problem and problem != self._problem:
@@ -553,5 +559,5 @@ class GroupSync:
 def _listed(told: Iterable[str]) -> list[str]:
     """The first ones, and how many more there are."""
     listed = sorted(told)
-    more = len(listed) - PARTITIONS_TOLD
-    return listed if more <= 0 else [*listed[:PARTITIONS_TOLD], f"and {more} more"]
+    more = len(listed) - PARTITIONS_REPORTED
+    return listed if more <= 0 else [*listed[:PARTITIONS_REPORTED], f"and {more} more"]

@@ -16,11 +16,11 @@ from itertools import islice
 from kio.schema.errors import ErrorCode
 
 from mirror.link.core.link_roles import LinkRole
-from mirror.link.link_watch import LinkStanding
+from mirror.link.link_watch import LinkView
 from mirror.link.ports import ProducersOfSource, ProducersOfTarget, TransactionalProducer, Unreachable
 from runtime.logs import get_logger
 
-TOLD_AT_ONCE = 500
+REPORTED_AT_ONCE = 500
 """Ids of one round trip; the rest follows in the next ones, of the same round."""
 
 _log = get_logger("mirror.transactional_ids")
@@ -34,7 +34,7 @@ class TransactionalIdSync:
         source: ProducersOfSource,
         target: ProducersOfTarget,
         *,
-        link: Callable[[], LinkStanding],
+        link: Callable[[], LinkView],
         interval_ms: int,
     ) -> None:
         self._source = source
@@ -69,7 +69,7 @@ class TransactionalIdSync:
             self._take(producers)
         told: set[str] = set()
         while batch := dict(
-            islice(((name, it) for name, it in self._waiting.items() if name not in told), TOLD_AT_ONCE)
+            islice(((name, it) for name, it in self._waiting.items() if name not in told), REPORTED_AT_ONCE)
         ):
             told |= batch.keys()
             outcomes = await self._target.carry(batch, link=link.name, link_epoch=link.epoch)

@@ -40,7 +40,7 @@ class AgentsUnreachable(Exception):
 
 
 @dataclass(frozen=True, slots=True)
-class LinkStanding:
+class LinkView:
     """The link as last read: the record, the site that the agents speak for, and what follows for
     the mirror.
     """
@@ -58,7 +58,7 @@ class LinkStanding:
         return other_site(self.record, self.site)
 
 
-def stand(record: LinkRecord, site: str) -> LinkStanding:
+def stand(record: LinkRecord, site: str) -> LinkView:
     """What the record asks of a mirror that writes into `site`."""
     if record.active_site == site:
         role, reason = LinkRole.TURNED, f"site {site} is active at link epoch {record.epoch}"
@@ -67,7 +67,7 @@ def stand(record: LinkRecord, site: str) -> LinkStanding:
         reason = f"site {record.active_site} is fenced at link epoch {record.epoch}: draining"
     else:
         role, reason = LinkRole.MIRRORING, f"site {record.active_site} is active at link epoch {record.epoch}"
-    return LinkStanding(record.name, record.epoch, role, reason, record, site)
+    return LinkView(record.name, record.epoch, role, reason, record, site)
 
 
 class LinkReader:
@@ -78,7 +78,7 @@ class LinkReader:
         self._agents = list(agents)
         self._channels: dict[HostPort, grpc.aio.Channel] = {}
 
-    async def read(self) -> LinkStanding:
+    async def read(self) -> LinkView:
         """The link now. LinkMissing when the site has no such link, AgentsUnreachable when nobody
         answers.
         """
@@ -130,21 +130,21 @@ class LinkReader:
 
 
 class LinkWatch:
-    """Reads the link each interval, and at once when somebody doubts it; tells what it found each
-    time.
+    """Reads the link each interval, and at once when somebody suspected_brokers it; tells what it
+    found each time.
     """
 
     def __init__(
         self,
-        read: Callable[[], Awaitable[LinkStanding]],
+        read: Callable[[], Awaitable[LinkView]],
         *,
         interval_ms: int,
-        on_standing: Callable[[LinkStanding], None],
+        on_link_view: Callable[[LinkView], None],
         on_missing: Callable[[str], None],
     ) -> None:
         self._read = read
         self._interval_s = interval_ms / 1000
-        self._on_standing = on_standing
+        self._on_link_view = on_link_view
         self._on_missing = on_missing
         self._doubt = asyncio.Event()
 
@@ -158,7 +158,7 @@ class LinkWatch:
         while True:
             await self._pause()
             try:
-                self._on_standing(await self._read())
+                self._on_link_view(await self._read())
                 was_reachable = True
             except LinkMissing as error:
                 self._on_missing(str(error))

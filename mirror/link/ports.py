@@ -19,7 +19,7 @@ from mirror.link.core.group_offsets import GroupOffset
 from mirror.link.core.partitions import PartitionKey
 from mirror.link.core.topic_plan import Absence, Action
 from wire.batches.log_histories import EpochEnd
-from wire.rules.sync_reports import GroupWord
+from wire.rules.sync_reports import SyncReport
 
 
 class Unreachable(Exception):
@@ -95,7 +95,7 @@ class FetchAnswer:
     log_start_offset: int
     records: memoryview
     # Base offsets of batches that a translate link does not carry.
-    left_out: frozenset[int] = frozenset()
+    skipped: frozenset[int] = frozenset()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -111,7 +111,7 @@ class AppendPart:
     source_log_start_offset: int
     source_seen_at_ms: int
     records: memoryview
-    left_out: frozenset[int] = frozenset()
+    skipped: frozenset[int] = frozenset()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -213,7 +213,7 @@ class TransactionalProducer(NamedTuple):
     timeout_ms: int
 
 
-class ProducerNews(NamedTuple):
+class ProducerUpdates(NamedTuple):
     """By transactional id, what was written since the last time; None: it is forgotten. `is_all`:
     there was no more when it was read.
     """
@@ -225,7 +225,7 @@ class ProducerNews(NamedTuple):
 class ProducersOfSource(Protocol):
     """The source's transactional producers, as its coordinators write them down."""
 
-    async def news(self) -> ProducerNews:
+    async def news(self) -> ProducerUpdates:
         """What one answer of each broker brings."""
         ...
 
@@ -292,7 +292,7 @@ class GroupStates:
     problems: Mapping[str, str] = field(default_factory=dict)
 
 
-class SeenAlike(NamedTuple):
+class LastInSync(NamedTuple):
     """What the source had when a group was last seen to stand alike at both ends, and whether the
     target still has what it had then.
     """
@@ -307,8 +307,8 @@ class GroupReading:
 
     by_group: Mapping[str, Mapping[PartitionKey, GroupOffset]]
     problems: Mapping[str, str] = field(default_factory=dict)
-    # At a target that is told by `note_alike`: what was noted of these groups.
-    seen_alike: Mapping[str, Mapping[PartitionKey, SeenAlike]] = field(default_factory=dict)
+    # At a target that is told by `note_in_sync`: what was noted of these groups.
+    last_in_sync: Mapping[str, Mapping[PartitionKey, LastInSync]] = field(default_factory=dict)
     # At a source: offsets that a link in the other direction brought from the target.
     from_target: Mapping[str, Collection[PartitionKey]] = field(default_factory=dict)
 
@@ -354,7 +354,7 @@ class GroupPort(Protocol):
         """
         ...
 
-    def note_alike(self, group: str, offsets: Mapping[PartitionKey, GroupOffset]) -> None:
+    def note_in_sync(self, group: str, offsets: Mapping[PartitionKey, GroupOffset]) -> None:
         """The source has these offsets, and the group stands there at the target as last read; a
         site may keep that for the next daemon.
         """
@@ -366,7 +366,7 @@ class GroupPort(Protocol):
         """
         ...
 
-    async def tell_word(self, word: GroupWord, *, link: str, link_epoch: int) -> None:
+    async def send_report(self, word: SyncReport, *, link: str, link_epoch: int) -> None:
         """As of when this daemon has carried every offset of its part of the link, for the account
         of a failover; what it cannot carry.
         """

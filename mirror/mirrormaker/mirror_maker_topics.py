@@ -78,8 +78,8 @@ class MirrorMakerTopics:
             clock=clock,
         )
         self._there: set[tuple[int, str]] = set()
-        self._told_checkpoints: dict[tuple[str, PartitionKey], tuple[int, int]] = {}
-        self._told_syncs: dict[PartitionKey, int] = {}
+        self._reported_checkpoints: dict[tuple[str, PartitionKey], tuple[int, int]] = {}
+        self._reported_syncs: dict[PartitionKey, int] = {}
         self._due_ms: dict[str, float] = {}
         self._problems: dict[str, str] = {}
 
@@ -147,11 +147,11 @@ class MirrorMakerTopics:
         changed = {
             place: one
             for place, one in found.items()
-            if self._told_checkpoints.get(place) != (one.upstream_offset, one.downstream_offset)
+            if self._reported_checkpoints.get(place) != (one.upstream_offset, one.downstream_offset)
         }
         records = [(one.key, one.value) for one in changed.values()]
         await self._write(self._target, naming.checkpoints_topic, records, config.checkpoints_replication_factor)
-        self._told_checkpoints |= {
+        self._reported_checkpoints |= {
             place: (one.upstream_offset, one.downstream_offset) for place, one in changed.items()
         }
         for one in changed.values():
@@ -165,7 +165,7 @@ class MirrorMakerTopics:
         syncs: dict[PartitionKey, OffsetSync] = {}
         for key, translation in self._translations.known():
             last = translation.map.last
-            if last is not None and self._told_syncs.get(key) != last.source_end:
+            if last is not None and self._reported_syncs.get(key) != last.source_end:
                 syncs[key] = OffsetSync(
                     topic=key.topic,
                     partition=key.partition,
@@ -174,7 +174,7 @@ class MirrorMakerTopics:
                 )
         records = [(sync.key, sync.value) for sync in syncs.values()]
         await self._write(client, topic, records, self._config.offset_syncs_replication_factor)
-        self._told_syncs |= {key: sync.upstream_offset + 1 for key, sync in syncs.items()}
+        self._reported_syncs |= {key: sync.upstream_offset + 1 for key, sync in syncs.items()}
 
     async def _write(
         self, client: KafkaClient, topic: str, records: Sequence[tuple[bytes, bytes]], replicas: int | None

@@ -31,7 +31,7 @@ PROTOCOL = "slots"
 HEARTBEATS_A_SESSION = 6
 REBALANCE_TIMEOUT_MS = 10_000
 RETRY_S = 0.5
-TOLD_AGAIN_MS = 10_000
+REPORTED_AGAIN_MS = 10_000
 """How long the others are not told again what this daemon fails at: each time costs all of them a
 new generation.
 """
@@ -39,7 +39,7 @@ new generation.
 _log = get_logger("mirror.sharing")
 
 
-class _SaysSomethingElse(Exception):
+class _ReportsOtherSettings(Exception):
     """What this daemon has told of itself is so no longer."""
 
 
@@ -63,7 +63,7 @@ class Sharing:
         )
         self._member = GroupMember(client, options, clock)
         self._clock = clock
-        self._told_at_ms = -float(TOLD_AGAIN_MS)
+        self._reported_at_ms = -float(REPORTED_AGAIN_MS)
         self.ownership = Ownership(session_timeout_ms=session_timeout_ms, clock=clock)
 
     async def run(self) -> None:
@@ -94,7 +94,7 @@ class Sharing:
             told = self.ownership.own
             metadata = encode_slots(self.ownership.slots, daemon=encode_daemon(told))
             membership = await self._member.join([(PROTOCOL, metadata)], self._assignments)
-            self._told_at_ms = self._clock.monotonic_ms()
+            self._reported_at_ms = self._clock.monotonic_ms()
             self.ownership.others = _others(membership.assignment)
             taking = self.ownership.take(
                 decode_slots(membership.assignment),
@@ -102,13 +102,13 @@ class Sharing:
                 group=self._group,
                 generation=membership.joined.generation_id,
             )
-            with contextlib.suppress(_SaysSomethingElse):
+            with contextlib.suppress(_ReportsOtherSettings):
                 await _both(taking, self._member.stay(membership, partial(self._heard, told)))
 
     def _heard(self, told: Daemon, asked_at_ms: float) -> None:
         self.ownership.confirm(asked_at_ms)
-        if self.ownership.own != told and self._clock.monotonic_ms() - self._told_at_ms >= TOLD_AGAIN_MS:
-            raise _SaysSomethingElse
+        if self.ownership.own != told and self._clock.monotonic_ms() - self._reported_at_ms >= REPORTED_AGAIN_MS:
+            raise _ReportsOtherSettings
 
     async def _assignments(self, joined: Joined) -> dict[str, bytes]:
         held = {member: decode_slots(metadata) for member, metadata in joined.members.items()}

@@ -46,7 +46,7 @@ class PeerWatch:
             return
         own, others = self._ownership.own, self._others()
         self._ownership.own = own._replace(problem=self._problem(own))
-        self._take_disagreements(disagreements(own, others))
+        self._apply_disagreements(disagreements(own, others))
         elsewhere = [key for key, row in self._board.rows() if not row.is_ours]
         self._take_untaken(untaken(elsewhere, others))
 
@@ -63,7 +63,7 @@ class PeerWatch:
         problems = sorted(self._group_problems().items())
         return own.problem or "{}: {}".format(*problems[0]) if problems else ""
 
-    def _take_disagreements(self, found: tuple[Disagreement, ...]) -> None:
+    def _apply_disagreements(self, found: tuple[Disagreement, ...]) -> None:
         for one in found:
             if one not in self.disagreements:
                 _log.warning(

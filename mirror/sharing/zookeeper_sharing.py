@@ -109,8 +109,8 @@ class ZooKeeperSharing:
             await self._let_go(zookeeper, self._claimed - wanted, wanted)
             await self._claim(zookeeper, wanted - self._claimed, member)
             await self.ownership.take(frozenset(self._claimed), asked_at_ms=asked_at_ms, path=self._root, member=member)
-            await self._tell_others(zookeeper, f"{self._root}/ids/{member}")
-            await self._hear_others(zookeeper, [name for name in members if name != member], shares)
+            await self._report_to_others(zookeeper, f"{self._root}/ids/{member}")
+            await self._read_reports(zookeeper, [name for name in members if name != member], shares)
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(self._session_timeout_ms / TURNS_A_SESSION / 1000):
                 await self._changed.wait()
@@ -118,13 +118,13 @@ class ZooKeeperSharing:
     def _registration(self) -> bytes:
         return json.dumps({"daemon": encode_daemon(self.ownership.own)}, separators=(",", ":")).encode()
 
-    async def _tell_others(self, zookeeper: ZooKeeper, path: str) -> None:
+    async def _report_to_others(self, zookeeper: ZooKeeper, path: str) -> None:
         registration = self._registration()
         if registration != self._told:
             await zookeeper.set(path, registration)
             self._told = registration
 
-    async def _hear_others(
+    async def _read_reports(
         self, zookeeper: ZooKeeper, members: Iterable[str], shares: Mapping[str, frozenset[int]]
     ) -> None:
         """Read what they have registered; looked at each turn, since a watch on each would be left

@@ -10,7 +10,7 @@ from typing import Any
 
 from kio.schema.errors import ErrorCode
 
-from mirror.link.ports import ProducerNews, TransactionalProducer, Unreachable
+from mirror.link.ports import ProducerUpdates, TransactionalProducer, Unreachable
 from mirror.sites.kafka_site import reached
 from runtime.logs import get_logger
 from wire.batches.record_batch import InvalidBatch, iterate_headers
@@ -42,7 +42,7 @@ class KafkaProducersOfSource:
         """Read from the beginning."""
         self._positions.clear()
 
-    async def news(self) -> ProducerNews:
+    async def news(self) -> ProducerUpdates:
         """What the next fetch of each broker brings. Unreachable when something failed and nothing
         came; what came is never lost.
         """
@@ -60,7 +60,7 @@ class KafkaProducersOfSource:
                 self._client.forget_leaders([TRANSACTIONS_TOPIC])
         if problem and not found:
             raise Unreachable(problem)
-        return ProducerNews(found, is_all or bool(problem))
+        return ProducerUpdates(found, is_all or bool(problem))
 
     async def _leaders(self) -> Mapping[int, list[int]]:
         """Partitions by leader; none while the source has no transactions."""

@@ -43,12 +43,12 @@ from wire.client.connection import ConnectionOptions
 from wire.client.fetch_requests import DEBUGGING_CONSUMER
 from wire.client.group_config_requests import alter_group_configs, group_configs
 from wire.client.raw_client import KafkaClient
-from wire.rules.sync_reports import GroupWord
+from wire.rules.sync_reports import SyncReport
 
 RETRY_BUDGET_MS = 1_000
 """The client's own retries are short: flows and syncs come again by themselves, and know more."""
 
-SILENT_REST_S = 10
+SILENT_PAUSE_S = 10
 """How long a broker that did not tell its groups is not asked again, since to wait for it holds up
 the groups of all others.
 """
@@ -162,7 +162,7 @@ class KafkaSite:
         self._silent = {node_id: silent for node_id, silent in self._silent.items() if silent[0] > now_s}
         for node_id, listed in (await reached(self._client.groups_by_broker(self._silent))).items():
             if isinstance(listed, KafkaClientError):
-                self._silent[node_id] = now_s + SILENT_REST_S, str(listed)
+                self._silent[node_id] = now_s + SILENT_PAUSE_S, str(listed)
             else:
                 states |= {group.group_id: group.state for group in listed}
         return GroupStates(states, {f"broker {node_id}": reason for node_id, (_, reason) in self._silent.items()})
@@ -189,18 +189,18 @@ class KafkaSite:
         written = self._client.mirror_offset_commit(group, wanted, link=link, link_epoch=link_epoch)
         return {PartitionKey(*key): code for key, code in (await reached(written)).items()}
 
-    def note_alike(self, group: str, offsets: Mapping[PartitionKey, GroupOffset]) -> None:
+    def note_in_sync(self, group: str, offsets: Mapping[PartitionKey, GroupOffset]) -> None:
         """A site keeps nothing of that."""
 
     async def outgrown(self, carried: Mapping[str, Mapping[PartitionKey, GroupOffset]]) -> Sequence[str]:  # noqa: ARG002
         """None: offsets are the same at both sites."""
         return ()
 
-    async def tell_word(self, word: GroupWord, *, link: str, link_epoch: int) -> None:
+    async def send_report(self, word: SyncReport, *, link: str, link_epoch: int) -> None:
         """Have a broker know what this daemon has carried of groups' offsets, and what it cannot
         carry.
         """
-        await reached(self._client.tell_mirror_word(word, link=link, link_epoch=link_epoch))
+        await reached(self._client.send_sync_report(word, link=link, link_epoch=link_epoch))
 
     async def group_configs(self) -> Mapping[str, Mapping[str, str]]:
         """By group what is set on it."""

@@ -30,7 +30,7 @@ from wire.protocol.mirror_append_codec import MirrorAppend, PartitionToMirror, T
 _NO_RECORDS = memoryview(b"")
 
 
-class Sieve(Protocol):
+class RecordFilter(Protocol):
     """Makes an answer of what was fetched and says which batches are not for the target."""
 
     isolation_level: int
@@ -52,17 +52,17 @@ class KafkaFetch:
         max_bytes: int,
         partition_max_bytes: int,
         max_wait_ms: int,
-        sieve: Sieve | None = None,
+        record_filter: RecordFilter | None = None,
         replica_id: int = CONSUMER,
     ) -> None:
-        self._sieve = sieve
+        self._record_filter = record_filter
         self._client = KafkaClient(bootstrap, options, site_local=True, retry_budget_ms=RETRY_BUDGET_MS)
         limits = FetchRequest(
             [],
             max_wait_ms=max_wait_ms,
             min_bytes=min_bytes,
             max_bytes=max_bytes,
-            isolation_level=0 if sieve is None else sieve.isolation_level,
+            isolation_level=0 if record_filter is None else record_filter.isolation_level,
             replica_id=replica_id,
         )
         self._session = SessionFetch(limits, partition_max_bytes=partition_max_bytes)
@@ -82,9 +82,9 @@ class KafkaFetch:
             if not is_throttled_away(response):
                 break
             await asyncio.sleep(response.throttle_time_ms / 1000)
-        if self._sieve is None:
+        if self._record_filter is None:
             return [_answer(name, partition) for name, partition in answers]
-        return [await self._sieve.sift(name, partition) for name, partition in answers]
+        return [await self._record_filter.sift(name, partition) for name, partition in answers]
 
     async def _exchange(self, node_id: int, parts: Sequence[FetchPart]) -> FetchResponse:
         wanted: dict[tuple[str, int], FetchPosition] = {

@@ -23,7 +23,7 @@ from wire.rules.acls import TopicAcl
 
 REFUSED_INTERVAL_S = 600.0
 
-_STANDING_REFUSALS = frozenset({ErrorCode.security_disabled, ErrorCode.cluster_authorization_failed})
+_LASTING_REFUSALS = frozenset({ErrorCode.security_disabled, ErrorCode.cluster_authorization_failed})
 
 _log = get_logger("mirror.acls")
 
@@ -97,6 +97,6 @@ async def _asked(end: str, client: KafkaClient) -> set[TopicAcl]:
     except BrokerError as error:
         if error.code is ErrorCode.security_disabled:
             raise NotAllowed(f"the {end} has no authorizer ({error.code.name})") from error
-        if error.code in _STANDING_REFUSALS:
+        if error.code in _LASTING_REFUSALS:
             raise NotAllowed(f"the {end} does not allow the mirror to list them ({error.code.name})") from error
         raise

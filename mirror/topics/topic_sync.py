@@ -15,7 +15,7 @@ from dataclasses import replace
 from functools import partial
 from typing import Final, TypeVar
 
-from mirror.flow.board import NOBODY, FlowBoard
+from mirror.flow.board import NO_LEADER, FlowBoard
 from mirror.flow.core import beginnings
 from mirror.flow.core.flow_events import (
     Command,
@@ -53,7 +53,7 @@ from mirror.link.core.topic_plan import (
     plan,
     requests_of,
 )
-from mirror.link.link_watch import LinkStanding
+from mirror.link.link_watch import LinkView
 from mirror.link.ports import LogEnds, SitePort, SiteTopic, SourcePort, TopicActor, Unreachable
 from runtime.clock import Clock
 from runtime.logs import get_logger
@@ -110,7 +110,7 @@ class TopicSync:
         source: SourcePort,
         target: SitePort,
         actor: TopicActor,
-        link: Callable[[], LinkStanding],
+        link: Callable[[], LinkView],
         clock: Clock,
         interval_ms: int,
         config_interval_ms: int,
@@ -213,7 +213,7 @@ class TopicSync:
         source = {name: topic for name, topic in source_topics.items() if carries_topic(link.record, name)}
         target = {name: topic for name, topic in target_topics.items() if carries_topic(link.record, name)}
         configs = await self._configs(source, target)
-        self._tell_filters(nothing_carried(link.record, source_topics))
+        self._report_filters(nothing_carried(link.record, source_topics))
         absences = await self._absences(sorted(target.keys() - source.keys()))
         wanted = plan(
             _views(source, configs[0]),
@@ -225,9 +225,9 @@ class TopicSync:
         await self._read_beginnings(wanted.agreed, target, configs[1])
         outcomes, has_changed = await self._act(await self._begun(wanted.actions, source), link)
         self._update_board(source, target, wanted)
-        self._tell_tombstones(configs[0])
+        self._report_tombstones(configs[0])
         self.retention.note(configs[0])
-        self._take_refusals(outcomes, source, target, compared=configs[0].keys() & configs[1].keys())
+        self._apply_refusals(outcomes, source, target, compared=configs[0].keys() & configs[1].keys())
         self._renewed = (self._renewed & source.keys()) | (source.keys() - target.keys())
         self.synced_at_ms = self._clock.now_ms()
         return has_changed
@@ -303,7 +303,7 @@ class TopicSync:
             starts.setdefault(key.topic, {})[key.partition] = start
         return [_beginning(action, starts) if isinstance(action, CreateTopic) else action for action in actions]
 
-    async def _act(self, actions: Sequence[Action], link: LinkStanding) -> tuple[list[tuple[Action, str]], bool]:
+    async def _act(self, actions: Sequence[Action], link: LinkView) -> tuple[list[tuple[Action, str]], bool]:
         """Each action with why it was refused, empty when it was done; True when another look will
         find something new.
         """
@@ -324,7 +324,7 @@ class TopicSync:
         self._made = made
         return outcomes, has_changed
 
-    def _take_refusals(
+    def _apply_refusals(
         self,
         outcomes: Sequence[tuple[Action, str]],
         source: Mapping[str, SiteTopic],
@@ -343,7 +343,7 @@ class TopicSync:
             if refusal.change is not AlterConfigs:
                 self._show_refusal(refusal, source[refusal.topic], target.get(refusal.topic))
 
-    async def _outcomes(self, actions: Sequence[Action], link: LinkStanding) -> AsyncIterator[tuple[Action, str]]:
+    async def _outcomes(self, actions: Sequence[Action], link: LinkView) -> AsyncIterator[tuple[Action, str]]:
         """Each action with why it was refused, empty when it was done."""
         for request in requests_of(actions):
             act = partial(self._actor.act, request, link=link.name, link_epoch=link.epoch)
@@ -399,7 +399,7 @@ class TopicSync:
             self._board.submit(key, SourceLeaderChanged(reason=reason))
         return is_new or is_back or before != (row.source, row.target)
 
-    def _tell_tombstones(self, configs: Mapping[str, Mapping[str, str]]) -> None:
+    def _report_tombstones(self, configs: Mapping[str, Mapping[str, str]]) -> None:
         for key, row in self._board.rows():
             if key.topic in configs:
                 kept_ms = tombstones_kept_ms(configs[key.topic])
@@ -409,7 +409,7 @@ class TopicSync:
     def _show_trouble(self, key: PartitionKey, topic: SiteTopic, trouble: Trouble) -> None:
         """A topic that cannot be mirrored is on the board too: nothing is left out in silence."""
         row = self._board.add(key, topic.topic_id)
-        row.source, row.is_retired = NOBODY, False
+        row.source, row.is_retired = NO_LEADER, False
         self._board.submit(key, _TROUBLES[trouble.finding](reason=trouble.reason))
 
     def _show_refusal(self, refusal: Refusal, source: SiteTopic, target: SiteTopic | None) -> None:
@@ -417,10 +417,10 @@ class TopicSync:
         for partition in sorted(source.leaders.keys() - (target.leaders.keys() if target is not None else set())):
             key = PartitionKey(refusal.topic, partition)
             row = self._board.add(key, source.topic_id)
-            row.source, row.target, row.is_retired = source.leaders[partition], NOBODY, False
+            row.source, row.target, row.is_retired = source.leaders[partition], NO_LEADER, False
             self._board.submit(key, TopicRefused(reason=refusal.reason))
 
-    def _tell_filters(self, nothing_carried: str) -> None:
+    def _report_filters(self, nothing_carried: str) -> None:
         if nothing_carried and not self.nothing_carried:
             _log.warning(nothing_carried)
         self.nothing_carried = nothing_carried

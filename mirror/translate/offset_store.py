@@ -14,7 +14,7 @@ from dataclasses import dataclass
 
 from kio.schema.errors import ErrorCode
 
-from clients.core.committed import batches_left_out
+from clients.core.committed import skipped_batches
 from clients.simple_consumer import fetch_at_leader, records_of
 from mirror.link.ports import Unreachable
 from mirror.sites.kafka_site import reached
@@ -205,12 +205,12 @@ async def read_topic(
     end = (await reached(client.offsets_at([place], LATEST_TIMESTAMP, isolation_level=isolation_level)))[place]
     offset = max(first_offset, start)
     while offset < end:
-        records, left_out = await fetch_with_left_out(
+        records, skipped = await fetch_with_skipped(
             client, topic, 0, offset, max_bytes=_READ_BYTES, isolation_level=isolation_level
         )
         before = offset
         for position, header in iterate_headers(records, may_end_in_partial=True):
-            if header.base_offset not in left_out:
+            if header.base_offset not in skipped:
                 for record in decode_batch(records, position, header):
                     if record.offset >= offset:
                         take(record.key, record.value)
@@ -220,7 +220,7 @@ async def read_topic(
     return end
 
 
-async def fetch_with_left_out(
+async def fetch_with_skipped(
     client: KafkaClient, topic: str, partition: int, offset: int, *, max_bytes: int, isolation_level: int
 ) -> tuple[Buffer, frozenset[int]]:
     """As `fetch_records`, up to the last stable offset where only what is committed counts; with
@@ -237,7 +237,7 @@ async def fetch_with_left_out(
         )
     )
     records = records_of(fetched)
-    return records, batches_left_out(records, aborted=fetched.aborted_transactions or ())
+    return records, skipped_batches(records, aborted=fetched.aborted_transactions or ())
 
 
 async def fetch_records(client: KafkaClient, topic: str, partition: int, offset: int, *, max_bytes: int) -> Buffer:

@@ -76,7 +76,7 @@ class OutgoingPart:
             plans = self.translation.plan(
                 self.headers,
                 expected=part.expected_log_end_offset,
-                left_out=part.left_out,
+                skipped=part.skipped,
                 producer_of=producer_of,
                 log_start_offset=part.source_log_start_offset,
             )

@@ -8,7 +8,7 @@ from collections.abc import Awaitable, Callable
 
 from kio.schema.errors import ErrorCode
 
-from clients.core.committed import batches_left_out
+from clients.core.committed import skipped_batches
 from clients.simple_consumer import fetch_at_leader, records_of
 from mirror.link.core.partitions import PartitionKey
 from mirror.link.ports import FetchAnswer, Unreachable
@@ -24,8 +24,8 @@ from wire.protocol.fetch_codec import PartitionFetched
 _NOTHING = memoryview(b"")
 
 
-class SourceSieve:
-    """The Sieve of fetchers; `read` for those who look back."""
+class SourceFilter:
+    """The RecordFilter of fetchers; `read` for those who look back."""
 
     def __init__(
         self,
@@ -46,9 +46,9 @@ class SourceSieve:
         """
         records = partition.records if isinstance(partition.records, memoryview) else _NOTHING
         error = error_code(partition.error_code)
-        left_out: frozenset[int] = frozenset()
+        skipped: frozenset[int] = frozenset()
         try:
-            left_out = await self._left_out(records, partition)
+            skipped = await self._skipped(records, partition)
         except InvalidBatch:
             error = ErrorCode.corrupt_message
         is_committed = self.isolation_level == READ_COMMITTED and partition.last_stable_offset >= 0
@@ -58,7 +58,7 @@ class SourceSieve:
             high_watermark=partition.last_stable_offset if is_committed else partition.high_watermark,
             log_start_offset=partition.log_start_offset,
             records=records,
-            left_out=left_out,
+            skipped=skipped,
         )
 
     async def read(
@@ -84,16 +84,16 @@ class SourceSieve:
         except KafkaClientError as error:
             raise Unreachable(str(error)) from error
         records = records_of(fetched)
-        return records, await self._left_out(records, fetched)
+        return records, await self._skipped(records, fetched)
 
-    async def _left_out(self, records: memoryview, fetched: PartitionFetched) -> frozenset[int]:
+    async def _skipped(self, records: memoryview, fetched: PartitionFetched) -> frozenset[int]:
         if not records:
             return frozenset()
         await self._provenance.learn(
             header.producer_id for _, header in iterate_headers(records, may_end_in_partial=True)
         )
         await self._have_producers()
-        return batches_left_out(
+        return skipped_batches(
             records,
             aborted=fetched.aborted_transactions or (),
             is_unwanted=self.came_from_target,

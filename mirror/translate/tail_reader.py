@@ -22,9 +22,9 @@ from mirror.translate.core.likeness import Likeness, fingerprint
 from mirror.translate.core.resume import HistoryMismatch, SourceIsThinned, TailMatch, end_of_copy, is_before
 from mirror.translate.core.thinned_source import ThinnedMatch
 from mirror.translate.core.translation import Position, Translation
-from mirror.translate.offset_store import READ_COMMITTED, fetch_records, fetch_with_left_out
+from mirror.translate.offset_store import READ_COMMITTED, fetch_records, fetch_with_skipped
 from mirror.translate.provenance import Provenance
-from mirror.translate.record_filter import SourceSieve
+from mirror.translate.record_filter import SourceFilter
 from mirror.translate.transactions import TakenOver
 from mirror.translate.translations import Translations
 from runtime.clock import Clock
@@ -54,7 +54,7 @@ class TailReader:
         naming: Naming,
         translations: Translations,
         provenance: Provenance,
-        sieve: SourceSieve,
+        record_filter: SourceFilter,
         may_append_to_others: bool,
         clock: Clock,
         late_within_ms: float,
@@ -66,7 +66,7 @@ class TailReader:
         self._naming = naming
         self._translations = translations
         self._provenance = provenance
-        self._sieve = sieve
+        self._record_filter = record_filter
         self._may_append_to_others = may_append_to_others
         self._turns = asyncio.Semaphore(READS_AT_ONCE)
         # Partitions whose first batch was refused since the last look.
@@ -238,23 +238,23 @@ class TailReader:
             offset = headers[-1].next_offset
         offset = position.source_next
         while not match.is_complete:
-            records, left_out = await self._read_source(key, offset)
+            records, skipped = await self._read_source(key, offset)
             headers = [header for _, header in iterate_headers(records, may_end_in_partial=True)]
             if not headers:
                 break
-            match.see_source(records, left_out=left_out, producer_of=self.producer_of)
+            match.see_source(records, skipped=skipped, producer_of=self.producer_of)
             offset = headers[-1].next_offset
 
     async def _read_source(self, key: PartitionKey, offset: int) -> tuple[Buffer, frozenset[int]]:
         """Batches of the source, and which of them are not carried."""
         try:
-            return await self._sieve.read(self._source, key, offset, max_bytes=READ_BYTES)
+            return await self._record_filter.read(self._source, key, offset, max_bytes=READ_BYTES)
         except Unreachable as error:
             raise SourceUnreachable(f"the source's log must be read first: {error}") from error
 
     async def _source_end(self, key: PartitionKey) -> int:
         place = (key.topic, key.partition)
-        isolation_level = self._sieve.isolation_level
+        isolation_level = self._record_filter.isolation_level
         ends = await reached(self._source.offsets_at([place], LATEST_TIMESTAMP, isolation_level=isolation_level))
         return ends[place]
 
@@ -285,15 +285,15 @@ class TailReader:
         end = replace(end, end_offset=offset)
         offset, is_the_way_back = 0, False
         while not likeness.is_complete:
-            records, left_out = await self._read_source(key, offset)
+            records, skipped = await self._read_source(key, offset)
             places = list(iterate_headers(records, may_end_in_partial=True))
             if not places:
                 break
             for place, header in places:
                 if header.next_offset > offset:
-                    is_left_out = header.base_offset in left_out
-                    is_the_way_back |= self._sieve.came_from_target(header)
-                    likeness.see_source(None if is_left_out else fingerprint(records, place, header), header)
+                    is_skipped = header.base_offset in skipped
+                    is_the_way_back |= self._record_filter.came_from_target(header)
+                    likeness.see_source(None if is_skipped else fingerprint(records, place, header), header)
             offset = places[-1][1].next_offset
         is_known = likeness.matched_batches or is_the_way_back or not has_others
         if not is_known and not self._may_append_to_others:
@@ -310,7 +310,7 @@ class TailReader:
         been broken off.
         """
         if self._translations.is_transactional:
-            return await fetch_with_left_out(
+            return await fetch_with_skipped(
                 self._target, topic, partition, offset, max_bytes=READ_BYTES, isolation_level=READ_COMMITTED
             )
         return await fetch_records(self._target, topic, partition, offset, max_bytes=READ_BYTES), frozenset()

@@ -174,7 +174,7 @@ class TransactionalAppend:
         else:
             planned.plan(lambda _: stamp.producer_id, is_transactional=True)
         size = sum(len(batch) for _, batch in planned.to_send)
-        self._transactions.carry(transaction, part.key, planned.headers, left_out=part.left_out, size_bytes=size)
+        self._transactions.carry(transaction, part.key, planned.headers, skipped=part.skipped, size_bytes=size)
         return planned
 
     def _stranger_among(self, part: AppendPart, headers: Sequence[BatchHeader]) -> str:
@@ -185,7 +185,7 @@ class TransactionalAppend:
             return ""
         for header in headers:
             origin = self._provenance.origin_of(header.producer_id)
-            if header.base_offset not in part.left_out and origin != self._naming.source_alias:
+            if header.base_offset not in part.skipped and origin != self._naming.source_alias:
                 return (
                     f"the batch at offset {header.base_offset} was first written at {origin}: with antipode.target.transactions "
                     "a link carries what its source wrote, or has topic.naming.policy=prefix"

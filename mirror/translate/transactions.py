@@ -225,12 +225,12 @@ class Transactions:
         key: PartitionKey,
         headers: Sequence[BatchHeader],
         *,
-        left_out: Collection[int],
+        skipped: Collection[int],
         size_bytes: int,
     ) -> None:
         """As the cycle's `carry`, for a writer that has entered and not left."""
         if transaction is self._current:
-            self._cycle.carry(key, headers, left_out=left_out, size_bytes=size_bytes)
+            self._cycle.carry(key, headers, skipped=skipped, size_bytes=size_bytes)
             self._changed.set()
 
     async def add(self, transaction: Transaction, places: Iterable[Place]) -> None:
@@ -322,7 +322,7 @@ class Transactions:
                     async with asyncio.timeout(wait_ms / 1000):
                         await self._changed.wait()
             if transaction is self._current:
-                self._cycle.take_nobody()
+                self._cycle.refuse_all()
             while transaction is self._current and not self._cycle.may_end:
                 self._changed.clear()
                 await self._changed.wait()

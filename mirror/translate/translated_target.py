@@ -23,11 +23,11 @@ from mirror.link.core.topic_plan import Action, AlterConfigs, CreateTopic, Delet
 from mirror.link.ports import (
     GroupReading,
     GroupStates,
+    LastInSync,
     Leader,
     LogAnswer,
     LogEnds,
     Refused,
-    SeenAlike,
     SiteTopic,
     Unreachable,
 )
@@ -44,7 +44,7 @@ from wire.client.broker_requests import CommittedOffset, TopicPartition
 from wire.client.client_errors import KafkaClientError
 from wire.client.client_errors import Unreachable as NotReached
 from wire.client.raw_client import KafkaClient, NewTopic, TopicOutcome
-from wire.rules.sync_reports import GroupWord
+from wire.rules.sync_reports import SyncReport
 
 _log = get_logger("mirror.translate")
 
@@ -273,20 +273,20 @@ class TranslatedTarget:
         self._read |= found.by_group
         by_target = {self._at_target(key): key for key, _ in self._translations.known()}
         known: dict[str, dict[PartitionKey, GroupOffset]] = {}
-        seen_alike: dict[str, dict[PartitionKey, SeenAlike]] = {}
+        last_in_sync: dict[str, dict[PartitionKey, LastInSync]] = {}
         for group, offsets in found.by_group.items():
-            known[group], seen_alike[group] = {}, {}
+            known[group], last_in_sync[group] = {}, {}
             for at_target, at in offsets.items():
                 key = by_target.get(at_target)
                 if key is None:
                     continue
                 note = self._group_notes.of(group, at_target)
                 if note is not None:
-                    seen_alike[group][key] = SeenAlike(note.source_offset, note.target_offset == at.offset)
+                    last_in_sync[group][key] = LastInSync(note.source_offset, note.target_offset == at.offset)
                 offset = self._as_noted(group, key, at.offset)
                 if offset is not None:
                     known[group][key] = GroupOffset(offset, -1, at.metadata)
-        return GroupReading(known, found.problems, seen_alike)
+        return GroupReading(known, found.problems, last_in_sync)
 
     def _as_noted(self, group: str, key: PartitionKey, target_offset: int) -> int | None:
         """What a group's offset at the target is at the source; where the group has not moved, what
@@ -310,7 +310,7 @@ class TranslatedTarget:
         try:
             return both_ways.downstream(self._translations.of(key), self._opposite_of(key), offset)
         except UnknownPlace as error:
-            self._tell_unknown(key.topic, str(error))
+            self._report_unknown(key.topic, str(error))
             return None
 
     def upstream(self, key: PartitionKey, offset: int) -> int | None:
@@ -318,14 +318,14 @@ class TranslatedTarget:
         try:
             return both_ways.upstream(self._translations.of(key), self._opposite_of(key), offset)
         except UnknownPlace as error:
-            self._tell_unknown(key.topic, str(error))
+            self._report_unknown(key.topic, str(error))
             return None
 
     def _opposite_of(self, key: PartitionKey) -> Translation | None:
         binding = self._translations.binding(key.topic)
         return None if binding is None else self._opposite.of(key, binding)
 
-    def _tell_unknown(self, topic: str, reason: str) -> None:
+    def _report_unknown(self, topic: str, reason: str) -> None:
         if topic not in self._unknown_places:
             self._unknown_places.add(topic)
             _log.warning("group offsets of a topic are not mirrored", topic=topic, reason=reason)
@@ -358,8 +358,8 @@ class TranslatedTarget:
             place = self._at_target(key)
             if place in wanted and outcomes.get(place) is ErrorCode.none:
                 self._group_notes.note(group, place, source_offset=at.offset, target_offset=wanted[place].offset)
-        left_out = {self._at_target(key) for key in offsets} - wanted.keys()
-        outcomes |= dict.fromkeys(left_out, ErrorCode.none)
+        skipped = {self._at_target(key) for key in offsets} - wanted.keys()
+        outcomes |= dict.fromkeys(skipped, ErrorCode.none)
         return {key: outcomes.get(self._at_target(key), ErrorCode.unknown_server_error) for key in offsets}
 
     def _is_passed(self, group: str, key: PartitionKey, source_offset: int, offset: int) -> bool:
@@ -372,7 +372,7 @@ class TranslatedTarget:
         known = self._as_noted(group, key, read.offset)
         return known is not None and source_offset > known
 
-    def note_alike(self, group: str, offsets: Mapping[PartitionKey, GroupOffset]) -> None:
+    def note_in_sync(self, group: str, offsets: Mapping[PartitionKey, GroupOffset]) -> None:
         """Keep it for the next daemon, where both offsets are each other's by the map: one that is
         old may take others for alike.
         """
@@ -410,7 +410,7 @@ class TranslatedTarget:
         offset = self.downstream(key, source_offset)
         return offset is not None and offset > note.target_offset
 
-    async def tell_word(self, word: GroupWord, *, link: str, link_epoch: int) -> None:
+    async def send_report(self, word: SyncReport, *, link: str, link_epoch: int) -> None:
         """Nobody here asks."""
 
     async def close(self) -> None:

@@ -7,8 +7,8 @@ no leader epoch has two leaders; and when the faults are over, producers go on b
 replicas are in sync and their files are the same bytes.
 
 `ANTIPODE_FAULTS` says how many faults the long run makes, `ANTIPODE_SEED` repeats a run's choices.
-Cuts of the whole network need root and `ip`; without them toxiproxy parts brokers from ZooKeeper,
-and nothing else is cut.
+TruncationCounts of the whole network need root and `ip`; without them toxiproxy parts brokers from
+ZooKeeper, and nothing else is cut.
 """
 
 from __future__ import annotations

@@ -81,7 +81,7 @@ async def linked(sites: LinkedSites) -> dict[str, str]:
 
 
 async def has_mirror(sites: LinkedSites) -> bool:
-    (heard_ms,) = [entry.mirror_heard_ms for entry in await list_links([sites.client("b")])]
+    (heard_ms,) = [entry.mirror_report_age_ms for entry in await list_links([sites.client("b")])]
     return heard_ms is not None and heard_ms >= 0
 
 

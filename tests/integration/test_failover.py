@@ -14,7 +14,7 @@ import pytest
 from dr.failover.core.playbook import FailoverPolicy
 from dr.failover.execution import Progress, failover
 from dr.failover.journal import read_journal
-from dr.links.administration import MIRROR_NEVER_HEARD, LinkAtSite, confirm_link, delete_link, list_links
+from dr.links.administration import MIRROR_NEVER_SEEN, LinkAtSite, confirm_link, delete_link, list_links
 from dr.sites.core.mirror_reports import MIRROR_SILENT_MS
 from dr.sites.site_client import SiteClient
 from runtime.grpc_server import open_channel
@@ -104,7 +104,7 @@ async def test_a_link_is_confirmed_at_both_sites_and_taken_away_from_both(sites:
 
     await eventually(all_confirmed)
     # no mirror runs yet
-    assert [entry.mirror_heard_ms for entry in await list_links(clients)] == [None, MIRROR_NEVER_HEARD]
+    assert [entry.mirror_report_age_ms for entry in await list_links(clients)] == [None, MIRROR_NEVER_SEEN]
     with pytest.raises(OperationalFailure, match="exists already, and differs"):
         await sites.link(topics=("other",))
     assert (await confirm_link(LINK, clients[0])).epoch == record.epoch
@@ -135,7 +135,7 @@ async def test_a_daemon_that_cannot_carry_offsets_is_named_although_another_one_
         failing = await eventually(lambda: problem_at_standby(clients), 30_000)
         (port,) = [address.rpartition(":")[2] for address in addresses if await partitions_of(address) == [0]]
         assert f":{port} does not carry offsets: board: the target refuses offset commits: flights-0" in failing
-        was_behind_ms = (await at_standby(clients)).mirror_heard_ms
+        was_behind_ms = (await at_standby(clients)).mirror_report_age_ms
         assert was_behind_ms is not None
         # The other daemon goes on saying that it carries its part.
         await eventually(lambda: is_older(clients, was_behind_ms), 30_000)
@@ -170,14 +170,14 @@ async def is_older(clients: Sequence[SiteClient], than_ms: int) -> bool:
     """Offsets are as old as those of the part that fails, and it is still told."""
     entry = await at_standby(clients)
     assert entry.mirror_problems
-    assert entry.mirror_heard_ms is not None
-    return entry.mirror_heard_ms > than_ms + 2_000
+    assert entry.mirror_report_age_ms is not None
+    return entry.mirror_report_age_ms > than_ms + 2_000
 
 
 async def is_well_at_standby(clients: Sequence[SiteClient]) -> bool:
     entry = await at_standby(clients)
     assert not entry.mirror_problems, entry.mirror_problems
-    return entry.mirror_heard_ms is not None and 0 <= entry.mirror_heard_ms < MIRROR_SILENT_MS
+    return entry.mirror_report_age_ms is not None and 0 <= entry.mirror_report_age_ms < MIRROR_SILENT_MS
 
 
 async def test_f1_a_failover_from_a_living_site_loses_nothing_and_clients_follow(

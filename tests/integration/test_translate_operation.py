@@ -157,7 +157,7 @@ async def test_a_group_reset_at_the_source_while_the_mirror_was_down_goes_back_u
 
         async def is_told() -> bool:
             described = await antipode("links", "describe", topic, *at)
-            assert described["groups_left_ahead"] == {"resets-moved": reason}
+            assert described["groups_ahead"] == {"resets-moved": reason}
             return "groups stay ahead of the source" in mirror.log_text()
 
         await eventually(is_told, 60_000)
@@ -368,8 +368,8 @@ async def test_an_operator_pauses_resumes_and_verifies(
     await produce_batches(source, "operated", 1, 0, 5, compression=Compression.GZIP)
     mirror = start_translate_mirror(processes, tmp_path, "mirror", source, target, {"whitelist": "operated"})
     await wait_equal(source, target, "operated", 2)
-    left_out = {0: 12 + 9, 1: 0}
-    await eventually(lambda: have_left_out(mirror, left_out), 60_000)
+    skipped = {0: 12 + 9, 1: 0}
+    await eventually(lambda: have_left_out(mirror, skipped), 60_000)
     at = ["--mirror", f"{LOOPBACK}:{mirror_ports(mirror)['grpc']}", "--output", "json"]
     paused = await antipode("links", "pause", "a-b", "--topic", "operated", *at)
     assert paused == {"link": "a-b", "paused_topics": ["operated"], "partitions": 2}
@@ -382,8 +382,8 @@ async def test_an_operator_pauses_resumes_and_verifies(
         one = counted[partition]
         copies = (await read_partition(target, "a.operated", partition)).batches
         assert one["mirrored_bytes"] == sum(HEADER_SIZE + len(records) for _, records in copies)
-        assert (one["mirrored_records"], one["left_out_records"]) == (carried, left_out[partition])
-        assert bool(one["left_out_bytes"]) is bool(left_out[partition])
+        assert (one["mirrored_records"], one["skipped_records"]) == (carried, skipped[partition])
+        assert bool(one["skipped_bytes"]) is bool(skipped[partition])
     await produce_batches(source, "operated", 1, 5, 5)
     resumed = await antipode("links", "resume", "a-b", *at)
     assert resumed["paused_topics"] == []
@@ -403,7 +403,7 @@ async def have_left_out(mirror: RunningProcess, wanted: Mapping[int, int]) -> bo
     partition: they may come last.
     """
     reply = await describe_mirror(mirror)
-    found = {one.partition: one.left_out_records for one in reply.partitions if one.topic == "operated"}
+    found = {one.partition: one.skipped_records for one in reply.partitions if one.topic == "operated"}
     assert found == wanted
     return True
 
@@ -454,7 +454,7 @@ async def test_members_of_a_links_group_hear_at_what_the_others_fail_and_keep_th
     apache_kafka: ApacheKafka, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """What a member says of itself changes while it is one: the slots stay where they are."""
-    monkeypatch.setattr(sharing, "TOLD_AGAIN_MS", 500)
+    monkeypatch.setattr(sharing, "REPORTED_AGAIN_MS", 500)
     members = [
         Sharing(
             KafkaClient(apache_kafka.bootstrap_servers),

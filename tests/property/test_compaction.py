@@ -23,7 +23,7 @@ from tests.support.logs_on_disk import NOW_MS, config, data_records, open_log, r
 
 RETENTION_MS = 100
 COMPACT = config(is_compacted=True, is_deleted=False, segment_bytes=1500, delete_retention_ms=RETENTION_MS)
-NOBODY, IDEMPOTENT, TRANSACTIONAL_PRODUCERS = -1, 1, (2, 3)
+NO_PRODUCER, IDEMPOTENT, TRANSACTIONAL_PRODUCERS = -1, 1, (2, 3)
 
 Records = list[tuple[bytes | None, bytes | None]]
 Found = tuple[int, bytes | None, bytes | None, int]
@@ -52,7 +52,7 @@ KEYS = st.sampled_from([b"a", b"b", b"c", b"long" * 20, b"rare", None])
 VALUES = st.none() | st.sampled_from([b"", b"v", b"value" * 15])
 APPENDS = st.builds(
     Append,
-    producer_id=st.sampled_from([NOBODY, IDEMPOTENT, *TRANSACTIONAL_PRODUCERS]),
+    producer_id=st.sampled_from([NO_PRODUCER, IDEMPOTENT, *TRANSACTIONAL_PRODUCERS]),
     records=st.lists(st.tuples(KEYS, VALUES), min_size=1, max_size=5),
     codec=st.sampled_from([0, 0, 0, 3, 4]),
 )
@@ -107,7 +107,7 @@ class Run:
 
     def append(self, step: Append) -> None:
         fields = {}
-        if step.producer_id != NOBODY:
+        if step.producer_id != NO_PRODUCER:
             sequence = self.sequences.get(step.producer_id, 0)
             self.sequences[step.producer_id] = sequence + len(step.records)
             attributes = TRANSACTIONAL if step.producer_id in TRANSACTIONAL_PRODUCERS else 0

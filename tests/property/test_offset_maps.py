@@ -59,7 +59,7 @@ def test_runs_are_as_few_as_can_be(steps: Steps) -> None:
 def test_what_the_target_lost_is_not_in_the_map_any_more(steps: Steps, data: st.DataObject) -> None:
     offset_map, pairs, _, target_end = built(steps)
     cut = data.draw(st.integers(0, target_end))
-    offset_map.cut_target_at(cut)
+    offset_map.target_truncated_at(cut)
     kept = [pair for pair in pairs if pair[1] < cut]
     found = [
         (run.source_offset + index, run.target_offset + index)

@@ -73,10 +73,10 @@ def _damaged(draw: st.DrawFn) -> bytes:
 @example(body=b"", count=0)
 def test_compiled_and_interpreted_code_agree(body: bytes, count: int) -> None:
     for name in ("summarize_records", "record_spans"):
-        assert _outcome(wire.records, name, body, count) == _outcome(INTERPRETED, name, body, count)
+        assert _outcome(wire.batches.records, name, body, count) == _outcome(INTERPRETED, name, body, count)
     ours: dict[bytes | None, int] = {}
     theirs: dict[bytes | None, int] = {}
-    assert _outcome(wire.records, "read_keys", body, 0, len(body), count, 7, ours) == _outcome(
+    assert _outcome(wire.batches.records, "read_keys", body, 0, len(body), count, 7, ours) == _outcome(
         INTERPRETED, "read_keys", body, 0, len(body), count, 7, theirs
     )
     assert ours == theirs

@@ -92,7 +92,7 @@ class Scene:
     def __init__(self, seed: int, *, are_alike: bool = False, sites: int = 1) -> None:
         self.chance = random.Random(seed)
         self.source, self.target = Log(self.chance), Log(self.chance)
-        self.left_out: set[int] = set()
+        self.skipped: set[int] = set()
         self.translation, self.stored = Translation(), Position()
         # Base offsets of the source's batches that were mirrored.
         self.mirrored: set[int] = set()
@@ -102,7 +102,7 @@ class Scene:
 
     def grow(self) -> None:
         if self.chance.random() < 0.15:
-            self.left_out.add(self.source.end)
+            self.skipped.add(self.source.end)
         records = []
         for _ in range(self.chance.randint(1, 4)):
             self._number += 1
@@ -119,7 +119,7 @@ class Scene:
             (plan,) = self.translation.plan(
                 [header],
                 expected=self.translation.planned_next,
-                left_out=self.left_out if header.record_count else [header.base_offset],
+                skipped=self.skipped if header.record_count else [header.base_offset],
                 producer_of=lambda header: OURS[header.producer_id],
             )
             assert plan is not None
@@ -140,12 +140,12 @@ class Scene:
         match = TailMatch(self.translation, producer_ids=OURS)
         try:
             match.see_target(target)
-            match.see_source(source, left_out=self.left_out, producer_of=lambda header: OURS[header.producer_id])
+            match.see_source(source, skipped=self.skipped, producer_of=lambda header: OURS[header.producer_id])
             match.finish()
         except SourceIsThinned:
             by_record = ThinnedMatch(self.translation, producer_ids=OURS)
             by_record.see_target(target)
-            by_record.see_source(source, left_out=self.left_out, producer_of=lambda header: OURS[header.producer_id])
+            by_record.see_source(source, skipped=self.skipped, producer_of=lambda header: OURS[header.producer_id])
             by_record.finish(source_end=self.source.end)
         assert self.translation.position.target_next == self.target.end
         assert self.translation.position.sequences == before.position.sequences
@@ -157,7 +157,7 @@ class Scene:
         copies = {record.value: record.offset for record in self.target.records() if record.value is not None}
         for batch in self.source.batches:
             header = read_header(batch)
-            if header.base_offset in self.left_out or not header.record_count:
+            if header.base_offset in self.skipped or not header.record_count:
                 continue
             is_passed = header.next_offset <= self.translation.position.source_next
             assert is_passed == (header.base_offset in self.mirrored)
@@ -253,7 +253,7 @@ def test_records_that_are_alike_are_not_confused_to_any_reader_s_knowledge(seed:
 
 def _is_left_out(scene: Scene, record: Record) -> bool:
     return any(
-        header.base_offset <= record.offset < header.next_offset and header.base_offset in scene.left_out
+        header.base_offset <= record.offset < header.next_offset and header.base_offset in scene.skipped
         for header in map(read_header, scene.source.batches)
     )
 
@@ -272,7 +272,7 @@ def killed_after(batches: Sequence[bytes]) -> list[bytes]:
     for batch in batches:
         header = read_header(batch)
         (plan,) = translation.plan(
-            [header], expected=translation.planned_next, left_out=(), producer_of=lambda _: OURS[0]
+            [header], expected=translation.planned_next, skipped=(), producer_of=lambda _: OURS[0]
         )
         assert plan is not None
         assert plan.stamp is not None
@@ -286,14 +286,14 @@ def test_a_batch_is_not_taken_for_the_one_before_it_that_is_gone() -> None:
     match = TailMatch(Translation(), producer_ids=OURS)
     match.see_target(b"".join(killed_after(batches[:3])))
     with pytest.raises(SourceIsThinned):
-        match.see_source(b"".join(batches[1:]), left_out=(), producer_of=lambda _: OURS[0])
+        match.see_source(b"".join(batches[1:]), skipped=(), producer_of=lambda _: OURS[0])
 
 
 def resumed(source: Sequence[bytes], target: Sequence[bytes], *, source_end: int) -> Translation:
     translation = Translation()
     match = ThinnedMatch(translation, producer_ids=OURS)
     match.see_target(b"".join(target))
-    match.see_source(b"".join(source), left_out=(), producer_of=lambda _: OURS[0])
+    match.see_source(b"".join(source), skipped=(), producer_of=lambda _: OURS[0])
     match.finish(source_end=source_end)
     return translation
 

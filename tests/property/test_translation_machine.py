@@ -69,7 +69,7 @@ class Source:
 
     def __init__(self, chance: random.Random) -> None:
         self.batches: list[bytes] = []
-        self.left_out: set[int] = set()
+        self.skipped: set[int] = set()
         self._chance = chance
         self._end = 0
         self._number = 0
@@ -78,7 +78,7 @@ class Source:
         count = self._chance.randint(1, 4)
         values = [Record(None, f"{self._number + index}".encode(), index) for index in range(count)]
         if self._chance.random() < 0.2:
-            self.left_out.add(self._end)
+            self.skipped.add(self._end)
         else:
             self._number += count
         self.batches.append(encode_batch(values, base_offset=self._end, leader_epoch=1))
@@ -88,7 +88,7 @@ class Source:
         return [
             record.value
             for batch in self.batches
-            if read_header(batch).base_offset not in self.left_out
+            if read_header(batch).base_offset not in self.skipped
             for record in decode_records(batch)
         ]
 
@@ -113,7 +113,7 @@ class MirrorOfOne:
         before = self.translation.position.source_next
         match = TailMatch(self.translation, producer_ids={OURS})
         match.see_target(b"".join(self.broker.batches))
-        match.see_source(b"".join(self.source.batches), left_out=self.source.left_out, producer_of=lambda _: OURS)
+        match.see_source(b"".join(self.source.batches), skipped=self.source.skipped, producer_of=lambda _: OURS)
         match.finish()
         self.translation.rest()
         if self._is_doubted and self.translation.position.source_next == before:
@@ -136,7 +136,7 @@ class MirrorOfOne:
         (plan,) = self.translation.plan(
             [header],
             expected=self.translation.planned_next,
-            left_out=self.source.left_out,
+            skipped=self.source.skipped,
             producer_of=lambda _: OURS,
         )
         assert plan is not None
@@ -289,7 +289,7 @@ def header(offset: int, count: int) -> BatchHeader:
 
 
 def plan(translation: Translation, offset: int, count: int = 2) -> Planned:
-    (planned,) = translation.plan([header(offset, count)], expected=offset, left_out=(), producer_of=lambda _: OURS)
+    (planned,) = translation.plan([header(offset, count)], expected=offset, skipped=(), producer_of=lambda _: OURS)
     assert planned is not None
     planned.pieces = (Piece(offset, 0, count),)
     return planned
@@ -326,13 +326,13 @@ def test_what_expired_at_the_source_is_passed_when_the_flow_goes_on_after_it() -
     translation = Translation()
     translation.confirm(plan(translation, 0), 0)
     (planned,) = translation.plan(
-        [header(9, 2)], expected=9, left_out=(), producer_of=lambda _: OURS, log_start_offset=9
+        [header(9, 2)], expected=9, skipped=(), producer_of=lambda _: OURS, log_start_offset=9
     )
     assert planned is not None
     assert planned.stamp is not None
     assert planned.stamp.sequence == 2
     with pytest.raises(NotTheNextBatch):
-        Translation().plan([header(9, 2)], expected=9, left_out=(), producer_of=lambda _: OURS, log_start_offset=8)
+        Translation().plan([header(9, 2)], expected=9, skipped=(), producer_of=lambda _: OURS, log_start_offset=8)
 
 
 def test_a_target_that_lost_its_end_gets_it_again() -> None:
@@ -375,7 +375,7 @@ def test_a_batch_that_the_target_has_twice_counts_where_it_came_first_and_its_re
     translation = Translation()
     match = TailMatch(translation, producer_ids={OURS})
     match.see_target(b"".join(broker.batches))
-    match.see_source(b"".join(batches), left_out=(), producer_of=lambda _: OURS)
+    match.see_source(b"".join(batches), skipped=(), producer_of=lambda _: OURS)
     match.finish()
     assert [translation.downstream(offset) for offset in (0, 2)] == [0, 2]
     assert (translation.position.source_next, translation.position.target_next) == (4, 6)

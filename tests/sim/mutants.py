@@ -68,7 +68,7 @@ def _truncates_at_each_new_leader(change: Original) -> Original:
         former = hosted.state.leader_epoch
         change(self, image, hosted, partition)
         if hosted.state.is_follower and hosted.state.leader_epoch != former:
-            following.cut_to(self.cuts, hosted, hosted.state.high_watermark, reason="mutant", now_ms=0)
+            following.truncate_replica(self.cuts, hosted, hosted.state.high_watermark, reason="mutant", now_ms=0)
 
     return change_role
 

@@ -107,7 +107,7 @@ class Network:
         self.powerless: set[str] = set()
         self.stalled: dict[int, End] = {}
         self._ends: list[End] = []
-        self._unheard: list[End] = []
+        self._unknown: list[End] = []
 
     def is_cut(self, source: str, target: str) -> bool:
         """True while nothing gets from one host to the other."""
@@ -123,11 +123,13 @@ class Network:
         return self.chance.uniform(0.0002, 0.003) + (self.chance.uniform(0, slowness_s) if slowness_s else 0.0)
 
     def changed(self) -> None:
-        """Cuts have healed, or hosts have their power back: what waited for that goes on."""
+        """TruncationCounts have healed, or hosts have their power back: what waited for that goes
+        on.
+        """
         stalled, self.stalled = list(self.stalled.values()), {}
         for end in stalled:
             end.repeat()
-        unheard, self._unheard = self._unheard, []
+        unheard, self._unknown = self._unknown, []
         for end in unheard:
             self.tell_lost(end)
 
@@ -157,7 +159,7 @@ class Network:
         if not other.is_open:
             return
         if self.is_cut(end.process.host, other.process.host):
-            self._unheard.append(end)
+            self._unknown.append(end)
             return
         delay_s = self.delay_s(end.process.host, other.process.host)
         arrival_s = max(end._last_arrival_s, self.loop.now_s + delay_s)

@@ -22,7 +22,7 @@ from broker.log.log_slice import LogSlice
 from broker.metadata.cluster import Cluster
 from broker.metadata.core.cluster_image import ClusterImage
 from broker.metrics import BrokerMetrics
-from broker.network.response_slots import AnswerPlaces, Place
+from broker.network.response_slots import Place, ResponseSlots
 from broker.quotas.client_throttling import Quotas
 from broker.replication.core.fetch_sessions import FetchSessions
 from broker.replication.follower_fetches import FollowerFetches
@@ -30,11 +30,11 @@ from broker.replication.isr_proposals import IsrProposals
 from broker.replication.purgatory import Purgatory
 from broker.replication.replica_fetchers import ReplicaFetchers
 from broker.replication.replicas import Replicas
-from broker.replication.truncated_records import CutRecords
+from broker.replication.truncated_records import TruncatedRecords
 from broker.settings.config import BrokerSettings, load_broker_settings
 from broker.settings.core.topic_configs import LogConfig
 from broker.site.control_service import BrokerControlService
-from broker.site.controlled_shutdown import HandOver
+from broker.site.controlled_shutdown import ControlledShutdown
 from broker.site.membership import Membership
 from controller.config import ControllerSettings
 from controller.main import ControllerCandidate
@@ -86,10 +86,10 @@ class Services:
         replicas: Replicas,
         settings: BrokerSettings,
         clock: VirtualClock,
-        hand_over: HandOver,
+        controlled_shutdown: ControlledShutdown,
     ) -> None:
         self.cluster = cluster
-        self.hand_over = hand_over
+        self.controlled_shutdown = controlled_shutdown
         self.replicas = replicas
         self.config = settings
         self.clock = clock
@@ -122,7 +122,7 @@ class ServedConnection:
         self._frames: deque[bytes] = deque()
         self._is_busy = False
         self._is_handling = False
-        self._places = AnswerPlaces(self._on_place_answered)
+        self._places = ResponseSlots(self._on_slot_answered)
         self.client_software = ""
         self.is_closed = False
         self.on_close: Any = None
@@ -143,7 +143,7 @@ class ServedConnection:
             self._dispatcher.handle(self, memoryview(self._frames.popleft())[4:])  # type: ignore[arg-type]
             self._is_handling = False
 
-    def answer(self, parts: Any, *, rest_ms: float = 0.0, on_sent: Any = None) -> None:
+    def answer(self, parts: Any, *, throttle_time_ms: float = 0.0, on_sent: Any = None) -> None:
         """Send the parts, or nothing."""
         self.on_close = None
         self._is_busy = False
@@ -153,7 +153,7 @@ class ServedConnection:
         self._send(parts)
         self._end.process.call(self._next)
 
-    def take_place(self, api_key: int, frame_bytes: int, on_close: Any = None) -> Place:
+    def reserve_slot(self, api_key: int, frame_bytes: int, on_close: Any = None) -> Place:
         """Let requests of the same API that follow be handled before this one is answered."""
         self._is_busy = False
         self.on_close = None
@@ -161,7 +161,7 @@ class ServedConnection:
             self._end.process.call(self._next)
         return self._places.take(api_key, frame_bytes, on_close)
 
-    def _on_place_answered(self, _: Place) -> None:
+    def _on_slot_answered(self, _: Place) -> None:
         for place in self._places.answered():
             self._send(place.parts)
         self._end.process.call(self._next)
@@ -200,11 +200,11 @@ class Running:
             self.logs,  # type: ignore[arg-type]
             BrokerMetrics(),
             follower_fetches=FollowerFetches(self.clock),
-            cuts=CutRecords(RealDisk(), bytes_max=0),
+            cuts=TruncatedRecords(RealDisk(), bytes_max=0),
             **purgatories,
         )
-        self.hand_over = HandOver()
-        self.services = Services(self.cluster, self.replicas, self.settings, self.clock, self.hand_over)
+        self.controlled_shutdown = ControlledShutdown()
+        self.services = Services(self.cluster, self.replicas, self.settings, self.clock, self.controlled_shutdown)
         self.dispatcher = Dispatcher(self.services)  # type: ignore[arg-type]
         self.controller = ControllerClient(self._controller_addresses)
         self.control = BrokerControlService(
@@ -284,7 +284,7 @@ class Running:
 
     async def stop(self) -> None:
         """A controlled shutdown."""
-        await self.hand_over.run(
+        await self.controlled_shutdown.run(
             self.controller,
             self.settings,
             broker_epoch=self.membership.broker_epoch,

@@ -73,7 +73,7 @@ class SimZooKeeper(ZooKeeper):
         self._process.spawn(self._stay_connected(), name="zookeeper client")
         await self._connected.wait()
 
-    def _tell_session(self) -> None:
+    def _report_session(self) -> None:
         self._note_session(SessionKey(self._session, b""))
 
     async def stop(self) -> None:

@@ -20,7 +20,7 @@ from mirror.link.core.group_offsets import REMOVED, GroupOffset
 from mirror.link.core.link_roles import LinkRole
 from mirror.link.core.partitions import PartitionKey, survey
 from mirror.link.core.topic_plan import Absence, Action, AlterConfigs, CreateTopic, DeleteCopy
-from mirror.link.link_watch import LinkMissing, LinkStanding, stand
+from mirror.link.link_watch import LinkMissing, LinkView, stand
 from mirror.link.ports import (
     AppendAnswer,
     AppendPart,
@@ -29,10 +29,10 @@ from mirror.link.ports import (
     FetchPart,
     GroupReading,
     GroupStates,
+    LastInSync,
     Leader,
     LogEnds,
     Refused,
-    SeenAlike,
     SiteTopic,
     Unreachable,
 )
@@ -41,7 +41,7 @@ from tests.support.log_batches import batch
 from wire.batches.log_histories import EpochEnd
 from wire.batches.record_batch import iterate_headers, read_header
 from wire.control.cluster_pb2 import LinkPhase, LinkRecord
-from wire.rules.sync_reports import ALL_SLOTS, GroupWord
+from wire.rules.sync_reports import ALL_SLOTS, SyncReport
 
 
 @dataclass
@@ -102,7 +102,7 @@ class MemorySite:
         self.hidden: set[str] = set()
         self.unlisted: set[str] = set()
         # What daemons said of groups' offsets.
-        self.words: list[GroupWord] = []
+        self.words: list[SyncReport] = []
         self.commits: list[tuple[str, PartitionKey, int]] = []
         self.is_up = True
         # What the site's controller answers to everything; empty: it does what it is asked.
@@ -198,12 +198,12 @@ class MemorySite:
         out = {*self.moving_groups, *self.group_problems}
         problems = {group: self.group_problems[group] for group in groups if group in self.group_problems}
         found = {group: await self.offsets(group) for group in groups if group not in out}
-        seen_alike = {
-            group: {key: SeenAlike(at.offset, found[group].get(key) == at) for key, at in noted.items()}
+        last_in_sync = {
+            group: {key: LastInSync(at.offset, found[group].get(key) == at) for key, at in noted.items()}
             for group, noted in (self.noted_alike or {}).items()
             if group in found
         }
-        return GroupReading(found, problems, seen_alike, self.from_target)
+        return GroupReading(found, problems, last_in_sync, self.from_target)
 
     async def commit(
         self, group: str, offsets: Mapping[PartitionKey, GroupOffset], *, link: str, link_epoch: int
@@ -217,11 +217,11 @@ class MemorySite:
         kept.update(offsets)
         for key in [key for key, offset in kept.items() if offset is REMOVED]:
             del kept[key]
-        self.note_alike(group, offsets)
+        self.note_in_sync(group, offsets)
         self.commits += [(group, key, offset.offset) for key, offset in offsets.items()]
         return dict.fromkeys(offsets, ErrorCode.none)
 
-    def note_alike(self, group: str, offsets: Mapping[PartitionKey, GroupOffset]) -> None:
+    def note_in_sync(self, group: str, offsets: Mapping[PartitionKey, GroupOffset]) -> None:
         if self.noted_alike is not None:
             self.noted_alike.setdefault(group, {}).update(offsets)
 
@@ -229,7 +229,7 @@ class MemorySite:
         self._check()
         return [group for group in carried if group in self.outgrown_groups]
 
-    async def tell_word(self, word: GroupWord, *, link: str, link_epoch: int) -> None:
+    async def send_report(self, word: SyncReport, *, link: str, link_epoch: int) -> None:
         self._check()
         self.words.append(word)
         self.synced_at_ms = max(self.synced_at_ms, word.synced_at_ms or -1)
@@ -410,7 +410,7 @@ class MemoryWorld:
         self.before_fetch: Callable[[], None] = lambda: None
         self.before_append: Callable[[], ErrorCode | None] = lambda: None
 
-    async def read_link(self) -> LinkStanding:
+    async def read_link(self) -> LinkView:
         self.reads += 1
         if not self.is_link_there:
             raise LinkMissing("site b has no link 'a-b'")

@@ -19,7 +19,7 @@ from dataclasses import dataclass
 
 from tests.support.ports import LOOPBACK
 
-NOBODY = "02:00:00:00:00:01"
+UNUSED_ADDRESS = "02:00:00:00:00:01"
 """A hardware address that no place has."""
 OUTSIDE = "outside"
 """The tests' own process: clients, and whoever looks."""
@@ -89,7 +89,18 @@ class SiteNetwork:
         for source, target in cuts:
             self._cuts.add((source, target))
             where, device = self._interface(source)
-            _ip(*where, "neigh", "replace", self._hosts[target], "lladdr", NOBODY, "dev", device, "nud", "permanent")
+            _ip(
+                *where,
+                "neigh",
+                "replace",
+                self._hosts[target],
+                "lladdr",
+                UNUSED_ADDRESS,
+                "dev",
+                device,
+                "nud",
+                "permanent",
+            )
 
     def mend(self, cuts: Iterable[tuple[str, str]]) -> None:
         """What was cut is whole again; nothing for a pair that is not cut."""

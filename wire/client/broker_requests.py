@@ -24,7 +24,7 @@ from wire.protocol.fetch_codec import FetchResponse
 from wire.protocol.mirror_append_codec import MirrorAppend, mirror_append_parts
 from wire.protocol.private import MIRROR_APPEND, MIRROR_OFFSET_COMMIT, SITE_METADATA, MirrorAppendResponse, link_claim
 from wire.protocol.produce_codec import ProduceRequest, ProduceResponse
-from wire.rules.sync_reports import GroupWord, encode_word
+from wire.rules.sync_reports import SyncReport, encode_report
 
 METADATA: Final = 3
 LIST_OFFSETS: Final = 2
@@ -317,21 +317,23 @@ def _fetched_offsets(found: Any) -> dict[TopicPartition, FetchedOffset]:
 
 
 class Committer(NamedTuple):
-    """The member that commits; NOBODY for admin tools, which may while the group has no members."""
+    """The member that commits; NO_MEMBER for admin tools, which may while the group has no
+    members.
+    """
 
     generation_id: int
     member_id: str
     instance_id: str | None = None
 
 
-NOBODY: Final = Committer(-1, "")
+NO_MEMBER: Final = Committer(-1, "")
 
 
 async def request_commit(
     connection: Connection,
     group_id: str,
     offsets: Mapping[TopicPartition, CommittedOffset],
-    committer: Committer = NOBODY,
+    committer: Committer = NO_MEMBER,
 ) -> dict[TopicPartition, ErrorCode]:
     """Write a group's offsets; the outcome by partition."""
     version = connection.version_for(OFFSET_COMMIT, highest=_LAST_WITH_NAMES[OFFSET_COMMIT])
@@ -351,17 +353,17 @@ async def request_mirror_commit(
     """
     version = connection.version_for(MIRROR_OFFSET_COMMIT)
     claim = link_claim(link, link_epoch)
-    committer = NOBODY._replace(instance_id=claim)
+    committer = NO_MEMBER._replace(instance_id=claim)
     return await _commit(connection, MIRROR_OFFSET_COMMIT, version, group_id, offsets, committer)
 
 
-async def request_mirror_word(connection: Connection, word: GroupWord, *, link: str, link_epoch: int) -> None:
+async def request_sync_report(connection: Connection, word: SyncReport, *, link: str, link_epoch: int) -> None:
     """Say what a daemon of the link's mirror has carried of its part of the link, and at what it
     fails.
     """
     version = connection.version_for(MIRROR_OFFSET_COMMIT)
-    claim = NOBODY._replace(member_id=str(word.synced_at_ms), instance_id=link_claim(link, link_epoch))
-    said: dict[TopicPartition, CommittedOffset] = {("", 0): CommittedOffset(-1, -1, encode_word(word))}
+    claim = NO_MEMBER._replace(member_id=str(word.synced_at_ms), instance_id=link_claim(link, link_epoch))
+    said: dict[TopicPartition, CommittedOffset] = {("", 0): CommittedOffset(-1, -1, encode_report(word))}
     await _commit(connection, MIRROR_OFFSET_COMMIT, version, "", said, claim)
 
 

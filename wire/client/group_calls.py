@@ -7,11 +7,18 @@ from typing import Final
 from kio.schema.errors import ErrorCode
 
 from wire.client import broker_requests as requests
-from wire.client.broker_requests import NOBODY, CommittedOffset, Committer, FetchedOffset, GroupListing, TopicPartition
+from wire.client.broker_requests import (
+    NO_MEMBER,
+    CommittedOffset,
+    Committer,
+    FetchedOffset,
+    GroupListing,
+    TopicPartition,
+)
 from wire.client.client_errors import BrokerError, KafkaClientError, Unreachable, broker_error
 from wire.client.cluster_access import ClusterAccess, Result
 from wire.client.connection import Connection
-from wire.rules.sync_reports import GroupWord
+from wire.rules.sync_reports import SyncReport
 
 _NOT_READY: Final = (
     ErrorCode.not_coordinator,
@@ -96,7 +103,7 @@ class GroupCalls(ClusterAccess):
         self,
         group_id: str,
         offsets: Mapping[TopicPartition, CommittedOffset],
-        committer: Committer = NOBODY,
+        committer: Committer = NO_MEMBER,
     ) -> dict[TopicPartition, ErrorCode]:
         """Write a group's offsets, as a member or while there is none; the outcome by partition."""
 
@@ -105,12 +112,12 @@ class GroupCalls(ClusterAccess):
 
         return await self._at_coordinator(group_id, ask)
 
-    async def tell_mirror_word(self, word: GroupWord, *, link: str, link_epoch: int) -> None:
+    async def send_sync_report(self, word: SyncReport, *, link: str, link_epoch: int) -> None:
         """Say to any broker what a daemon of the link's mirror has carried of groups' offsets, and
         at what it fails. One attempt.
         """
         connection = await self._any_connection()
-        await requests.request_mirror_word(connection, word, link=link, link_epoch=link_epoch)
+        await requests.request_sync_report(connection, word, link=link, link_epoch=link_epoch)
 
     async def mirror_offset_commit(
         self, group_id: str, offsets: Mapping[TopicPartition, CommittedOffset], *, link: str, link_epoch: int

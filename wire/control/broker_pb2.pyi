@@ -35,8 +35,8 @@ class GroupOffsets(_message.Message):
     offsets: _containers.RepeatedCompositeFieldContainer[GroupOffset]
     def __init__(self, group: _Optional[str] = ..., has_members: _Optional[bool] = ..., offsets: _Optional[_Iterable[_Union[GroupOffset, _Mapping]]] = ...) -> None: ...
 
-class GroupWord(_message.Message):
-    __slots__ = ("daemon", "slots", "problems", "heard_ms_ago")
+class SyncReport(_message.Message):
+    __slots__ = ("daemon", "slots", "problems", "received_ms_ago")
     class ProblemsEntry(_message.Message):
         __slots__ = ("key", "value")
         KEY_FIELD_NUMBER: _ClassVar[int]
@@ -47,12 +47,12 @@ class GroupWord(_message.Message):
     DAEMON_FIELD_NUMBER: _ClassVar[int]
     SLOTS_FIELD_NUMBER: _ClassVar[int]
     PROBLEMS_FIELD_NUMBER: _ClassVar[int]
-    HEARD_MS_AGO_FIELD_NUMBER: _ClassVar[int]
+    RECEIVED_MS_AGO_FIELD_NUMBER: _ClassVar[int]
     daemon: str
     slots: _containers.RepeatedScalarFieldContainer[int]
     problems: _containers.ScalarMap[str, str]
-    heard_ms_ago: int
-    def __init__(self, daemon: _Optional[str] = ..., slots: _Optional[_Iterable[int]] = ..., problems: _Optional[_Mapping[str, str]] = ..., heard_ms_ago: _Optional[int] = ...) -> None: ...
+    received_ms_ago: int
+    def __init__(self, daemon: _Optional[str] = ..., slots: _Optional[_Iterable[int]] = ..., problems: _Optional[_Mapping[str, str]] = ..., received_ms_ago: _Optional[int] = ...) -> None: ...
 
 class DescribeGroupOffsetsReply(_message.Message):
     __slots__ = ("node_id", "partitions", "partition_count", "groups", "synced_at_ms", "transaction_partitions", "transaction_partition_count", "committing_transactions", "synced_ms_ago", "words")
@@ -75,8 +75,8 @@ class DescribeGroupOffsetsReply(_message.Message):
     transaction_partition_count: int
     committing_transactions: int
     synced_ms_ago: _containers.RepeatedScalarFieldContainer[int]
-    words: _containers.RepeatedCompositeFieldContainer[GroupWord]
-    def __init__(self, node_id: _Optional[int] = ..., partitions: _Optional[_Iterable[int]] = ..., partition_count: _Optional[int] = ..., groups: _Optional[_Iterable[_Union[GroupOffsets, _Mapping]]] = ..., synced_at_ms: _Optional[int] = ..., transaction_partitions: _Optional[_Iterable[int]] = ..., transaction_partition_count: _Optional[int] = ..., committing_transactions: _Optional[int] = ..., synced_ms_ago: _Optional[_Iterable[int]] = ..., words: _Optional[_Iterable[_Union[GroupWord, _Mapping]]] = ...) -> None: ...
+    words: _containers.RepeatedCompositeFieldContainer[SyncReport]
+    def __init__(self, node_id: _Optional[int] = ..., partitions: _Optional[_Iterable[int]] = ..., partition_count: _Optional[int] = ..., groups: _Optional[_Iterable[_Union[GroupOffsets, _Mapping]]] = ..., synced_at_ms: _Optional[int] = ..., transaction_partitions: _Optional[_Iterable[int]] = ..., transaction_partition_count: _Optional[int] = ..., committing_transactions: _Optional[int] = ..., synced_ms_ago: _Optional[_Iterable[int]] = ..., words: _Optional[_Iterable[_Union[SyncReport, _Mapping]]] = ...) -> None: ...
 
 class IdentifyRequest(_message.Message):
     __slots__ = ()
@@ -164,13 +164,13 @@ class UpdatePeerViewReply(_message.Message):
     __slots__ = ()
     def __init__(self) -> None: ...
 
-class PeerViewStandsRequest(_message.Message):
+class PeerViewConfirmedRequest(_message.Message):
     __slots__ = ("site",)
     SITE_FIELD_NUMBER: _ClassVar[int]
     site: str
     def __init__(self, site: _Optional[str] = ...) -> None: ...
 
-class PeerViewStandsReply(_message.Message):
+class PeerViewConfirmedReply(_message.Message):
     __slots__ = ()
     def __init__(self) -> None: ...
 
@@ -228,7 +228,7 @@ class EpochStart(_message.Message):
     start_offset: int
     def __init__(self, epoch: _Optional[int] = ..., start_offset: _Optional[int] = ...) -> None: ...
 
-class CutLog(_message.Message):
+class TruncatedLog(_message.Message):
     __slots__ = ("topic", "partition", "node_id", "cuts", "records", "bytes", "kept_bytes", "last_first_offset", "last_at_ms")
     TOPIC_FIELD_NUMBER: _ClassVar[int]
     PARTITION_FIELD_NUMBER: _ClassVar[int]
@@ -274,6 +274,6 @@ class DescribePartitionsReply(_message.Message):
     node_id: int
     partitions: _containers.RepeatedCompositeFieldContainer[PartitionDescription]
     link_epochs: _containers.ScalarMap[str, int]
-    cuts: _containers.RepeatedCompositeFieldContainer[CutLog]
+    cuts: _containers.RepeatedCompositeFieldContainer[TruncatedLog]
     link_revisions: _containers.ScalarMap[str, int]
-    def __init__(self, node_id: _Optional[int] = ..., partitions: _Optional[_Iterable[_Union[PartitionDescription, _Mapping]]] = ..., link_epochs: _Optional[_Mapping[str, int]] = ..., cuts: _Optional[_Iterable[_Union[CutLog, _Mapping]]] = ..., link_revisions: _Optional[_Mapping[str, int]] = ...) -> None: ...
+    def __init__(self, node_id: _Optional[int] = ..., partitions: _Optional[_Iterable[_Union[PartitionDescription, _Mapping]]] = ..., link_epochs: _Optional[_Mapping[str, int]] = ..., cuts: _Optional[_Iterable[_Union[TruncatedLog, _Mapping]]] = ..., link_revisions: _Optional[_Mapping[str, int]] = ...) -> None: ...

@@ -50,10 +50,10 @@ class BrokerControlStub:
                 request_serializer=wire_dot_control_dot_cluster__pb2.SiteView.SerializeToString,
                 response_deserializer=wire_dot_control_dot_broker__pb2.UpdatePeerViewReply.FromString,
                 _registered_method=True)
-        self.PeerViewStands = channel.unary_unary(
-                '/antipode.control.BrokerControl/PeerViewStands',
-                request_serializer=wire_dot_control_dot_broker__pb2.PeerViewStandsRequest.SerializeToString,
-                response_deserializer=wire_dot_control_dot_broker__pb2.PeerViewStandsReply.FromString,
+        self.PeerViewConfirmed = channel.unary_unary(
+                '/antipode.control.BrokerControl/PeerViewConfirmed',
+                request_serializer=wire_dot_control_dot_broker__pb2.PeerViewConfirmedRequest.SerializeToString,
+                response_deserializer=wire_dot_control_dot_broker__pb2.PeerViewConfirmedReply.FromString,
                 _registered_method=True)
         self.DescribePartitions = channel.unary_unary(
                 '/antipode.control.BrokerControl/DescribePartitions',
@@ -97,7 +97,7 @@ class BrokerControlServicer:
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
-    def PeerViewStands(self, request, context):
+    def PeerViewConfirmed(self, request, context):
         """Site agent to its own broker: the peer was asked again, and its view is still the one that the broker has.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
@@ -143,10 +143,10 @@ def add_BrokerControlServicer_to_server(servicer, server):
                     request_deserializer=wire_dot_control_dot_cluster__pb2.SiteView.FromString,
                     response_serializer=wire_dot_control_dot_broker__pb2.UpdatePeerViewReply.SerializeToString,
             ),
-            'PeerViewStands': grpc.unary_unary_rpc_method_handler(
-                    servicer.PeerViewStands,
-                    request_deserializer=wire_dot_control_dot_broker__pb2.PeerViewStandsRequest.FromString,
-                    response_serializer=wire_dot_control_dot_broker__pb2.PeerViewStandsReply.SerializeToString,
+            'PeerViewConfirmed': grpc.unary_unary_rpc_method_handler(
+                    servicer.PeerViewConfirmed,
+                    request_deserializer=wire_dot_control_dot_broker__pb2.PeerViewConfirmedRequest.FromString,
+                    response_serializer=wire_dot_control_dot_broker__pb2.PeerViewConfirmedReply.SerializeToString,
             ),
             'DescribePartitions': grpc.unary_unary_rpc_method_handler(
                     servicer.DescribePartitions,
@@ -256,7 +256,7 @@ class BrokerControl:
             _registered_method=True)
 
     @staticmethod
-    def PeerViewStands(request,
+    def PeerViewConfirmed(request,
             target,
             options=(),
             channel_credentials=None,
@@ -269,9 +269,9 @@ class BrokerControl:
         return grpc.experimental.unary_unary(
             request,
             target,
-            '/antipode.control.BrokerControl/PeerViewStands',
-            wire_dot_control_dot_broker__pb2.PeerViewStandsRequest.SerializeToString,
-            wire_dot_control_dot_broker__pb2.PeerViewStandsReply.FromString,
+            '/antipode.control.BrokerControl/PeerViewConfirmed',
+            wire_dot_control_dot_broker__pb2.PeerViewConfirmedRequest.SerializeToString,
+            wire_dot_control_dot_broker__pb2.PeerViewConfirmedReply.FromString,
             options,
             channel_credentials,
             insecure,

@@ -24,7 +24,7 @@ _sym_db = _symbol_database.Default()
 
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x19wire/control/mirror.proto\x12\x10\x61ntipode.control\"%\n\x15\x44\x65scribeMirrorRequest\x12\x0c\n\x04link\x18\x01 \x01(\t\"\xf2\x02\n\x0fMirrorPartition\x12\r\n\x05topic\x18\x01 \x01(\t\x12\x11\n\tpartition\x18\x02 \x01(\x05\x12\r\n\x05state\x18\x03 \x01(\t\x12\x0e\n\x06reason\x18\x04 \x01(\t\x12\x1d\n\x15source_high_watermark\x18\x05 \x01(\x03\x12\x1d\n\x15target_log_end_offset\x18\x06 \x01(\x03\x12\x13\n\x0blag_records\x18\x07 \x01(\x03\x12\x11\n\tlag_bytes\x18\x08 \x01(\x03\x12\x0e\n\x06lag_ms\x18\t \x01(\x03\x12\x16\n\x0emirrored_bytes\x18\n \x01(\x03\x12\x18\n\x10mirrored_records\x18\x0b \x01(\x03\x12\x12\n\nstalled_ms\x18\x0c \x01(\x03\x12\x16\n\x0eleft_out_bytes\x18\r \x01(\x03\x12\x18\n\x10left_out_records\x18\x0e \x01(\x03\x12\x1c\n\x0f\x63omplete_ms_ago\x18\x0f \x01(\x03H\x00\x88\x01\x01\x42\x12\n\x10_complete_ms_ago\"Q\n\rRefusedChange\x12\r\n\x05topic\x18\x01 \x01(\t\x12\x0e\n\x06reason\x18\x02 \x01(\t\x12\x0f\n\x07way_out\x18\x03 \x01(\t\x12\x10\n\x08since_ms\x18\x04 \x01(\x03\"\x89\x01\n\x12MirrorTransactions\x12\x18\n\x10transactional_id\x18\x01 \x01(\t\x12\x11\n\tcommitted\x18\x02 \x01(\x03\x12\x0f\n\x07\x61\x62orted\x18\x03 \x01(\x03\x12\x0e\n\x06\x66\x65nced\x18\x04 \x01(\x03\x12\x14\n\x0copen_records\x18\x05 \x01(\x03\x12\x0f\n\x07open_ms\x18\x06 \x01(\x03\"_\n\x0c\x44isagreement\x12\x0b\n\x03key\x18\x01 \x01(\t\x12\r\n\x05value\x18\x02 \x01(\t\x12\x0e\n\x06\x64\x61\x65mon\x18\x03 \x01(\t\x12\x13\n\x0bvalue_there\x18\x04 \x01(\t\x12\x0e\n\x06reason\x18\x05 \x01(\t\"T\n\x10UntakenPartition\x12\r\n\x05topic\x18\x01 \x01(\t\x12\x11\n\tpartition\x18\x02 \x01(\x05\x12\x0e\n\x06\x64\x61\x65mon\x18\x03 \x01(\t\x12\x0e\n\x06reason\x18\x04 \x01(\t\"\xe4\x08\n\x13\x44\x65scribeMirrorReply\x12\x0c\n\x04link\x18\x01 \x01(\t\x12\x12\n\nlink_epoch\x18\x02 \x01(\x05\x12\r\n\x05state\x18\x03 \x01(\t\x12\x0e\n\x06reason\x18\x04 \x01(\t\x12\x12\n\nis_serving\x18\x15 \x01(\x08\x12\x35\n\npartitions\x18\x05 \x03(\x0b\x32!.antipode.control.MirrorPartition\x12\x14\n\x0cqueued_bytes\x18\x06 \x01(\x03\x12\x1b\n\x13groups_synced_at_ms\x18\x07 \x01(\x03\x12\x0c\n\x04mode\x18\x08 \x01(\t\x12\x15\n\rpaused_topics\x18\t \x03(\t\x12P\n\x0egroup_problems\x18\x0b \x03(\x0b\x32\x38.antipode.control.DescribeMirrorReply.GroupProblemsEntry\x12\\\n\x15groups_stale_since_ms\x18\x0c \x03(\x0b\x32=.antipode.control.DescribeMirrorReply.GroupsStaleSinceMsEntry\x12:\n\x0ctransactions\x18\x0e \x01(\x0b\x32$.antipode.control.MirrorTransactions\x12\x0c\n\x04\x61\x63ls\x18\n \x01(\t\x12\x38\n\x0frefused_changes\x18\r \x03(\x0b\x32\x1f.antipode.control.RefusedChange\x12\x1c\n\x14mirror_maker_problem\x18\x0f \x01(\t\x12U\n\x11groups_left_ahead\x18\x10 \x03(\x0b\x32:.antipode.control.DescribeMirrorReply.GroupsLeftAheadEntry\x12R\n\x0f\x66\x61iling_daemons\x18\x11 \x03(\x0b\x32\x39.antipode.control.DescribeMirrorReply.FailingDaemonsEntry\x12\x35\n\rdisagreements\x18\x12 \x03(\x0b\x32\x1e.antipode.control.Disagreement\x12>\n\x12untaken_partitions\x18\x13 \x03(\x0b\x32\".antipode.control.UntakenPartition\x12\x15\n\runtaken_count\x18\x14 \x01(\x05\x1a\x34\n\x12GroupProblemsEntry\x12\x0b\n\x03key\x18\x01 \x01(\t\x12\r\n\x05value\x18\x02 \x01(\t:\x02\x38\x01\x1a\x39\n\x17GroupsStaleSinceMsEntry\x12\x0b\n\x03key\x18\x01 \x01(\t\x12\r\n\x05value\x18\x02 \x01(\x03:\x02\x38\x01\x1a\x36\n\x14GroupsLeftAheadEntry\x12\x0b\n\x03key\x18\x01 \x01(\t\x12\r\n\x05value\x18\x02 \x01(\t:\x02\x38\x01\x1a\x35\n\x13\x46\x61ilingDaemonsEntry\x12\x0b\n\x03key\x18\x01 \x01(\t\x12\r\n\x05value\x18\x02 \x01(\t:\x02\x38\x01\"2\n\x12PauseMirrorRequest\x12\x0e\n\x06topics\x18\x01 \x03(\t\x12\x0c\n\x04link\x18\x02 \x01(\t\"=\n\x10PauseMirrorReply\x12\x15\n\rpaused_topics\x18\x01 \x03(\t\x12\x12\n\npartitions\x18\x02 \x01(\x05\"F\n\x12ResetTopicsRequest\x12\x0e\n\x06topics\x18\x01 \x03(\t\x12\x12\n\nis_dry_run\x18\x02 \x01(\x08\x12\x0c\n\x04link\x18\x03 \x01(\t\"o\n\x0eResetPartition\x12\x11\n\tpartition\x18\x01 \x01(\x05\x12\x18\n\x10log_start_offset\x18\x02 \x01(\x03\x12\x16\n\x0elog_end_offset\x18\x03 \x01(\x03\x12\x18\n\x10kept_from_offset\x18\x04 \x01(\x03\"\x83\x01\n\nResetTopic\x12\r\n\x05topic\x18\x01 \x01(\t\x12\x0f\n\x07outcome\x18\x02 \x01(\t\x12\x0e\n\x06reason\x18\x03 \x01(\t\x12\x0f\n\x07\x63opy_id\x18\x04 \x01(\t\x12\x34\n\npartitions\x18\x05 \x03(\x0b\x32 .antipode.control.ResetPartition\"@\n\x10ResetTopicsReply\x12,\n\x06topics\x18\x01 \x03(\x0b\x32\x1c.antipode.control.ResetTopic\"I\n\x13VerifyMirrorRequest\x12\x0e\n\x06topics\x18\x01 \x03(\t\x12\x14\n\x0clast_offsets\x18\x02 \x01(\x03\x12\x0c\n\x04link\x18\x03 \x01(\t\"\xa1\x01\n\x11VerifiedPartition\x12\r\n\x05topic\x18\x01 \x01(\t\x12\x11\n\tpartition\x18\x02 \x01(\x05\x12\x0f\n\x07verdict\x18\x03 \x01(\t\x12\x0f\n\x07\x66inding\x18\x04 \x01(\t\x12\x13\n\x0b\x66rom_offset\x18\x05 \x01(\x03\x12\x11\n\tto_offset\x18\x06 \x01(\x03\x12\x0f\n\x07\x62\x61tches\x18\x07 \x01(\x03\x12\x0f\n\x07records\x18\x08 \x01(\x03\x32\xd9\x03\n\x0bMirrorAdmin\x12`\n\x0e\x44\x65scribeMirror\x12\'.antipode.control.DescribeMirrorRequest\x1a%.antipode.control.DescribeMirrorReply\x12W\n\x0bPauseMirror\x12$.antipode.control.PauseMirrorRequest\x1a\".antipode.control.PauseMirrorReply\x12X\n\x0cResumeMirror\x12$.antipode.control.PauseMirrorRequest\x1a\".antipode.control.PauseMirrorReply\x12\\\n\x0cVerifyMirror\x12%.antipode.control.VerifyMirrorRequest\x1a#.antipode.control.VerifiedPartition0\x01\x12W\n\x0bResetTopics\x12$.antipode.control.ResetTopicsRequest\x1a\".antipode.control.ResetTopicsReplyb\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x19wire/control/mirror.proto\x12\x10\x61ntipode.control\"%\n\x15\x44\x65scribeMirrorRequest\x12\x0c\n\x04link\x18\x01 \x01(\t\"\xf0\x02\n\x0fMirrorPartition\x12\r\n\x05topic\x18\x01 \x01(\t\x12\x11\n\tpartition\x18\x02 \x01(\x05\x12\r\n\x05state\x18\x03 \x01(\t\x12\x0e\n\x06reason\x18\x04 \x01(\t\x12\x1d\n\x15source_high_watermark\x18\x05 \x01(\x03\x12\x1d\n\x15target_log_end_offset\x18\x06 \x01(\x03\x12\x13\n\x0blag_records\x18\x07 \x01(\x03\x12\x11\n\tlag_bytes\x18\x08 \x01(\x03\x12\x0e\n\x06lag_ms\x18\t \x01(\x03\x12\x16\n\x0emirrored_bytes\x18\n \x01(\x03\x12\x18\n\x10mirrored_records\x18\x0b \x01(\x03\x12\x12\n\nstalled_ms\x18\x0c \x01(\x03\x12\x15\n\rskipped_bytes\x18\r \x01(\x03\x12\x17\n\x0fskipped_records\x18\x0e \x01(\x03\x12\x1c\n\x0f\x63omplete_ms_ago\x18\x0f \x01(\x03H\x00\x88\x01\x01\x42\x12\n\x10_complete_ms_ago\"Q\n\rRefusedChange\x12\r\n\x05topic\x18\x01 \x01(\t\x12\x0e\n\x06reason\x18\x02 \x01(\t\x12\x0f\n\x07way_out\x18\x03 \x01(\t\x12\x10\n\x08since_ms\x18\x04 \x01(\x03\"\x89\x01\n\x12MirrorTransactions\x12\x18\n\x10transactional_id\x18\x01 \x01(\t\x12\x11\n\tcommitted\x18\x02 \x01(\x03\x12\x0f\n\x07\x61\x62orted\x18\x03 \x01(\x03\x12\x0e\n\x06\x66\x65nced\x18\x04 \x01(\x03\x12\x14\n\x0copen_records\x18\x05 \x01(\x03\x12\x0f\n\x07open_ms\x18\x06 \x01(\x03\"_\n\x0c\x44isagreement\x12\x0b\n\x03key\x18\x01 \x01(\t\x12\r\n\x05value\x18\x02 \x01(\t\x12\x0e\n\x06\x64\x61\x65mon\x18\x03 \x01(\t\x12\x13\n\x0bvalue_there\x18\x04 \x01(\t\x12\x0e\n\x06reason\x18\x05 \x01(\t\"T\n\x10UntakenPartition\x12\r\n\x05topic\x18\x01 \x01(\t\x12\x11\n\tpartition\x18\x02 \x01(\x05\x12\x0e\n\x06\x64\x61\x65mon\x18\x03 \x01(\t\x12\x0e\n\x06reason\x18\x04 \x01(\t\"\xd7\x08\n\x13\x44\x65scribeMirrorReply\x12\x0c\n\x04link\x18\x01 \x01(\t\x12\x12\n\nlink_epoch\x18\x02 \x01(\x05\x12\r\n\x05state\x18\x03 \x01(\t\x12\x0e\n\x06reason\x18\x04 \x01(\t\x12\x12\n\nis_serving\x18\x15 \x01(\x08\x12\x35\n\npartitions\x18\x05 \x03(\x0b\x32!.antipode.control.MirrorPartition\x12\x14\n\x0cqueued_bytes\x18\x06 \x01(\x03\x12\x1b\n\x13groups_synced_at_ms\x18\x07 \x01(\x03\x12\x0c\n\x04mode\x18\x08 \x01(\t\x12\x15\n\rpaused_topics\x18\t \x03(\t\x12P\n\x0egroup_problems\x18\x0b \x03(\x0b\x32\x38.antipode.control.DescribeMirrorReply.GroupProblemsEntry\x12\\\n\x15groups_stale_since_ms\x18\x0c \x03(\x0b\x32=.antipode.control.DescribeMirrorReply.GroupsStaleSinceMsEntry\x12:\n\x0ctransactions\x18\x0e \x01(\x0b\x32$.antipode.control.MirrorTransactions\x12\x0c\n\x04\x61\x63ls\x18\n \x01(\t\x12\x38\n\x0frefused_changes\x18\r \x03(\x0b\x32\x1f.antipode.control.RefusedChange\x12\x1c\n\x14mirror_maker_problem\x18\x0f \x01(\t\x12L\n\x0cgroups_ahead\x18\x10 \x03(\x0b\x32\x36.antipode.control.DescribeMirrorReply.GroupsAheadEntry\x12R\n\x0f\x66\x61iling_daemons\x18\x11 \x03(\x0b\x32\x39.antipode.control.DescribeMirrorReply.FailingDaemonsEntry\x12\x35\n\rdisagreements\x18\x12 \x03(\x0b\x32\x1e.antipode.control.Disagreement\x12>\n\x12untaken_partitions\x18\x13 \x03(\x0b\x32\".antipode.control.UntakenPartition\x12\x15\n\runtaken_count\x18\x14 \x01(\x05\x1a\x34\n\x12GroupProblemsEntry\x12\x0b\n\x03key\x18\x01 \x01(\t\x12\r\n\x05value\x18\x02 \x01(\t:\x02\x38\x01\x1a\x39\n\x17GroupsStaleSinceMsEntry\x12\x0b\n\x03key\x18\x01 \x01(\t\x12\r\n\x05value\x18\x02 \x01(\x03:\x02\x38\x01\x1a\x32\n\x10GroupsAheadEntry\x12\x0b\n\x03key\x18\x01 \x01(\t\x12\r\n\x05value\x18\x02 \x01(\t:\x02\x38\x01\x1a\x35\n\x13\x46\x61ilingDaemonsEntry\x12\x0b\n\x03key\x18\x01 \x01(\t\x12\r\n\x05value\x18\x02 \x01(\t:\x02\x38\x01\"2\n\x12PauseMirrorRequest\x12\x0e\n\x06topics\x18\x01 \x03(\t\x12\x0c\n\x04link\x18\x02 \x01(\t\"=\n\x10PauseMirrorReply\x12\x15\n\rpaused_topics\x18\x01 \x03(\t\x12\x12\n\npartitions\x18\x02 \x01(\x05\"F\n\x12ResetTopicsRequest\x12\x0e\n\x06topics\x18\x01 \x03(\t\x12\x12\n\nis_dry_run\x18\x02 \x01(\x08\x12\x0c\n\x04link\x18\x03 \x01(\t\"o\n\x0eResetPartition\x12\x11\n\tpartition\x18\x01 \x01(\x05\x12\x18\n\x10log_start_offset\x18\x02 \x01(\x03\x12\x16\n\x0elog_end_offset\x18\x03 \x01(\x03\x12\x18\n\x10kept_from_offset\x18\x04 \x01(\x03\"\x83\x01\n\nResetTopic\x12\r\n\x05topic\x18\x01 \x01(\t\x12\x0f\n\x07outcome\x18\x02 \x01(\t\x12\x0e\n\x06reason\x18\x03 \x01(\t\x12\x0f\n\x07\x63opy_id\x18\x04 \x01(\t\x12\x34\n\npartitions\x18\x05 \x03(\x0b\x32 .antipode.control.ResetPartition\"@\n\x10ResetTopicsReply\x12,\n\x06topics\x18\x01 \x03(\x0b\x32\x1c.antipode.control.ResetTopic\"I\n\x13VerifyMirrorRequest\x12\x0e\n\x06topics\x18\x01 \x03(\t\x12\x14\n\x0clast_offsets\x18\x02 \x01(\x03\x12\x0c\n\x04link\x18\x03 \x01(\t\"\xa1\x01\n\x11VerifiedPartition\x12\r\n\x05topic\x18\x01 \x01(\t\x12\x11\n\tpartition\x18\x02 \x01(\x05\x12\x0f\n\x07verdict\x18\x03 \x01(\t\x12\x0f\n\x07\x66inding\x18\x04 \x01(\t\x12\x13\n\x0b\x66rom_offset\x18\x05 \x01(\x03\x12\x11\n\tto_offset\x18\x06 \x01(\x03\x12\x0f\n\x07\x62\x61tches\x18\x07 \x01(\x03\x12\x0f\n\x07records\x18\x08 \x01(\x03\x32\xd9\x03\n\x0bMirrorAdmin\x12`\n\x0e\x44\x65scribeMirror\x12\'.antipode.control.DescribeMirrorRequest\x1a%.antipode.control.DescribeMirrorReply\x12W\n\x0bPauseMirror\x12$.antipode.control.PauseMirrorRequest\x1a\".antipode.control.PauseMirrorReply\x12X\n\x0cResumeMirror\x12$.antipode.control.PauseMirrorRequest\x1a\".antipode.control.PauseMirrorReply\x12\\\n\x0cVerifyMirror\x12%.antipode.control.VerifyMirrorRequest\x1a#.antipode.control.VerifiedPartition0\x01\x12W\n\x0bResetTopics\x12$.antipode.control.ResetTopicsRequest\x1a\".antipode.control.ResetTopicsReplyb\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
@@ -35,48 +35,48 @@ if not _descriptor._USE_C_DESCRIPTORS:
   _globals['_DESCRIBEMIRRORREPLY_GROUPPROBLEMSENTRY']._serialized_options = b'8\001'
   _globals['_DESCRIBEMIRRORREPLY_GROUPSSTALESINCEMSENTRY']._loaded_options = None
   _globals['_DESCRIBEMIRRORREPLY_GROUPSSTALESINCEMSENTRY']._serialized_options = b'8\001'
-  _globals['_DESCRIBEMIRRORREPLY_GROUPSLEFTAHEADENTRY']._loaded_options = None
-  _globals['_DESCRIBEMIRRORREPLY_GROUPSLEFTAHEADENTRY']._serialized_options = b'8\001'
+  _globals['_DESCRIBEMIRRORREPLY_GROUPSAHEADENTRY']._loaded_options = None
+  _globals['_DESCRIBEMIRRORREPLY_GROUPSAHEADENTRY']._serialized_options = b'8\001'
   _globals['_DESCRIBEMIRRORREPLY_FAILINGDAEMONSENTRY']._loaded_options = None
   _globals['_DESCRIBEMIRRORREPLY_FAILINGDAEMONSENTRY']._serialized_options = b'8\001'
   _globals['_DESCRIBEMIRRORREQUEST']._serialized_start=47
   _globals['_DESCRIBEMIRRORREQUEST']._serialized_end=84
   _globals['_MIRRORPARTITION']._serialized_start=87
-  _globals['_MIRRORPARTITION']._serialized_end=457
-  _globals['_REFUSEDCHANGE']._serialized_start=459
-  _globals['_REFUSEDCHANGE']._serialized_end=540
-  _globals['_MIRRORTRANSACTIONS']._serialized_start=543
-  _globals['_MIRRORTRANSACTIONS']._serialized_end=680
-  _globals['_DISAGREEMENT']._serialized_start=682
-  _globals['_DISAGREEMENT']._serialized_end=777
-  _globals['_UNTAKENPARTITION']._serialized_start=779
-  _globals['_UNTAKENPARTITION']._serialized_end=863
-  _globals['_DESCRIBEMIRRORREPLY']._serialized_start=866
-  _globals['_DESCRIBEMIRRORREPLY']._serialized_end=1990
-  _globals['_DESCRIBEMIRRORREPLY_GROUPPROBLEMSENTRY']._serialized_start=1768
-  _globals['_DESCRIBEMIRRORREPLY_GROUPPROBLEMSENTRY']._serialized_end=1820
-  _globals['_DESCRIBEMIRRORREPLY_GROUPSSTALESINCEMSENTRY']._serialized_start=1822
-  _globals['_DESCRIBEMIRRORREPLY_GROUPSSTALESINCEMSENTRY']._serialized_end=1879
-  _globals['_DESCRIBEMIRRORREPLY_GROUPSLEFTAHEADENTRY']._serialized_start=1881
-  _globals['_DESCRIBEMIRRORREPLY_GROUPSLEFTAHEADENTRY']._serialized_end=1935
-  _globals['_DESCRIBEMIRRORREPLY_FAILINGDAEMONSENTRY']._serialized_start=1937
-  _globals['_DESCRIBEMIRRORREPLY_FAILINGDAEMONSENTRY']._serialized_end=1990
-  _globals['_PAUSEMIRRORREQUEST']._serialized_start=1992
-  _globals['_PAUSEMIRRORREQUEST']._serialized_end=2042
-  _globals['_PAUSEMIRRORREPLY']._serialized_start=2044
-  _globals['_PAUSEMIRRORREPLY']._serialized_end=2105
-  _globals['_RESETTOPICSREQUEST']._serialized_start=2107
-  _globals['_RESETTOPICSREQUEST']._serialized_end=2177
-  _globals['_RESETPARTITION']._serialized_start=2179
-  _globals['_RESETPARTITION']._serialized_end=2290
-  _globals['_RESETTOPIC']._serialized_start=2293
-  _globals['_RESETTOPIC']._serialized_end=2424
-  _globals['_RESETTOPICSREPLY']._serialized_start=2426
-  _globals['_RESETTOPICSREPLY']._serialized_end=2490
-  _globals['_VERIFYMIRRORREQUEST']._serialized_start=2492
-  _globals['_VERIFYMIRRORREQUEST']._serialized_end=2565
-  _globals['_VERIFIEDPARTITION']._serialized_start=2568
-  _globals['_VERIFIEDPARTITION']._serialized_end=2729
-  _globals['_MIRRORADMIN']._serialized_start=2732
-  _globals['_MIRRORADMIN']._serialized_end=3205
+  _globals['_MIRRORPARTITION']._serialized_end=455
+  _globals['_REFUSEDCHANGE']._serialized_start=457
+  _globals['_REFUSEDCHANGE']._serialized_end=538
+  _globals['_MIRRORTRANSACTIONS']._serialized_start=541
+  _globals['_MIRRORTRANSACTIONS']._serialized_end=678
+  _globals['_DISAGREEMENT']._serialized_start=680
+  _globals['_DISAGREEMENT']._serialized_end=775
+  _globals['_UNTAKENPARTITION']._serialized_start=777
+  _globals['_UNTAKENPARTITION']._serialized_end=861
+  _globals['_DESCRIBEMIRRORREPLY']._serialized_start=864
+  _globals['_DESCRIBEMIRRORREPLY']._serialized_end=1975
+  _globals['_DESCRIBEMIRRORREPLY_GROUPPROBLEMSENTRY']._serialized_start=1757
+  _globals['_DESCRIBEMIRRORREPLY_GROUPPROBLEMSENTRY']._serialized_end=1809
+  _globals['_DESCRIBEMIRRORREPLY_GROUPSSTALESINCEMSENTRY']._serialized_start=1811
+  _globals['_DESCRIBEMIRRORREPLY_GROUPSSTALESINCEMSENTRY']._serialized_end=1868
+  _globals['_DESCRIBEMIRRORREPLY_GROUPSAHEADENTRY']._serialized_start=1870
+  _globals['_DESCRIBEMIRRORREPLY_GROUPSAHEADENTRY']._serialized_end=1920
+  _globals['_DESCRIBEMIRRORREPLY_FAILINGDAEMONSENTRY']._serialized_start=1922
+  _globals['_DESCRIBEMIRRORREPLY_FAILINGDAEMONSENTRY']._serialized_end=1975
+  _globals['_PAUSEMIRRORREQUEST']._serialized_start=1977
+  _globals['_PAUSEMIRRORREQUEST']._serialized_end=2027
+  _globals['_PAUSEMIRRORREPLY']._serialized_start=2029
+  _globals['_PAUSEMIRRORREPLY']._serialized_end=2090
+  _globals['_RESETTOPICSREQUEST']._serialized_start=2092
+  _globals['_RESETTOPICSREQUEST']._serialized_end=2162
+  _globals['_RESETPARTITION']._serialized_start=2164
+  _globals['_RESETPARTITION']._serialized_end=2275
+  _globals['_RESETTOPIC']._serialized_start=2278
+  _globals['_RESETTOPIC']._serialized_end=2409
+  _globals['_RESETTOPICSREPLY']._serialized_start=2411
+  _globals['_RESETTOPICSREPLY']._serialized_end=2475
+  _globals['_VERIFYMIRRORREQUEST']._serialized_start=2477
+  _globals['_VERIFYMIRRORREQUEST']._serialized_end=2550
+  _globals['_VERIFIEDPARTITION']._serialized_start=2553
+  _globals['_VERIFIEDPARTITION']._serialized_end=2714
+  _globals['_MIRRORADMIN']._serialized_start=2717
+  _globals['_MIRRORADMIN']._serialized_end=3190
 # @@protoc_insertion_point(module_scope)

@@ -13,7 +13,7 @@ class DescribeMirrorRequest(_message.Message):
     def __init__(self, link: _Optional[str] = ...) -> None: ...
 
 class MirrorPartition(_message.Message):
-    __slots__ = ("topic", "partition", "state", "reason", "source_high_watermark", "target_log_end_offset", "lag_records", "lag_bytes", "lag_ms", "mirrored_bytes", "mirrored_records", "stalled_ms", "left_out_bytes", "left_out_records", "complete_ms_ago")
+    __slots__ = ("topic", "partition", "state", "reason", "source_high_watermark", "target_log_end_offset", "lag_records", "lag_bytes", "lag_ms", "mirrored_bytes", "mirrored_records", "stalled_ms", "skipped_bytes", "skipped_records", "complete_ms_ago")
     TOPIC_FIELD_NUMBER: _ClassVar[int]
     PARTITION_FIELD_NUMBER: _ClassVar[int]
     STATE_FIELD_NUMBER: _ClassVar[int]
@@ -26,8 +26,8 @@ class MirrorPartition(_message.Message):
     MIRRORED_BYTES_FIELD_NUMBER: _ClassVar[int]
     MIRRORED_RECORDS_FIELD_NUMBER: _ClassVar[int]
     STALLED_MS_FIELD_NUMBER: _ClassVar[int]
-    LEFT_OUT_BYTES_FIELD_NUMBER: _ClassVar[int]
-    LEFT_OUT_RECORDS_FIELD_NUMBER: _ClassVar[int]
+    SKIPPED_BYTES_FIELD_NUMBER: _ClassVar[int]
+    SKIPPED_RECORDS_FIELD_NUMBER: _ClassVar[int]
     COMPLETE_MS_AGO_FIELD_NUMBER: _ClassVar[int]
     topic: str
     partition: int
@@ -41,10 +41,10 @@ class MirrorPartition(_message.Message):
     mirrored_bytes: int
     mirrored_records: int
     stalled_ms: int
-    left_out_bytes: int
-    left_out_records: int
+    skipped_bytes: int
+    skipped_records: int
     complete_ms_ago: int
-    def __init__(self, topic: _Optional[str] = ..., partition: _Optional[int] = ..., state: _Optional[str] = ..., reason: _Optional[str] = ..., source_high_watermark: _Optional[int] = ..., target_log_end_offset: _Optional[int] = ..., lag_records: _Optional[int] = ..., lag_bytes: _Optional[int] = ..., lag_ms: _Optional[int] = ..., mirrored_bytes: _Optional[int] = ..., mirrored_records: _Optional[int] = ..., stalled_ms: _Optional[int] = ..., left_out_bytes: _Optional[int] = ..., left_out_records: _Optional[int] = ..., complete_ms_ago: _Optional[int] = ...) -> None: ...
+    def __init__(self, topic: _Optional[str] = ..., partition: _Optional[int] = ..., state: _Optional[str] = ..., reason: _Optional[str] = ..., source_high_watermark: _Optional[int] = ..., target_log_end_offset: _Optional[int] = ..., lag_records: _Optional[int] = ..., lag_bytes: _Optional[int] = ..., lag_ms: _Optional[int] = ..., mirrored_bytes: _Optional[int] = ..., mirrored_records: _Optional[int] = ..., stalled_ms: _Optional[int] = ..., skipped_bytes: _Optional[int] = ..., skipped_records: _Optional[int] = ..., complete_ms_ago: _Optional[int] = ...) -> None: ...
 
 class RefusedChange(_message.Message):
     __slots__ = ("topic", "reason", "way_out", "since_ms")
@@ -101,7 +101,7 @@ class UntakenPartition(_message.Message):
     def __init__(self, topic: _Optional[str] = ..., partition: _Optional[int] = ..., daemon: _Optional[str] = ..., reason: _Optional[str] = ...) -> None: ...
 
 class DescribeMirrorReply(_message.Message):
-    __slots__ = ("link", "link_epoch", "state", "reason", "is_serving", "partitions", "queued_bytes", "groups_synced_at_ms", "mode", "paused_topics", "group_problems", "groups_stale_since_ms", "transactions", "acls", "refused_changes", "mirror_maker_problem", "groups_left_ahead", "failing_daemons", "disagreements", "untaken_partitions", "untaken_count")
+    __slots__ = ("link", "link_epoch", "state", "reason", "is_serving", "partitions", "queued_bytes", "groups_synced_at_ms", "mode", "paused_topics", "group_problems", "groups_stale_since_ms", "transactions", "acls", "refused_changes", "mirror_maker_problem", "groups_ahead", "failing_daemons", "disagreements", "untaken_partitions", "untaken_count")
     class GroupProblemsEntry(_message.Message):
         __slots__ = ("key", "value")
         KEY_FIELD_NUMBER: _ClassVar[int]
@@ -116,7 +116,7 @@ class DescribeMirrorReply(_message.Message):
         key: str
         value: int
         def __init__(self, key: _Optional[str] = ..., value: _Optional[int] = ...) -> None: ...
-    class GroupsLeftAheadEntry(_message.Message):
+    class GroupsAheadEntry(_message.Message):
         __slots__ = ("key", "value")
         KEY_FIELD_NUMBER: _ClassVar[int]
         VALUE_FIELD_NUMBER: _ClassVar[int]
@@ -146,7 +146,7 @@ class DescribeMirrorReply(_message.Message):
     ACLS_FIELD_NUMBER: _ClassVar[int]
     REFUSED_CHANGES_FIELD_NUMBER: _ClassVar[int]
     MIRROR_MAKER_PROBLEM_FIELD_NUMBER: _ClassVar[int]
-    GROUPS_LEFT_AHEAD_FIELD_NUMBER: _ClassVar[int]
+    GROUPS_AHEAD_FIELD_NUMBER: _ClassVar[int]
     FAILING_DAEMONS_FIELD_NUMBER: _ClassVar[int]
     DISAGREEMENTS_FIELD_NUMBER: _ClassVar[int]
     UNTAKEN_PARTITIONS_FIELD_NUMBER: _ClassVar[int]
@@ -167,12 +167,12 @@ class DescribeMirrorReply(_message.Message):
     acls: str
     refused_changes: _containers.RepeatedCompositeFieldContainer[RefusedChange]
     mirror_maker_problem: str
-    groups_left_ahead: _containers.ScalarMap[str, str]
+    groups_ahead: _containers.ScalarMap[str, str]
     failing_daemons: _containers.ScalarMap[str, str]
     disagreements: _containers.RepeatedCompositeFieldContainer[Disagreement]
     untaken_partitions: _containers.RepeatedCompositeFieldContainer[UntakenPartition]
     untaken_count: int
-    def __init__(self, link: _Optional[str] = ..., link_epoch: _Optional[int] = ..., state: _Optional[str] = ..., reason: _Optional[str] = ..., is_serving: _Optional[bool] = ..., partitions: _Optional[_Iterable[_Union[MirrorPartition, _Mapping]]] = ..., queued_bytes: _Optional[int] = ..., groups_synced_at_ms: _Optional[int] = ..., mode: _Optional[str] = ..., paused_topics: _Optional[_Iterable[str]] = ..., group_problems: _Optional[_Mapping[str, str]] = ..., groups_stale_since_ms: _Optional[_Mapping[str, int]] = ..., transactions: _Optional[_Union[MirrorTransactions, _Mapping]] = ..., acls: _Optional[str] = ..., refused_changes: _Optional[_Iterable[_Union[RefusedChange, _Mapping]]] = ..., mirror_maker_problem: _Optional[str] = ..., groups_left_ahead: _Optional[_Mapping[str, str]] = ..., failing_daemons: _Optional[_Mapping[str, str]] = ..., disagreements: _Optional[_Iterable[_Union[Disagreement, _Mapping]]] = ..., untaken_partitions: _Optional[_Iterable[_Union[UntakenPartition, _Mapping]]] = ..., untaken_count: _Optional[int] = ...) -> None: ...
+    def __init__(self, link: _Optional[str] = ..., link_epoch: _Optional[int] = ..., state: _Optional[str] = ..., reason: _Optional[str] = ..., is_serving: _Optional[bool] = ..., partitions: _Optional[_Iterable[_Union[MirrorPartition, _Mapping]]] = ..., queued_bytes: _Optional[int] = ..., groups_synced_at_ms: _Optional[int] = ..., mode: _Optional[str] = ..., paused_topics: _Optional[_Iterable[str]] = ..., group_problems: _Optional[_Mapping[str, str]] = ..., groups_stale_since_ms: _Optional[_Mapping[str, int]] = ..., transactions: _Optional[_Union[MirrorTransactions, _Mapping]] = ..., acls: _Optional[str] = ..., refused_changes: _Optional[_Iterable[_Union[RefusedChange, _Mapping]]] = ..., mirror_maker_problem: _Optional[str] = ..., groups_ahead: _Optional[_Mapping[str, str]] = ..., failing_daemons: _Optional[_Mapping[str, str]] = ..., disagreements: _Optional[_Iterable[_Union[Disagreement, _Mapping]]] = ..., untaken_partitions: _Optional[_Iterable[_Union[UntakenPartition, _Mapping]]] = ..., untaken_count: _Optional[int] = ...) -> None: ...
 
 class PauseMirrorRequest(_message.Message):
     __slots__ = ("topics", "link")

@@ -177,10 +177,10 @@ class DescribeLinkReply(_message.Message):
     record: _cluster_pb2.LinkRecord
     partitions: _containers.RepeatedCompositeFieldContainer[_broker_pb2.PartitionDescription]
     enforced_epochs: _containers.ScalarMap[int, int]
-    cuts: _containers.RepeatedCompositeFieldContainer[_broker_pb2.CutLog]
+    cuts: _containers.RepeatedCompositeFieldContainer[_broker_pb2.TruncatedLog]
     peer_seen_at_ms: int
     unprotected: _containers.RepeatedCompositeFieldContainer[UnprotectedTopic]
-    def __init__(self, site: _Optional[str] = ..., record: _Optional[_Union[_cluster_pb2.LinkRecord, _Mapping]] = ..., partitions: _Optional[_Iterable[_Union[_broker_pb2.PartitionDescription, _Mapping]]] = ..., enforced_epochs: _Optional[_Mapping[int, int]] = ..., cuts: _Optional[_Iterable[_Union[_broker_pb2.CutLog, _Mapping]]] = ..., peer_seen_at_ms: _Optional[int] = ..., unprotected: _Optional[_Iterable[_Union[UnprotectedTopic, _Mapping]]] = ...) -> None: ...
+    def __init__(self, site: _Optional[str] = ..., record: _Optional[_Union[_cluster_pb2.LinkRecord, _Mapping]] = ..., partitions: _Optional[_Iterable[_Union[_broker_pb2.PartitionDescription, _Mapping]]] = ..., enforced_epochs: _Optional[_Mapping[int, int]] = ..., cuts: _Optional[_Iterable[_Union[_broker_pb2.TruncatedLog, _Mapping]]] = ..., peer_seen_at_ms: _Optional[int] = ..., unprotected: _Optional[_Iterable[_Union[UnprotectedTopic, _Mapping]]] = ...) -> None: ...
 
 class UnprotectedTopic(_message.Message):
     __slots__ = ("topic", "partitions", "reason")
@@ -214,9 +214,9 @@ class DescribeGroupsReply(_message.Message):
     synced_at_ms: int
     committing_transactions: int
     transaction_problems: _containers.RepeatedScalarFieldContainer[str]
-    failing: _containers.RepeatedCompositeFieldContainer[_broker_pb2.GroupWord]
+    failing: _containers.RepeatedCompositeFieldContainer[_broker_pb2.SyncReport]
     answered_at_ms: int
-    def __init__(self, groups: _Optional[_Iterable[_Union[_broker_pb2.GroupOffsets, _Mapping]]] = ..., problems: _Optional[_Iterable[str]] = ..., synced_at_ms: _Optional[int] = ..., committing_transactions: _Optional[int] = ..., transaction_problems: _Optional[_Iterable[str]] = ..., failing: _Optional[_Iterable[_Union[_broker_pb2.GroupWord, _Mapping]]] = ..., answered_at_ms: _Optional[int] = ...) -> None: ...
+    def __init__(self, groups: _Optional[_Iterable[_Union[_broker_pb2.GroupOffsets, _Mapping]]] = ..., problems: _Optional[_Iterable[str]] = ..., synced_at_ms: _Optional[int] = ..., committing_transactions: _Optional[int] = ..., transaction_problems: _Optional[_Iterable[str]] = ..., failing: _Optional[_Iterable[_Union[_broker_pb2.SyncReport, _Mapping]]] = ..., answered_at_ms: _Optional[int] = ...) -> None: ...
 
 class RecordFailoverRequest(_message.Message):
     __slots__ = ("link", "epoch", "json")

@@ -1,5 +1,5 @@
-"""Cuts size-prefixed frames out of a byte stream with at most one copy of a few kilobytes per
-frame.
+"""TruncationCounts size-prefixed frames out of a byte stream with at most one copy of a few
+kilobytes per frame.
 
 Small frames are received together into a scratch buffer and copied out. A frame that does not fit
 is received straight into a buffer of its own, so the records of a large Fetch response are written

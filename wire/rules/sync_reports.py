@@ -19,7 +19,7 @@ MIRROR_SLOTS: Final = 240
 
 ALL_SLOTS: Final = frozenset(range(MIRROR_SLOTS))
 
-WORD_COUNTS_MS: Final = 10_000
+REPORT_COUNTS_MS: Final = 10_000
 """For how long a daemon's word counts although another one has told of the same parts since: they
 tell each round.
 """
@@ -27,12 +27,12 @@ tell each round.
 NEVER: Final = -1
 """The age of a part that nobody is known to have carried whole."""
 
-PROBLEMS_TOLD: Final = 10
+PROBLEMS_REPORTED: Final = 10
 REASON_LENGTH_MAX: Final = 200
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class GroupWord:
+class SyncReport:
     """What one daemon says. `synced_at_ms` (Unix ms, by a clock that may be wrong): as of when it
     has carried all of these parts' offsets, 0 when it has not; `synced_ms_ago` how long that was
     before it said so.
@@ -47,30 +47,30 @@ class GroupWord:
     problems: Mapping[str, str] = field(default_factory=dict)
 
 
-class HeardWord(NamedTuple):
+class ReceivedReport(NamedTuple):
     """The last word of a daemon, and how long ago somebody heard it."""
 
     daemon: str
     slots: frozenset[int]
     problems: Mapping[str, str]
-    heard_ms_ago: float
+    received_ms_ago: float
 
 
-class LinkWords(NamedTuple):
+class LinkSyncReports(NamedTuple):
     """What the words mean for the link: how long ago all was carried (None: not known of all
     parts), and who fails at it.
     """
 
     synced_ms_ago: int | None
-    failing: tuple[HeardWord, ...]
+    failing: tuple[ReceivedReport, ...]
 
 
-def encode_word(word: GroupWord) -> str:
+def encode_report(word: SyncReport) -> str:
     """A word but for its time, as a MirrorOffsetCommit without a group carries it
     (`wire/protocol/private.py`).
     """
     problems = {
-        name: reason[:REASON_LENGTH_MAX] for name, reason in islice(sorted(word.problems.items()), PROBLEMS_TOLD)
+        name: reason[:REASON_LENGTH_MAX] for name, reason in islice(sorted(word.problems.items()), PROBLEMS_REPORTED)
     }
     document = {
         "daemon": word.daemon,
@@ -81,19 +81,19 @@ def encode_word(word: GroupWord) -> str:
     return json.dumps(document, separators=(",", ":"))
 
 
-def decode_word(text: str | None, *, synced_at_ms: int) -> GroupWord:
+def decode_report(text: str | None, *, synced_at_ms: int) -> SyncReport:
     """The word; mirrors of earlier releases say nothing but a time, and have all parts. ValueError
     when it is none.
     """
     if not text:
-        return GroupWord(synced_at_ms=synced_at_ms)
+        return SyncReport(synced_at_ms=synced_at_ms)
     try:
         document = json.loads(text)
         bits = int(document["slots"], 16)
         problems = {str(name): str(reason) for name, reason in document["problems"].items()}
         slots = frozenset(slot for slot in ALL_SLOTS if bits >> slot & 1)
         ago = document["synced_ms_ago"]
-        return GroupWord(
+        return SyncReport(
             daemon=str(document["daemon"]),
             slots=slots,
             synced_at_ms=synced_at_ms,
@@ -104,27 +104,27 @@ def decode_word(text: str | None, *, synced_at_ms: int) -> GroupWord:
         raise ValueError(f"not a mirror's report: {error!r}") from error
 
 
-def newest_word_by_daemon(words: Iterable[HeardWord]) -> dict[str, HeardWord]:
+def newest_report_by_daemon(words: Iterable[ReceivedReport]) -> dict[str, ReceivedReport]:
     """Of what several brokers have heard, the last word of each daemon."""
-    found: dict[str, HeardWord] = {}
+    found: dict[str, ReceivedReport] = {}
     for word in words:
-        if word.daemon not in found or word.heard_ms_ago < found[word.daemon].heard_ms_ago:
+        if word.daemon not in found or word.received_ms_ago < found[word.daemon].received_ms_ago:
             found[word.daemon] = word
     return found
 
 
-def counting(words: Collection[HeardWord]) -> list[HeardWord]:
+def counting(words: Collection[ReceivedReport]) -> list[ReceivedReport]:
     """Those that count, of one word a daemon: heard lately, or nobody has told of one of its parts
     since.
     """
-    return [word for word in words if word.heard_ms_ago <= WORD_COUNTS_MS or word.slots - _told_after(word, words)]
+    return [word for word in words if word.received_ms_ago <= REPORT_COUNTS_MS or word.slots - _told_after(word, words)]
 
 
-def _told_after(word: HeardWord, words: Iterable[HeardWord]) -> frozenset[int]:
-    return frozenset().union(*(one.slots for one in words if one.heard_ms_ago < word.heard_ms_ago))
+def _told_after(word: ReceivedReport, words: Iterable[ReceivedReport]) -> frozenset[int]:
+    return frozenset().union(*(one.slots for one in words if one.received_ms_ago < word.received_ms_ago))
 
 
-def link_words(ages_ms: Iterable[Sequence[int]], words: Iterable[HeardWord]) -> LinkWords:
+def link_sync_reports(ages_ms: Iterable[Sequence[int]], words: Iterable[ReceivedReport]) -> LinkSyncReports:
     """The link's account; `ages_ms` is how long ago each broker knows each part to have been
     carried whole, NEVER where it does not.
     """
@@ -132,6 +132,6 @@ def link_words(ages_ms: Iterable[Sequence[int]], words: Iterable[HeardWord]) -> 
         min((age_ms for age_ms in ages if age_ms != NEVER), default=None) for ages in zip(*ages_ms, strict=True)
     ]
     known = [age_ms for age_ms in youngest if age_ms is not None]
-    failing = [word for word in counting(list(newest_word_by_daemon(words).values())) if word.problems]
+    failing = [word for word in counting(list(newest_report_by_daemon(words).values())) if word.problems]
     is_known = bool(known) and len(known) == len(youngest)
-    return LinkWords(max(known) if is_known else None, tuple(sorted(failing, key=lambda word: word.daemon)))
+    return LinkSyncReports(max(known) if is_known else None, tuple(sorted(failing, key=lambda word: word.daemon)))

@@ -228,7 +228,7 @@ def _must_rejoin(known: ConsumerGroup, member_id: str) -> bool:
     return missing.isdisjoint(known.holders(but=member_id))
 
 
-def _told_to_rejoin(known: ConsumerGroup, member_id: str) -> StartTimer:
+def _ask_to_rejoin(known: ConsumerGroup, member_id: str) -> StartTimer:
     """It has the rebalance timeout for it, from the first time that it is told."""
     key = TimerKey(TimerKind.REJOIN, known.group_id, member_id)
     return StartTimer(key=key, delay_ms=known.members[member_id].rebalance_timeout_ms, keeps_running=True)
@@ -242,7 +242,7 @@ def _heartbeat(known: ConsumerGroup, command: Heartbeat, token: int) -> Decision
     effects: list[Effect] = [StartTimer(key=key, delay_ms=classic.session_timeout_ms)]
     if _must_rejoin(known, command.member_id):
         error = ErrorCode.rebalance_in_progress
-        effects.append(_told_to_rejoin(known, command.member_id))
+        effects.append(_ask_to_rejoin(known, command.member_id))
     return _answer(token, CodeReply(error=error), *effects)
 
 
@@ -261,7 +261,7 @@ def _sync(known: ConsumerGroup, command: SyncGroup, token: int) -> Decision:
     )
     if reached.epoch < known.epoch and reached.state is not MemberState.UNREVOKED_PARTITIONS:
         reply = SyncReply(error=ErrorCode.rebalance_in_progress)
-        return _answer(token, reply, *synced, _told_to_rejoin(known, member_id))
+        return _answer(token, reply, *synced, _ask_to_rejoin(known, member_id))
     protocol, metadata = classic.protocols[0]
     assignment = assignment_of(decode_subscription(metadata).version, reached.assigned, command.topics)
     reply = SyncReply(protocol_type=CONSUMER_PROTOCOL_TYPE, protocol=protocol, assignment=assignment)

@@ -84,7 +84,7 @@ class ConsumerGroup:
     """Topics of which it is known that they change nothing: spares a look at every subscription
     with each heartbeat.
     """
-    said_owned: dict[str, Owned] = field(default_factory=dict, compare=False)
+    reported_owned: dict[str, Owned] = field(default_factory=dict, compare=False)
     """What each member said last that it owns, as far as this coordinator has heard; not in the
     log.
     """
@@ -117,7 +117,7 @@ class ConsumerGroup:
         match key.kind:
             case 5:
                 self.members.pop(key.member_id, None)
-                self.said_owned.pop(key.member_id, None)
+                self.reported_owned.pop(key.member_id, None)
             case 7:
                 self.targets.pop(key.member_id, None)
             case 8:

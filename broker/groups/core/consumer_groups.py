@@ -130,7 +130,7 @@ def heartbeat(
         return turn, HeartbeatReply(error=refused.error, message=refused.message)
     known.checked_topics = topics if turn.group.epoch == known.epoch else None
     if said.owned is not None:
-        known.said_owned[said.member_id] = said.owned
+        known.reported_owned[said.member_id] = said.owned
     return turn, _reply(known, said, reached, is_news=is_news)
 
 
@@ -138,11 +138,11 @@ def _reply(known: ConsumerGroup, said: MemberHeartbeat, reached: Reached, *, is_
     """Tells the member what it may own until it has said that it owns just that: an answer that is
     late is lost to it.
     """
-    must_hear = is_news or known.said_owned.get(said.member_id) != reached.assigned
+    must_be_sent = is_news or known.reported_owned.get(said.member_id) != reached.assigned
     return HeartbeatReply(
         member_id=said.member_id,
         member_epoch=reached.epoch,
-        assigned=reached.assigned if must_hear else None,
+        assigned=reached.assigned if must_be_sent else None,
     )
 
 
@@ -235,7 +235,7 @@ def lead_on(turn: ConsumerTurn, said: MemberHeartbeat, former: MemberMetadata | 
     """Take over what the member says of itself, work a new target out where it must be, and take
     the member's next step towards it.
     """
-    _take_subscription(turn, said, former)
+    _apply_subscription(turn, said, former)
     _work_target_out(turn)
     reached = _next_step(turn, said)
     if reached != turn.group.reached.get(said.member_id):
@@ -283,7 +283,7 @@ def _join(turn: ConsumerTurn, said: MemberHeartbeat) -> Reached | None:
     return returned
 
 
-def _take_subscription(turn: ConsumerTurn, said: MemberHeartbeat, former: MemberMetadata | None) -> None:
+def _apply_subscription(turn: ConsumerTurn, said: MemberHeartbeat, former: MemberMetadata | None) -> None:
     if said.server_assignor and said.server_assignor not in turn.assignors:
         accepted = ", ".join(turn.assignors)
         raise Refused(ErrorCode.unsupported_assignor, f"{said.server_assignor} is not supported; accepted: {accepted}")

@@ -184,10 +184,10 @@ def _replace_static(turn: Turn, command: JoinGroup, former: Member) -> None:
     turn.put(replace(successor, join_token=None))
     turn.must_store = True
     turn.reason = reason
-    turn.answer(turn.token, _standing_reply(turn, command, successor, former_leader=before.leader or ""))
+    turn.answer(turn.token, _current_reply(turn, command, successor, former_leader=before.leader or ""))
 
 
-def _standing_reply(turn: Turn, command: JoinGroup, successor: Member, *, former_leader: str) -> JoinReply:
+def _current_reply(turn: Turn, command: JoinGroup, successor: Member, *, former_leader: str) -> JoinReply:
     reply = rebalance.generation_reply(turn.group, successor.member_id)
     if command.may_skip_assignment:
         return replace(reply, skip_assignment=turn.group.leader == successor.member_id)
@@ -217,7 +217,7 @@ def sync(turn: Turn, command: SyncGroup) -> None:
         return
     _park_sync(turn, command.member_id)
     if command.member_id == group.leader:
-        _take_assignment(turn, command)
+        _apply_assignment(turn, command)
 
 
 def _generation_error(turn: Turn, member_id: str, group_instance_id: str | None, generation: int) -> ErrorCode:
@@ -252,7 +252,7 @@ def _park_sync(turn: Turn, member_id: str) -> None:
     turn.put(replace(member, sync_token=turn.token))
 
 
-def _take_assignment(turn: Turn, command: SyncGroup) -> None:
+def _apply_assignment(turn: Turn, command: SyncGroup) -> None:
     waiting = [member for member in turn.group.members.values() if member.sync_token is not None]
     turn.group = turn.group.in_state(GroupState.STABLE, now_ms=turn.now_ms).with_members(
         replace(member, sync_token=None, assignment=command.assignments.get(member.member_id, b""))

@@ -6,22 +6,22 @@ age that the daemon reported, so that a corrected wall clock changes none of the
 
 from __future__ import annotations
 
-from wire.rules.sync_reports import MIRROR_SLOTS, NEVER, GroupWord, HeardWord, counting
+from wire.rules.sync_reports import MIRROR_SLOTS, NEVER, ReceivedReport, SyncReport, counting
 
 
-class HeardWords:
+class ReceivedReports:
     """Of one link. Times of hearing are monotonic ms."""
 
     def __init__(self) -> None:
         # When each part was carried whole, by this broker's monotonic clock.
         self._synced_ms: list[float | None] = [None] * MIRROR_SLOTS
-        self._heard: dict[str, tuple[GroupWord, float]] = {}
+        self._heard: dict[str, tuple[SyncReport, float]] = {}
 
     def ages_ms(self, now_ms: float) -> list[int]:
         """How long ago each part was carried whole, by whomever; NEVER where nobody said so."""
         return [NEVER if at_ms is None else max(0, round(now_ms - at_ms)) for at_ms in self._synced_ms]
 
-    def take(self, word: GroupWord, now_ms: float, *, unix_ms: int) -> None:
+    def take(self, word: SyncReport, now_ms: float, *, unix_ms: int) -> None:
         """A daemon has said this."""
         if word.synced_at_ms:
             ago_ms = max(0, unix_ms - word.synced_at_ms) if word.synced_ms_ago is None else word.synced_ms_ago
@@ -33,13 +33,16 @@ class HeardWords:
         counted = {one.daemon for one in self.words(now_ms)}
         self._heard = {daemon: heard for daemon, heard in self._heard.items() if daemon in counted}
 
-    def words(self, now_ms: float) -> list[HeardWord]:
+    def words(self, now_ms: float) -> list[ReceivedReport]:
         """The words that count."""
         return counting(
-            [HeardWord(word.daemon, word.slots, word.problems, now_ms - at_ms) for word, at_ms in self._heard.values()]
+            [
+                ReceivedReport(word.daemon, word.slots, word.problems, now_ms - at_ms)
+                for word, at_ms in self._heard.values()
+            ]
         )
 
-    def forget_words(self) -> None:
+    def forget_reports(self) -> None:
         """The link has turned: what was said before is of another time. How far groups were carried
         stays known.
         """

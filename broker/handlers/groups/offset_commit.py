@@ -93,7 +93,9 @@ def _answer(exchange: Exchange, request: OffsetCommitRequest, reply: PartitionsR
         ]
         outcomes.append(TopicOutcome(topic.name, topic.topic_id, codes))
         exchange.count_errors(code for _, code in codes)
-    body = encode_offset_commit_response(outcomes, exchange.header.api_version, throttle_time_ms=exchange.rest_ms())
+    body = encode_offset_commit_response(
+        outcomes, exchange.header.api_version, throttle_time_ms=exchange.throttle_time_ms()
+    )
     exchange.answer_body([body], body_size=len(body))
 
 

@@ -272,5 +272,5 @@ class _WaitingAppend:
 def _answer(exchange: Exchange, outcomes: list[tuple[str, list[_Outcome]]]) -> None:
     topics = [(name, [outcome.appended() for outcome in partitions]) for name, partitions in outcomes]
     exchange.count_errors(outcome.error for _, partitions in outcomes for outcome in partitions)
-    body = encode_mirror_append_response(topics, throttle_time_ms=exchange.rest_ms())
+    body = encode_mirror_append_response(topics, throttle_time_ms=exchange.throttle_time_ms())
     exchange.answer_body([body], body_size=len(body))

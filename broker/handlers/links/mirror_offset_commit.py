@@ -20,7 +20,7 @@ from broker.handlers.groups.offset_commit import named_offsets, response
 from broker.metadata.request_context import RequestContext
 from broker.services import BrokerServices
 from wire.protocol.private import MIRROR_OFFSET_COMMIT, PRIVATE_VERSIONS, parse_link_claim
-from wire.rules.sync_reports import decode_word
+from wire.rules.sync_reports import decode_report
 
 API_KEY = MIRROR_OFFSET_COMMIT
 MIN_VERSION, MAX_VERSION = PRIVATE_VERSIONS[MIRROR_OFFSET_COMMIT]
@@ -33,7 +33,7 @@ async def handle(services: BrokerServices, context: RequestContext, request: Any
     except ValueError:
         return response(API_KEY, context, request, ErrorCode.invalid_request, {})
     if not request.group_id:
-        _note_word(services, request, link, link_epoch)
+        _note_report(services, request, link, link_epoch)
         taken = dict.fromkeys(named_offsets(request, lambda _: True), ErrorCode.none)
         return response(API_KEY, context, request, ErrorCode.none, taken)
     command = MirrorOffsets(group_id=request.group_id, offsets=named_offsets(request, lambda _: True))
@@ -44,13 +44,13 @@ async def handle(services: BrokerServices, context: RequestContext, request: Any
     return response(API_KEY, context, request, reply.error, reply.errors)
 
 
-def _note_word(services: BrokerServices, request: Any, link: str, link_epoch: int) -> None:
+def _note_report(services: BrokerServices, request: Any, link: str, link_epoch: int) -> None:
     record, claim = services.image.links.get(link), request.member_id
     if record is None or record.epoch != link_epoch or not (claim.isascii() and claim.isdecimal()):
         return
     said = next((partition.committed_metadata for topic in request.topics for partition in topic.partitions), None)
     try:
-        word = decode_word(said, synced_at_ms=int(claim))
+        word = decode_report(said, synced_at_ms=int(claim))
     except ValueError:
         return
-    services.group_reports.note_word(link, word, link_epoch=link_epoch)
+    services.group_reports.note_report(link, word, link_epoch=link_epoch)

@@ -27,7 +27,7 @@ async def handle(services: BrokerServices, _context: RequestContext, request: An
     """Answer a TopicsChanged request."""
     if request.site not in services.image.routed_sites():
         return TopicsChangedResponse(error_code=ErrorCode.invalid_request)
-    await services.take_peer_reports(request.site, list(_reports(request.topics)))
+    await services.apply_peer_reports(request.site, list(_reports(request.topics)))
     return TopicsChangedResponse(error_code=ErrorCode.none)
 
 

@@ -342,9 +342,9 @@ class Fetch:
             reading.release()
             return
         version = exchange.header.api_version
-        rest_ms = self._rest_ms(reading)
-        if rest_ms:
-            self._answer_empty(reading, rest_ms)
+        throttle_time_ms = self._throttle_time_ms(reading)
+        if throttle_time_ms:
+            self._answer_empty(reading, throttle_time_ms)
             return
         topics: dict[TopicKey, list[PartitionFetched]] = {}
         served: list[PartitionKey] = []
@@ -399,18 +399,18 @@ class Fetch:
             return False
         return state.fetch_offset == hosted.log.log_end_offset and self._request.replica_id in hosted.state.isr
 
-    def _rest_ms(self, reading: _Reading) -> int:
+    def _throttle_time_ms(self, reading: _Reading) -> int:
         if self._is_follower:
             return 0
         if not self._has_quota:
-            return self._exchange.rest_ms()
+            return self._exchange.throttle_time_ms()
         quotas, client_id = self._services.quotas, self._exchange.header.client_id
-        rest_ms = self._exchange.rest_ms(quotas.used_bytes(quotas.fetch, client_id, reading.size))
-        if rest_ms:
+        throttle_time_ms = self._exchange.throttle_time_ms(quotas.used_bytes(quotas.fetch, client_id, reading.size))
+        if throttle_time_ms:
             quotas.take_back_bytes(quotas.fetch, client_id, reading.size)
-        return rest_ms
+        return throttle_time_ms
 
-    def _answer_empty(self, reading: _Reading, rest_ms: int) -> None:
+    def _answer_empty(self, reading: _Reading, throttle_time_ms: int) -> None:
         """Nothing this time. A session that would have begun with this answer does not: the client
         must ask for everything again.
         """
@@ -419,7 +419,7 @@ class Fetch:
         if not plan.is_incremental:
             self._services.fetch_sessions.close(session_id)
             session_id = NO_SESSION
-        response = FetchResponse((), throttle_time_ms=rest_ms, session_id=session_id)
+        response = FetchResponse((), throttle_time_ms=throttle_time_ms, session_id=session_id)
         parts, size = fetch_response_parts(response, self._exchange.header.api_version)
         self._exchange.answer_body(parts, body_size=size)  # type: ignore[arg-type]
 

@@ -87,10 +87,10 @@ def handle_frame(services: BrokerServices, exchange: Exchange, frame: Frame) -> 
     admission: TransactionalProduce | None = None
     if request.transactional_id is not None:
         admission = TransactionalProduce(services, request, header.api_version)
-        if admission.is_needed and (services.hand_over.is_under_way or not admission.ask_now()):
+        if admission.is_needed and (services.controlled_shutdown.is_under_way or not admission.ask_now()):
             exchange.later(_append_admitted(services, exchange, _copied(request), admission))
             return
-    if services.hand_over.is_under_way:
+    if services.controlled_shutdown.is_under_way:
         exchange.later(_append_when_moved(services, exchange, _copied(request)))
         return
     try:
@@ -138,7 +138,7 @@ async def _append_when_moved(services: BrokerServices, exchange: Exchange, reque
     """Leaderships are on the move: wait for that, so that whoever is refused is told the new
     leader.
     """
-    await services.hand_over.moved()
+    await services.controlled_shutdown.moved()
     done = _append_all(services, services.image, request, exchange.header.api_version)
     if to_flush := done.to_flush():
         await _finish_flushed(services, exchange, request, done, to_flush)
@@ -282,7 +282,7 @@ def _finish(services: BrokerServices, exchange: Exchange, request: ProduceReques
             exchange.count_errors(_errors_in(done.topics))
             exchange.abort("a produce request with acks=0 failed")
         else:
-            _rest_ms(services, exchange)
+            _throttle_time_ms(services, exchange)
             exchange.answer_nothing()
         return
     if request.acks == ACKS_ALL:
@@ -307,7 +307,7 @@ def answer(services: BrokerServices, exchange: Exchange, topics: list[TopicProdu
         if partition.current_leader is not NO_HINT
     }
     endpoints = hinted_endpoints(services.image, hints, exchange.connection.listener) if hints else ()
-    response = ProduceResponse(topics, _rest_ms(services, exchange), node_endpoints=endpoints)
+    response = ProduceResponse(topics, _throttle_time_ms(services, exchange), node_endpoints=endpoints)
     body = encode_produce_response(response, version)
     exchange.answer_body([body], body_size=len(body))
 
@@ -316,12 +316,12 @@ def _errors_in(topics: list[TopicProduced]) -> Iterator[int]:
     return (partition.error_code for topic in topics for partition in topic.partitions)
 
 
-def _rest_ms(services: BrokerServices, exchange: Exchange) -> int:
+def _throttle_time_ms(services: BrokerServices, exchange: Exchange) -> int:
     bandwidth_ms = 0.0
     quotas = services.quotas
     if quotas.produce.is_in_use and not exchange.is_exempt:
         bandwidth_ms = quotas.used_bytes(quotas.produce, exchange.header.client_id, exchange.frame_bytes)
-    return exchange.rest_ms(bandwidth_ms)
+    return exchange.throttle_time_ms(bandwidth_ms)
 
 
 class WaitingProduce:
@@ -345,7 +345,7 @@ class WaitingProduce:
         """Wait for the high watermarks."""
         produces = self._services.replicas.produces
         entry = produces.wait(self, keys=list(self._missing), timeout_ms=timeout_ms)
-        self._exchange.keep_place(lambda: produces.forget(entry))
+        self._exchange.reserve_slot(lambda: produces.forget(entry))
 
     def changed(self, key: Hashable, grown_bytes: int) -> bool:  # noqa: ARG002  the Waiter's signature
         """A partition moved; True when no partition is waited for any more."""

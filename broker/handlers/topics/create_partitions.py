@@ -64,7 +64,7 @@ async def handle(services: BrokerServices, context: RequestContext, request: Any
     if wanted:
         results.update(await _create(services, build, wanted, request))
     answered = tuple(results[topic.name] for topic in request.topics if topic.name in results)
-    return build.response(results=answered, throttle_time=throttle_time(permits.rest_ms))
+    return build.response(results=answered, throttle_time=throttle_time(permits.throttle_time_ms))
 
 
 def _added_count(image: ClusterImage, topic: Any) -> int:
@@ -89,7 +89,7 @@ async def _create(services: BrokerServices, build: Any, wanted: list[pb.NewParti
             ),
             timeout_ms=min(forwarded.timeout_ms, PROPAGATION_TIMEOUT_MS),
         )
-        await services.peer_news.tell(lambda: services.image, grown)
+        await services.topic_change_reports.tell(lambda: services.image, grown)
     return {
         result.name: _result(build, result.name, ErrorCode(result.error_code), result.error_message)
         for result in reply.results

@@ -89,7 +89,7 @@ async def handle(services: BrokerServices, context: RequestContext, request: Any
     if wanted:
         results.update(await _create(services, build, wanted, request))
     topics = tuple(results[name] for name in dict.fromkeys(names))
-    return build.response(topics=topics, throttle_time=throttle_time(permits.rest_ms))
+    return build.response(topics=topics, throttle_time=throttle_time(permits.throttle_time_ms))
 
 
 def _partition_count(services: BrokerServices, topic: Any) -> int:
@@ -112,7 +112,7 @@ async def _create(services: BrokerServices, build: Any, wanted: list[pb.NewTopic
             lambda image: all(name in image.topics for name in created),
             timeout_ms=min(timeout_ms, PROPAGATION_TIMEOUT_MS),
         )
-        await services.peer_news.tell(lambda: services.image, created)
+        await services.topic_change_reports.tell(lambda: services.image, created)
     return {result.name: _result(services, build, result) for result in reply.results}
 
 

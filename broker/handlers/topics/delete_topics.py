@@ -92,7 +92,7 @@ async def handle(services: BrokerServices, context: RequestContext, request: Any
             wanted[name] = topic.topic_id
     if wanted:
         results.extend(await _delete(services, build, wanted, allowed_ms(request.timeout)))
-    return build.response(responses=tuple(results), throttle_time=throttle_time(permits.rest_ms))
+    return build.response(responses=tuple(results), throttle_time=throttle_time(permits.throttle_time_ms))
 
 
 def _unclear(image: ClusterImage, given: Sequence[TopicState]) -> dict[TopicState, str]:
@@ -218,7 +218,7 @@ async def _delete(
         lambda image: not any(name in image.topics and image.topics[name].topic_id == wanted[name] for name in deleted),
         timeout_ms=min(timeout_ms, PROPAGATION_TIMEOUT_MS),
     )
-    await services.peer_news.tell(lambda: services.image, (), {name: wanted[name] for name in deleted})
+    await services.topic_change_reports.tell(lambda: services.image, (), {name: wanted[name] for name in deleted})
     results: list[Any] = []
     for name, topic_id in wanted.items():
         outcome = outcomes.get(name)

@@ -29,9 +29,9 @@ from broker.metadata.core.topic_names import is_valid_topic_name
 from broker.metadata.metadata_encoding import MetadataCache, MetadataWriter
 from broker.metadata.request_context import RequestContext
 from broker.services import BrokerServices
-from broker.site.active_site import HANDED_ON_CLIENT_ID
+from broker.site.active_site import FORWARDED_CLIENT_ID
 from broker.site.topic_creation import COORDINATORS_TOPICS
-from broker.site.unknown_topics import NOTHING_TOLD, Asked, Told, ask_peers, unheard_topics
+from broker.site.unknown_topics import NOTHING_KNOWN, Asked, Told, ask_peers, unknown_topics
 from wire.protocol.frames import decode_request_body
 from wire.rules.topic_names import CLUSTER_METADATA_TOPIC
 
@@ -52,20 +52,20 @@ def handle_frame(services: BrokerServices, exchange: Exchange, frame: Frame) -> 
     """Answer a Metadata request."""
     request = decode_request_body(frame, exchange.header)
     context = exchange.context
-    is_doubtful = services.doubts.may_concern(exchange.connection) and not context.is_own_tool
-    if is_doubtful or _unheard(services, context, request):
+    is_doubtful = services.suspected_brokers.may_concern(exchange.connection) and not context.is_own_tool
+    if is_doubtful or _unknown(services, context, request):
         exchange.later(_answer_later(services, exchange, context, request, is_doubtful=is_doubtful))
     else:
         answer(services, exchange, request, services.merged_metadata, version=exchange.header.api_version)
 
 
-def _unheard(services: BrokerServices, context: RequestContext, request: Any) -> dict[str, list[Asked]]:
+def _unknown(services: BrokerServices, context: RequestContext, request: Any) -> dict[str, list[Asked]]:
     """What to ask the peers; nothing in answer to a peer, so that two sites do not ask each other
     in turn.
     """
-    if context.client_id == HANDED_ON_CLIENT_ID or (_ids(request) and context.api_version < TOPIC_IDS_FROM):
+    if context.client_id == FORWARDED_CLIENT_ID or (_ids(request) and context.api_version < TOPIC_IDS_FROM):
         return {}
-    return unheard_topics(services.image, [topic for topic in _asked(request) if topic is not None])
+    return unknown_topics(services.image, [topic for topic in _asked(request) if topic is not None])
 
 
 async def _answer_later(
@@ -75,11 +75,11 @@ async def _answer_later(
     decision, if there is one to come.
     """
     if is_doubtful:
-        await services.doubts.settled()
+        await services.suspected_brokers.settled()
     told = await ask_peers(
         services.active_site,
         services.image,
-        _unheard(services, context, request),
+        _unknown(services, context, request),
         may_create=getattr(request, "allow_auto_topic_creation", True),
     )
     answer(services, exchange, request, services.merged_metadata, version=context.api_version, told=told)
@@ -92,7 +92,7 @@ def answer(
     cache: MetadataCache,
     *,
     version: int,
-    told: Told = NOTHING_TOLD,
+    told: Told = NOTHING_KNOWN,
 ) -> None:
     """Answer from the cache, merged or not, and by what peers told of topics that it does not
     have.
@@ -114,9 +114,9 @@ def answer(
         if missing:
             mutation_ms = _create(services, exchange, missing)
         body = cache.answer(writer, image, listener, topics)
-    rest_ms = exchange.rest_ms(mutation_ms)
-    if rest_ms and version >= THROTTLE_TIME_FROM:
-        body = rest_ms.to_bytes(4, "big") + body[4:]  # answers are kept encoded, and this is their first field
+    throttle_time_ms = exchange.throttle_time_ms(mutation_ms)
+    if throttle_time_ms and version >= THROTTLE_TIME_FROM:
+        body = throttle_time_ms.to_bytes(4, "big") + body[4:]  # answers are kept encoded, and this is their first field
     exchange.answer_body([body], body_size=len(body))
 
 
@@ -127,7 +127,7 @@ def _create(services: BrokerServices, exchange: Exchange, names: list[str]) -> f
     begun = services.topic_creator.request(names, services.image)
     permits = services.quotas.mutation_permits(exchange.context)
     permits.take(services.config.default_partition_count * len(set(begun) - COORDINATORS_TOPICS))
-    return permits.rest_ms
+    return permits.throttle_time_ms
 
 
 def _writer(request: Any, version: int) -> MetadataWriter:

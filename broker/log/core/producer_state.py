@@ -49,7 +49,7 @@ class OutOfOrderSequence(BatchRejected):
         self.producer_id = producer_id
 
 
-class EarlierToCome(BatchRejected):
+class PrecedingBatchPending(BatchRejected):
     """A gap that will close: what comes before the batch is known to be on its way, or may be.
 
     The code is one that every client sends again, for want of a better one.
@@ -255,12 +255,12 @@ class ProducerStates:
             )
         refused = self._refused_before(header, producer)
         if refused is not None:
-            raise EarlierToCome(
+            raise PrecedingBatchPending(
                 f"producer {header.producer_id} epoch {header.producer_epoch} sent sequence {first_sequence} before {refused}, "
                 f"which was refused and must be sent again first"
             )
         if self.must_newcomers_begin and producer.epoch == NO_EPOCH and first_sequence != 0:
-            raise EarlierToCome(
+            raise PrecedingBatchPending(
                 f"producer {header.producer_id} is not known to this new leader and sent sequence {first_sequence}: "
                 f"earlier batches may still be in flight"
             )

@@ -109,7 +109,7 @@ class Mover:
         while future.log_end_offset < source.log_end_offset:
             with source.read(max(future.log_end_offset, source.log_start_offset), max_bytes=CHUNK_BYTES) as piece:
                 future.append_replicated(piece.read_bytes())
-        future.take_over_state(source)
+        future.adopt_state(source)
         future.close()
         path = f"{future.directory}/{COMPLETE_MARK}"
         with storage_errors("writing", path):

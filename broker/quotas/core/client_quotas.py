@@ -58,7 +58,7 @@ def _candidates(user: str, client_id: str) -> Iterator[tuple[QuotaEntity, str, s
     yield ((CLIENT_ID, None),), "", client_id
 
 
-def throttle_time_ms(rate: float, bound: float, span_ms: float) -> float:
+def compute_throttle_time_ms(rate: float, bound: float, span_ms: float) -> float:
     """How long nothing may come until a rate over `span_ms` is down to the bound; 0 when it is not
     above it.
     """
@@ -134,12 +134,14 @@ class ClientRates:
             return 0.0
         share = self._share(limit, now_ms)
         share.rate.record(now_ms, amount)
-        rest_ms = throttle_time_ms(share.rate.rate_per_second(now_ms), limit.bound, share.rate.span_ms(now_ms))
+        throttle_time_ms = compute_throttle_time_ms(
+            share.rate.rate_per_second(now_ms), limit.bound, share.rate.span_ms(now_ms)
+        )
         if self._throttle_ms_max is not None:
-            rest_ms = min(rest_ms, self._throttle_ms_max)
+            throttle_time_ms = min(throttle_time_ms, self._throttle_ms_max)
         share.requests.record(now_ms, 1)
-        share.throttled.record(now_ms, rest_ms)
-        return rest_ms
+        share.throttled.record(now_ms, throttle_time_ms)
+        return throttle_time_ms
 
     def take_back(self, now_ms: float, *, user: str, client_id: str, amount: float) -> None:
         """What was just recorded is not used after all."""
@@ -193,13 +195,13 @@ class TokenBucket:
 class MutationShare:
     """What counts together against one quota of mutations."""
 
-    __slots__ = ("bound", "bucket", "rate", "rest_ms", "used_at_ms")
+    __slots__ = ("bound", "bucket", "rate", "throttle_time_ms", "used_at_ms")
 
     def __init__(self, samples: int, window_ms: float) -> None:
         self.bucket = TokenBucket(samples * window_ms)
         self.rate = WindowedRate(samples, window_ms)
         self.bound = 0.0
-        self.rest_ms = 0.0
+        self.throttle_time_ms = 0.0
         self.used_at_ms = 0.0
 
 
@@ -252,7 +254,7 @@ class MutationPermits:
         self._share = share
         self._is_strict = is_strict
         self._now_ms = now_ms
-        self.rest_ms = 0.0
+        self.throttle_time_ms = 0.0
 
     def take(self, partitions: int) -> bool:
         """True when so many partitions may be made or deleted."""
@@ -269,4 +271,4 @@ class MutationPermits:
         return True
 
     def _note(self, share: MutationShare) -> None:
-        self.rest_ms = share.rest_ms = share.bucket.throttle_time_ms(self._now_ms, share.bound)
+        self.throttle_time_ms = share.throttle_time_ms = share.bucket.throttle_time_ms(self._now_ms, share.bound)

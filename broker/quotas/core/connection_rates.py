@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections import OrderedDict
 from typing import Final
 
-from broker.quotas.core.client_quotas import AnyQuotas, throttle_time_ms
+from broker.quotas.core.client_quotas import AnyQuotas, compute_throttle_time_ms
 from broker.quotas.core.rates import WindowedRate
 from wire.rules.client_quotas import CONNECTION_CREATION_RATE, IP
 
@@ -50,18 +50,20 @@ class ConnectionRates:
             rate = self._addresses[address] = WindowedRate(self._samples, self._window_ms)
         self._addresses.move_to_end(address)
         rate.record(now_ms, 1)
-        rest_ms = throttle_time_ms(rate.rate_per_second(now_ms), bound, rate.span_ms(now_ms))
-        if rest_ms:
+        throttle_time_ms = compute_throttle_time_ms(rate.rate_per_second(now_ms), bound, rate.span_ms(now_ms))
+        if throttle_time_ms:
             rate.record(now_ms, -1)
-        return min(rest_ms, self._window_ms)
+        return min(throttle_time_ms, self._window_ms)
 
     def came(self, now_ms: float, bound: float) -> float:
         """A connection to the broker, which takes `bound` a second; for how long none more is
         taken.
         """
         self._whole.record(now_ms, 1)
-        rest_ms = throttle_time_ms(self._whole.rate_per_second(now_ms), bound, self._whole.span_ms(now_ms))
-        return min(rest_ms, self._window_ms)
+        throttle_time_ms = compute_throttle_time_ms(
+            self._whole.rate_per_second(now_ms), bound, self._whole.span_ms(now_ms)
+        )
+        return min(throttle_time_ms, self._window_ms)
 
     def rates(self, now_ms: float) -> list[tuple[str, float]]:
         """Connections a second by address, of those that have a quota."""

@@ -47,9 +47,9 @@ class FetchPartitionState:
     known_high_watermark: int = UNWATCHED
     is_throttled: bool = False
     """The last look at it found records that a throttle holds back."""
-    told_high_watermark: int = -1
-    told_log_start_offset: int = -1
-    told_last_stable_offset: int = -1
+    reported_high_watermark: int = -1
+    reported_log_start_offset: int = -1
+    reported_last_stable_offset: int = -1
 
     @property
     def key(self) -> PartitionKey:
@@ -76,13 +76,13 @@ class FetchPartitionState:
         as told.
         """
         has_moved = (
-            high_watermark != self.told_high_watermark
-            or log_start_offset != self.told_log_start_offset
-            or last_stable_offset != self.told_last_stable_offset
+            high_watermark != self.reported_high_watermark
+            or log_start_offset != self.reported_log_start_offset
+            or last_stable_offset != self.reported_last_stable_offset
         )
-        self.told_high_watermark = high_watermark
-        self.told_log_start_offset = log_start_offset
-        self.told_last_stable_offset = last_stable_offset
+        self.reported_high_watermark = high_watermark
+        self.reported_log_start_offset = log_start_offset
+        self.reported_last_stable_offset = last_stable_offset
         return is_sent or has_moved
 
 
@@ -130,7 +130,7 @@ class FetchSession:
                 self.unsettled[state.key] = None
                 # it may not have taken what it was told: an answer that makes it cut its log says
                 # nothing else
-                self.partitions[state.key].told_high_watermark = -1
+                self.partitions[state.key].reported_high_watermark = -1
         for key in forgotten:
             self.partitions.pop(key, None)
             self.unsettled.pop(key, None)

@@ -20,7 +20,7 @@ class Continuity(enum.Enum):
 
     CONTINUES = "continues"
     GAP = "gap"
-    CUTS_THROUGH = "starts within a batch"
+    TRUNCATED_THROUGH = "starts within a batch"
     DIVERGES = "diverges"
 
 
@@ -44,7 +44,7 @@ def meet(
         if batch.base_offset >= log_end_offset:
             break
         if batch.next_offset > log_end_offset:
-            return Meeting(Continuity.CUTS_THROUGH)
+            return Meeting(Continuity.TRUNCATED_THROUGH)
         repeated_count += 1
     new = batches[repeated_count:]
     if new and 0 <= new[0].partition_leader_epoch < latest_epoch:

@@ -31,7 +31,7 @@ from broker.replication.core.standby_hold import StandbyHold
 UNCHECKED_EPOCH = -1
 """Broker epoch of a replica that did not say it (Fetch before version 15)."""
 
-REFUSAL_REST_MS = 1_000
+REFUSAL_PAUSE_MS = 1_000
 """A registration that the controller would not have in sync is not proposed again for so long: it
 may only not have heard of it yet.
 """
@@ -91,7 +91,7 @@ class ReplicaProgress:
         """
         if registered is None or self.broker_epoch not in (UNCHECKED_EPOCH, registered):
             return False
-        return registered != self.refused_epoch or now_ms - self.refused_at_ms > REFUSAL_REST_MS
+        return registered != self.refused_epoch or now_ms - self.refused_at_ms > REFUSAL_PAUSE_MS
 
 
 @dataclass(slots=True)
@@ -145,10 +145,10 @@ class Partition:
         is_same = image.leader_epoch == self.leader_epoch and image.leader == self.leader
         if is_same and self.role is not ReplicaRole.NONE:
             if image.partition_epoch >= self.partition_epoch:
-                self._take_isr(image)
+                self._apply_isr(image)
                 self._keep_followers(now_ms)
             return LeadershipChange.UNCHANGED
-        self._take_isr(image)
+        self._apply_isr(image)
         self.proposed_isr = None
         self.leader = image.leader
         was_leader = self.is_leader
@@ -173,7 +173,7 @@ class Partition:
         self.followers.clear()
         self.joining.clear()
 
-    def _take_isr(self, image: PartitionImage) -> None:
+    def _apply_isr(self, image: PartitionImage) -> None:
         if image.partition_epoch > self.partition_epoch:
             self.proposed_isr = None
         self.partition_epoch = image.partition_epoch

@@ -182,7 +182,7 @@ def mirror_check(link: str, *, address: str, answer: DescribeMirrorReply | str) 
     return LinkCheck(check="mirror", outcome=Outcome.WARNING, detail=detail)
 
 
-def heard_check(sentence: str, *, is_heard: bool, problems: Sequence[str] = ()) -> LinkCheck:
+def mirror_seen_check(sentence: str, *, is_heard: bool, problems: Sequence[str] = ()) -> LinkCheck:
     """Of a link that is there: when its mirror last told the standby that it carries all, and what
     its daemons cannot carry.
     """

@@ -14,7 +14,7 @@ from typing import NamedTuple
 from dr.sites.core.mirror_reports import MIRROR_SILENT_MS, failing_sentences
 from dr.sites.core.protection import UnprotectedTopic
 from wire.batches.log_histories import EpochStart, LogHistory, history_of
-from wire.control.broker_pb2 import CutLog, PartitionDescription
+from wire.control.broker_pb2 import PartitionDescription, TruncatedLog
 from wire.control.cluster_pb2 import LinkPhase, LinkRecord
 from wire.control.site_pb2 import DescribeGroupsReply
 from wire.rules.links import supersedes
@@ -91,7 +91,7 @@ class SiteGroups:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class ReplicaCut:
+class ReplicaTruncation:
     """What one replica has lost to its leader's history since its broker started; `at_ms` is the
     last time (Unix ms).
     """
@@ -145,7 +145,7 @@ class SiteEvidence:
     enforced_epochs: Mapping[int, int] = field(default_factory=dict)
     partitions: Mapping[TopicPartition, PartitionPosition] = field(default_factory=dict)
     leaderless: frozenset[TopicPartition] = frozenset()
-    cuts: tuple[ReplicaCut, ...] = ()
+    cuts: tuple[ReplicaTruncation, ...] = ()
     is_confirmed: bool = True
     groups: SiteGroups | None = None
     peer_seen_at_ms: int = UNKNOWN
@@ -267,10 +267,10 @@ def positions_of(descriptions: Iterable[PartitionDescription]) -> dict[TopicPart
     }
 
 
-def cuts_of(site: str, told: Iterable[CutLog]) -> tuple[ReplicaCut, ...]:
+def truncations_of(site: str, told: Iterable[TruncatedLog]) -> tuple[ReplicaTruncation, ...]:
     """What the site's brokers told of cuts, by partition and broker."""
     found = [
-        ReplicaCut(
+        ReplicaTruncation(
             site=site,
             topic=one.topic,
             partition=one.partition,

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from wire.control.broker_pb2 import DescribeGroupOffsetsReply, GroupWord
-from wire.rules.sync_reports import MIRROR_SLOTS, NEVER, HeardWord, link_words
+from wire.control.broker_pb2 import DescribeGroupOffsetsReply, SyncReport
+from wire.rules.sync_reports import MIRROR_SLOTS, NEVER, ReceivedReport, link_sync_reports
 
 MIRROR_SILENT_MS = 10_000
 """A mirror tells the passive site each second that it carries all; one that has not for so long
@@ -15,24 +15,26 @@ GROUPS_NAMED = 3
 """Groups that the sentence on one daemon names; the others are counted."""
 
 
-def words_of_mirror(replies: Iterable[DescribeGroupOffsetsReply], *, now_ms: int) -> tuple[int, list[GroupWord]]:
+def sync_reports_of_mirror(
+    replies: Iterable[DescribeGroupOffsetsReply], *, now_ms: int
+) -> tuple[int, list[SyncReport]]:
     """As of when (Unix ms) every part of the link is carried, 0 when that is not known of all; and
     the daemons that fail at it.
     """
     told = list(replies)
     ages_ms = [reply.synced_ms_ago or _one_age_ms(reply, now_ms) for reply in told]
     words = [
-        HeardWord(word.daemon, frozenset(word.slots), dict(word.problems), word.heard_ms_ago)
+        ReceivedReport(word.daemon, frozenset(word.slots), dict(word.problems), word.received_ms_ago)
         for reply in told
         for word in reply.words
     ]
-    found = link_words(ages_ms, words)
+    found = link_sync_reports(ages_ms, words)
     failing = [
-        GroupWord(
+        SyncReport(
             daemon=word.daemon,
             slots=sorted(word.slots),
             problems=word.problems,
-            heard_ms_ago=round(word.heard_ms_ago),
+            received_ms_ago=round(word.received_ms_ago),
         )
         for word in found.failing
     ]
@@ -44,11 +46,11 @@ def _one_age_ms(reply: DescribeGroupOffsetsReply, now_ms: int) -> list[int]:
     return [max(0, now_ms - reply.synced_at_ms) if reply.synced_at_ms else NEVER] * MIRROR_SLOTS
 
 
-def failing_sentences(failing: Iterable[GroupWord]) -> tuple[str, ...]:
+def failing_sentences(failing: Iterable[SyncReport]) -> tuple[str, ...]:
     """One for each daemon that cannot carry groups' offsets: who, which, and why."""
     return tuple(
         f"mirror daemon {word.daemon or 'without a name'} does not carry offsets: {_named(dict(word.problems))} "
-        f"(said {word.heard_ms_ago / 1000:.1f} s ago)"
+        f"(said {word.received_ms_ago / 1000:.1f} s ago)"
         for word in failing
     )
 

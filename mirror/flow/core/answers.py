@@ -23,7 +23,7 @@ class SendAgain:
     """Not now; the same batches will do later."""
 
     reason: str
-    is_link_in_doubt: bool = False
+    is_link_suspected: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,5 +81,5 @@ def judge_append(
         return Refusal(refusal, f"the target has the link at epoch {link_epoch}{detail}")
     if refusal is not None:
         return Refusal(refusal, f"the target refuses with {error.name}{detail}")
-    is_link_in_doubt = error in (ErrorCode.not_leader_or_follower, ErrorCode.unknown_leader_epoch)
-    return SendAgain(f"the target answers {error.name}{detail}", is_link_in_doubt)
+    is_link_suspected = error in (ErrorCode.not_leader_or_follower, ErrorCode.unknown_leader_epoch)
+    return SendAgain(f"the target answers {error.name}{detail}", is_link_suspected)

@@ -38,11 +38,11 @@ from mirror.flow.core.flow_events import (
     Fetch,
     FetchFailed,
     FindTarget,
-    HandOver,
     LinkTurned,
     NotEnqueued,
     NothingFetched,
     Pause,
+    QueueBatches,
     RefreshLink,
     RefreshMetadata,
     Resume,
@@ -70,7 +70,7 @@ from mirror.flow.core.flow_events import (
 )
 from mirror.flow.core.flow_state import TRANSITIONS, FlowFacts, FlowState, InvariantBroken, Step
 from mirror.flow.core.lag import UNKNOWN, heard, moved, put_back, without_ends
-from mirror.flow.core.tombstones import tombstone_doubt
+from mirror.flow.core.tombstones import tombstone_risk
 from mirror.link.core.link_roles import GapPolicy, LinkRole
 
 STORY_LENGTH = 16
@@ -367,7 +367,7 @@ class Flow:
                 f"the source's batch at offset {run.first_offset} (leader epoch {run.first_epoch}) does not continue the "
                 f"mirror, which ends at {facts.chain_offset} (leader epoch {facts.chain_epoch}){self._way_out}",
             )
-        doubt = tombstone_doubt(facts, run, now_ms=now_ms)
+        doubt = tombstone_risk(facts, run, now_ms=now_ms)
         expected = run.first_offset if is_within else facts.chain_offset
         new = facts._replace(
             reason=doubt or facts.reason,
@@ -379,8 +379,8 @@ class Flow:
             may_lack_tombstones=facts.may_lack_tombstones or bool(doubt),
             is_resuming=False,
         )
-        hand_over = HandOver(generation=facts.generation, expected_log_end_offset=expected)
-        return Decision(new, (hand_over, Fetch(generation=facts.generation, offset=run.next_offset)), doubt)
+        controlled_shutdown = QueueBatches(generation=facts.generation, expected_log_end_offset=expected)
+        return Decision(new, (controlled_shutdown, Fetch(generation=facts.generation, offset=run.next_offset)), doubt)
 
     def _tombstones_kept(self, command: TombstonesKept, now_ms: int) -> Decision:  # noqa: ARG002
         return Decision(self.facts._replace(tombstones_kept_ms=command.kept_ms))
@@ -445,8 +445,8 @@ class Flow:
             target_log_end_offset=max(before.target_log_end_offset, command.log_end_offset),
             mirrored_bytes=before.mirrored_bytes + command.size_bytes,
             mirrored_records=before.mirrored_records + command.record_count,
-            left_out_bytes=before.left_out_bytes + command.left_out_bytes,
-            left_out_records=before.left_out_records + command.left_out_records,
+            skipped_bytes=before.skipped_bytes + command.skipped_bytes,
+            skipped_records=before.skipped_records + command.skipped_records,
             mirrored_timestamp_ms=max(before.mirrored_timestamp_ms, command.max_timestamp_ms),
         )
         if facts.step is not Step.STREAMING:

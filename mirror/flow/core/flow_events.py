@@ -166,8 +166,8 @@ class Acknowledged:
     log_end_offset: int
     size_bytes: int = 0
     record_count: int = 0
-    left_out_bytes: int = 0
-    left_out_records: int = 0
+    skipped_bytes: int = 0
+    skipped_records: int = 0
     max_timestamp_ms: int = -1
 
 
@@ -359,7 +359,7 @@ class StopFetching:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class HandOver:
+class QueueBatches:
     """Queue the batches just fetched; the target's log must end at `expected_log_end_offset` before
     them.
     """
@@ -392,5 +392,13 @@ class RefreshLink:
 
 
 Effect = (
-    Discard | FindTarget | CheckSource | Fetch | StopFetching | HandOver | RetryLater | RefreshMetadata | RefreshLink
+    Discard
+    | FindTarget
+    | CheckSource
+    | Fetch
+    | StopFetching
+    | QueueBatches
+    | RetryLater
+    | RefreshMetadata
+    | RefreshLink
 )

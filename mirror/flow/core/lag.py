@@ -20,7 +20,7 @@ class Progress(NamedTuple):
     """
 
     source_high_watermark: int = UNKNOWN
-    source_heard_at_ms: int = UNKNOWN
+    source_answered_at_ms: int = UNKNOWN
     # When it was asked for the high watermark: what it got after that need not be in it, however
     # late the answer came.
     source_asked_at_ms: int = UNKNOWN
@@ -35,8 +35,8 @@ class Progress(NamedTuple):
     mirrored_bytes: int = 0
     mirrored_records: int = 0
     # What a translate link does not carry: aborted, markers, what came from its target.
-    left_out_bytes: int = 0
-    left_out_records: int = 0
+    skipped_bytes: int = 0
+    skipped_records: int = 0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -85,7 +85,7 @@ def heard(progress: Progress, high_watermark: int, asked_at_ms: int, now_ms: int
     return moved(
         progress,
         source_high_watermark=high_watermark,
-        source_heard_at_ms=now_ms,
+        source_answered_at_ms=now_ms,
         source_asked_at_ms=now_ms if asked_at_ms == UNKNOWN else asked_at_ms,
     )
 
@@ -94,14 +94,14 @@ def without_ends(progress: Progress) -> Progress:
     """Both ends unknown, as long as there is no copy; what was mirrored stays counted, and the time
     lag goes on.
     """
-    unknown = {"source_high_watermark": UNKNOWN, "source_heard_at_ms": UNKNOWN, "source_asked_at_ms": UNKNOWN}
+    unknown = {"source_high_watermark": UNKNOWN, "source_answered_at_ms": UNKNOWN, "source_asked_at_ms": UNKNOWN}
     return progress._replace(**unknown, target_log_end_offset=UNKNOWN, marker_offset=UNKNOWN, marker_at_ms=UNKNOWN)
 
 
 def put_back(progress: Progress, by_ms: int) -> Progress:
     """The same moments by a clock that was put back."""
     noted = {
-        "source_heard_at_ms": progress.source_heard_at_ms,
+        "source_answered_at_ms": progress.source_answered_at_ms,
         "source_asked_at_ms": progress.source_asked_at_ms,
         "caught_up_at_ms": progress.caught_up_at_ms,
         "marker_at_ms": progress.marker_at_ms,
@@ -115,7 +115,7 @@ def measure(progress: Progress, *, now_ms: int, stale_after_ms: int) -> Lag:
     and some).
     """
     is_known = progress.source_high_watermark != UNKNOWN and progress.target_log_end_offset != UNKNOWN
-    is_stale = not is_known or now_ms - progress.source_heard_at_ms > stale_after_ms
+    is_stale = not is_known or now_ms - progress.source_answered_at_ms > stale_after_ms
     records = max(0, progress.source_high_watermark - progress.target_log_end_offset) if is_known else UNKNOWN
     if records == 0 and is_stale:
         records = UNKNOWN

@@ -60,7 +60,7 @@ class Liveness:
         """Partitions that do not move, and since when (the clock of `see`)."""
         return self._stalled_since_ms
 
-    def see(self, key: PartitionKey, facts: FlowFacts, *, heard_ms_ago: float, now_ms: float) -> bool:
+    def see(self, key: PartitionKey, facts: FlowFacts, *, received_ms_ago: float, now_ms: float) -> bool:
         """Whether the partition is under suspicion: then the source is to be asked how far it
         is.
         """
@@ -76,7 +76,7 @@ class Liveness:
             return False
         if trying != seen.trying:
             seen.trying, seen.trying_since_ms = trying, now_ms
-        is_heard = progress.source_high_watermark != UNKNOWN and heard_ms_ago < self._stall_ms
+        is_heard = progress.source_high_watermark != UNKNOWN and received_ms_ago < self._stall_ms
         if is_heard and progress.source_high_watermark <= progress.target_log_end_offset:
             seen.end_since_ms, seen.remedies = now_ms, 0
             self._stalled_since_ms.pop(key, None)
@@ -93,8 +93,8 @@ class Liveness:
             facts.step in _ASKING or (facts.step is Step.STREAMING and facts.state is not FlowState.PREPARING)
         )
         since_ms = max(seen.end_since_ms, seen.remedied_at_ms)
-        rest_ms = self._stall_ms * 2 ** min(seen.remedies + 1, DOUBLINGS_MAX)
-        if not is_hanging or is_congested or now_ms - since_ms < rest_ms:
+        throttle_time_ms = self._stall_ms * 2 ** min(seen.remedies + 1, DOUBLINGS_MAX)
+        if not is_hanging or is_congested or now_ms - since_ms < throttle_time_ms:
             return Remedy.NONE
         seen.remedies += 1
         seen.remedied_at_ms = now_ms

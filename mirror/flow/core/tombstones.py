@@ -34,7 +34,7 @@ def tombstones_kept_ms(configs: Mapping[str, str]) -> int:
         return DELETE_RETENTION_MS
 
 
-def tombstone_doubt(facts: FlowFacts, run: BatchRun, *, now_ms: int) -> str:
+def tombstone_risk(facts: FlowFacts, run: BatchRun, *, now_ms: int) -> str:
     """Why keys deleted at the source may live on at the target, seen with these batches for the
     first time; empty when all is well.
     """

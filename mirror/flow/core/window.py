@@ -38,7 +38,7 @@ class QueuedBatches:
     # The same moment by the monotonic clock.
     fetched_monotonic_ms: float = 0.0
     # Base offsets of batches that a translate link does not carry.
-    left_out: frozenset[int] = frozenset()
+    skipped: frozenset[int] = frozenset()
 
     @property
     def size_bytes(self) -> int:

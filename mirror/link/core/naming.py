@@ -53,7 +53,7 @@ class Naming:
         return self.table.get(topic, topic)
 
     @property
-    def left_out(self) -> tuple[str, ...]:
+    def skipped(self) -> tuple[str, ...]:
         """Patterns of topics that must not be mirrored: internal ones, and what came from the
         target by its name.
         """

@@ -50,26 +50,26 @@ class BatchRun:
     first_epoch: int
     last_epoch: int
     max_timestamp_ms: int
-    left_out_bytes: int = 0
-    left_out_records: int = 0
+    skipped_bytes: int = 0
+    skipped_records: int = 0
 
     @property
     def carried_bytes(self) -> int:
         """Of the batches that are carried."""
-        return self.size_bytes - self.left_out_bytes
+        return self.size_bytes - self.skipped_bytes
 
 
-def survey(records: bytes | memoryview, *, left_out: Collection[int] = ()) -> BatchRun | None:
+def survey(records: bytes | memoryview, *, skipped: Collection[int] = ()) -> BatchRun | None:
     """The run of whole batches in `records`, None when there is not one; an incomplete last batch
     is left out.
 
-    Batches whose base offset is in `left_out` are not carried: they are counted apart.
+    Batches whose base offset is in `skipped` are not carried: they are counted apart.
     MalformedBatches when a length, magic, offset or epoch cannot be part of a log.
     """
     position, available = 0, len(records)
     run_first_offset = run_first_epoch = last_epoch = max_timestamp_ms = -1
     next_offset, record_count = -1, 0
-    left_out_bytes = left_out_records = 0
+    skipped_bytes = skipped_records = 0
     unpack_from = _HEADER.unpack_from
     while available - position >= HEADER_SIZE:
         (base_offset, length, epoch, magic, _, _, last_delta, _, batch_max_timestamp, _, _, _, count) = unpack_from(
@@ -88,11 +88,11 @@ def survey(records: bytes | memoryview, *, left_out: Collection[int] = ()) -> Ba
         if run_first_offset < 0:
             run_first_offset, run_first_epoch = base_offset, epoch
         next_offset, last_epoch = base_offset + last_delta + 1, epoch
-        if not left_out or base_offset not in left_out:
+        if not skipped or base_offset not in skipped:
             record_count += count
         else:
-            left_out_bytes += size
-            left_out_records += count
+            skipped_bytes += size
+            skipped_records += count
         if batch_max_timestamp > max_timestamp_ms:
             max_timestamp_ms = batch_max_timestamp
         position += size
@@ -106,6 +106,6 @@ def survey(records: bytes | memoryview, *, left_out: Collection[int] = ()) -> Ba
         first_epoch=run_first_epoch,
         last_epoch=last_epoch,
         max_timestamp_ms=max_timestamp_ms,
-        left_out_bytes=left_out_bytes,
-        left_out_records=left_out_records,
+        skipped_bytes=skipped_bytes,
+        skipped_records=skipped_records,
     )

@@ -20,12 +20,12 @@ class StandIn:
     def __init__(self, *, interval_ms: int, now_ms: float) -> None:
         self._silence_ms = SILENT_INTERVALS * interval_ms
         # Who begins at the same moment is heard within an interval.
-        self._heard_at_ms = now_ms - self._silence_ms + interval_ms
+        self._received_at_ms = now_ms - self._silence_ms + interval_ms
 
     def hear(self, now_ms: float) -> None:
         """Somebody else has written one."""
-        self._heard_at_ms = now_ms
+        self._received_at_ms = now_ms
 
     def may_write(self, now_ms: float) -> bool:
         """Nobody else has for long enough."""
-        return now_ms - self._heard_at_ms >= self._silence_ms
+        return now_ms - self._received_at_ms >= self._silence_ms

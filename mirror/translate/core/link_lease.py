@@ -121,8 +121,8 @@ class LinkLease:
         place.
         """
         return all(
-            is_gone(notice.place) or now_ms - heard_at_ms >= self._session_timeout_ms
-            for notice, heard_at_ms in self._heard.values()
+            is_gone(notice.place) or now_ms - received_at_ms >= self._session_timeout_ms
+            for notice, received_at_ms in self._heard.values()
         )
 
     def _hold(self, notice: Notice, now_ms: float) -> None:

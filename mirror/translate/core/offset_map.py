@@ -127,7 +127,7 @@ class OffsetMap:
         """
         return _past(self._sources, self._targets, self._counts, start=source_offset, below=below_target)
 
-    def cut_target_at(self, target_offset: int) -> None:
+    def target_truncated_at(self, target_offset: int) -> None:
         """Forget what lies at or after `target_offset`: the target lost it."""
         while self._sources and self._targets[-1] + self._counts[-1] > target_offset:
             kept = target_offset - self._targets[-1]

@@ -97,7 +97,7 @@ class TailMatch:
                 self._tail.setdefault(key, _Found(header.base_offset, header.last_offset_delta + 1))
 
     def see_source(
-        self, records: Buffer, *, left_out: Collection[int], producer_of: Callable[[BatchHeader], int]
+        self, records: Buffer, *, skipped: Collection[int], producer_of: Callable[[BatchHeader], int]
     ) -> None:
         """The source's next batches. HistoryMismatch when one cannot be the one in the tail;
         SourceIsThinned when that is not certain.
@@ -107,11 +107,11 @@ class TailMatch:
                 return
             if header.next_offset <= self._position.source_next:
                 continue
-            is_left_out = header.base_offset in left_out
-            is_whole = is_left_out or header.record_count == header.last_offset_delta + 1
+            is_skipped = header.base_offset in skipped
+            is_whole = is_skipped or header.record_count == header.last_offset_delta + 1
             if header.base_offset > self._position.source_next or not is_whole:
                 raise SourceIsThinned(f"between {self._position.source_next} and {header.next_offset}")
-            if not is_left_out:
+            if not is_skipped:
                 self._match(header, producer_of(header))
             self._pass(header)
 

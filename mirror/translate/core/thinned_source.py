@@ -89,7 +89,7 @@ class ThinnedMatch:
         self._left: Counter[_Content] = Counter()
         self._origin = self._stored.source_next
         self._source_end = self._stored.source_next
-        self._left_out_offsets = 0
+        self._skipped_offsets = 0
         self._batches: list[_Batch] = []
         self._has_ended = False
         self.matched_batches = 0
@@ -136,7 +136,7 @@ class ThinnedMatch:
             self._copied[content] += 1
 
     def see_source(
-        self, records: Buffer, *, left_out: Collection[int], producer_of: Callable[[BatchHeader], int]
+        self, records: Buffer, *, skipped: Collection[int], producer_of: Callable[[BatchHeader], int]
     ) -> None:
         """The source's next batches."""
         for place, header in iterate_headers(records, may_end_in_partial=True):
@@ -145,14 +145,14 @@ class ThinnedMatch:
             if header.next_offset <= self._source_end:
                 continue
             self._origin = min(self._origin, header.base_offset)
-            if header.base_offset in left_out:
-                self._left_out_offsets += header.next_offset - header.base_offset
+            if header.base_offset in skipped:
+                self._skipped_offsets += header.next_offset - header.base_offset
             elif header.record_count:
                 self._see_left(records, place, header, producer_of(header))
             self._source_end = header.next_offset
 
     def _see_left(self, records: Buffer, place: int, header: BatchHeader, producer_id: int) -> None:
-        before = self._origin + self._left_out_offsets
+        before = self._origin + self._skipped_offsets
         left = [
             _Left(record.offset, record.offset - before, record.key, _content(producer_id, record))
             for record in decode_batch(records, place, header)

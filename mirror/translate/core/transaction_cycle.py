@@ -71,7 +71,7 @@ class TransactionCycle:
         self._began_at_ms = 0.0
         self._size_bytes = 0
         self._is_hastened = False
-        self._takes_nobody = False
+        self._refuses_all = False
         # Transactions of the source that have begun in what was carried and not ended, by
         # partition.
         self._inside: dict[PartitionKey, set[int]] = {}
@@ -79,12 +79,12 @@ class TransactionCycle:
     @property
     def may_enter(self) -> bool:
         """Whether a writer may enter now; else it waits for the end of the open transaction."""
-        return self.phase in (Phase.IDLE, Phase.FILLING) and not self._takes_nobody
+        return self.phase in (Phase.IDLE, Phase.FILLING) and not self._refuses_all
 
     @property
     def may_end(self) -> bool:
         """Whether nobody is writing any more."""
-        return self.phase is Phase.FILLING and self._takes_nobody and not self.writers
+        return self.phase is Phase.FILLING and self._refuses_all and not self.writers
 
     def open(self) -> None:
         """The target gave our producer an epoch: nothing of before is open, and what was noted has
@@ -117,7 +117,7 @@ class TransactionCycle:
         self.writers -= 1
 
     def carry(
-        self, key: PartitionKey, headers: Iterable[BatchHeader], *, left_out: Collection[int], size_bytes: int
+        self, key: PartitionKey, headers: Iterable[BatchHeader], *, skipped: Collection[int], size_bytes: int
     ) -> None:
         """A writer is about to write these batches of a partition, without those that are left
         out.
@@ -129,7 +129,7 @@ class TransactionCycle:
         for header in headers:
             if header.is_control:
                 inside.discard(header.producer_id)
-            elif header.base_offset not in left_out:
+            elif header.base_offset not in skipped:
                 self.record_count += header.record_count
                 if header.is_transactional:
                     inside.add(header.producer_id)
@@ -167,10 +167,10 @@ class TransactionCycle:
             last_ms = max(last_ms, self._limits.hold_max_ms)
         return max(0.0, self._began_at_ms + last_ms - now_ms)
 
-    def take_nobody(self) -> None:
+    def refuse_all(self) -> None:
         """The transaction is to be ended: let those who write finish."""
         self._expect(Phase.FILLING)
-        self._takes_nobody = True
+        self._refuses_all = True
 
     def end(self) -> None:
         """What is noted of the transaction is on its way, and then its end."""
@@ -196,7 +196,7 @@ class TransactionCycle:
         self.places.clear()
         self.record_count = 0
         self._size_bytes = 0
-        self._is_hastened = self._takes_nobody = False
+        self._is_hastened = self._refuses_all = False
 
     def _expect(self, phase: Phase) -> None:
         if self.phase is not phase:

@@ -125,7 +125,7 @@ class Translation:
         headers: Iterable[BatchHeader],
         *,
         expected: int,
-        left_out: Collection[int],
+        skipped: Collection[int],
         producer_of: Callable[[BatchHeader], int],
         log_start_offset: int = START,
     ) -> list[Planned | None]:
@@ -146,7 +146,7 @@ class Translation:
             if expected > self.planned_next or (self._planned and self._planned[0].base_offset < expected):
                 raise NotTheNextBatch(f"batches that start at {expected} follow {self.planned_next}")
             self.rest()
-        return [self._plan_one(header, left_out, producer_of) for header in headers]
+        return [self._plan_one(header, skipped, producer_of) for header in headers]
 
     @property
     def _first_unconfirmed(self) -> int:
@@ -173,12 +173,12 @@ class Translation:
         self.break_off()
 
     def _plan_one(
-        self, header: BatchHeader, left_out: Collection[int], producer_of: Callable[[BatchHeader], int]
+        self, header: BatchHeader, skipped: Collection[int], producer_of: Callable[[BatchHeader], int]
     ) -> Planned | None:
         if header.next_offset <= self.position.source_next:
             return None
         stamp = None
-        if header.base_offset not in left_out:
+        if header.base_offset not in skipped:
             producer_id = producer_of(header)
             stamp = Stamp(producer_id, *self._plan_sequences.get(producer_id, (0, 0)))
             after = next_sequence(stamp.sequence, header.record_count)
@@ -275,7 +275,7 @@ class Translation:
         """
         self.has_target_gone_back = False
         lost = self.position.target_next - target_end
-        self.map.cut_target_at(target_end)
+        self.map.target_truncated_at(target_end)
         last = self.map.last
         self.position.source_next = last.source_end if last is not None else START
         self.position.source_epoch = -1

@@ -14,7 +14,7 @@ from pathlib import Path
 
 import pytest
 
-from broker.replication.truncated_records import CutRecords, path_of
+from broker.replication.truncated_records import TruncatedRecords, path_of
 from runtime.disk import RealDisk
 from tests.integration.broker.test_requests import create
 from tests.support.eventually import eventually_sync
@@ -110,7 +110,7 @@ def test_what_was_cut_from_a_log_is_kept_in_a_file_that_the_tool_reads(
 ) -> None:
     log = open_log(tmp_path / "t-0")
     fill(log, 20, records=3)
-    assert CutRecords(RealDisk(), bytes_max=1 << 20).keep(log, 30)
+    assert TruncatedRecords(RealDisk(), bytes_max=1 << 20).keep(log, 30)
     said = kafka_programs.dump_log(Path(path_of(log)), with_records=True)
     assert "baseOffset: 30 lastOffset: 32" in said
     assert "baseOffset: 57 lastOffset: 59" in said

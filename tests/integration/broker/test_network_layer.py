@@ -21,7 +21,7 @@ from structlog.testing import capture_logs
 from broker.dispatch import Dispatcher
 from broker.metrics import BrokerMetrics
 from broker.network.connections import Connection, Frame
-from broker.network.response_slots import PLACES_MAX, Place
+from broker.network.response_slots import SLOTS_MAX, Place
 from broker.quotas.client_throttling import Quotas
 from broker.quotas.core.connection_rates import ConnectionRates
 from broker.settings.config import load_broker_settings
@@ -58,7 +58,7 @@ class Together:
         elif content.startswith(TOGETHER):
             kept_bytes = len(content) if self.keeps_frames else 0
             (api_key,) = struct.unpack_from(">h", TOGETHER)
-            place = connection.take_place(api_key, kept_bytes, lambda: self.given_up.append(content))
+            place = connection.reserve_slot(api_key, kept_bytes, lambda: self.given_up.append(content))
             self.waiting.append((place, content))
         else:
             self.waiting.append((connection, content))
@@ -132,7 +132,7 @@ async def test_no_more_than_so_many_are_handled_together_however_the_bytes_come(
     handler = Together()
     _, port = start(handler)
     reader, writer = await asyncio.open_connection("127.0.0.1", port)
-    contents = [TOGETHER + b"%03d" % number for number in range(2 * PLACES_MAX)]
+    contents = [TOGETHER + b"%03d" % number for number in range(2 * SLOTS_MAX)]
     sent = b"".join(map(framed, contents))
     for at in range(0, len(sent), 7):
         writer.write(sent[at : at + 7])
@@ -140,7 +140,7 @@ async def test_no_more_than_so_many_are_handled_together_however_the_bytes_come(
     answered = []
     while len(answered) < len(contents):
         await eventually(lambda: handler.waiting)
-        assert len(handler.waiting) <= PLACES_MAX
+        assert len(handler.waiting) <= SLOTS_MAX
         for waiting in tuple(handler.waiting):
             handler.answer(waiting)
             answered.append(waiting[1])
@@ -466,12 +466,12 @@ async def test_a_connection_that_rests_is_answered_first_and_heard_later(start: 
     await eventually(lambda: held.waiting)
     connection, content = held.waiting.pop()
     began = time.monotonic()
-    connection.answer([framed(content)], rest_ms=400)
+    connection.answer([framed(content)], throttle_time_ms=400)
     assert await reader.readexactly(12) == framed(b"request0")
     await eventually(lambda: held.waiting)
     assert time.monotonic() - began >= 0.39
     connection, content = held.waiting.pop()
-    connection.answer([framed(content)], rest_ms=3_600_000)
+    connection.answer([framed(content)], throttle_time_ms=3_600_000)
     assert await reader.readexactly(12) == framed(b"request1")
     assert not connection.is_idle
     assert not held.waiting
@@ -486,7 +486,7 @@ async def test_a_broker_that_stops_does_not_wait_for_connections_that_rest(start
     writer.write(framed(b"request0"))
     await eventually(lambda: held.waiting)
     connection, content = held.waiting.pop()
-    connection.answer([framed(content)], rest_ms=3_600_000)
+    connection.answer([framed(content)], throttle_time_ms=3_600_000)
     if has_rested:
         assert await reader.readexactly(12) == framed(b"request0")
     await asyncio.wait_for(server.stop(grace_s=3_600), 30)

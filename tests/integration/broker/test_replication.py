@@ -305,7 +305,7 @@ def test_what_a_leader_took_alone_and_cuts_when_it_is_back_is_counted_and_kept(
     cut = values_in(log.with_name(f"0.cut.{TOPIC}-0.log"))
     assert [*values_in(log / f"{0:020d}.log"), *cut] == taken
     assert cut
-    assert site.nodes[leader].figure("antipode_broker_cut_records_total") == len(cut)
+    assert site.nodes[leader].figure("antipode_broker_truncated_records_total") == len(cut)
 
 
 def values_in(file: Path) -> list[str]:

@@ -307,10 +307,10 @@ def test_links_are_listed_and_described_as_each_site_sees_them(pair: Pair, order
         assert isinstance(link["updated_at_ms"], int)
         assert entry["contested_by"] is None
     # only the passive site has a mirror that writes to it
-    assert entries[0]["mirror_heard_ms"] is None
+    assert entries[0]["mirror_report_age_ms"] is None
 
     def is_heard() -> bool:
-        heard_ms = pair.json("links", "list")[1]["mirror_heard_ms"]
+        heard_ms = pair.json("links", "list")[1]["mirror_report_age_ms"]
         return heard_ms is not None and 0 <= heard_ms < 10_000
 
     eventually_sync(is_heard)

@@ -15,7 +15,7 @@ from broker.metrics import TopicMetrics
 from broker.quotas.client_throttling import Quotas
 from broker.replication.core.fetch_sessions import FetchPartitionState, FetchSessions
 from broker.replication.core.partition import Partition
-from broker.replication.follower_append import cut_to
+from broker.replication.follower_append import truncate_replica
 from broker.replication.hosted_partition import HostedPartition, PartitionFailure
 from broker.replication.truncated_records import path_of
 from broker.settings.config import load_broker_settings
@@ -67,7 +67,7 @@ async def test_partitions_may_be_created_at_once_as_in_all_windows_of_the_file()
     assert quotas.mutation_permits(asked).take(1)
     refused = quotas.mutation_permits(asked)
     assert not refused.take(1)
-    assert refused.rest_ms == pytest.approx(500)
+    assert refused.throttle_time_ms == pytest.approx(500)
 
 
 async def test_replication_is_throttled_at_the_rates_and_over_the_windows_of_the_file(tmp_path: Path) -> None:
@@ -112,14 +112,14 @@ def whole_batches(path: Path) -> int:
 async def test_of_truncated_records_so_many_bytes_are_kept_as_the_file_allows(tmp_path: Path) -> None:
     kept: dict[str, int] = {}
     for name, bound in (
-        ("none", {"antipode_cut_records_max_bytes": "0"}),
-        ("one", {"antipode_cut_records_max_bytes": "100"}),
+        ("none", {"antipode_truncated_records_max_bytes": "0"}),
+        ("one", {"antipode_truncated_records_max_bytes": "100"}),
     ):
         broker = await broker_with(tmp_path / name, **bound)
         hosted = follower(tmp_path / name, b"a", b"b", b"c")
         size_bytes = hosted.log.size_bytes // 3
         assert size_bytes <= 100 < 2 * size_bytes
-        cut_to(broker._replicas.cuts, hosted, 0, reason="test", now_ms=NOW_MS)
+        truncate_replica(broker._replicas.cuts, hosted, 0, reason="test", now_ms=NOW_MS)
         kept[name] = whole_batches(Path(path_of(hosted.log)))
     assert kept == {"none": 0, "one": 1}
 

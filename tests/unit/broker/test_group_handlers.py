@@ -30,7 +30,7 @@ from broker.transactions.core.transaction_machine import TransactionLimits
 from broker.transactions.core.transaction_states import Transaction
 from broker.transactions.transaction_coordinator import TransactionCoordinator
 from broker.transactions.transaction_routing import TransactionRouting
-from dr.sites.core.mirror_reports import words_of_mirror
+from dr.sites.core.mirror_reports import sync_reports_of_mirror
 from tests.support.clock import ManualClock
 from tests.support.eventually import eventually
 from tests.support.memory_log import MemoryLog
@@ -39,7 +39,7 @@ from wire.control.broker_pb2 import ControlBatch
 from wire.control.cluster_pb2 import BrokerInfo, Endpoint, LinkRecord, PartitionState, SiteView, TopicInfo
 from wire.protocol import schemas
 from wire.protocol.private import CLIENT_SOFTWARE_NAME, link_claim
-from wire.rules.sync_reports import GroupWord, encode_word
+from wire.rules.sync_reports import SyncReport, encode_report
 
 HANDLERS = {module.__name__.rpartition(".")[2]: module for module in load_handlers().values()}
 SECOND = timedelta(seconds=10)
@@ -153,7 +153,7 @@ class AwaitedExchange:
         self.header = SimpleNamespace(api_version=version, body_position=0)
         self.body: asyncio.Future[bytes] = asyncio.get_running_loop().create_future()
 
-    def rest_ms(self) -> int:
+    def throttle_time_ms(self) -> int:
         return 0
 
     def when(self, waited: asyncio.Future[Any], answering: Callable[[asyncio.Future[Any]], None]) -> None:
@@ -512,21 +512,21 @@ async def test_a_mirror_says_as_of_when_it_has_carried_all(
 async def test_a_broker_keeps_the_word_of_each_daemon_of_a_mirror(
     services: Services, clock: ManualClock, version: int
 ) -> None:
-    async def say(word: GroupWord, *, link_epoch: int = 4) -> None:
+    async def say(word: SyncReport, *, link_epoch: int = 4) -> None:
         claim = {"group_instance_id": link_claim("l", link_epoch), "member_id": str(word.synced_at_ms)}
         values = commit_values("", **claim)
-        values["topics"][0]["partitions"][0]["committed_metadata"] = encode_word(word)
+        values["topics"][0]["partitions"][0]["committed_metadata"] = encode_report(word)
         assert outcomes(await ask(services, "mirror_offset_commit", version, **values)) == [ErrorCode.none]
 
     half, rest = frozenset(range(120)), frozenset(range(120, 240))
-    await say(GroupWord(daemon="m1", slots=half, problems={"billing": "refused"}))
+    await say(SyncReport(daemon="m1", slots=half, problems={"billing": "refused"}))
     clock.advance(60_000)
-    await say(GroupWord(daemon="m2", slots=rest, synced_at_ms=1700, synced_ms_ago=40))
-    await say(GroupWord(daemon="m2", slots=half, synced_at_ms=1800, synced_ms_ago=10), link_epoch=3)
+    await say(SyncReport(daemon="m2", slots=rest, synced_at_ms=1700, synced_ms_ago=40))
+    await say(SyncReport(daemon="m2", slots=half, synced_at_ms=1800, synced_ms_ago=10), link_epoch=3)
     told = await services.group_reports.describe("l", is_brief=True)
     assert list(told.synced_ms_ago) == [-1] * 120 + [40] * 120
     assert {word.daemon: dict(word.problems) for word in told.words} == {"m1": {"billing": "refused"}, "m2": {}}
-    assert {word.daemon: word.heard_ms_ago for word in told.words} == {"m1": 60_000, "m2": 0}
+    assert {word.daemon: word.received_ms_ago for word in told.words} == {"m1": 60_000, "m2": 0}
 
 
 @pytest.mark.parametrize("at", ["mirror", "broker"])
@@ -535,17 +535,17 @@ async def test_how_long_ago_groups_were_carried_is_known_whichever_clock_is_put_
 ) -> None:
     """Else a mirror that is gone seems to be there until the clock has come so far again."""
     reports, hour_ms = services.group_reports, 3_600_000
-    reports.note_word("l", GroupWord(synced_at_ms=clock.now_ms() - 40, synced_ms_ago=40), link_epoch=4)
+    reports.note_report("l", SyncReport(synced_at_ms=clock.now_ms() - 40, synced_ms_ago=40), link_epoch=4)
     if at == "broker":
         clock.set_now_ms(clock.now_ms() - hour_ms)
     ahead_ms = -hour_ms if at == "mirror" else hour_ms
     clock.advance(1_000)
-    word = GroupWord(synced_at_ms=clock.now_ms() + ahead_ms, synced_ms_ago=40)
-    reports.note_word("l", word, link_epoch=4)
+    word = SyncReport(synced_at_ms=clock.now_ms() + ahead_ms, synced_ms_ago=40)
+    reports.note_report("l", word, link_epoch=4)
     clock.advance(60_000)
     told = await reports.describe("l", is_brief=True)
     assert set(told.synced_ms_ago) == {60_040}
-    synced_at_ms, _ = words_of_mirror([told], now_ms=clock.now_ms())
+    synced_at_ms, _ = sync_reports_of_mirror([told], now_ms=clock.now_ms())
     assert synced_at_ms == clock.now_ms() - 60_040
 
 

@@ -42,7 +42,7 @@ class Controller:
 class Permits:
     """Everything is allowed."""
 
-    rest_ms = 0.0
+    throttle_time_ms = 0.0
 
     def take(self, _: int) -> bool:
         return True

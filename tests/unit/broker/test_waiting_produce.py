@@ -42,10 +42,10 @@ class Asked:
         self.connection = SimpleNamespace(listener="CLIENT")
         self.header = SimpleNamespace(api_version=VERSION)
 
-    def keep_place(self, on_close: Callable[[], None]) -> None:
+    def reserve_slot(self, on_close: Callable[[], None]) -> None:
         self.on_close = on_close
 
-    def rest_ms(self, _bandwidth_ms: float) -> int:
+    def throttle_time_ms(self, _bandwidth_ms: float) -> int:
         return 0
 
     def answer_by(self, answering: Callable[[], None]) -> None:

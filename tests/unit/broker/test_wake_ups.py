@@ -23,14 +23,14 @@ from broker.metadata.core.cluster_image import ClusterImage
 from broker.metadata.request_context import RequestContext
 from broker.metrics import BrokerMetrics
 from broker.replication.core.fetch_sessions import FetchPartitionState, FetchSession
-from broker.replication.follower_append import take_answer
+from broker.replication.follower_append import apply_answer
 from broker.replication.follower_fetches import FollowerFetches
 from broker.replication.hosted_partition import HostedPartition
 from broker.replication.mirror_append import append_mirrored
 from broker.replication.offline_reports import OfflineReplicaReports
 from broker.replication.purgatory import Purgatory
 from broker.replication.replicas import Replicas
-from broker.replication.truncated_records import CutRecords
+from broker.replication.truncated_records import TruncatedRecords
 from broker.settings.config import load_broker_settings
 from broker.site.control_service import BrokerControlService
 from runtime.disk import Disk, RealDisk
@@ -85,7 +85,7 @@ class Leader:
             mirror_fetches=Purgatory(self.clock),
             produces=Purgatory(self.clock),
             deletes=Purgatory(self.clock),
-            cuts=CutRecords(RealDisk(), bytes_max=0),
+            cuts=TruncatedRecords(RealDisk(), bytes_max=0),
         )
         self.control = BrokerControlService(
             OWN,
@@ -176,7 +176,7 @@ async def test_a_consumer_at_a_follower_hears_how_much_its_new_high_watermark_sh
     records = memoryview(batch([b"value"] * 100, leader_epoch=1))
     for sent, high_watermark in ((records, 0), (None, 100)):
         answer = PartitionFetched(0, high_watermark=high_watermark, log_start_offset=0, records=sent)
-        take_answer(leader.replicas, hosted, answer, now_ms=leader.clock.now_ms())
+        apply_answer(leader.replicas, hosted, answer, now_ms=leader.clock.now_ms())
         await turn()
     assert waiting.heard == [len(records)]
 
@@ -252,7 +252,7 @@ class Asked:
     def later(self, answering: Coroutine[Any, Any, None]) -> None:
         self.tasks.append(asyncio.create_task(answering))
 
-    def rest_ms(self) -> int:
+    def throttle_time_ms(self) -> int:
         return 0
 
     def answer_by(self, answering: Any) -> None:

@@ -107,7 +107,7 @@ def link(**fields: Any) -> dict[str, Any]:
         "epoch": 2,
         "lag_records": 100,
         "mirror": "PROMOTED",
-        "mirror_heard_ms": 400,
+        "mirror_report_age_ms": 400,
         "mirror_problems": [],
         "differing": [],
         "deposed": [],
@@ -119,7 +119,7 @@ def link(**fields: Any) -> dict[str, Any]:
 @pytest.mark.parametrize("mirror", ["PROMOTED", "not known"])
 @pytest.mark.parametrize(("heard_ms", "heard"), [(-1, "never heard"), (90_000, "not heard for 90 s")])
 def test_a_promoted_site_without_a_mirror_back_is_named(mirror: str, heard_ms: int, heard: str) -> None:
-    (told,) = problems({}, [link(mirror=mirror, mirror_heard_ms=heard_ms)])
+    (told,) = problems({}, [link(mirror=mirror, mirror_report_age_ms=heard_ms)])
     assert told.startswith(f"link a-b: b is not protected: the passive site a has no mirror that carries all ({heard})")
     assert "a is 100 records behind" in told
     assert "link.name=a-b and the agents of a" in told

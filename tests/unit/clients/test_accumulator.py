@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from kio.schema.errors import ErrorCode
 
-from clients.core.accumulator import NOBODY, Accumulator, ProducerIdentity
+from clients.core.accumulator import NO_IDENTITY, Accumulator, ProducerIdentity
 from clients.core.deliveries import Sequences, Verdict, judge
 from wire.batches.record_batch import Compression, read_header, verify_crc
 from wire.batches.records import Record, decode_records, encode_batch
@@ -119,7 +119,7 @@ def test_a_batch_that_was_never_sent_leaves_no_gap() -> None:
     sequences.renew(ProducerIdentity(7, 0))
     (batch,) = accumulator.expire(1)
     assert not sequences.is_over_with(batch)
-    assert batch.identity == NOBODY
+    assert batch.identity == NO_IDENTITY
 
 
 def test_answers_mean_delivered_again_or_never() -> None:

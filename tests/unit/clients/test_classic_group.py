@@ -84,9 +84,9 @@ def test_a_member_with_an_unusable_filter_is_left_out_and_the_others_are_not(str
         "bad": ConsumerRegistration(subscription={"t(": 1}, pattern=WHITE_LIST),
         "other": ConsumerRegistration(subscription={"u,t": 1}, pattern=WHITE_LIST),
     }
-    sound, left_out = sound_members(registered, ["t"], strategy=strategy)
+    sound, skipped = sound_members(registered, ["t"], strategy=strategy)
     assert list(sound) == ["good", "other"]
-    assert "'t(' is not a regular expression" in left_out["bad"]
+    assert "'t(' is not a regular expression" in skipped["bad"]
 
 
 def test_round_robin_keeps_to_what_the_first_member_wants() -> None:
@@ -98,10 +98,10 @@ def test_round_robin_keeps_to_what_the_first_member_wants() -> None:
         "greedy": wants("t", "u"),
         "wider": wants("t", count=3),
     }
-    sound, left_out = sound_members(registered, ["t", "u"], strategy="roundrobin")
+    sound, skipped = sound_members(registered, ["t", "u"], strategy="roundrobin")
     assert list(sound) == ["matches nothing yet", "first", "wider"]
-    assert "the same number of streams" in left_out["uneven"]
-    assert "first, who was first" in left_out["greedy"]
+    assert "the same number of streams" in skipped["uneven"]
+    assert "first, who was first" in skipped["greedy"]
     assign_round_robin(threads_by_topic(sound, ["t", "u"]), {"t": [0]})
     assert sound_members(registered, ["t", "u"], strategy="range") == (registered, {})
 

@@ -39,7 +39,7 @@ FIRST = PartitionKey("orders", 0)
 async def test_who_waits_for_a_turn_goes_when_a_fetch_before_brought_less_than_was_expected() -> None:
     clock = ManualClock()
     throttle = Throttle(clock, bytes_per_second=1_000)
-    assert throttle.take_turn(NORMAL_RANK, 1_000_000)
+    assert throttle.wait_for_turn(NORMAL_RANK, 1_000_000)
     waiting = asyncio.create_task(throttle.turn(NORMAL_RANK, 500))
     await asyncio.sleep(0)
     throttle.spend(-1_000_000)
@@ -50,7 +50,7 @@ async def test_who_waits_for_a_turn_goes_when_a_fetch_before_brought_less_than_w
 async def test_a_turn_that_nobody_takes_is_given_back() -> None:
     clock = ManualClock()
     throttle = Throttle(clock, bytes_per_second=1_000)
-    assert throttle.take_turn(NORMAL_RANK, 2_000)
+    assert throttle.wait_for_turn(NORMAL_RANK, 2_000)
     waiting = asyncio.create_task(throttle.turn(NORMAL_RANK, 1_000_000))
     await asyncio.sleep(0)
     clock.advance(1_500)
@@ -58,7 +58,7 @@ async def test_a_turn_that_nobody_takes_is_given_back() -> None:
     waiting.cancel()
     await asyncio.gather(waiting, return_exceptions=True)
     assert waiting.cancelled()
-    assert throttle.take_turn(NORMAL_RANK, 1)
+    assert throttle.wait_for_turn(NORMAL_RANK, 1)
 
 
 async def test_a_mirror_that_ends_fetches_nothing_from_leaders_that_move() -> None:

@@ -47,23 +47,23 @@ class Listener:
 
 
 async def test_a_listener_that_is_gone_is_noticed_by_the_connection_that_breaks() -> None:
-    listener, doubts = Listener(), list[bool]()
+    listener, suspected_brokers = Listener(), list[bool]()
     await listener.open()
-    watching = asyncio.create_task(until_refused(listener.address, on_doubt=doubts.append))
+    watching = asyncio.create_task(until_refused(listener.address, on_suspicion=suspected_brokers.append))
     await eventually(lambda: listener.writers)
     await listener.close()
     await asyncio.wait_for(watching, 60)
-    assert doubts == [False, True]
+    assert suspected_brokers == [False, True]
 
 
 async def test_a_connection_that_breaks_alone_proves_nothing() -> None:
-    listener, doubts = Listener(), list[bool]()
+    listener, suspected_brokers = Listener(), list[bool]()
     await listener.open()
-    watching = asyncio.create_task(until_refused(listener.address, on_doubt=doubts.append))
+    watching = asyncio.create_task(until_refused(listener.address, on_suspicion=suspected_brokers.append))
     await eventually(lambda: listener.writers)
     listener.drop_connections()
     await eventually(lambda: len(listener.writers) == 2)
-    await eventually(lambda: doubts == [False, True, False])
+    await eventually(lambda: suspected_brokers == [False, True, False])
     assert not watching.done()
     watching.cancel()
     with suppress(asyncio.CancelledError):

@@ -11,7 +11,7 @@ import pytest
 from kazoo.exceptions import ConnectionLoss
 from kio.schema.errors import ErrorCode
 
-from broker.coordination.registration_check import Standing
+from broker.coordination.registration_check import RegistrationCheck
 from broker.coordination.state_shard import CoordinatorRefusal
 from broker.groups.coordinator import GroupCoordinator
 from broker.groups.core.group_turn import GroupLimits
@@ -52,7 +52,9 @@ class Scene:
         self.registration = Registration()
         self.cluster = Cluster(ClusterImage(site="a", node_id=1))
         self.take_image(7)
-        self.standing = Standing(self.registration, self.cluster, clock, node_id=1, session_timeout_ms=SESSION_MS)
+        self.standing = RegistrationCheck(
+            self.registration, self.cluster, clock, node_id=1, session_timeout_ms=SESSION_MS
+        )
         self.standing.start()
 
     def take_image(self, broker_epoch: int) -> None:

@@ -43,7 +43,7 @@ from wire.batches.record_batch import iterate_headers
 from wire.batches.records import Record, encode_batch
 from wire.control.broker_pb2 import ControlBatch, DeletedTopic
 from wire.control.cluster_pb2 import BrokerInfo, LinkPhase, LinkRecord, PartitionState, TopicInfo
-from wire.rules.sync_reports import GroupWord
+from wire.rules.sync_reports import SyncReport
 
 PARTITIONS = 4
 GROUP = "billing"
@@ -484,7 +484,7 @@ async def test_the_groups_of_a_link_are_told_with_every_commit_that_was_taken(si
     site.image = confirmed
     begun = [site.coordinator.commit(command) for command in (carried, other)]
     for ago_ms in (50, 70):
-        reports.note_word("a-b", GroupWord(synced_at_ms=1, synced_ms_ago=ago_ms), link_epoch=1)
+        reports.note_report("a-b", SyncReport(synced_at_ms=1, synced_ms_ago=ago_ms), link_epoch=1)
     told = await reports.describe("a-b")
     assert all(commit.done() for commit in begun)
     assert [(group.group, [item.offset for item in group.offsets]) for group in told.groups] == [(GROUP, [7])]

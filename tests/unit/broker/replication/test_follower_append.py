@@ -13,16 +13,21 @@ from broker.metadata.core.cluster_image import PartitionImage
 from broker.metrics import TopicMetrics
 from broker.replication.core.follower import resume_out_of_range
 from broker.replication.core.partition import Partition
-from broker.replication.follower_append import cut_where_histories_part, position_of, resume_in_range, take_answer
+from broker.replication.follower_append import (
+    apply_answer,
+    position_of,
+    resume_in_range,
+    truncate_where_histories_differ,
+)
 from broker.replication.hosted_partition import HostedPartition
-from broker.replication.truncated_records import CutRecords
+from broker.replication.truncated_records import TruncatedRecords
 from broker.settings.core.topic_configs import LogConfig
 from runtime.disk import RealDisk
 from tests.support.log_batches import batch
 from tests.support.logs_on_disk import NOW_MS, open_log, read_all
 from wire.protocol.fetch_codec import EpochEnd, PartitionFetched
 
-CUTS = CutRecords(RealDisk(), bytes_max=1 << 20)
+CUTS = TruncatedRecords(RealDisk(), bytes_max=1 << 20)
 
 
 class Nobody:
@@ -70,7 +75,7 @@ def answer_of(leader: PartitionLog, follower: HostedPartition, *, high_watermark
 
 def follow(leader: PartitionLog, follower: HostedPartition, *, rounds: int = 6) -> None:
     for _ in range(rounds):
-        take_answer(
+        apply_answer(
             REPLICAS, follower, answer_of(leader, follower, high_watermark=leader.log_end_offset), now_ms=NOW_MS
         )
 
@@ -84,7 +89,7 @@ def test_records_are_appended_with_the_leaders_offsets_and_epochs(tmp_path: Path
 
 def test_the_high_watermark_stays_within_what_is_here(tmp_path: Path) -> None:
     leader, follower = filled(tmp_path / "l", 1, 1), follower_of(filled(tmp_path / "f"))
-    take_answer(REPLICAS, follower, answer_of(leader, follower, high_watermark=50), now_ms=NOW_MS)
+    apply_answer(REPLICAS, follower, answer_of(leader, follower, high_watermark=50), now_ms=NOW_MS)
     assert follower.state.high_watermark == 2
 
 
@@ -122,7 +127,7 @@ def test_a_cut_below_the_high_watermark_takes_it_along(tmp_path: Path) -> None:
     follower = follower_of(filled(tmp_path / "f", 1, 1, 1, 1))
     follower.state.follow_high_watermark(4)
     follower.log.advance_high_watermark(4)
-    cut_where_histories_part(CUTS, follower, EpochEnd(1, 2), now_ms=NOW_MS)  # type: ignore[arg-type]
+    truncate_where_histories_differ(CUTS, follower, EpochEnd(1, 2), now_ms=NOW_MS)  # type: ignore[arg-type]
     assert (follower.log.log_end_offset, follower.log.high_watermark, follower.state.high_watermark) == (2, 2, 2)
 
 

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 from kio.schema.errors import ErrorCode
 
-from broker.log.core.producer_state import EarlierToCome
+from broker.log.core.producer_state import PrecedingBatchPending
 from broker.metadata.core.cluster_image import PartitionImage
 from broker.metrics import TopicMetrics
 from broker.replication.core.partition import Partition
@@ -54,7 +54,7 @@ def append(hosted: HostedPartition, *, producer_id: int, sequence: int) -> int:
 def test_a_new_leader_lets_a_producer_that_it_does_not_know_begin_with_its_first_batch_alone(tmp_path: Path) -> None:
     hosted = led(tmp_path, leader_epoch=1)
     hosted.begin_writing(None, now_ms=1_000)
-    with pytest.raises(EarlierToCome) as refused:
+    with pytest.raises(PrecedingBatchPending) as refused:
         append(hosted, producer_id=6, sequence=4)
     assert refused.value.code is ErrorCode.not_enough_replicas
     assert append(hosted, producer_id=6, sequence=0) == 1
@@ -66,7 +66,7 @@ def test_once_nothing_can_be_on_its_way_a_producer_that_was_forgotten_goes_on_wh
     hosted = led(tmp_path, leader_epoch=1)
     hosted.begin_writing(None, now_ms=1_000)
     hosted.settle(1_000 + SETTLING_MS - 1)
-    with pytest.raises(EarlierToCome):
+    with pytest.raises(PrecedingBatchPending):
         append(hosted, producer_id=6, sequence=4)
     hosted.settle(1_000 + SETTLING_MS)
     assert append(hosted, producer_id=6, sequence=4) == 1
@@ -86,14 +86,14 @@ def test_what_a_promotion_cut_off_goes_on_at_once_and_later_leaders_of_the_promo
     assert append(hosted, producer_id=6, sequence=4) == 1
     lead(hosted, leader_epoch=FLOOR + 1)
     hosted.begin_writing(link, now_ms=2_000)
-    with pytest.raises(EarlierToCome):
+    with pytest.raises(PrecedingBatchPending):
         append(hosted, producer_id=7, sequence=4)
 
 
 def test_a_standby_that_had_every_acknowledged_record_waits_for_what_comes_again(tmp_path: Path) -> None:
     hosted = led(tmp_path, leader_epoch=FLOOR)
     hosted.begin_writing(LinkRecord(leader_epoch_floor=FLOOR, sync_policy="block"), now_ms=1_000)
-    with pytest.raises(EarlierToCome):
+    with pytest.raises(PrecedingBatchPending):
         append(hosted, producer_id=6, sequence=4)
 
 

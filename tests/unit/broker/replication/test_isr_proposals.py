@@ -49,7 +49,7 @@ class OnePartition:
         assert (topic, index) == self._hosted.key
         return self._hosted
 
-    def take_state(self, image: ClusterImage, hosted: Hosted, partition: PartitionImage) -> None:
+    def apply_state(self, image: ClusterImage, hosted: Hosted, partition: PartitionImage) -> None:
         """The controller's state is in force."""
         hosted.state.change(partition, now_ms=0)
 
@@ -246,11 +246,11 @@ class WithBadDisk(OnePartition):
         """The partition."""
         return self._all[topic, index]
 
-    def take_state(self, image: ClusterImage, hosted: Hosted, partition: PartitionImage) -> None:
+    def apply_state(self, image: ClusterImage, hosted: Hosted, partition: PartitionImage) -> None:
         """The controller's state is in force, if it can be written down."""
         if hosted is self._rotten:
             raise StorageError("writing", "t-1", "a bad disk")
-        super().take_state(image, hosted, partition)
+        super().apply_state(image, hosted, partition)
 
     def storage_failed(self, error: StorageError) -> None:
         """A log could not be written."""

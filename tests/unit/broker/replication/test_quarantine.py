@@ -12,7 +12,7 @@ import pytest
 
 from broker.log.partition_log import PartitionLog
 from broker.replication.quarantine import Entry, Origin, Quarantine, QuarantineFull
-from broker.replication.truncated_records import CutRecords
+from broker.replication.truncated_records import TruncatedRecords
 from runtime.disk import RealDisk
 from tests.support.log_batches import batch
 from tests.support.logs_on_disk import NOW_MS, open_log
@@ -96,7 +96,7 @@ async def test_what_does_not_fit_is_refused_with_the_key_and_leaves_nothing(tmp_
     one = log.size_bytes // 2
     with pytest.raises(QuarantineFull) as refused:
         await keep(Quarantine(RealDisk(), bytes_max=2 * one - 1), log, 0)
-    for said in ("t-0", f"antipode.cut.records.max.bytes is {2 * one - 1}", "accepted: a larger value"):
+    for said in ("t-0", f"antipode.truncated.records.max.bytes is {2 * one - 1}", "accepted: a larger value"):
         assert said in str(refused.value)
     assert os.listdir(tmp_path) == ["t-0"]
     kept = Quarantine(RealDisk(), bytes_max=2 * one)
@@ -109,7 +109,7 @@ async def test_what_does_not_fit_is_refused_with_the_key_and_leaves_nothing(tmp_
 
 async def test_truncated_records_are_listed_beside_and_count_for_the_bound(tmp_path: Path) -> None:
     log = filled(tmp_path, b"a", b"b", b"c")
-    cuts = CutRecords(RealDisk(), bytes_max=log.size_bytes)
+    cuts = TruncatedRecords(RealDisk(), bytes_max=log.size_bytes)
     assert cuts.keep(log, 1)
     (found,) = cuts.quarantine.entries([str(tmp_path)])
     assert (found.kind, found.topic, found.partition, found.first_offset, found.end_offset) == (

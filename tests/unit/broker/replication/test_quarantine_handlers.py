@@ -17,7 +17,7 @@ from broker.metadata.core.cluster_image import ClusterImage, PartitionImage, app
 from broker.metrics import TopicMetrics
 from broker.replication.core.partition import Partition
 from broker.replication.hosted_partition import HostedPartition
-from broker.replication.truncated_records import CutRecords
+from broker.replication.truncated_records import TruncatedRecords
 from broker.settings.core.topic_configs import LogConfig
 from runtime.disk import RealDisk
 from tests.support.clock import ManualClock
@@ -56,7 +56,7 @@ def services_at(directory: Path, *values: bytes, bytes_max: int = 1 << 20) -> An
     image = apply_batch(ClusterImage(site="b", node_id=1), ControlBatch(is_full=True, links=[LINK]))
     replicas = SimpleNamespace(
         find=lambda topic, index: hosted if (topic, index) == ("t", 0) else None,
-        cuts=CutRecords(RealDisk(), bytes_max=bytes_max),
+        cuts=TruncatedRecords(RealDisk(), bytes_max=bytes_max),
     )
     logs = SimpleNamespace(directories=[SimpleNamespace(path=str(directory))])
     return SimpleNamespace(image=image, replicas=replicas, clock=ManualClock(), logs=logs)
@@ -118,7 +118,7 @@ async def test_a_mirror_that_may_not_change_the_copy_has_nothing_kept(
 async def test_what_does_not_fit_is_refused_with_the_key(tmp_path: Path) -> None:
     refused = await keep(services_at(tmp_path, b"a", b"b", bytes_max=10))
     assert refused.error_code is ErrorCode.policy_violation
-    assert "antipode.cut.records.max.bytes is 10" in refused.error_message
+    assert "antipode.truncated.records.max.bytes is 10" in refused.error_message
 
 
 async def test_an_action_that_is_not_known_is_refused(tmp_path: Path) -> None:

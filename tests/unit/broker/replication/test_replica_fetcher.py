@@ -26,7 +26,7 @@ from broker.replication.core.partition import Partition
 from broker.replication.follower_append import resume_in_range
 from broker.replication.hosted_partition import HostedPartition
 from broker.replication.replica_fetcher import ReplicaFetcher
-from broker.replication.truncated_records import CutRecords
+from broker.replication.truncated_records import TruncatedRecords
 from broker.settings.config import load_broker_settings
 from broker.settings.core.topic_configs import LogConfig
 from runtime.addresses import HostPort
@@ -54,7 +54,7 @@ class Fetches:
     """Of replicas, only what a fetcher asks: nobody waits for anything."""
 
     def __init__(self) -> None:
-        self.cuts = CutRecords(RealDisk(), bytes_max=0)
+        self.cuts = TruncatedRecords(RealDisk(), bytes_max=0)
         self.failures: list[StorageError] = []
 
     def storage_failed(self, error: StorageError) -> None:
@@ -150,7 +150,7 @@ async def test_one_partition_that_cannot_be_cut_where_its_leader_ends_holds_up_n
 ) -> None:
     rotten, sound = follower(tmp_path, "rotten"), follower(tmp_path, "sound")
 
-    def resume(cuts: CutRecords, hosted: HostedPartition, found: OutOfRange, *, now_ms: int) -> None:
+    def resume(cuts: TruncatedRecords, hosted: HostedPartition, found: OutOfRange, *, now_ms: int) -> None:
         if hosted is rotten:
             raise StorageError("cutting", rotten.log.directory, "a bad disk")
         resume_in_range(cuts, hosted, found, now_ms=now_ms)

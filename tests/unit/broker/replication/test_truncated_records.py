@@ -13,10 +13,10 @@ import pytest
 from broker.metadata.core.cluster_image import PartitionImage
 from broker.metrics import TopicMetrics
 from broker.replication.core.partition import Partition
-from broker.replication.follower_append import cut_to
+from broker.replication.follower_append import truncate_replica
 from broker.replication.hosted_partition import HostedPartition
 from broker.replication.quarantine import PREFIX
-from broker.replication.truncated_records import CutRecords, Cuts, path_of
+from broker.replication.truncated_records import TruncatedRecords, TruncationCounts, path_of
 from broker.settings.core.topic_configs import LogConfig
 from runtime.disk import Buffer, RealDisk
 from tests.support.log_batches import batch
@@ -39,8 +39,8 @@ def follower(directory: Path, *values: bytes, topic: str = "t") -> HostedPartiti
     )
 
 
-def cut(cuts: CutRecords, hosted: HostedPartition, offset: int) -> None:
-    cut_to(cuts, hosted, offset, reason="test", now_ms=NOW_MS)
+def cut(cuts: TruncatedRecords, hosted: HostedPartition, offset: int) -> None:
+    truncate_replica(cuts, hosted, offset, reason="test", now_ms=NOW_MS)
 
 
 def kept(directory: Path) -> list[bytes | None]:
@@ -48,11 +48,11 @@ def kept(directory: Path) -> list[bytes | None]:
 
 
 def test_what_is_cut_is_counted_and_kept_beside_the_logs_folder(tmp_path: Path) -> None:
-    cuts, hosted = CutRecords(RealDisk(), bytes_max=ROOM), follower(tmp_path, b"a", b"b", b"c", b"d")
+    cuts, hosted = TruncatedRecords(RealDisk(), bytes_max=ROOM), follower(tmp_path, b"a", b"b", b"c", b"d")
     size_bytes = hosted.log.size_bytes
     cut(cuts, hosted, 2)
     found = cuts.of("t", 0)
-    assert found == Cuts(
+    assert found == TruncationCounts(
         count=1, records=2, bytes=size_bytes // 2, kept_bytes=size_bytes // 2, first_offset=2, at_ms=NOW_MS
     )
     assert kept(tmp_path) == [b"c", b"d"]
@@ -62,7 +62,7 @@ def test_what_is_cut_is_counted_and_kept_beside_the_logs_folder(tmp_path: Path) 
 
 
 def test_a_cut_that_drops_everything_is_kept_too(tmp_path: Path) -> None:
-    cuts, hosted = CutRecords(RealDisk(), bytes_max=ROOM), follower(tmp_path, b"a", b"b")
+    cuts, hosted = TruncatedRecords(RealDisk(), bytes_max=ROOM), follower(tmp_path, b"a", b"b")
     cut(cuts, hosted, 0)
     assert kept(tmp_path) == [b"a", b"b"]
     assert hosted.log.log_end_offset == 0
@@ -71,14 +71,14 @@ def test_a_cut_that_drops_everything_is_kept_too(tmp_path: Path) -> None:
 def test_only_so_much_is_kept_of_a_partition(tmp_path: Path) -> None:
     hosted = follower(tmp_path, b"a", b"b", b"c")
     one = hosted.log.size_bytes // 3
-    cuts = CutRecords(RealDisk(), bytes_max=2 * one + 5)
+    cuts = TruncatedRecords(RealDisk(), bytes_max=2 * one + 5)
     cut(cuts, hosted, 0)
     assert kept(tmp_path) == [b"a", b"b"]
     assert (cuts.total.bytes, cuts.total.kept_bytes) == (3 * one, 2 * one)
 
 
 def test_with_no_room_at_all_cuts_are_counted_only(tmp_path: Path) -> None:
-    cuts, hosted = CutRecords(RealDisk(), bytes_max=0), follower(tmp_path, b"a", b"b")
+    cuts, hosted = TruncatedRecords(RealDisk(), bytes_max=0), follower(tmp_path, b"a", b"b")
     cut(cuts, hosted, 1)
     assert (cuts.total.records, cuts.total.kept_bytes) == (1, 0)
     assert os.listdir(tmp_path) == ["t-0"]
@@ -95,30 +95,30 @@ class Stopping(RealDisk):
 def test_a_cut_goes_on_when_the_disk_keeps_nothing(tmp_path: Path) -> None:
     hosted = follower(tmp_path, b"a", b"b")
     (tmp_path / f"{PREFIX}t-0.log").mkdir()
-    cuts = CutRecords(RealDisk(), bytes_max=ROOM)
+    cuts = TruncatedRecords(RealDisk(), bytes_max=ROOM)
     cut(cuts, hosted, 1)
     assert (hosted.log.log_end_offset, cuts.total.records, cuts.total.kept_bytes) == (1, 1, 0)
 
 
 def test_a_copy_that_was_interrupted_is_made_whole_by_the_next_one(tmp_path: Path) -> None:
     hosted = follower(tmp_path, b"a", b"b", b"c")
-    cut(CutRecords(RealDisk(), bytes_max=ROOM), hosted, 2)
+    cut(TruncatedRecords(RealDisk(), bytes_max=ROOM), hosted, 2)
     with pytest.raises(KeyboardInterrupt):
-        cut(CutRecords(Stopping(), bytes_max=ROOM), hosted, 1)
+        cut(TruncatedRecords(Stopping(), bytes_max=ROOM), hosted, 1)
     assert hosted.log.log_end_offset == 2
-    cut(CutRecords(RealDisk(), bytes_max=ROOM), hosted, 1)
+    cut(TruncatedRecords(RealDisk(), bytes_max=ROOM), hosted, 1)
     assert kept(tmp_path) == [b"c", b"b"]
 
 
 def test_a_cut_interrupted_after_the_copy_loses_nothing(tmp_path: Path) -> None:
-    cuts, hosted = CutRecords(RealDisk(), bytes_max=ROOM), follower(tmp_path, b"a", b"b")
+    cuts, hosted = TruncatedRecords(RealDisk(), bytes_max=ROOM), follower(tmp_path, b"a", b"b")
     cuts.keep(hosted.log, 1)
     cut(cuts, hosted, 1)
     assert kept(tmp_path) == [b"b", b"b"]
 
 
 def test_a_deleted_topic_leaves_nothing_behind_but_the_total(tmp_path: Path) -> None:
-    cuts, hosted = CutRecords(RealDisk(), bytes_max=ROOM), follower(tmp_path, b"a", b"b")
+    cuts, hosted = TruncatedRecords(RealDisk(), bytes_max=ROOM), follower(tmp_path, b"a", b"b")
     cut(cuts, hosted, 1)
     cuts.forget(hosted.log, is_copy=False)
     cuts.forget(hosted.log, is_copy=False)
@@ -127,7 +127,7 @@ def test_a_deleted_topic_leaves_nothing_behind_but_the_total(tmp_path: Path) -> 
 
 
 def test_what_was_cut_from_a_copy_stays_when_the_copy_is_deleted(tmp_path: Path) -> None:
-    cuts, hosted = CutRecords(RealDisk(), bytes_max=ROOM), follower(tmp_path, b"a", b"b")
+    cuts, hosted = TruncatedRecords(RealDisk(), bytes_max=ROOM), follower(tmp_path, b"a", b"b")
     cut(cuts, hosted, 1)
     cuts.forget(hosted.log, is_copy=True)
     assert kept(tmp_path) == [b"b"]
@@ -136,7 +136,7 @@ def test_what_was_cut_from_a_copy_stays_when_the_copy_is_deleted(tmp_path: Path)
 @pytest.mark.parametrize("length", [243, 244, 249])
 def test_what_is_cut_from_the_log_of_the_longest_topic_is_kept_and_listed(tmp_path: Path, length: int) -> None:
     topic = "t" * length
-    cuts, hosted = CutRecords(RealDisk(), bytes_max=ROOM), follower(tmp_path, b"a", b"b", b"c", topic=topic)
+    cuts, hosted = TruncatedRecords(RealDisk(), bytes_max=ROOM), follower(tmp_path, b"a", b"b", b"c", topic=topic)
     cut(cuts, hosted, 1)
     found = Path(path_of(hosted.log))
     assert [record.value for record in decode_records(found.read_bytes())] == [b"b", b"c"]

@@ -13,8 +13,8 @@ from kio.schema.errors import ErrorCode
 
 from broker.metadata.core.cluster_image import ClusterImage
 from broker.settings.config import BrokerSettings, load_broker_settings
-from broker.site import controlled_shutdown as hand_over
-from broker.site.controlled_shutdown import HandOver
+from broker.site import controlled_shutdown as controlled_shutdown
+from broker.site.controlled_shutdown import ControlledShutdown
 from wire.control import controller_pb2 as pb
 from wire.control.cluster_pb2 import BrokerInfo
 
@@ -63,7 +63,7 @@ def pauses(monkeypatch: pytest.MonkeyPatch) -> list[float]:
         waited.append(seconds)
 
     monkeypatch.setattr(
-        hand_over, "asyncio", SimpleNamespace(sleep=sleep, timeout=asyncio.timeout, Event=asyncio.Event)
+        controlled_shutdown, "asyncio", SimpleNamespace(sleep=sleep, timeout=asyncio.timeout, Event=asyncio.Event)
     )
     return waited
 
@@ -71,7 +71,7 @@ def pauses(monkeypatch: pytest.MonkeyPatch) -> list[float]:
 async def run(controller: Any, known: BrokerSettings, *, others: tuple[int, ...] = (OTHER,)) -> None:
     image = ClusterImage(site="a", node_id=OWN, brokers={node: BrokerInfo(node_id=node) for node in (OWN, *others)})
     replicas: Any = Replicas()
-    over = HandOver()
+    over = ControlledShutdown()
     await over.run(controller, known, broker_epoch=7, replicas=replicas, image=lambda: image)
     assert not over.is_under_way
 

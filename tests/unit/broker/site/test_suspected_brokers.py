@@ -10,7 +10,7 @@ import pytest
 
 from broker.metadata.cluster import Cluster
 from broker.metadata.core.cluster_image import ClusterImage, apply_batch
-from broker.site.suspected_brokers import DOUBT_MS_MAX, Doubts
+from broker.site.suspected_brokers import SUSPICION_MS_MAX, SuspectedBrokers
 from tests.support.clock import ManualClock
 from tests.support.eventually import eventually
 from wire.control.broker_pb2 import ControlBatch
@@ -42,20 +42,22 @@ def cluster() -> Cluster:
 
 
 @pytest.fixture
-async def doubts(cluster: Cluster, clock: ManualClock) -> AsyncIterator[Doubts]:
-    made = Doubts(cluster, clock, node_id=OWN)
+async def suspected_brokers(cluster: Cluster, clock: ManualClock) -> AsyncIterator[SuspectedBrokers]:
+    made = SuspectedBrokers(cluster, clock, node_id=OWN)
     await made.on_image(ClusterImage(site="a", node_id=OWN), cluster.image)
     yield made
     await made.stop()
 
 
-async def test_without_a_doubt_nobody_waits_for_an_image(doubts: Doubts) -> None:
-    await asyncio.wait_for(doubts.settled(), 60)
+async def test_without_a_doubt_nobody_waits_for_an_image(suspected_brokers: SuspectedBrokers) -> None:
+    await asyncio.wait_for(suspected_brokers.settled(), 60)
 
 
-async def test_an_answer_waits_for_the_image_without_the_doubted_broker(doubts: Doubts, cluster: Cluster) -> None:
-    doubts.note_lost(OTHER)
-    settled = asyncio.create_task(doubts.settled())
+async def test_an_answer_waits_for_the_image_without_the_doubted_broker(
+    suspected_brokers: SuspectedBrokers, cluster: Cluster
+) -> None:
+    suspected_brokers.note_lost(OTHER)
+    settled = asyncio.create_task(suspected_brokers.settled())
     cluster.replace(listed(cluster.image, OWN, OTHER))
     done, _ = await asyncio.wait({settled}, timeout=0.05)
     assert not done
@@ -63,33 +65,37 @@ async def test_an_answer_waits_for_the_image_without_the_doubted_broker(doubts: 
     await asyncio.wait_for(settled, 60)
 
 
-async def test_an_answer_waits_no_longer_when_the_doubted_broker_is_there_after_all(doubts: Doubts) -> None:
-    heard = doubts._listener((OTHER, OTHER))
+async def test_an_answer_waits_no_longer_when_the_doubted_broker_is_there_after_all(
+    suspected_brokers: SuspectedBrokers,
+) -> None:
+    heard = suspected_brokers._listener((OTHER, OTHER))
     heard(True)
-    settled = asyncio.create_task(doubts.settled())
-    await eventually(lambda: doubts._cluster._waiting)
+    settled = asyncio.create_task(suspected_brokers.settled())
+    await eventually(lambda: suspected_brokers._cluster._waiting)
     heard(False)
     await asyncio.sleep(0)
-    assert not doubts._cluster._waiting or doubts._cluster._waiting[0][1].done()
+    assert not suspected_brokers._cluster._waiting or suspected_brokers._cluster._waiting[0][1].done()
     await settled
 
 
-async def test_a_doubt_holds_nobody_up_once_it_is_old(doubts: Doubts, clock: ManualClock) -> None:
-    doubts.note_lost(OTHER)
-    clock.advance(DOUBT_MS_MAX)
-    settled = asyncio.create_task(doubts.settled())
+async def test_a_doubt_holds_nobody_up_once_it_is_old(suspected_brokers: SuspectedBrokers, clock: ManualClock) -> None:
+    suspected_brokers.note_lost(OTHER)
+    clock.advance(SUSPICION_MS_MAX)
+    settled = asyncio.create_task(suspected_brokers.settled())
     await asyncio.wait_for(settled, 60)
 
 
-async def test_a_client_that_has_just_come_has_no_leader_to_lose(doubts: Doubts, clock: ManualClock) -> None:
+async def test_a_client_that_has_just_come_has_no_leader_to_lose(
+    suspected_brokers: SuspectedBrokers, clock: ManualClock
+) -> None:
     newcomer: Any = Client(clock.monotonic_ms())
-    assert not doubts.may_concern(newcomer)
+    assert not suspected_brokers.may_concern(newcomer)
     clock.advance(10_000)
-    assert doubts.may_concern(newcomer)
+    assert suspected_brokers.may_concern(newcomer)
 
 
 async def test_a_site_of_one_broker_has_nobody_to_doubt(cluster: Cluster, clock: ManualClock) -> None:
-    alone = Doubts(cluster, clock, node_id=OWN)
+    alone = SuspectedBrokers(cluster, clock, node_id=OWN)
     await alone.on_image(cluster.image, listed(cluster.image, OWN))
     clock.advance(10_000)
     client: Any = Client(0)

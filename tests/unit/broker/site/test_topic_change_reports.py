@@ -10,7 +10,7 @@ import pytest
 from kio.schema.errors import ErrorCode
 
 from broker.metadata.core.cluster_image import ClusterImage, apply_batch, with_peer_view
-from broker.site.topic_change_reports import PeerNews
+from broker.site.topic_change_reports import TopicChangeReports
 from tests.support.eventually import eventually
 from tests.support.scripted_broker import ScriptedBroker
 from wire.control.broker_pb2 import ControlBatch
@@ -88,16 +88,18 @@ async def peer() -> AsyncIterator[Peer]:
 
 
 @pytest.fixture
-async def news() -> AsyncIterator[PeerNews]:
+async def news() -> AsyncIterator[TopicChangeReports]:
     """Closed with the test."""
-    made = PeerNews()
+    made = TopicChangeReports()
     try:
         yield made
     finally:
         await made.close()
 
 
-async def test_peers_are_told_of_what_clients_may_ask_them_for_and_of_no_copy(peer: Peer, news: PeerNews) -> None:
+async def test_peers_are_told_of_what_clients_may_ask_them_for_and_of_no_copy(
+    peer: Peer, news: TopicChangeReports
+) -> None:
     image = peer.image()
     await news.tell(lambda: image, image.topics)
     await news.tell(lambda: image, (), {"a2": OWN_ID, "b2": COPY_ID})
@@ -105,13 +107,15 @@ async def test_peers_are_told_of_what_clients_may_ask_them_for_and_of_no_copy(pe
     assert peer.told == [[("a1", False, 1), ("home", False, 1)], [("a2", True, 0)]]
 
 
-async def test_without_routing_nobody_is_told(peer: Peer, news: PeerNews) -> None:
+async def test_without_routing_nobody_is_told(peer: Peer, news: TopicChangeReports) -> None:
     image = peer.image(is_routed=False)
     await news.tell(lambda: image, ["a1", "home"])
     assert peer.told == []
 
 
-async def test_an_answer_waits_until_the_peers_broker_has_taken_the_report(peer: Peer, news: PeerNews) -> None:
+async def test_an_answer_waits_until_the_peers_broker_has_taken_the_report(
+    peer: Peer, news: TopicChangeReports
+) -> None:
     image = peer.image()
     peer.may_answer.clear()
     telling = asyncio.ensure_future(news.tell(lambda: image, ["a1"]))
@@ -122,7 +126,7 @@ async def test_an_answer_waits_until_the_peers_broker_has_taken_the_report(peer:
 
 
 async def test_of_a_silent_broker_one_answer_waits_a_moment_and_those_after_it_not_at_all(
-    peer: Peer, news: PeerNews
+    peer: Peer, news: TopicChangeReports
 ) -> None:
     image = peer.image()
     peer.may_answer.clear()
@@ -141,12 +145,12 @@ async def test_of_a_silent_broker_one_answer_waits_a_moment_and_those_after_it_n
     await telling
 
 
-async def _told_again(news: PeerNews, image: ClusterImage, peer: Peer) -> bool:
+async def _told_again(news: TopicChangeReports, image: ClusterImage, peer: Peer) -> bool:
     await news.tell(lambda: image, ["home"])
     return len(peer.told) > 1
 
 
-async def test_a_broker_that_is_not_there_delays_nothing_for_long(peer: Peer, news: PeerNews) -> None:
+async def test_a_broker_that_is_not_there_delays_nothing_for_long(peer: Peer, news: TopicChangeReports) -> None:
     image = peer.image()
     await peer._broker.stop()
     for _ in range(5):
@@ -155,6 +159,6 @@ async def test_a_broker_that_is_not_there_delays_nothing_for_long(peer: Peer, ne
     await eventually(lambda: _told(news, image, peer))
 
 
-async def _told(news: PeerNews, image: ClusterImage, peer: Peer) -> bool:
+async def _told(news: TopicChangeReports, image: ClusterImage, peer: Peer) -> bool:
     await news.tell(lambda: image, ["a1"])
     return bool(peer.told)

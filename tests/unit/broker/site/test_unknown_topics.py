@@ -11,7 +11,7 @@ from typing import Any
 from kio.schema.errors import ErrorCode
 
 from broker.metadata.core.cluster_image import ClusterImage, apply_batch
-from broker.site.unknown_topics import ask_peers, unheard_topics
+from broker.site.unknown_topics import ask_peers, unknown_topics
 from wire.client.cluster_metadata import PartitionMetadata, TopicMetadata
 from wire.control.broker_pb2 import ControlBatch
 from wire.control.cluster_pb2 import LinkPhase, LinkRecord, TopicInfo
@@ -55,16 +55,16 @@ class Peers:
 
 
 def test_a_topic_that_a_view_has_is_not_asked_about() -> None:
-    assert unheard_topics(image(active="a"), ["home", KNOWN, "bad name", "__consumer_offsets"]) == {}
+    assert unknown_topics(image(active="a"), ["home", KNOWN, "bad name", "__consumer_offsets"]) == {}
 
 
 def test_unknown_ids_are_asked_about_wherever_clients_may_have_made_a_topic() -> None:
     for active in ("a", "b"):
-        assert unheard_topics(image(active=active), [NEW]) == {"a": [NEW]}
+        assert unknown_topics(image(active=active), [NEW]) == {"a": [NEW]}
 
 
 async def told(known: ClusterImage, peers: Peers, *topics: Any) -> dict[Any, str]:
-    answer = await ask_peers(peers, known, unheard_topics(known, topics), may_create=True)  # type: ignore[arg-type]
+    answer = await ask_peers(peers, known, unknown_topics(known, topics), may_create=True)  # type: ignore[arg-type]
     return {asked: topic.name for asked, topic in answer.items()}
 
 

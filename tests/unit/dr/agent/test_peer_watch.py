@@ -75,7 +75,7 @@ LINK = {
     "epoch": 2,
     "lag_records": 0,
     "mirror": "MIRRORING",
-    "mirror_heard_ms": 100,
+    "mirror_report_age_ms": 100,
     "is_contested": False,
     "differing": [],
     "deposed": [],
@@ -97,7 +97,7 @@ LINK = {
 def test_status_names_a_mirror_that_is_not_there_and_a_link_with_two_active_sites(
     mirror: str, heard_ms: int | None, said: str, *, is_contested: bool
 ) -> None:
-    told = {"mirror": mirror, "mirror_heard_ms": heard_ms, "is_contested": is_contested, "mirror_problems": []}
+    told = {"mirror": mirror, "mirror_report_age_ms": heard_ms, "is_contested": is_contested, "mirror_problems": []}
     found = problems({}, [{**LINK, **told}])
     assert len(found) == bool(said)
     assert said in "".join(found)

@@ -13,7 +13,7 @@ import pytest
 from dr.agent.peer_watch import PeerWatch
 from runtime.clock import SystemClock
 from tests.support.eventually import eventually
-from wire.control.broker_pb2 import ConfirmLinkReply, PeerViewStandsReply, UpdatePeerViewReply
+from wire.control.broker_pb2 import ConfirmLinkReply, PeerViewConfirmedReply, UpdatePeerViewReply
 from wire.control.cluster_pb2 import LinkRecord, LinkSite, SiteView
 from wire.control.site_pb2 import GetSiteViewReply
 from wire.znodes.layout import MalformedZnode
@@ -55,9 +55,9 @@ class Home:
         self.views.append(view)
         return UpdatePeerViewReply()
 
-    async def PeerViewStands(self, request: Any, *, timeout: float) -> PeerViewStandsReply:  # noqa: ASYNC109
+    async def PeerViewConfirmed(self, request: Any, *, timeout: float) -> PeerViewConfirmedReply:  # noqa: ASYNC109
         self.stood.append(request.site)
-        return PeerViewStandsReply()
+        return PeerViewConfirmedReply()
 
     async def ConfirmLink(self, request: Any, *, timeout: float) -> ConfirmLinkReply:  # noqa: ASYNC109
         self.confirmed.append(request.link)

@@ -55,7 +55,7 @@ class ModelPartition:
     leader_epoch: int = 0
     log: list[tuple[int, str]] = field(default_factory=list)
     heard_end: int = -1
-    heard_at_ms: int = -1
+    received_at_ms: int = -1
 
     @property
     def epochs(self) -> tuple[EpochStart, ...]:
@@ -141,7 +141,7 @@ class ModelSite:
                     log_end_offset=len(item.log),
                     is_writable=self.is_writable(),
                     source_high_watermark=item.heard_end,
-                    source_seen_at_ms=item.heard_at_ms,
+                    source_seen_at_ms=item.received_at_ms,
                     epochs=item.epochs,
                 )
                 for key, item in self.partitions.items()
@@ -182,7 +182,7 @@ class ModelLink:
             if copy.log != item.log[: len(copy.log)] or key in source.leaderless | target.leaderless:
                 continue
             copy.log.extend(item.log[len(copy.log) : len(copy.log) + batch_max])
-            copy.heard_end, copy.heard_at_ms = len(item.log), self.now_ms
+            copy.heard_end, copy.received_at_ms = len(item.log), self.now_ms
 
     def carry_groups(self) -> None:
         """A round of the mirror's group sync: clamped to what is mirrored."""
@@ -275,7 +275,7 @@ class Operator:
         if step is Step.PROMOTE:
             target.confirmed_epoch = target.record.epoch
             for partition in target.partitions.values():
-                partition.heard_end = partition.heard_at_ms = -1
+                partition.heard_end = partition.received_at_ms = -1
         return StepEnded(step=step, reason=reason)
 
     def _store(self, step: Step, reason: str, site: ModelSite, record: LinkRecord) -> StepEnded:

@@ -61,7 +61,7 @@ def _logs_in_memory(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(verifier, "fetch_at_leader", fetch)
 
 
-class Sieve:
+class RecordFilter:
     """Leaves nothing out."""
 
     async def read(self, client: Log, key: PartitionKey, offset: int, *, max_bytes: int) -> Any:
@@ -77,7 +77,7 @@ async def translated(source: Log, target: Log, *runs: tuple[int, int, int], last
     links: Any = SimpleNamespace(of=lambda _: link, producers={"a": OURS}, writers=set())
     naming = Naming(policy=NamingPolicy.IDENTITY, source_alias="a", target_alias="b")
     verifies: Any = TranslateVerifier
-    verifying = verifies(source, target, naming=naming, translations=links, sieve=Sieve())
+    verifying = verifies(source, target, naming=naming, translations=links, record_filter=RecordFilter())
     found: Comparison = await verifying.compare(KEY, mirrored_end=link.position.source_next, last_offsets=last_offsets)
     return found
 

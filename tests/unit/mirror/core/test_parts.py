@@ -62,12 +62,12 @@ def test_a_survey_does_not_count_what_is_not_carried() -> None:
     """MirrorMaker's record count is of what the target gets: no aborted records, no markers,
     nothing that came from there.
     """
-    left_out, carried = batch([b"a", b"b"], base_offset=10), batch([b"c"], base_offset=12)
-    run = survey(left_out + carried, left_out=frozenset({10}))
+    skipped, carried = batch([b"a", b"b"], base_offset=10), batch([b"c"], base_offset=12)
+    run = survey(skipped + carried, skipped=frozenset({10}))
     assert run is not None
     assert (run.record_count, run.first_offset, run.next_offset) == (1, 10, 13)
-    assert (run.carried_bytes, run.left_out_bytes, run.left_out_records) == (len(carried), len(left_out), 2)
-    assert run.size_bytes == len(carried) + len(left_out), "all of it takes room in the queue"
+    assert (run.carried_bytes, run.skipped_bytes, run.skipped_records) == (len(carried), len(skipped), 2)
+    assert run.size_bytes == len(carried) + len(skipped), "all of it takes room in the queue"
 
 
 def test_a_survey_of_an_incomplete_batch_is_none() -> None:
@@ -284,7 +284,7 @@ def test_a_clamped_offset_loses_its_epoch_and_keeps_its_metadata() -> None:
 
 def test_lag_is_zero_only_when_the_source_was_heard_lately() -> None:
     progress = Progress(
-        source_high_watermark=10, source_heard_at_ms=1000, target_log_end_offset=10, caught_up_at_ms=1000
+        source_high_watermark=10, source_answered_at_ms=1000, target_log_end_offset=10, caught_up_at_ms=1000
     )
     assert measure(progress, now_ms=1400, stale_after_ms=500) == Lag(records=0, bytes=0, ms=0)
     assert measure(progress, now_ms=1501, stale_after_ms=500) == Lag(records=-1, bytes=-1, ms=501)
@@ -296,17 +296,17 @@ def test_lag_in_bytes_comes_from_the_mean_record() -> None:
         target_log_end_offset=10,
         mirrored_bytes=1000,
         mirrored_records=10,
-        source_heard_at_ms=1,
+        source_answered_at_ms=1,
     )
     assert measure(progress, now_ms=1, stale_after_ms=500).bytes == 2000
 
 
 def test_lag_in_time_counts_from_the_last_moment_with_everything() -> None:
     progress = moved(
-        Progress(), source_high_watermark=5, source_heard_at_ms=110, source_asked_at_ms=100, target_log_end_offset=5
+        Progress(), source_high_watermark=5, source_answered_at_ms=110, source_asked_at_ms=100, target_log_end_offset=5
     )
-    progress = moved(progress, source_high_watermark=8, source_heard_at_ms=210, source_asked_at_ms=200)
-    progress = moved(progress, source_high_watermark=20, source_heard_at_ms=310, source_asked_at_ms=300)
+    progress = moved(progress, source_high_watermark=8, source_answered_at_ms=210, source_asked_at_ms=200)
+    progress = moved(progress, source_high_watermark=20, source_answered_at_ms=310, source_asked_at_ms=300)
     assert measure(progress, now_ms=400, stale_after_ms=500).ms == 300
     progress = moved(progress, target_log_end_offset=8)
     assert measure(progress, now_ms=400, stale_after_ms=500).ms == 200

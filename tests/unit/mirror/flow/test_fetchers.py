@@ -42,8 +42,8 @@ async def test_what_comes_while_a_fetcher_rests_comes_in_one_answer(
     are_over = asyncio.Event()
 
     async def rest(fetcher: Fetcher) -> None:
-        if fetcher._rest_ms() > 0:
-            rests_ms.append(fetcher._rest_ms())
+        if fetcher._throttle_time_ms() > 0:
+            rests_ms.append(fetcher._throttle_time_ms())
             await are_over.wait()
 
     monkeypatch.setattr(Fetcher, "_rest", rest)
@@ -56,19 +56,19 @@ async def test_what_comes_while_a_fetcher_rests_comes_in_one_answer(
         are_over.set()
         await eventually(world.is_equal)
         assert len(answered) == 2
-    assert all(0 < rest_ms <= 1000 for rest_ms in rests_ms)
+    assert all(0 < throttle_time_ms <= 1000 for throttle_time_ms in rests_ms)
 
 
 @pytest.mark.parametrize("is_sync", [False, True])
 async def test_only_a_link_that_nobody_waits_for_rests(monkeypatch: pytest.MonkeyPatch, is_sync: bool) -> None:
     rests: list[bool] = []
-    rest_ms = Fetcher._rest_ms
+    throttle_time_ms = Fetcher._throttle_time_ms
 
     def noted(fetcher: Fetcher) -> float:
-        rests.append(rest_ms(fetcher) > 0)
-        return rest_ms(fetcher)
+        rests.append(throttle_time_ms(fetcher) > 0)
+        return throttle_time_ms(fetcher)
 
-    monkeypatch.setattr(Fetcher, "_rest_ms", noted)
+    monkeypatch.setattr(Fetcher, "_throttle_time_ms", noted)
     world = world_with(partitions=1, batches=1)
     if is_sync:
         world.record.sync_policy = SyncPolicy.BLOCK.value

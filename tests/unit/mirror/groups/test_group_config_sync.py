@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 
 from mirror.groups.group_config_sync import GroupConfigSync
 from mirror.link.core.link_roles import LinkRole
-from mirror.link.link_watch import LinkStanding
+from mirror.link.link_watch import LinkView
 from mirror.link.ports import ConfigRefused
 from wire.control.cluster_pb2 import LinkRecord
 
@@ -38,7 +38,7 @@ def sync(source: Site, target: Site, *, role: LinkRole = LinkRole.MIRRORING, is_
     record = LinkRecord(
         name="a-b", source_site="a", target_site="b", active_site="a", group_whitelist=["g.*"], is_routed=is_routed
     )
-    standing = LinkStanding("a-b", 1, role, "", record, "b")
+    standing = LinkView("a-b", 1, role, "", record, "b")
     return GroupConfigSync(source=source, target=target, link=lambda: standing, interval_ms=1)
 
 

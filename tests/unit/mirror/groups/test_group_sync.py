@@ -314,7 +314,7 @@ async def test_a_group_that_was_reset_while_no_mirror_ran_goes_back_when_it_was_
     world.source.group_offsets = {name: {FIRST: GroupOffset(2), SECOND: GroupOffset(9)} for name in ("billing", "live")}
     async with mirroring(world) as mirror:
         await are_carried(world)
-        assert not describe(mirror.parts).groups_left_ahead
+        assert not describe(mirror.parts).groups_ahead
 
 
 async def test_a_group_that_stands_still_gets_the_offset_that_its_target_knows_by_now(open_world: MemoryWorld) -> None:
@@ -339,11 +339,11 @@ async def test_a_group_that_moved_at_the_target_stays_there_when_it_was_reset_at
     world.source.group_offsets["billing"][FIRST] = GroupOffset(2)
     async with mirroring(world) as mirror:
         left = "orders-0: 2 at the source; the group was reset at the source, but has also moved at the target"
-        await eventually(lambda: dict(describe(mirror.parts).groups_left_ahead) == {"billing": left})
+        await eventually(lambda: dict(describe(mirror.parts).groups_ahead) == {"billing": left})
         assert world.target.group_offsets["billing"][FIRST] == GroupOffset(12)
         world.source.group_offsets["billing"][FIRST] = GroupOffset(14)
         await are_carried(world)
-        await eventually(lambda: not describe(mirror.parts).groups_left_ahead)
+        await eventually(lambda: not describe(mirror.parts).groups_ahead)
 
 
 async def test_of_a_group_ahead_at_the_target_it_is_told_that_nobody_knows_whether_it_was_reset(
@@ -353,7 +353,7 @@ async def test_of_a_group_ahead_at_the_target_it_is_told_that_nobody_knows_wheth
     world.target.group_offsets = {"billing": {FIRST: GroupOffset(12), SECOND: GroupOffset(9)}}
     async with mirroring(world) as mirror:
         await eventually(
-            lambda: "the mirror cannot tell" in dict(describe(mirror.parts).groups_left_ahead).get("billing", "")
+            lambda: "the mirror cannot tell" in dict(describe(mirror.parts).groups_ahead).get("billing", "")
         )
         world.source.group_offsets["billing"][FIRST] = GroupOffset(4)
         await rounds_go_by(world)

@@ -9,10 +9,10 @@ from typing import TYPE_CHECKING, cast
 import pytest
 from kio.schema.errors import ErrorCode
 
-from mirror.groups.transactional_ids import TOLD_AT_ONCE, TransactionalIdSync
+from mirror.groups.transactional_ids import REPORTED_AT_ONCE, TransactionalIdSync
 from mirror.link.core.link_roles import LinkRole
-from mirror.link.link_watch import LinkStanding, stand
-from mirror.link.ports import ProducerNews, TransactionalProducer, Unreachable
+from mirror.link.link_watch import LinkView, stand
+from mirror.link.ports import ProducerUpdates, TransactionalProducer, Unreachable
 from mirror.sites.kafka_producers import KafkaProducersOfSource, producers_in
 from wire.batches.records import Record, encode_batch
 from wire.batches.transaction_records import TransactionValue, encode_transaction_key, encode_transaction_value
@@ -33,12 +33,12 @@ class Source:
         self.written_meanwhile = 0
         self.on_read: Callable[[], None] = lambda: None
 
-    async def news(self) -> ProducerNews:
+    async def news(self) -> ProducerUpdates:
         if self.position < len(self.written):
             self.position += 1
             self.on_read()
-            return ProducerNews(self.written[self.position - 1], is_all=self.position >= self.end_when_read)
-        return ProducerNews({}, is_all=True)
+            return ProducerUpdates(self.written[self.position - 1], is_all=self.position >= self.end_when_read)
+        return ProducerUpdates({}, is_all=True)
 
     @property
     def end_when_read(self) -> int:
@@ -76,7 +76,7 @@ class Scene:
         self.record.is_routed = True
         self.sync = TransactionalIdSync(self.source, self.target, link=self.link, interval_ms=1)
 
-    def link(self) -> LinkStanding:
+    def link(self) -> LinkView:
         return stand(self.record, "b")
 
     async def told(self) -> list[dict[str, TransactionalProducer]]:
@@ -110,8 +110,8 @@ async def test_what_was_refused_or_not_answered_is_told_again() -> None:
 
 async def test_many_ids_go_in_requests_of_a_bounded_size() -> None:
     scene = Scene()
-    scene.source.written.append({f"id-{number}": FIRST for number in range(2 * TOLD_AT_ONCE + 1)})
-    assert [len(request) for request in await scene.told()] == [TOLD_AT_ONCE, TOLD_AT_ONCE, 1]
+    scene.source.written.append({f"id-{number}": FIRST for number in range(2 * REPORTED_AT_ONCE + 1)})
+    assert [len(request) for request in await scene.told()] == [REPORTED_AT_ONCE, REPORTED_AT_ONCE, 1]
 
 
 async def test_a_source_that_never_rests_does_not_keep_what_it_said_from_being_told() -> None:

@@ -19,7 +19,7 @@ from mirror.settings.config import MirrorConfig, load_config
 from mirror.sharing.agreed_settings import agreed_settings, self_description
 from mirror.sharing.core.peers import DaemonShare
 from mirror.sharing.ownership import Ownership
-from mirror.translate_link import standing_of
+from mirror.translate_link import link_view_of
 from runtime.clock import SystemClock
 from tests.support.eventually import eventually
 from tests.support.memory_mirror import mirroring, world_with
@@ -41,7 +41,7 @@ def config(**settings: str) -> MirrorConfig:
 
 def share(name: str, slots: frozenset[int], problem: str = "", **settings: str) -> DaemonShare:
     described = config(**settings)
-    daemon = self_description(described, standing_of(described).record, name=name)
+    daemon = self_description(described, link_view_of(described).record, name=name)
     return DaemonShare(daemon._replace(problem=problem), slots)
 
 

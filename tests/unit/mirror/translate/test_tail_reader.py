@@ -31,7 +31,7 @@ def batch(base_offset: int, producer_id: int, base_sequence: int, timestamp_ms: 
     )
 
 
-def reader_of(*, translations: Any, sieve: Any) -> TailReader:
+def reader_of(*, translations: Any, record_filter: Any) -> TailReader:
     nobody = cast("Any", None)
     return TailReader(
         source=nobody,
@@ -39,7 +39,7 @@ def reader_of(*, translations: Any, sieve: Any) -> TailReader:
         naming=Naming(policy=NamingPolicy.IDENTITY, source_alias="a", target_alias="b"),
         translations=translations,
         provenance=MagicMock(origin_of=lambda _: "a"),
-        sieve=sieve,
+        record_filter=record_filter,
         may_append_to_others=False,
         clock=ManualClock(),
         late_within_ms=0,
@@ -59,7 +59,7 @@ async def test_a_log_is_kept_up_to_what_it_took_from_the_middle_however_much_oth
         return b"".join(log[offset // BATCH :][:30])
 
     monkeypatch.setattr(tail_reader, "fetch_records", fetch)
-    reader = reader_of(translations=None, sieve=None)
+    reader = reader_of(translations=None, record_filter=None)
     position = Position(target_next=1_000_000, sequences={OURS: (0, 50 * BATCH)})
     end = LogEnds(log_start_offset=0, end_offset=len(log) * BATCH, last_epoch=0)
     assert await reader._end_of_copy(KEY, position, end) == kept * BATCH
@@ -93,9 +93,9 @@ async def test_what_the_target_took_after_its_end_was_asked_for_is_compared_once
     )
     translations.begun.return_value = translations.of.return_value = translation
     translations.is_rebound.return_value = False
-    sieve = MagicMock(read=read)
-    sieve.came_from_target.return_value = False
-    reader = reader_of(translations=translations, sieve=sieve)
+    record_filter = MagicMock(read=read)
+    record_filter.came_from_target.return_value = False
+    reader = reader_of(translations=translations, record_filter=record_filter)
     for is_new in (True, False):
         translations.is_new.return_value = is_new
         answer = (await reader.positions([KEY], log_ends))[KEY]

@@ -16,7 +16,7 @@ from mirror.link.core.group_offsets import REMOVED, GroupOffset
 from mirror.link.core.naming import Naming, NamingPolicy
 from mirror.link.core.partitions import PartitionKey
 from mirror.link.core.topic_plan import Action, CreateTopic, GrowTopic
-from mirror.link.ports import GroupReading, SeenAlike, Unreachable
+from mirror.link.ports import GroupReading, LastInSync, Unreachable
 from mirror.translate.core.stored_map import Binding
 from mirror.translate.core.translation import Translation
 from mirror.translate.group_notes import GroupNotes
@@ -139,21 +139,24 @@ async def test_a_group_s_place_reads_as_it_was_written_for_as_long_as_nobody_mov
     assert await copies.commit("billing", {KEY: GroupOffset(6)}, link="a-b", link_epoch=0) == {KEY: ErrorCode.none}
     assert groups.committed["billing"] == {COPY: GroupOffset(5)}
     read = await copies.offsets_of(["billing"])
-    assert (read.by_group["billing"], read.seen_alike["billing"]) == ({KEY: GroupOffset(6)}, {KEY: SeenAlike(6, True)})
+    assert (read.by_group["billing"], read.last_in_sync["billing"]) == (
+        {KEY: GroupOffset(6)},
+        {KEY: LastInSync(6, True)},
+    )
     groups.committed["billing"][COPY] = GroupOffset(7)
     read = await copies.offsets_of(["billing"])
-    assert (read.by_group["billing"], read.seen_alike["billing"]) == (
+    assert (read.by_group["billing"], read.last_in_sync["billing"]) == (
         {KEY: GroupOffset(10)},
-        {KEY: SeenAlike(6, False)},
+        {KEY: LastInSync(6, False)},
     )
-    copies.note_alike("billing", {KEY: GroupOffset(9)})
-    assert (await copies.offsets_of(["billing"])).seen_alike["billing"] == {KEY: SeenAlike(6, False)}, (
+    copies.note_in_sync("billing", {KEY: GroupOffset(9)})
+    assert (await copies.offsets_of(["billing"])).last_in_sync["billing"] == {KEY: LastInSync(6, False)}, (
         "not the same place"
     )
-    copies.note_alike("billing", {KEY: GroupOffset(10)})
-    assert (await copies.offsets_of(["billing"])).seen_alike["billing"] == {KEY: SeenAlike(10, True)}
+    copies.note_in_sync("billing", {KEY: GroupOffset(10)})
+    assert (await copies.offsets_of(["billing"])).last_in_sync["billing"] == {KEY: LastInSync(10, True)}
     await copies.commit("billing", {KEY: REMOVED}, link="a-b", link_epoch=0)
-    assert (await copies.offsets_of(["billing"])).seen_alike["billing"] == {}
+    assert (await copies.offsets_of(["billing"])).last_in_sync["billing"] == {}
 
 
 class Opposite:
@@ -198,9 +201,9 @@ async def test_an_offset_that_an_old_map_made_too_small_is_told_when_the_map_is_
     opposite.noted.position.source_next = 20
     assert await copies.outgrown(carried) == ["billing"]
     read = await copies.offsets_of(["billing"])
-    assert (read.by_group["billing"], read.seen_alike["billing"]) == (
+    assert (read.by_group["billing"], read.last_in_sync["billing"]) == (
         {KEY: GroupOffset(10)},
-        {KEY: SeenAlike(20, True)},
+        {KEY: LastInSync(20, True)},
     )
     await copies.commit("billing", carried["billing"], link="a-b", link_epoch=0)
     assert groups.committed["billing"] == {KEY: GroupOffset(20)}

@@ -7,10 +7,10 @@ from broker.log.core.producer_state import (
     SEQUENCE_MAX,
     CompletedTransaction,
     DuplicateSequence,
-    EarlierToCome,
     InvalidProducerEpoch,
     Marker,
     OutOfOrderSequence,
+    PrecedingBatchPending,
     ProducerStates,
 )
 from wire.batches.record_batch import BatchHeader
@@ -162,7 +162,7 @@ def test_what_was_sent_behind_a_refused_batch_is_no_gap():
     states.carry_over(before_offset=1)
     states.note_refused(header(11))
     states.note_refused(header(13))
-    with pytest.raises(EarlierToCome):
+    with pytest.raises(PrecedingBatchPending):
         states.prepare_batch(header(13), 1, is_checked=True)
     write(states, 1, 11)
     write(states, 2, 12)
@@ -198,5 +198,5 @@ def test_refusals_that_are_remembered_are_bounded():
     for producer_id in range(REFUSALS_REMEMBERED + 1):
         states.note_refused(header(5)._replace(producer_id=producer_id))
     states.prepare_batch(header(9)._replace(producer_id=0), 0, is_checked=True)
-    with pytest.raises(EarlierToCome):
+    with pytest.raises(PrecedingBatchPending):
         states.prepare_batch(header(9)._replace(producer_id=REFUSALS_REMEMBERED), 0, is_checked=True)

@@ -104,10 +104,10 @@ def test_time_quotas_make_nobody_rest_longer_than_their_maximum() -> None:
 def test_the_average_throttle_time_is_over_requests() -> None:
     rates = _rates({((CLIENT_ID, "c"),): {KEY: 100.0}})
     rates.record(0, user="u", client_id="c", amount=1000)
-    rest_ms = rates.record(0, user="u", client_id="c", amount=500)
+    throttle_time_ms = rates.record(0, user="u", client_id="c", amount=500)
     ((user, client_id, share),) = rates.shares()
     assert (user, client_id) == ("", "c")
-    assert share.throttle_ms_average(0) == rest_ms / 2
+    assert share.throttle_ms_average(0) == throttle_time_ms / 2
     assert share.throttle_ms_average(60_000) == 0
 
 
@@ -132,10 +132,10 @@ def test_a_burst_of_mutations_is_taken_whole_and_the_next_one_is_refused_until_t
     quotas = _mutations(2.0)
     first = _permits(quotas, 0)
     assert first.take(30)  # the bucket holds 22
-    assert first.rest_ms == 0
+    assert first.throttle_time_ms == 0
     refused = _permits(quotas, 0)
     assert not refused.take(1)
-    assert refused.rest_ms == 4000
+    assert refused.throttle_time_ms == 4000
     assert not _permits(quotas, 3999).take(1)
     assert _permits(quotas, 4001).take(1)
 
@@ -144,13 +144,13 @@ def test_older_clients_are_not_refused_but_rest() -> None:
     quotas = _mutations(2.0)
     permits = _permits(quotas, 0, is_strict=False)
     assert permits.take(30)
-    assert permits.rest_ms == 4000
+    assert permits.throttle_time_ms == 4000
 
 
 def test_whoever_has_no_quota_of_mutations_is_free() -> None:
     permits = MutationPermits(_mutations(1.0).share(0, user="u", client_id="x"), is_strict=True, now_ms=0)
     assert permits.take(1_000_000)
-    assert permits.rest_ms == 0
+    assert permits.throttle_time_ms == 0
 
 
 def _connections(quotas: AnyQuotas) -> ConnectionRates:

@@ -17,7 +17,7 @@ CASES = [
     ([header(25)], 20, Meeting(Continuity.CONTINUES)),
     ([header(30)], 30, Meeting(Continuity.GAP)),
     ([header(0), header(10), header(20)], 0, Meeting(Continuity.CONTINUES, 2)),
-    ([header(15)], 15, Meeting(Continuity.CUTS_THROUGH)),
+    ([header(15)], 15, Meeting(Continuity.TRUNCATED_THROUGH)),
     ([header(10)], 10, Meeting(Continuity.CONTINUES, 1)),
     ([], 20, Meeting(Continuity.CONTINUES)),
     ([], 21, Meeting(Continuity.GAP)),

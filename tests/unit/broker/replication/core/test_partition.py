@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from broker.metadata.core.cluster_image import PartitionImage
-from broker.replication.core.partition import REFUSAL_REST_MS, LeadershipChange, Partition
+from broker.replication.core.partition import REFUSAL_PAUSE_MS, LeadershipChange, Partition
 
 LAG_MS_MAX = 100
 
@@ -326,5 +326,5 @@ def test_a_registration_that_the_controller_refuses_is_left_alone_for_a_while() 
     partition.record_fetch(2, 30, now_ms=3)
     assert partition.expanded_isr(2, {2: 7}, lag_ms_max=LAG_MS_MAX) is None
     assert partition.expanded_isr(2, {2: 8}, lag_ms_max=LAG_MS_MAX) == (1, 2)
-    partition.record_fetch(2, 30, now_ms=3 + REFUSAL_REST_MS)
+    partition.record_fetch(2, 30, now_ms=3 + REFUSAL_PAUSE_MS)
     assert partition.expanded_isr(2, {2: 7}, lag_ms_max=LAG_MS_MAX) == (1, 2)

@@ -10,9 +10,9 @@ from dr.links.core.link_preflight import (
     LinkCheck,
     Outcome,
     copy_checks,
-    heard_check,
     judged,
     mirror_check,
+    mirror_seen_check,
     refusals,
     unasked,
     version_check,
@@ -126,8 +126,8 @@ def test_a_link_without_its_mirror_is_a_warning(
 
 
 def test_what_was_not_heard_or_not_asked_is_a_warning() -> None:
-    assert heard_check("heard 0.1 s ago", is_heard=True).outcome is OK
-    assert heard_check("never heard", is_heard=False).outcome is WARNING
+    assert mirror_seen_check("heard 0.1 s ago", is_heard=True).outcome is OK
+    assert mirror_seen_check("never heard", is_heard=False).outcome is WARNING
     assert [check.outcome for check in unasked("gone", target="b")] == [WARNING]
 
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from dr.sites.core.evidence import cuts_of
-from wire.control.broker_pb2 import CutLog
+from dr.sites.core.evidence import truncations_of
+from wire.control.broker_pb2 import TruncatedLog
 
 
 @pytest.mark.parametrize(
@@ -13,10 +13,16 @@ from wire.control.broker_pb2 import CutLog
     [(50, "all of them are kept in a file"), (20, "20 of 50 bytes are kept in a file"), (0, "none of them are kept")],
 )
 def test_a_cut_is_told_with_its_place_and_what_is_kept_of_it(kept_bytes: int, told: str) -> None:
-    (cut,) = cuts_of("a", [CutLog(topic="t", partition=3, node_id=2, records=5, bytes=50, kept_bytes=kept_bytes)])
+    (cut,) = truncations_of(
+        "a", [TruncatedLog(topic="t", partition=3, node_id=2, records=5, bytes=50, kept_bytes=kept_bytes)]
+    )
     assert cut.sentence == f"t-3: broker 2 of a cut 5 records from its replica; {told}"
 
 
 def test_cuts_come_by_partition_and_broker() -> None:
-    told = [CutLog(topic="t", partition=1, node_id=2), CutLog(topic="t", partition=1, node_id=1), CutLog(topic="s")]
-    assert [(cut.topic, cut.node_id) for cut in cuts_of("a", told)] == [("s", 0), ("t", 1), ("t", 2)]
+    told = [
+        TruncatedLog(topic="t", partition=1, node_id=2),
+        TruncatedLog(topic="t", partition=1, node_id=1),
+        TruncatedLog(topic="s"),
+    ]
+    assert [(cut.topic, cut.node_id) for cut in truncations_of("a", told)] == [("s", 0), ("t", 1), ("t", 2)]

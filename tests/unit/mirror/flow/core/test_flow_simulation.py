@@ -29,11 +29,11 @@ from mirror.flow.core.flow_events import (
     Fetch,
     FetchFailed,
     FindTarget,
-    HandOver,
     LinkTurned,
     NotEnqueued,
     NothingFetched,
     Pause,
+    QueueBatches,
     Resume,
     RetryDue,
     RetryLater,
@@ -198,7 +198,7 @@ class World:
         effects = self.flow.decide(command, self.now_ms).effects
         self.submit(command)
         for effect in effects:
-            if isinstance(effect, HandOver):
+            if isinstance(effect, QueueBatches):
                 self.enqueue(run, before, expected=effect.expected_log_end_offset)
 
     def enqueue(self, run: BatchRun, before: FlowFacts, *, expected: int) -> None:

@@ -32,10 +32,10 @@ class Watched:
         self.liveness = Liveness(stall_ms=STALL_MS)
         self.now_ms = 0.0
 
-    def look(self, seen: FlowFacts, *, heard_ms_ago: float = 0, is_congested: bool = False) -> Remedy | None:
+    def look(self, seen: FlowFacts, *, received_ms_ago: float = 0, is_congested: bool = False) -> Remedy | None:
         """None when there is no suspicion."""
         self.now_ms += STALL_MS / 10
-        if not self.liveness.see(KEY, seen, heard_ms_ago=heard_ms_ago, now_ms=self.now_ms):
+        if not self.liveness.see(KEY, seen, received_ms_ago=received_ms_ago, now_ms=self.now_ms):
             return None
         return self.liveness.judge(KEY, seen, is_congested=is_congested, now_ms=self.now_ms)
 
@@ -77,7 +77,7 @@ def test_nobody_hearing_a_source_that_answers_is_a_stall_too() -> None:
     watched = Watched()
     equal = facts(source=5, target=5)
     for _ in range(15):
-        watched.look(equal, heard_ms_ago=STALL_MS)
+        watched.look(equal, received_ms_ago=STALL_MS)
     assert watched.is_stalled
     assert watched.look(equal) is None
     assert not watched.is_stalled

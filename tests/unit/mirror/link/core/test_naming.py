@@ -13,8 +13,8 @@ def naming(policy: NamingPolicy, **fields: object) -> Naming:
     return Naming(policy=policy, source_alias="a", target_alias="b", **fields)  # type: ignore[arg-type]
 
 
-def is_left_out(names: Naming, topic: str) -> bool:
-    return any(re.fullmatch(pattern, topic) for pattern in names.left_out)
+def is_skipped(names: Naming, topic: str) -> bool:
+    return any(re.fullmatch(pattern, topic) for pattern in names.skipped)
 
 
 def test_prefix_names_as_mirror_maker_does() -> None:
@@ -65,7 +65,7 @@ def test_a_table_that_says_nothing_or_two_things_is_refused(text: str) -> None:
     ],
 )
 def test_what_came_from_the_target_by_its_name_stays_out(topic: str, expected: bool) -> None:
-    assert is_left_out(naming(NamingPolicy.PREFIX), topic) is expected
+    assert is_skipped(naming(NamingPolicy.PREFIX), topic) is expected
 
 
 @pytest.mark.parametrize(
@@ -84,8 +84,8 @@ def test_mirror_maker_s_topics_have_the_separator_or_a_full_stop(
     names = naming(NamingPolicy.PREFIX, separator="_", separates_internal_topics=is_separated)
     assert names.checkpoints_topic == checkpoints
     assert names.offset_syncs_topic(is_at_target=False) == offset_syncs
-    assert is_left_out(names, checkpoints)
-    assert is_left_out(names, offset_syncs)
+    assert is_skipped(names, checkpoints)
+    assert is_skipped(names, offset_syncs)
     assert names.target_name("orders") == "a_orders"
 
 
@@ -105,5 +105,5 @@ def test_heartbeats_from_further_upstream_are_known_by_their_names() -> None:
 def test_separators_are_text_and_not_patterns() -> None:
     names = naming(NamingPolicy.PREFIX, separator="_")
     assert names.target_name("orders") == "a_orders"
-    assert is_left_out(names, "b_orders")
-    assert not is_left_out(names, "b.orders")
+    assert is_skipped(names, "b_orders")
+    assert not is_skipped(names, "b.orders")

@@ -8,7 +8,7 @@ from mirror.link.core.naming import NamingPolicy
 from mirror.settings.config import LinkMode, load_configs, verdicts_on
 from mirror.settings.core.mirror_maker_file import read_mirror_maker_file
 from mirror.settings.core.mirror_maker_keys import Fate, UnusableFile
-from mirror.translate_link import standing_of
+from mirror.translate_link import link_view_of
 from runtime.configuration import ConfigurationError
 from tests.support.java_key_stores import JavaKeyStores
 from wire.client.security import SecurityProtocol
@@ -208,7 +208,7 @@ def test_of_two_spellings_the_present_one_counts_wherever_it_stands() -> None:
 
 def test_an_empty_list_of_topics_carries_none_as_in_mirror_maker() -> None:
     (config,) = load_configs({**FILE, "primary->backup.topics": "", "heartbeats.replication.enabled": "false"})
-    assert not carries_topic(standing_of(config).record, "orders")
+    assert not carries_topic(link_view_of(config).record, "orders")
 
 
 def test_a_misspelt_key_is_asked_for() -> None:
@@ -284,7 +284,7 @@ def test_internal_topics_have_their_own_separator_and_replicas() -> None:
 @pytest.mark.parametrize(("value", "is_carried"), [("true", True), ("false", False)])
 def test_heartbeats_are_mirrored_whatever_the_filters_say_unless_they_shall_not(value: str, is_carried: bool) -> None:
     (config,) = load_configs({**FILE, "heartbeats.replication.enabled": value, "emit.heartbeats.enabled": "false"})
-    record = standing_of(config).record
+    record = link_view_of(config).record
     assert carries_topic(record, "heartbeats") is carries_topic(record, "third.heartbeats") is is_carried
     assert not carries_topic(record, "backup.heartbeats")
     assert carries_topic(record, "orders.internal")

@@ -17,13 +17,13 @@ def log(values: str) -> list[bytes]:
     return [batch(value, 2 * number) for number, value in enumerate(values)]
 
 
-def compare(source: str, target: str, left_out: str = "") -> tuple[Likeness, Translation]:
+def compare(source: str, target: str, skipped: str = "") -> tuple[Likeness, Translation]:
     likeness, translation = Likeness(), Translation()
     for one in log(target):
         likeness.see_target(*seen(one))
     for one, value in zip(log(source), source, strict=True):
         found, header = seen(one)
-        likeness.see_source(None if value in left_out else found, header)
+        likeness.see_source(None if value in skipped else found, header)
     likeness.finish(translation, target_end=2 * len(target))
     return likeness, translation
 
@@ -54,7 +54,7 @@ def test_other_people_s_batches_between_are_passed() -> None:
 
 
 def test_batches_that_are_not_carried_belong_to_the_copy() -> None:
-    _, translation = compare("a-b-", "ab", left_out="-")
+    _, translation = compare("a-b-", "ab", skipped="-")
     assert translation.position.source_next == 8
     assert list(translation.map) == [Run(0, 0, 2), Run(4, 2, 2)]
 

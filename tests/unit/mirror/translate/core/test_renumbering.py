@@ -8,7 +8,7 @@ import struct
 
 import pytest
 
-from clients.core.committed import batches_left_out
+from clients.core.committed import skipped_batches
 from mirror.translate.core.renumbering import Piece, Stamp, renumber
 from wire.batches.record_batch import HEADER_SIZE, Compression, InvalidBatch, encode_header, read_header, verify_crc
 from wire.batches.records import Record, decode_records, encode_batch
@@ -100,18 +100,16 @@ def test_the_broker_s_time_becomes_the_record_s_own() -> None:
     assert {record.timestamp_ms for record in decode_records(renumbered.batch)} == {5_000}
 
 
-def left_out(*batches: bytes, aborted: tuple[tuple[int, int], ...] = ()) -> set[int]:
-    return set(
-        batches_left_out(b"".join(batches), aborted=aborted, is_unwanted=lambda header: header.producer_id == 77)
-    )
+def skipped(*batches: bytes, aborted: tuple[tuple[int, int], ...] = ()) -> set[int]:
+    return set(skipped_batches(b"".join(batches), aborted=aborted, is_unwanted=lambda header: header.producer_id == 77))
 
 
 def test_markers_are_left_out() -> None:
-    assert left_out(transactional(0, 1), marker(2, 1, is_commit=True), transactional(3, 1)) == {2}
+    assert skipped(transactional(0, 1), marker(2, 1, is_commit=True), transactional(3, 1)) == {2}
 
 
 def test_aborted_transactions_are_left_out_and_their_producer_s_next_one_is_not() -> None:
-    found = left_out(
+    found = skipped(
         transactional(0, 1),
         transactional(2, 2),
         marker(4, 1, is_commit=False),
@@ -124,11 +122,11 @@ def test_aborted_transactions_are_left_out_and_their_producer_s_next_one_is_not(
 
 
 def test_an_aborted_transaction_that_began_before_the_fetched_range_is_left_out_too() -> None:
-    assert left_out(transactional(5, 1), marker(7, 1, is_commit=False), aborted=((1, 2),)) == {5, 7}
+    assert skipped(transactional(5, 1), marker(7, 1, is_commit=False), aborted=((1, 2),)) == {5, 7}
 
 
 def test_only_the_marker_of_an_aborted_transaction_is_in_the_range() -> None:
-    found = left_out(
+    found = skipped(
         marker(7, 1, is_commit=False), transactional(8, 1), marker(10, 1, is_commit=True), aborted=((1, 2),)
     )
     assert found == {7, 10}
@@ -137,4 +135,4 @@ def test_only_the_marker_of_an_aborted_transaction_is_in_the_range() -> None:
 def test_what_a_mirror_brought_from_the_target_does_not_go_back() -> None:
     ours = encode_batch(RECORDS, base_offset=0, producer_id=77, base_sequence=0)
     theirs = encode_batch(RECORDS, base_offset=5, producer_id=78, base_sequence=0)
-    assert left_out(ours, theirs) == {0}
+    assert skipped(ours, theirs) == {0}

@@ -102,7 +102,7 @@ def test_a_position_can_be_noted_before_it_counts() -> None:
         headers = [
             read_header(encode_batch([Record(None, b"v", 1)] * 3, base_offset=at + 3 * number)) for number in range(2)
         ]
-        plans = made.plan(headers, expected=at, left_out=(), producer_of=lambda _: 9)
+        plans = made.plan(headers, expected=at, skipped=(), producer_of=lambda _: 9)
         for number, plan in enumerate(plans):
             assert plan is not None
             plan.pieces = (Piece(plan.base_offset, 0, 3),)

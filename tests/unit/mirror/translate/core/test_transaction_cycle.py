@@ -31,7 +31,7 @@ def opened() -> TransactionCycle:
 
 
 def carry(cycle: TransactionCycle, *headers: BatchHeader, key: PartitionKey = KEY, size_bytes: int = 10) -> None:
-    cycle.carry(key, headers, left_out=(), size_bytes=size_bytes)
+    cycle.carry(key, headers, skipped=(), size_bytes=size_bytes)
 
 
 def test_a_transaction_is_due_after_its_interval() -> None:
@@ -102,13 +102,13 @@ def test_what_is_left_out_of_a_transaction_does_not_begin_it() -> None:
     cycle = opened()
     cycle.enter(0)
     batch = header(7, TRANSACTIONAL)
-    cycle.carry(KEY, [batch], left_out={batch.base_offset}, size_bytes=0)
+    cycle.carry(KEY, [batch], skipped={batch.base_offset}, size_bytes=0)
     assert cycle.due_in_ms(100) == 0
     assert KEY in cycle.keys, "its position is noted all the same"
 
 
 def finish(cycle: TransactionCycle) -> None:
-    cycle.take_nobody()
+    cycle.refuse_all()
     cycle.leave()
     cycle.end()
     cycle.committed()
@@ -118,7 +118,7 @@ def test_nobody_enters_a_transaction_that_is_to_be_ended_and_it_is_not_ended_bef
     cycle = opened()
     cycle.enter(0)
     cycle.enter(0)
-    cycle.take_nobody()
+    cycle.refuse_all()
     assert not cycle.may_enter
     with pytest.raises(InvariantBroken):
         cycle.enter(0)
@@ -137,7 +137,7 @@ def test_only_the_outcome_of_an_end_that_was_asked_for_is_unknown() -> None:
     filling, ending = opened(), opened()
     for cycle in (filling, ending):
         cycle.enter(0)
-    ending.take_nobody()
+    ending.refuse_all()
     ending.leave()
     ending.end()
     for cycle in (filling, ending):
@@ -223,10 +223,10 @@ class MirrorOfNumbers:
         self.cycle.enter(0)
         for _ in range(self._chance.randint(1, 3)):
             records = list(range(position, position + self._chance.randint(1, 3)))
-            self.cycle.carry(KEY, [header()], left_out=(), size_bytes=1)
+            self.cycle.carry(KEY, [header()], skipped=(), size_bytes=1)
             self.step(lambda records=records: self.target.produce(self._epoch, records))
             position += len(records)
-        self.cycle.take_nobody()
+        self.cycle.refuse_all()
         self.cycle.leave()
         self.cycle.end()
         self.step(lambda: self.target.note(self._epoch, position))

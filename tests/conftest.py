@@ -18,16 +18,16 @@ from deploy import jar_sets
 from deploy.toxiproxy_server import ToxiproxyServer
 from runtime import logs
 from runtime.process import raise_descriptor_limit
-from tests.support.apache_kafka import ApacheKafka, start_apache_kafka
+from tests.support.clients.java_clients import KafkaPrograms
 from tests.support.clock import ManualClock
+from tests.support.disks.logs_on_disk import abandon_opened_logs
 from tests.support.examples import examples
-from tests.support.java_clients import KafkaPrograms
-from tests.support.java_key_stores import JavaKeyStores, make_key_stores
-from tests.support.logs_on_disk import abandon_opened_logs
-from tests.support.ports import free_port
-from tests.support.processes import Processes
-from tests.support.toxiproxy import Toxiproxy
-from tests.support.zookeeper import ZooKeeperProcess, start_zookeeper
+from tests.support.processes.apache_kafka import ApacheKafka, start_apache_kafka
+from tests.support.processes.java_key_stores import JavaKeyStores, make_key_stores
+from tests.support.processes.ports import free_port
+from tests.support.processes.processes import Processes
+from tests.support.processes.toxiproxy import Toxiproxy
+from tests.support.processes.zookeeper import ZooKeeperProcess, start_zookeeper
 
 # No deadline for a single example: the machine may be busy, and a hang is the business of
 # pytest-timeout.

@@ -17,12 +17,12 @@ from pathlib import Path
 import psutil
 import pytest
 
-from tests.support.embedded_sites import SitesStarter
+from tests.support.clients.kafka_clients import librdkafka_consume
+from tests.support.embedded.embedded_sites import SitesStarter
+from tests.support.embedded.http_bridge import JSON_V2, BridgeClient, HttpBridge, Load
 from tests.support.eventually import eventually_sync
-from tests.support.http_bridge import JSON_V2, BridgeClient, HttpBridge, Load
-from tests.support.kafka_clients import librdkafka_consume
-from tests.support.processes import Processes
-from tests.support.site_comparison import caught_up
+from tests.support.pairs.site_comparison import caught_up
+from tests.support.processes.processes import Processes
 
 pytestmark = [pytest.mark.chaos, pytest.mark.timeout(240)]
 

@@ -13,12 +13,12 @@ from pathlib import Path
 
 import pytest
 
-from tests.support.acknowledged_load import AcknowledgedLoad
-from tests.support.java_clients import KafkaPrograms
-from tests.support.java_load import JavaLoad
-from tests.support.kafka_clients import librdkafka_consume
-from tests.support.lone_broker_process import LoneBroker
-from tests.support.processes import Processes
+from tests.support.clients.acknowledged_load import AcknowledgedLoad
+from tests.support.clients.java_clients import KafkaPrograms
+from tests.support.clients.java_load import JavaLoad
+from tests.support.clients.kafka_clients import librdkafka_consume
+from tests.support.lone_brokers.lone_broker_process import LoneBroker
+from tests.support.processes.processes import Processes
 from wire.client.raw_client import KafkaClient, NewTopic
 
 pytestmark = [pytest.mark.chaos, pytest.mark.timeout(400)]

@@ -16,13 +16,13 @@ import pytest
 from confluent_kafka import KafkaException
 
 from broker.metadata.core.cluster_image import group_partition
+from tests.support.clients.group_load import GroupLoad
+from tests.support.clients.group_members import GroupMember
+from tests.support.clients.transactional_clients import read_values, transactional_producer
 from tests.support.eventually import eventually_sync
-from tests.support.group_load import GroupLoad
-from tests.support.group_members import GroupMember
-from tests.support.processes import Processes
-from tests.support.replicated_site import ReplicatedSite
-from tests.support.transaction_history import transaction_violations
-from tests.support.transactional_clients import read_values, transactional_producer
+from tests.support.histories.transaction_history import transaction_violations
+from tests.support.processes.processes import Processes
+from tests.support.sites.replicated_site import ReplicatedSite
 from wire.batches.group_records import OFFSETS_TOPIC
 from wire.batches.transaction_records import TRANSACTIONS_TOPIC
 

@@ -17,9 +17,9 @@ from dr.drill.drill_plan import parse_plan
 from dr.drill.environment import parse_environment
 from dr.drill.execution import Glance, run_drill
 from tests.support.eventually import eventually
-from tests.support.full_sites import LINK, LinkedSites
-from tests.support.processes import Processes
-from tests.support.toxiproxy import Toxiproxy
+from tests.support.pairs.full_sites import LINK, LinkedSites
+from tests.support.processes.processes import Processes
+from tests.support.processes.toxiproxy import Toxiproxy
 
 pytestmark = [pytest.mark.chaos, pytest.mark.timeout(300)]
 

@@ -3,8 +3,8 @@ that of KIP-848.
 
 Promised: an acknowledged commit is never lost and committed offsets never go back, no partition is
 held by two members at one time or given to two of one generation, and the group gets on with the
-next coordinator by itself (S1 to S7 of `tests/support/group_history.py`). Each phase is reached
-exactly, request by request; `-k kill` and `-k pause` pick what is done to the broker.
+next coordinator by itself (S1 to S7 of `tests/support/histories/group_history.py`). Each phase is
+reached exactly, request by request; `-k kill` and `-k pause` pick what is done to the broker.
 """
 
 from __future__ import annotations
@@ -16,13 +16,8 @@ from dataclasses import dataclass, field
 
 import pytest
 
-from tests.support.coordinator_calls import GROUP, WITHIN_MS, CoordinatorCalls
-from tests.support.coordinator_strikes import Blow, Strike, lasting_site, make_whole
-from tests.support.eventually import eventually_sync
-from tests.support.group_history import generation_violations, violations
-from tests.support.raw_client import RawClient
-from tests.support.replicated_site import ReplicatedSite
-from tests.support.scripted_members import (
+from tests.support.clients.raw_client import RawClient
+from tests.support.clients.scripted_members import (
     SESSION,
     ClassicMember,
     ConsumerMember,
@@ -34,7 +29,12 @@ from tests.support.scripted_members import (
     read_and_commit,
     settle,
 )
-from tests.support.zookeeper import ZooKeeperProcess
+from tests.support.eventually import eventually_sync
+from tests.support.histories.coordinator_calls import GROUP, WITHIN_MS, CoordinatorCalls
+from tests.support.histories.coordinator_strikes import Blow, Strike, lasting_site, make_whole
+from tests.support.histories.group_history import generation_violations, violations
+from tests.support.processes.zookeeper import ZooKeeperProcess
+from tests.support.sites.replicated_site import ReplicatedSite
 from wire.batches.group_records import OFFSETS_TOPIC
 
 pytestmark = [pytest.mark.chaos, pytest.mark.timeout(300)]

@@ -19,7 +19,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.support.link_faults import (
+from tests.support.clients.steady_batches import LARGE, SteadyBatches
+from tests.support.pairs.link_faults import (
     BOTH_WAYS,
     FLAPPING_LINES,
     FLAPPING_S,
@@ -31,7 +32,7 @@ from tests.support.link_faults import (
     OUTLASTING_REQUESTS_S,
     SHORT_S,
 )
-from tests.support.many_lines import (
+from tests.support.pairs.many_lines import (
     LARGE_FRAMES,
     LARGE_FRAMES_OF_LINE,
     LINE,
@@ -43,10 +44,9 @@ from tests.support.many_lines import (
     load_of,
     strike_all,
 )
-from tests.support.mirror_sites import keeps_up, start_struck_pair
-from tests.support.processes import Processes
-from tests.support.steady_batches import LARGE, SteadyBatches
-from tests.support.toxiproxy import Toxiproxy
+from tests.support.pairs.mirror_sites import keeps_up, start_struck_pair
+from tests.support.processes.processes import Processes
+from tests.support.processes.toxiproxy import Toxiproxy
 
 pytestmark = [pytest.mark.chaos, pytest.mark.timeout(600)]
 

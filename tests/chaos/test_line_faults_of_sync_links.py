@@ -16,9 +16,9 @@ from pathlib import Path
 
 import pytest
 
-from tests.support.acknowledged_load import AcknowledgedLoad
+from tests.support.clients.acknowledged_load import AcknowledgedLoad
 from tests.support.eventually import eventually
-from tests.support.link_faults import (
+from tests.support.pairs.link_faults import (
     FLAPPING_LINES,
     FLAPPING_S,
     HEALED_AT_ONCE_WITHIN_MS,
@@ -28,10 +28,10 @@ from tests.support.link_faults import (
     OUTLASTING_REQUESTS_S,
     SHORT_S,
 )
-from tests.support.many_lines import LINE, QUICK, StruckLink, links_at_once, links_in_turn, strike_all
-from tests.support.mirror_sites import LINK, Pair, keeps_up, start_struck_pair
-from tests.support.processes import Processes
-from tests.support.toxiproxy import Toxiproxy
+from tests.support.pairs.many_lines import LINE, QUICK, StruckLink, links_at_once, links_in_turn, strike_all
+from tests.support.pairs.mirror_sites import LINK, Pair, keeps_up, start_struck_pair
+from tests.support.processes.processes import Processes
+from tests.support.processes.toxiproxy import Toxiproxy
 from wire.client.broker_requests import LATEST_TIMESTAMP
 from wire.client.raw_client import KafkaClient
 

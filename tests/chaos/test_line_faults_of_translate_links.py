@@ -17,9 +17,9 @@ from typing import NamedTuple
 
 import pytest
 
-from tests.support.apache_kafka import ApacheKafka, start_kafka_with_lines, start_proxied_kafka
+from tests.support.clients.steady_batches import LARGE, SteadyBatches
 from tests.support.eventually import eventually
-from tests.support.link_faults import (
+from tests.support.pairs.link_faults import (
     FLAPPING_LINES,
     FLAPPING_S,
     HEALED_AT_ONCE_WITHIN_MS,
@@ -30,7 +30,7 @@ from tests.support.link_faults import (
     OUTLASTING_REQUESTS_S,
     SHORT_S,
 )
-from tests.support.many_lines import (
+from tests.support.pairs.many_lines import (
     LINE,
     QUICK,
     StruckLink,
@@ -40,12 +40,8 @@ from tests.support.many_lines import (
     strike_all,
     struck_at_one_end,
 )
-from tests.support.mirror_sites import keeps_up, start_lone_site
-from tests.support.processes import Processes, RunningProcess
-from tests.support.secured_kafka import start_secured_kafka
-from tests.support.steady_batches import LARGE, SteadyBatches
-from tests.support.toxiproxy import Proxy, Toxiproxy
-from tests.support.translate_links import (
+from tests.support.pairs.mirror_sites import keeps_up, start_lone_site
+from tests.support.pairs.translate_links import (
     create_topic,
     demand_surplus_is_counted,
     read_partition,
@@ -56,7 +52,11 @@ from tests.support.translate_links import (
     wait_equal,
     wait_nothing_lost,
 )
-from tests.support.translate_transactions import TRANSACTIONS
+from tests.support.pairs.translate_transactions import TRANSACTIONS
+from tests.support.processes.apache_kafka import ApacheKafka, start_kafka_with_lines, start_proxied_kafka
+from tests.support.processes.processes import Processes, RunningProcess
+from tests.support.processes.secured_kafka import start_secured_kafka
+from tests.support.processes.toxiproxy import Proxy, Toxiproxy
 from wire.client.client_errors import KafkaClientError
 
 pytestmark = [pytest.mark.chaos, pytest.mark.java, pytest.mark.timeout(600)]

@@ -13,11 +13,11 @@ from pathlib import Path
 
 import pytest
 
+from tests.support.clients.steady_batches import LARGE, SteadyBatches
 from tests.support.eventually import eventually
-from tests.support.mirror_sites import Pair, describe_mirror, start_pair
-from tests.support.processes import Processes, RunningProcess
-from tests.support.steady_batches import LARGE, SteadyBatches
-from tests.support.toxiproxy import Toxiproxy
+from tests.support.pairs.mirror_sites import Pair, describe_mirror, start_pair
+from tests.support.processes.processes import Processes, RunningProcess
+from tests.support.processes.toxiproxy import Toxiproxy
 from wire.client.raw_client import KafkaClient
 
 pytestmark = [pytest.mark.chaos, pytest.mark.timeout(300)]

@@ -3,7 +3,7 @@ brokers are killed meanwhile.
 
 Promised: no lost commit, no double ownership, committed offsets that never go back, every record
 read (S1 to S6). Eager members are judged by the positions that the coordinator tells them, see
-`tests/support/rebalance_storm.py`.
+`tests/support/clients/rebalance_storm.py`.
 """
 
 from __future__ import annotations
@@ -16,11 +16,11 @@ from typing import Self
 import pytest
 
 from broker.metadata.core.cluster_image import group_partition
-from tests.support.embedded_sites import EmbeddedSites, SitesStarter
+from tests.support.clients.rebalance_storm import PROTOCOLS, Storm
+from tests.support.embedded.embedded_sites import EmbeddedSites, SitesStarter
 from tests.support.eventually import eventually_sync
-from tests.support.processes import Processes
-from tests.support.rebalance_storm import PROTOCOLS, Storm
-from tests.support.replicated_site import ReplicatedSite
+from tests.support.processes.processes import Processes
+from tests.support.sites.replicated_site import ReplicatedSite
 from wire.batches.group_records import OFFSETS_TOPIC
 from wire.client.raw_client import KafkaClient, NewTopic, call_client
 

@@ -26,12 +26,12 @@ from pathlib import Path
 import pytest
 from confluent_kafka.admin import AdminClient, NewTopic
 
-from tests.support.acknowledged_load import AcknowledgedLoad
-from tests.support.embedded_sites import EmbeddedSites, SitesStarter
+from tests.support.clients.acknowledged_load import AcknowledgedLoad
+from tests.support.embedded.embedded_sites import EmbeddedSites, SitesStarter
 from tests.support.eventually import eventually, eventually_sync
-from tests.support.processes import RunningProcess
-from tests.support.site_comparison import Ends, caught_up, check_prefix, log_ends, site_client
-from tests.support.translate_links import until_a_random_moment
+from tests.support.pairs.site_comparison import Ends, caught_up, check_prefix, log_ends, site_client
+from tests.support.pairs.translate_links import until_a_random_moment
+from tests.support.processes.processes import RunningProcess
 from wire.client.broker_requests import EARLIEST_TIMESTAMP
 from wire.client.client_errors import KafkaClientError
 from wire.client.fetch_requests import DEBUGGING_CONSUMER

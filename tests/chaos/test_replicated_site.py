@@ -22,17 +22,17 @@ from typing import Self
 
 import pytest
 
-from tests.support.acknowledged_load import AcknowledgedLoad
-from tests.support.java_clients import KafkaPrograms
-from tests.support.java_load import JavaLoad
-from tests.support.processes import Processes
-from tests.support.replica_comparison import check_leaderships, check_replicas
-from tests.support.replicated_site import NODES, ReplicatedSite
-from tests.support.site_faults import MEMBERS, SiteFaults
-from tests.support.site_network import HERE, SiteNetwork, site_network
-from tests.support.toxiproxy import Toxiproxy
-from tests.support.zookeeper import ZooKeeperEnsemble, start_zookeeper_ensemble
-from tests.support.zookeeper_proxies import ZooKeeperProxies
+from tests.support.clients.acknowledged_load import AcknowledgedLoad
+from tests.support.clients.java_clients import KafkaPrograms
+from tests.support.clients.java_load import JavaLoad
+from tests.support.processes.processes import Processes
+from tests.support.processes.toxiproxy import Toxiproxy
+from tests.support.processes.zookeeper import ZooKeeperEnsemble, start_zookeeper_ensemble
+from tests.support.sites.replica_comparison import check_leaderships, check_replicas
+from tests.support.sites.replicated_site import NODES, ReplicatedSite
+from tests.support.sites.site_faults import MEMBERS, SiteFaults
+from tests.support.sites.site_network import HERE, SiteNetwork, site_network
+from tests.support.sites.zookeeper_proxies import ZooKeeperProxies
 
 pytestmark = pytest.mark.chaos
 

@@ -16,11 +16,11 @@ from pathlib import Path
 import pytest
 
 from dr.drill.faults import Toxic
-from tests.support.acknowledged_load import AcknowledgedLoad
-from tests.support.embedded_sites import EmbeddedSites, SitesStarter
+from tests.support.clients.acknowledged_load import AcknowledgedLoad
+from tests.support.embedded.embedded_sites import EmbeddedSites, SitesStarter
 from tests.support.eventually import eventually
-from tests.support.processes import RunningProcess
-from tests.support.site_comparison import caught_up, check_prefix, log_ends, site_client
+from tests.support.pairs.site_comparison import caught_up, check_prefix, log_ends, site_client
+from tests.support.processes.processes import RunningProcess
 from wire.client.raw_client import NewTopic
 
 pytestmark = [pytest.mark.chaos, pytest.mark.timeout(300)]

@@ -19,14 +19,14 @@ from typing import Protocol
 
 import pytest
 
-from tests.support.apache_kafka import ApacheKafka, start_kafka_with_lines
+from tests.support.clients.steady_batches import SteadyBatches
 from tests.support.eventually import eventually
-from tests.support.mirror_sites import Pair, describe_mirror, start_lone_site, start_pair
-from tests.support.processes import Processes, RunningProcess
-from tests.support.steady_batches import SteadyBatches
-from tests.support.toxiproxy import Proxy, Toxiproxy
-from tests.support.translate_links import create_topic, shares_of
-from tests.support.translate_transactions import TRANSACTIONS, TransactionalLink
+from tests.support.pairs.mirror_sites import Pair, describe_mirror, start_lone_site, start_pair
+from tests.support.pairs.translate_links import create_topic, shares_of
+from tests.support.pairs.translate_transactions import TRANSACTIONS, TransactionalLink
+from tests.support.processes.apache_kafka import ApacheKafka, start_kafka_with_lines
+from tests.support.processes.processes import Processes, RunningProcess
+from tests.support.processes.toxiproxy import Proxy, Toxiproxy
 
 pytestmark = [pytest.mark.chaos, pytest.mark.long, pytest.mark.timeout(600)]
 

@@ -3,8 +3,9 @@ of each phase.
 
 Promised: a transaction is read whole or not at all, one that was committed is never lost and one
 that was aborted never read, offsets count with their transaction, and a coordinator that comes to
-itself too late ends nobody's transaction (T1 to T5 of `tests/support/transaction_history.py`). Each
-phase is reached exactly, request by request.
+itself too late ends nobody's transaction (T1 to T5 of
+`tests/support/histories/transaction_history.py`). Each phase is reached exactly, request by
+request.
 """
 
 from __future__ import annotations
@@ -17,15 +18,15 @@ import pytest
 from confluent_kafka.cimpl import NewTopic
 from kio.schema.errors import ErrorCode
 
-from tests.support.coordinator_calls import GROUP, WITHIN_MS, CoordinatorCalls, Sent
-from tests.support.coordinator_strikes import Blow, Strike, lasting_site, make_whole
+from tests.support.clients.raw_client import RawClient
+from tests.support.clients.scripted_producer import ScriptedProducer, TopicPartition
+from tests.support.clients.transactional_clients import read_values
 from tests.support.eventually import eventually_sync
-from tests.support.raw_client import RawClient
-from tests.support.replicated_site import NODES, ReplicatedSite
-from tests.support.scripted_producer import ScriptedProducer, TopicPartition
-from tests.support.transaction_history import offset_violations, transaction_violations
-from tests.support.transactional_clients import read_values
-from tests.support.zookeeper import ZooKeeperProcess
+from tests.support.histories.coordinator_calls import GROUP, WITHIN_MS, CoordinatorCalls, Sent
+from tests.support.histories.coordinator_strikes import Blow, Strike, lasting_site, make_whole
+from tests.support.histories.transaction_history import offset_violations, transaction_violations
+from tests.support.processes.zookeeper import ZooKeeperProcess
+from tests.support.sites.replicated_site import NODES, ReplicatedSite
 from wire.batches.group_records import OFFSETS_TOPIC
 from wire.batches.transaction_records import TRANSACTIONS_TOPIC
 

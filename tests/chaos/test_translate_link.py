@@ -15,12 +15,9 @@ from pathlib import Path
 
 import pytest
 
-from tests.support.apache_kafka import ApacheKafka, start_proxied_kafka
-from tests.support.mirror_sites import start_lone_site
-from tests.support.processes import Processes
-from tests.support.steady_batches import LARGE, SteadyBatches
-from tests.support.toxiproxy import Proxy, Toxiproxy
-from tests.support.translate_links import (
+from tests.support.clients.steady_batches import LARGE, SteadyBatches
+from tests.support.pairs.mirror_sites import start_lone_site
+from tests.support.pairs.translate_links import (
     create_topic,
     mirrored_something,
     produce_batches,
@@ -28,7 +25,10 @@ from tests.support.translate_links import (
     until_a_random_moment,
     wait_equal,
 )
-from tests.support.translate_transactions import TRANSACTIONS
+from tests.support.pairs.translate_transactions import TRANSACTIONS
+from tests.support.processes.apache_kafka import ApacheKafka, start_proxied_kafka
+from tests.support.processes.processes import Processes
+from tests.support.processes.toxiproxy import Proxy, Toxiproxy
 
 pytestmark = [pytest.mark.chaos, pytest.mark.java, pytest.mark.timeout(600)]
 

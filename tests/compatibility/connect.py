@@ -22,9 +22,9 @@ from tests.compatibility.checks import values
 from tests.compatibility.commands import WITHIN_S
 from tests.compatibility.environments import SLOW
 from tests.compatibility.site import Site
+from tests.support.clients.transactional_clients import read_values
 from tests.support.eventually import eventually_sync
-from tests.support.ports import LOOPBACK, free_port
-from tests.support.transactional_clients import read_values
+from tests.support.processes.ports import LOOPBACK, free_port
 
 STANDALONE = "org.apache.kafka.connect.cli.ConnectStandalone"
 DISTRIBUTED = "org.apache.kafka.connect.cli.ConnectDistributed"

@@ -16,7 +16,7 @@ from deploy.apache_kafka import ApacheKafkaServer
 from deploy.ports import free_ports
 from runtime.children import Child
 from tests.compatibility.site import Site
-from tests.support.embedded_sites import EmbeddedSites
+from tests.support.embedded.embedded_sites import EmbeddedSites
 from tests.support.eventually import eventually_sync
 from wire.client.raw_client import KafkaClient, call_client
 

@@ -15,8 +15,8 @@ from tests.compatibility.cells import Check, Column, Row
 from tests.compatibility.checks import Read, values
 from tests.compatibility.python_clients import WITHIN_S, KafkaPython, Librdkafka
 from tests.compatibility.site import Site
+from tests.support.clients.java_clients import CONFIGS, TOPICS
 from tests.support.eventually import eventually_sync
-from tests.support.java_clients import CONFIGS, TOPICS
 
 JAVA_CLIENT: Final = client_programs.SOURCES / "java" / "Client.java"
 COMMITTED_OFFSET: Final = 7

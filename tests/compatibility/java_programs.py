@@ -14,8 +14,7 @@ from tests.compatibility.cells import BASICS, Check, Column, NotOffered, Row
 from tests.compatibility.checks import OffersNothing, Read, TopicShape, row_of, values
 from tests.compatibility.commands import WITHIN_S, lines, run
 from tests.compatibility.site import Site
-from tests.support.eventually import eventually_sync
-from tests.support.java_clients import (
+from tests.support.clients.java_clients import (
     CONFIGS,
     CONSOLE_CONSUMER,
     CONSOLE_PRODUCER,
@@ -27,6 +26,7 @@ from tests.support.java_clients import (
     VERIFIABLE_PRODUCER,
     KafkaPrograms,
 )
+from tests.support.eventually import eventually_sync
 
 RETENTION = "retention.ms"
 RECORDS = 100

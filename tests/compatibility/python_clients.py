@@ -10,7 +10,7 @@ from typing import Any
 
 from tests.compatibility.cells import Row
 from tests.compatibility.checks import Read, TopicShape, row_of
-from tests.support.kafka_clients import (
+from tests.support.clients.kafka_clients import (
     METADATA_AGE_MS_MAX,
     POLL_MS,
     Received,
@@ -22,7 +22,7 @@ from tests.support.kafka_clients import (
     librdkafka_consume,
     librdkafka_produce,
 )
-from tests.support.transactional_clients import aiokafka_transactions, transactional_producer
+from tests.support.clients.transactional_clients import aiokafka_transactions, transactional_producer
 
 WITHIN_S = 40
 RETENTION = "retention.ms"

@@ -16,7 +16,7 @@ from pathlib import Path
 from kio.schema.errors import ErrorCode
 
 from tests.support.eventually import eventually_sync
-from tests.support.site_comparison import batches
+from tests.support.pairs.site_comparison import batches
 from wire.batches.record_batch import Compression
 from wire.batches.records import Record, decode_batch, encode_batch
 from wire.client.broker_requests import LATEST_TIMESTAMP, CommittedOffset

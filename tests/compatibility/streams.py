@@ -15,8 +15,8 @@ from tests.compatibility.cells import Column, Row
 from tests.compatibility.commands import WITHIN_S
 from tests.compatibility.environments import SLOW
 from tests.compatibility.site import Site
+from tests.support.clients.transactional_clients import read_values
 from tests.support.eventually import eventually_sync
-from tests.support.transactional_clients import read_values
 
 SOURCE = client_programs.SOURCES / "java" / "WordCount.java"
 WORDS = ("to", "be", "or", "not", "that", "is", "the", "question")

@@ -10,8 +10,8 @@ from collections.abc import Sequence
 from functools import cache
 from pathlib import Path
 
-from tests.support.log_batches import batch
-from tests.support.logs_on_disk import NOW_MS, abandon_opened_logs, open_log, read_all
+from tests.support.disks.log_batches import batch
+from tests.support.disks.logs_on_disk import NOW_MS, abandon_opened_logs, open_log, read_all
 
 SEGMENT_BYTES = 400
 

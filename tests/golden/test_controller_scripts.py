@@ -1,5 +1,5 @@
 """The controller machine told as conversations: `tests/golden/controller/*.txt`;
-`tests/support/controller_scene.py` has the commands.
+`tests/support/memory/controller_scene.py` has the commands.
 """
 
 from __future__ import annotations
@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.support.controller_scene import ControllerScene
 from tests.support.golden import run_script
+from tests.support.memory.controller_scene import ControllerScene
 
 SCRIPTS = sorted((Path(__file__).parent / "controller").glob("*.txt"))
 

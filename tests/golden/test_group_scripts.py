@@ -1,5 +1,5 @@
 """The group machine told as conversations: `tests/golden/groups/*.txt`; the commands are in
-`tests/support/group_scene.py`.
+`tests/support/memory/group_scene.py`.
 """
 
 from __future__ import annotations
@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from tests.support.golden import run_script
-from tests.support.group_scene import GroupScene
+from tests.support.memory.group_scene import GroupScene
 
 SCRIPTS = sorted((Path(__file__).parent / "groups").glob("*.txt"))
 

@@ -6,7 +6,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from tests.support.metrics_page import filled
+from tests.support.histories.metrics_page import filled
 
 PAGE = Path(__file__).parents[2] / "docs" / "metrics.md"
 

@@ -1,5 +1,5 @@
-"""Failovers told as conversations: `tests/golden/playbook/*.txt`; `tests/support/failover_scene.py`
-has the commands.
+"""Failovers told as conversations: `tests/golden/playbook/*.txt`;
+`tests/support/memory/failover_scene.py` has the commands.
 """
 
 from __future__ import annotations
@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.support.failover_scene import FailoverScene
 from tests.support.golden import run_script
+from tests.support.memory.failover_scene import FailoverScene
 
 SCRIPTS = sorted((Path(__file__).parent / "playbook").glob("*.txt"))
 

@@ -17,8 +17,8 @@ from broker.log.core.batch_checks import BatchRejected
 from broker.log.partition_log import PartitionLog
 from broker.settings.core.topic_configs import LogConfig
 from tests.golden.records import JUDGED, STRICTER, codes_for, stored_header
-from tests.support.logs_on_disk import open_log
-from tests.support.mutated_batches import CASES, NOW_MS, TOPICS, Case
+from tests.support.disks.logs_on_disk import open_log
+from tests.support.disks.mutated_batches import CASES, NOW_MS, TOPICS, Case
 from wire.batches.record_batch import HEADER_SIZE, LOG_APPEND_TIME_BIT, read_header
 from wire.batches.records import decode_records
 

@@ -1,5 +1,5 @@
 """The transaction machine told as conversations: `tests/golden/transactions/*.txt`; commands in
-`tests/support/transaction_scene.py`.
+`tests/support/memory/transaction_scene.py`.
 """
 
 from __future__ import annotations
@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from tests.support.golden import run_script
-from tests.support.transaction_scene import TransactionScene
+from tests.support.memory.transaction_scene import TransactionScene
 
 SCRIPTS = sorted((Path(__file__).parent / "transactions").glob("*.txt"))
 

@@ -7,11 +7,11 @@ from pathlib import Path
 
 import pytest
 
-from tests.support.apache_kafka import ApacheKafka, start_apache_kafka
-from tests.support.mirror_sites import start_lone_site
-from tests.support.processes import Processes
-from tests.support.translate_links import create_topic
-from tests.support.translate_transactions import PARTITIONS, MakeLink, TransactionalLink
+from tests.support.pairs.mirror_sites import start_lone_site
+from tests.support.pairs.translate_links import create_topic
+from tests.support.pairs.translate_transactions import PARTITIONS, MakeLink, TransactionalLink
+from tests.support.processes.apache_kafka import ApacheKafka, start_apache_kafka
+from tests.support.processes.processes import Processes
 
 
 @pytest.fixture(scope="session")

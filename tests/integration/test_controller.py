@@ -15,10 +15,10 @@ from controller.images import PendingChanges
 from runtime.grpc_server import open_channel
 from runtime.supervision import deaths
 from runtime.zookeeper import ZooKeeper
-from tests.support.controller_site import CandidateProcess
 from tests.support.eventually import eventually
-from tests.support.scripted_control import ScriptedBroker
-from tests.support.zookeeper import expire_session
+from tests.support.memory.scripted_control import ScriptedBroker
+from tests.support.processes.zookeeper import expire_session
+from tests.support.sites.controller_site import CandidateProcess
 from wire.control import controller_pb2 as pb
 from wire.control.broker_pb2 import ControlBatch
 from wire.control.clients import ACTIVE_CONTROLLER_KEY, ControllerClient

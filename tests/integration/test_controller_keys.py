@@ -15,10 +15,10 @@ from kio.schema.errors import ErrorCode
 from structlog.testing import capture_logs
 
 from controller import event_loop
-from tests.support.controller_site import CandidateProcess
 from tests.support.eventually import eventually
-from tests.support.scripted_control import ScriptedBroker
-from tests.support.zookeeper import expire_session
+from tests.support.memory.scripted_control import ScriptedBroker
+from tests.support.processes.zookeeper import expire_session
+from tests.support.sites.controller_site import CandidateProcess
 from wire.control import controller_pb2 as pb
 from wire.control.clients import ControllerClient
 

@@ -11,9 +11,9 @@ from confluent_kafka import KafkaException
 from confluent_kafka.admin import AdminClient, NewPartitions, NewTopic
 
 from tests.support.eventually import eventually, eventually_sync
-from tests.support.processes import Processes
-from tests.support.site_node import SiteNode
-from tests.support.zookeeper import ZooKeeperProcess
+from tests.support.processes.processes import Processes
+from tests.support.processes.zookeeper import ZooKeeperProcess
+from tests.support.sites.site_node import SiteNode
 from wire.control import controller_pb2 as pb
 from wire.control.clients import ControllerClient, ControllerUnavailable
 

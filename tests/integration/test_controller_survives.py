@@ -12,9 +12,9 @@ import pytest
 from kio.schema.errors import ErrorCode
 
 from runtime.zookeeper import ZooKeeper
-from tests.support.controller_site import CandidateProcess
 from tests.support.eventually import eventually
-from tests.support.scripted_control import ScriptedBroker
+from tests.support.memory.scripted_control import ScriptedBroker
+from tests.support.sites.controller_site import CandidateProcess
 from wire.control import controller_pb2 as pb
 from wire.control.clients import ControllerClient
 from wire.control.cluster_pb2 import LinkPhase, LinkRecord

@@ -14,7 +14,7 @@ import psutil
 import pytest
 
 from tests.support.eventually import eventually_sync
-from tests.support.ports import free_port
+from tests.support.processes.ports import free_port
 
 pytestmark = [pytest.mark.integration, pytest.mark.timeout(120)]
 

@@ -23,13 +23,13 @@ from dr.links.readiness import check_readiness
 from dr.sites.core.loss import LossAccount
 from runtime.clock import SystemClock
 from runtime.grpc_server import open_channel
+from tests.support.clients.kafka_clients import Record, librdkafka_produce
+from tests.support.clients.raw_client import RawClient
+from tests.support.disks.log_batches import batch
 from tests.support.eventually import eventually
-from tests.support.full_sites import LINK, LinkedSites
-from tests.support.kafka_clients import Record, librdkafka_produce
-from tests.support.log_batches import batch
-from tests.support.processes import Processes
-from tests.support.raw_client import RawClient
-from tests.support.site_comparison import check_prefix, common_ends
+from tests.support.pairs.full_sites import LINK, LinkedSites
+from tests.support.pairs.site_comparison import check_prefix, common_ends
+from tests.support.processes.processes import Processes
 from wire.control import mirror_pb2, mirror_pb2_grpc
 
 pytestmark = [pytest.mark.integration, pytest.mark.timeout(400)]

@@ -19,11 +19,11 @@ from dr.sites.core.mirror_reports import MIRROR_SILENT_MS
 from dr.sites.site_client import SiteClient
 from runtime.grpc_server import open_channel
 from runtime.process import OperationalFailure
+from tests.support.clients.kafka_clients import Record, librdkafka_consume, librdkafka_produce
 from tests.support.eventually import eventually
-from tests.support.full_sites import LINK, LinkedSites
-from tests.support.kafka_clients import Record, librdkafka_consume, librdkafka_produce
-from tests.support.processes import Processes
-from tests.support.site_comparison import check_prefix
+from tests.support.pairs.full_sites import LINK, LinkedSites
+from tests.support.pairs.site_comparison import check_prefix
+from tests.support.processes.processes import Processes
 from wire.client.broker_requests import CommittedOffset
 from wire.client.raw_client import KafkaClient
 from wire.control import mirror_pb2, mirror_pb2_grpc

@@ -17,12 +17,12 @@ from kio.schema.errors import ErrorCode
 from clients.simple_consumer import fetch_at_leader, records_of
 from dr.failover.core.playbook import FailoverPolicy
 from dr.failover.execution import failover
+from tests.support.clients.kafka_clients import Record, librdkafka_produce
+from tests.support.clients.raw_client import RawClient
+from tests.support.clients.transactional_clients import WITHIN_S, read_values, transactional_producer
 from tests.support.eventually import eventually
-from tests.support.full_sites import LINK, LinkedSites
-from tests.support.kafka_clients import Record, librdkafka_produce
-from tests.support.processes import Processes
-from tests.support.raw_client import RawClient
-from tests.support.transactional_clients import WITHIN_S, read_values, transactional_producer
+from tests.support.pairs.full_sites import LINK, LinkedSites
+from tests.support.processes.processes import Processes
 from wire.batches.records import decode_records
 from wire.batches.transaction_records import TRANSACTIONS_TOPIC, decode_transaction_key, decode_transaction_value
 from wire.client.broker_requests import OffsetQuery

@@ -10,7 +10,7 @@ import pytest
 
 from broker.settings.config import read_keys
 from broker.settings.foreign_configs import foreign_keys, reason_without_effect
-from tests.support.java_clients import KafkaPrograms
+from tests.support.clients.java_clients import KafkaPrograms
 
 pytestmark = pytest.mark.integration
 

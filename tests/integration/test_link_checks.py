@@ -13,8 +13,8 @@ from dr.links.core.link_preflight import LinkCheck, Outcome
 from dr.links.readiness import check_readiness
 from runtime.process import OperationalFailure
 from tests.support.eventually import eventually
-from tests.support.full_sites import LinkedSites
-from tests.support.processes import Processes
+from tests.support.pairs.full_sites import LinkedSites
+from tests.support.processes.processes import Processes
 from wire.client.raw_client import KafkaClient, NewTopic
 
 pytestmark = pytest.mark.integration

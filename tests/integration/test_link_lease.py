@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from tests.support.apache_kafka import ApacheKafka
 from tests.support.eventually import eventually
-from tests.support.mirror_sites import describe_mirror, mirror_ports
-from tests.support.processes import Processes
-from tests.support.translate_links import create_topic, produce_batches, start_translate_mirror, wait_equal
+from tests.support.pairs.mirror_sites import describe_mirror, mirror_ports
+from tests.support.pairs.translate_links import create_topic, produce_batches, start_translate_mirror, wait_equal
+from tests.support.processes.apache_kafka import ApacheKafka
+from tests.support.processes.processes import Processes
 
 
 async def test_of_two_mirrors_of_one_link_one_waits_and_takes_over_when_the_other_is_stopped_or_killed(

@@ -14,10 +14,11 @@ from pathlib import Path
 import pytest
 from confluent_kafka import Consumer, TopicPartition
 
+from tests.support.clients.kafka_clients import delete_records
+from tests.support.clients.transactional_clients import WITHIN_S, transactional_producer
+from tests.support.disks.log_batches import batch
 from tests.support.eventually import eventually
-from tests.support.kafka_clients import delete_records
-from tests.support.log_batches import batch
-from tests.support.mirror_sites import (
+from tests.support.pairs.mirror_sites import (
     Pair,
     describe_mirror,
     mirror_ports,
@@ -27,8 +28,7 @@ from tests.support.mirror_sites import (
     start_pair,
     verify_mirror,
 )
-from tests.support.processes import Processes, RunningProcess
-from tests.support.transactional_clients import WITHIN_S, transactional_producer
+from tests.support.processes.processes import Processes, RunningProcess
 from wire.client.broker_requests import CommittedOffset
 from wire.client.raw_client import KafkaClient
 from wire.control.cluster_pb2 import LinkPhase

@@ -15,7 +15,7 @@ from prometheus_client.core import UnknownMetricFamily
 from deploy import jar_sets
 from mirror.flow.metric_names import in_formats
 from mirror.settings.core.mirror_maker_keys import NamesFormat
-from tests.support.java_clients import KafkaPrograms
+from tests.support.clients.java_clients import KafkaPrograms
 
 pytestmark = [pytest.mark.integration, pytest.mark.java]
 

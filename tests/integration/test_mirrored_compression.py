@@ -9,16 +9,16 @@ from pathlib import Path
 import pytest
 from confluent_kafka.admin import AdminClient, ConfigResource, ResourceType  # type: ignore[attr-defined]
 
-from tests.support.apache_kafka import ApacheKafka
-from tests.support.mirror_sites import start_lone_site
-from tests.support.processes import Processes
-from tests.support.translate_links import (
+from tests.support.pairs.mirror_sites import start_lone_site
+from tests.support.pairs.translate_links import (
     create_topic,
     produce_batches,
     read_partition,
     start_translate_mirror,
     wait_equal,
 )
+from tests.support.processes.apache_kafka import ApacheKafka
+from tests.support.processes.processes import Processes
 from wire.batches.record_batch import Compression
 
 pytestmark = [pytest.mark.integration, pytest.mark.java, pytest.mark.timeout(300)]

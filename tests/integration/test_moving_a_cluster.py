@@ -14,13 +14,13 @@ from kio.schema.errors import ErrorCode
 from mirror.mirrormaker.core.mirror_maker_records import Heartbeat
 from runtime.clock import SystemClock
 from tests.integration.test_translate_operation import antipode
-from tests.support.apache_kafka import ApacheKafka
+from tests.support.clients.kafka_clients import Received, Record, librdkafka_consume, librdkafka_produce
 from tests.support.eventually import eventually
-from tests.support.kafka_clients import Received, Record, librdkafka_consume, librdkafka_produce
-from tests.support.mirror_sites import describe_mirror, mirror_ports, start_lone_site
-from tests.support.ports import LOOPBACK
-from tests.support.processes import Processes, RunningProcess
-from tests.support.translate_links import create_topic, read_partition, start_translate_mirror, total_end
+from tests.support.pairs.mirror_sites import describe_mirror, mirror_ports, start_lone_site
+from tests.support.pairs.translate_links import create_topic, read_partition, start_translate_mirror, total_end
+from tests.support.processes.apache_kafka import ApacheKafka
+from tests.support.processes.ports import LOOPBACK
+from tests.support.processes.processes import Processes, RunningProcess
 from wire.client.broker_requests import CommittedOffset
 from wire.client.raw_client import KafkaClient
 

@@ -14,9 +14,9 @@ import pytest
 from runtime.own_sessions import FILE_NAME, OwnSessions
 from runtime.zookeeper import SessionKey, SessionState, ZooKeeper
 from tests.support.eventually import eventually
-from tests.support.ports import free_ports
-from tests.support.processes import Processes
-from tests.support.toxiproxy import Proxy, Toxiproxy
+from tests.support.processes.ports import free_ports
+from tests.support.processes.processes import Processes
+from tests.support.processes.toxiproxy import Proxy, Toxiproxy
 
 pytestmark = pytest.mark.integration
 

@@ -15,8 +15,8 @@ from mirror.link.core.partitions import PartitionKey
 from mirror.link.ports import FetchPart
 from mirror.sites.kafka_transfer import KafkaFetch
 from runtime.addresses import parse_host_ports
-from tests.support.apache_kafka import ApacheKafka
-from tests.support.translate_links import create_topic, produce_batches
+from tests.support.pairs.translate_links import create_topic, produce_batches
+from tests.support.processes.apache_kafka import ApacheKafka
 from wire.batches.record_batch import iterate_headers
 from wire.client.connection import ConnectionOptions
 from wire.client.fetch_requests import FetchRequest, PartitionToFetch, TopicToFetch

@@ -11,12 +11,20 @@ from pathlib import Path
 
 import pytest
 
-from tests.support.apache_kafka import ApacheKafka
+from tests.support.clients.java_clients import API_VERSIONS, KafkaPrograms
 from tests.support.eventually import eventually
-from tests.support.java_clients import API_VERSIONS, KafkaPrograms
-from tests.support.mirror_sites import describe_mirror
-from tests.support.processes import Processes
-from tests.support.secured_kafka import (
+from tests.support.pairs.mirror_sites import describe_mirror
+from tests.support.pairs.translate_links import (
+    ROOT,
+    create_topic,
+    produce_batches,
+    start_translate_mirror,
+    total_end,
+    wait_equal,
+)
+from tests.support.processes.apache_kafka import ApacheKafka
+from tests.support.processes.processes import Processes
+from tests.support.processes.secured_kafka import (
     GUEST,
     KEY_PASSWORD,
     PASSWORD,
@@ -26,14 +34,6 @@ from tests.support.secured_kafka import (
     SecuredKafka,
     make_client_stores,
     start_secured_kafka,
-)
-from tests.support.translate_links import (
-    ROOT,
-    create_topic,
-    produce_batches,
-    start_translate_mirror,
-    total_end,
-    wait_equal,
 )
 from wire.client.acl_requests import create_topic_acls, delete_topic_acls, topic_acls
 from wire.client.raw_client import KafkaClient

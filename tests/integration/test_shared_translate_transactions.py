@@ -9,10 +9,10 @@ import random
 import pytest
 
 from tests.support.eventually import eventually
-from tests.support.mirror_sites import describe_mirror
-from tests.support.processes import RunningProcess
-from tests.support.translate_links import shares_of, until_a_random_moment
-from tests.support.translate_transactions import MakeLink, TransactionalLink
+from tests.support.pairs.mirror_sites import describe_mirror
+from tests.support.pairs.translate_links import shares_of, until_a_random_moment
+from tests.support.pairs.translate_transactions import MakeLink, TransactionalLink
+from tests.support.processes.processes import RunningProcess
 
 pytestmark = [pytest.mark.integration, pytest.mark.java, pytest.mark.timeout(300)]
 

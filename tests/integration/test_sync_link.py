@@ -11,12 +11,12 @@ import pytest
 from confluent_kafka import Consumer
 from kio.schema.errors import ErrorCode
 
-from tests.support.acknowledged_load import AcknowledgedLoad
+from tests.support.clients.acknowledged_load import AcknowledgedLoad
+from tests.support.disks.log_batches import batch
 from tests.support.eventually import eventually
-from tests.support.log_batches import batch
-from tests.support.mirror_sites import Pair, Site, raw_log, start_pair
-from tests.support.processes import Processes
-from tests.support.toxiproxy import Toxiproxy
+from tests.support.pairs.mirror_sites import Pair, Site, raw_log, start_pair
+from tests.support.processes.processes import Processes
+from tests.support.processes.toxiproxy import Toxiproxy
 from wire.batches.records import decode_records
 from wire.client.broker_requests import LATEST_TIMESTAMP
 from wire.client.client_errors import BrokerError

@@ -17,10 +17,10 @@ from dr.links.administration import alter_link
 from dr.sites.core.sync_policies import is_suspended
 from runtime.clock import SystemClock
 from runtime.process import OperationalFailure
+from tests.support.disks.log_batches import batch
 from tests.support.eventually import eventually
-from tests.support.full_sites import LINK, LinkedSites
-from tests.support.log_batches import batch
-from tests.support.processes import Processes
+from tests.support.pairs.full_sites import LINK, LinkedSites
+from tests.support.processes.processes import Processes
 from wire.client.client_errors import BrokerError
 from wire.client.raw_client import KafkaClient
 from wire.rules.links import SyncPolicy

@@ -15,13 +15,11 @@ from mirror.link.core.partitions import PartitionKey
 from mirror.translate.core.stored_map import partition_records
 from mirror.translate.offset_store import TOPIC_PREFIX, OffsetStore
 from mirror.translate.offset_translator import OffsetTranslator
-from tests.support.apache_kafka import ApacheKafka, start_apache_kafka
+from tests.support.clients.kafka_clients import delete_records
 from tests.support.eventually import eventually
 from tests.support.examples import examples
-from tests.support.kafka_clients import delete_records
-from tests.support.mirror_sites import describe_mirror, start_lone_site
-from tests.support.processes import Processes, RunningProcess
-from tests.support.translate_links import (
+from tests.support.pairs.mirror_sites import describe_mirror, start_lone_site
+from tests.support.pairs.translate_links import (
     PartitionContent,
     create_topic,
     mirrored_beyond,
@@ -35,6 +33,8 @@ from tests.support.translate_links import (
     until_a_random_moment,
     wait_equal,
 )
+from tests.support.processes.apache_kafka import ApacheKafka, start_apache_kafka
+from tests.support.processes.processes import Processes, RunningProcess
 from wire.batches.record_batch import Compression
 from wire.client.broker_requests import CommittedOffset
 from wire.client.raw_client import KafkaClient

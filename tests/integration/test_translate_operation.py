@@ -29,13 +29,10 @@ from mirror.translate.group_notes import GROUPS_TOPIC_PREFIX
 from mirror.translate.offset_store import read_topic
 from mirror.translate.offset_translator import OffsetTranslator
 from runtime.clock import SystemClock
-from tests.support.apache_kafka import ApacheKafka
+from tests.support.clients.java_clients import KafkaPrograms
 from tests.support.eventually import eventually
-from tests.support.java_clients import KafkaPrograms
-from tests.support.mirror_sites import describe_mirror, mirror_ports
-from tests.support.ports import LOOPBACK, free_ports
-from tests.support.processes import Processes, RunningProcess
-from tests.support.translate_links import (
+from tests.support.pairs.mirror_sites import describe_mirror, mirror_ports
+from tests.support.pairs.translate_links import (
     ROOT,
     create_topic,
     produce_batches,
@@ -45,6 +42,9 @@ from tests.support.translate_links import (
     start_translate_mirror,
     wait_equal,
 )
+from tests.support.processes.apache_kafka import ApacheKafka
+from tests.support.processes.ports import LOOPBACK, free_ports
+from tests.support.processes.processes import Processes, RunningProcess
 from wire.batches.record_batch import HEADER_SIZE, Compression
 from wire.client.broker_requests import CommittedOffset
 from wire.client.raw_client import KafkaClient

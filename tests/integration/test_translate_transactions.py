@@ -14,15 +14,15 @@ import pytest
 from clients.simple_consumer import fetch_at_leader, records_of
 from mirror.translate.core.stored_map import producer_record
 from mirror.translate.offset_store import TOPIC_PREFIX
-from tests.support.apache_kafka import start_apache_kafka
 from tests.support.eventually import eventually
 from tests.support.examples import examples
-from tests.support.link_faults import BOTH_WAYS
-from tests.support.mirror_sites import describe_mirror, start_lone_site
-from tests.support.processes import Processes
-from tests.support.toxiproxy import Toxiproxy
-from tests.support.translate_links import create_topic, mirrored_beyond, produce_batches, total_end, wait_equal
-from tests.support.translate_transactions import TRANSACTIONS, MakeLink, demand_whole_transactions_under_kills
+from tests.support.pairs.link_faults import BOTH_WAYS
+from tests.support.pairs.mirror_sites import describe_mirror, start_lone_site
+from tests.support.pairs.translate_links import create_topic, mirrored_beyond, produce_batches, total_end, wait_equal
+from tests.support.pairs.translate_transactions import TRANSACTIONS, MakeLink, demand_whole_transactions_under_kills
+from tests.support.processes.apache_kafka import start_apache_kafka
+from tests.support.processes.processes import Processes
+from tests.support.processes.toxiproxy import Toxiproxy
 from wire.batches.record_batch import iterate_headers
 from wire.batches.records import Record, decode_batch, encode_batch
 from wire.client.broker_requests import EARLIEST_TIMESTAMP, LATEST_TIMESTAMP

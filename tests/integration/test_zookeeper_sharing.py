@@ -16,7 +16,7 @@ from mirror.sharing.zookeeper_sharing import ROOT, ZooKeeperSharing
 from runtime.clock import SystemClock
 from runtime.zookeeper import ZooKeeper
 from tests.support.eventually import eventually
-from tests.support.toxiproxy import Proxy, Toxiproxy
+from tests.support.processes.toxiproxy import Proxy, Toxiproxy
 
 pytestmark = [pytest.mark.integration, pytest.mark.timeout(300)]
 

@@ -17,9 +17,9 @@ from broker.log.cleaning.cleaner import clean
 from broker.log.cleaning.log_compaction import plan_compaction, swap_in
 from broker.log.partition_log import PartitionLog
 from runtime.disk import RealDisk
+from tests.support.disks.log_batches import TRANSACTIONAL, batch, marker
+from tests.support.disks.logs_on_disk import NOW_MS, config, data_records, open_log, read_all
 from tests.support.examples import examples
-from tests.support.log_batches import TRANSACTIONAL, batch, marker
-from tests.support.logs_on_disk import NOW_MS, config, data_records, open_log, read_all
 
 RETENTION_MS = 100
 COMPACT = config(is_compacted=True, is_deleted=False, segment_bytes=1500, delete_retention_ms=RETENTION_MS)

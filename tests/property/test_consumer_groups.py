@@ -24,7 +24,7 @@ from broker.groups.core.server_assignors import (
     uniform,
 )
 from tests.support.examples import examples
-from tests.support.group_scene import GroupScene
+from tests.support.memory.group_scene import GroupScene
 
 NAMES = st.sampled_from(["a", "b", "c", "d"])
 TOPICS = {"t": (b"t" * 16, 4), "u": (b"u" * 16, 3)}

@@ -31,7 +31,7 @@ from broker.groups.core.group_messages import (
 from broker.groups.core.group_offsets import Offsets
 from broker.groups.core.group_states import Group, GroupState
 from tests.support.examples import examples
-from tests.support.group_scene import GroupScene
+from tests.support.memory.group_scene import GroupScene
 
 GROUPS = st.sampled_from(["g", "g", "g", "h"])
 PARTITIONS = st.sampled_from([TopicPartition("t", 0), TopicPartition("t", 1), TopicPartition("u", 0)])

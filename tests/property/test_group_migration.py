@@ -32,7 +32,7 @@ from broker.groups.core.group_messages import (
 from broker.groups.core.group_states import AssignmentProtocol, GroupState
 from broker.groups.core.server_assignors import TopicIdPartition
 from tests.support.examples import examples
-from tests.support.group_scene import LIMITS, GroupScene
+from tests.support.memory.group_scene import LIMITS, GroupScene
 from wire.batches.consumer_protocol import (
     Subscription,
     decode_assignment,

@@ -12,7 +12,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from runtime.configuration import ConfigurationError
-from tests.support.java_key_stores import JavaKeyStores
+from tests.support.processes.java_key_stores import JavaKeyStores
 from wire.client.security import load_security
 from wire.tls.core.entries import UnusableStore
 from wire.tls.core.java_key_store import unlocked

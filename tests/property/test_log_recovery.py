@@ -16,10 +16,10 @@ from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
 from broker.log.directories.checkpoints import LEADER_EPOCHS
+from tests.support.disks.faulty_disk import FaultyDisk
+from tests.support.disks.log_batches import TRANSACTIONAL, batch, marker
+from tests.support.disks.logs_on_disk import NOW_MS, abandon_opened_logs, open_log, read_all
 from tests.support.examples import examples
-from tests.support.faulty_disk import FaultyDisk
-from tests.support.log_batches import TRANSACTIONAL, batch, marker
-from tests.support.logs_on_disk import NOW_MS, abandon_opened_logs, open_log, read_all
 from wire.batches.record_batch import BatchHeader, read_header
 
 SEGMENT_BYTES = 700

@@ -7,8 +7,8 @@ from hypothesis import strategies as st
 
 from broker.log.core.producer_state import ProducerStates
 from broker.log.producer_replay import ProducerReplay, replay_batch
+from tests.support.disks.log_batches import TRANSACTIONAL, batch, marker
 from tests.support.examples import examples
-from tests.support.log_batches import TRANSACTIONAL, batch, marker
 from wire.batches.record_batch import read_header
 
 KINDS = ("plain", "plain", "plain", "plain", "next epoch", "transactional", "commit", "abort")

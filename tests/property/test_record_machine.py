@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 
 import wire.batches.records
 from runtime import compiled
-from tests.support.mutated_batches import CASES, record
+from tests.support.disks.mutated_batches import CASES, record
 from wire.batches.record_batch import HEADER_SIZE, BatchHeader, InvalidBatch, read_header
 from wire.batches.records import RecordSummary, decode_body, read_keys, record_spans, summarize_records
 

@@ -21,7 +21,7 @@ from broker.groups.core.group_messages import TopicPartition
 from broker.transactions.core.transaction_messages import EndTransaction, TransactionDecision, TransactionStored
 from broker.transactions.core.transaction_states import NO_EPOCH, TransactionState
 from tests.support.examples import examples
-from tests.support.transaction_scene import LateWrite, TransactionScene, version_of
+from tests.support.memory.transaction_scene import LateWrite, TransactionScene, version_of
 
 NAMES = st.sampled_from(["t", "u"])
 PARTITIONS = st.sampled_from([TopicPartition("p", index) for index in range(3)])

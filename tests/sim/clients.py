@@ -22,7 +22,7 @@ from tests.sim.node import KAFKA_PORT, METADATA_PATH, RPC_PORT
 from tests.sim.rpc import RpcChannel
 from tests.sim.virtual_loop import Process
 from tests.sim.world import EPOCH_MS, World
-from tests.support.log_batches import batch
+from tests.support.disks.log_batches import batch
 from wire.batches.record_batch import iterate_headers
 from wire.client.broker_requests import request_fetch, request_produce
 from wire.client.client_errors import KafkaClientError

@@ -17,8 +17,8 @@ from pyspark.sql import SparkSession
 from deploy import jar_sets
 from deploy.parts import spark_environment
 from spark_jobs.session import noise_into, session
-from tests.support.lone_broker_process import LoneBroker
-from tests.support.processes import Processes
+from tests.support.lone_brokers.lone_broker_process import LoneBroker
+from tests.support.processes.processes import Processes
 from wire.client.raw_client import KafkaClient, NewTopic
 
 SUBMIT_ARGUMENTS = "PYSPARK_SUBMIT_ARGS"

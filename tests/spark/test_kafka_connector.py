@@ -19,8 +19,8 @@ import pytest
 from pyspark.sql import DataFrame, SparkSession
 
 from deploy import jar_sets
-from tests.support.kafka_clients import Record, librdkafka_consume, librdkafka_produce
-from tests.support.lone_broker_process import LoneBroker
+from tests.support.clients.kafka_clients import Record, librdkafka_consume, librdkafka_produce
+from tests.support.lone_brokers.lone_broker_process import LoneBroker
 from wire.client.raw_client import KafkaClient, NewTopic
 
 pytestmark = [

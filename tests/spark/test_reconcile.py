@@ -22,9 +22,9 @@ from spark_jobs.core.verdict import ReconciliationReport, Verdict
 from spark_jobs.reconcile import Request, reconcile, write_report
 from spark_jobs.source import AntipodeSource
 from tests.spark.conftest import TwoLogs
-from tests.support.log_batches import Record
-from tests.support.log_batches import batch as batch_of
-from tests.support.ports import free_port
+from tests.support.disks.log_batches import Record
+from tests.support.disks.log_batches import batch as batch_of
+from tests.support.processes.ports import free_port
 
 pytestmark = pytest.mark.timeout(360)
 

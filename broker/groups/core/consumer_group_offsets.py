@@ -1,7 +1,7 @@
 """Who may commit and read the offsets of a KIP-848 group. Pure.
 
-The rules are those of Apache Kafka 4.3.1; `tests/support/commit_table.py` asks both brokers for
-every combination.
+The rules are those of Apache Kafka 4.3.1; `tests/support/histories/commit_table.py` asks both
+brokers for every combination.
 """
 
 from __future__ import annotations

@@ -1,5 +1,5 @@
-"""What Apache Kafka says of the batches of `tests/support/mutated_batches.py`, which `__main__.py`
-asks it.
+"""What Apache Kafka says of the batches of `tests/support/disks/mutated_batches.py`, which
+`__main__.py` asks it.
 
 `STRICTER` and `codes_for` name where Antipode means to differ.
 """
@@ -13,7 +13,7 @@ from typing import Any, Final
 
 from kio.schema.errors import ErrorCode
 
-from tests.support.mutated_batches import NOW_MS
+from tests.support.disks.mutated_batches import NOW_MS
 from wire.batches.record_batch import BatchHeader
 
 VERDICTS: Final = Path(__file__).parent / "verdicts.json"

@@ -19,10 +19,10 @@ from typing import Any
 from deploy.apache_kafka import ApacheKafkaServer
 from deploy.jar_sets import KAFKA
 from tests.golden.records import VERDICTS, stored_header
+from tests.support.clients.raw_client import RawClient
+from tests.support.disks.mutated_batches import CASES, TOPICS, Case, at_time
 from tests.support.eventually import eventually_sync
-from tests.support.mutated_batches import CASES, TOPICS, Case, at_time
-from tests.support.ports import free_ports
-from tests.support.raw_client import RawClient
+from tests.support.processes.ports import free_ports
 from wire.batches.record_batch import HEADER_SIZE, read_header
 from wire.client.fetch_requests import FetchRequest, PartitionToFetch, TopicToFetch
 

@@ -10,9 +10,9 @@ from pathlib import Path
 
 import pytest
 
-from tests.support.embedded_sites import EmbeddedSites, SitesStarter
-from tests.support.http_bridge import BridgeClient, HttpBridge
-from tests.support.processes import Processes
+from tests.support.embedded.embedded_sites import EmbeddedSites, SitesStarter
+from tests.support.embedded.http_bridge import BridgeClient, HttpBridge
+from tests.support.processes.processes import Processes
 
 
 @pytest.fixture(scope="session")

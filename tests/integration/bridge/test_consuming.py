@@ -17,9 +17,9 @@ import pytest
 
 from bridge.consumer_instance import IDLE_S
 from bridge.consumers import TEND_PAUSE_S
+from tests.support.clients.kafka_clients import Record, librdkafka_consume, librdkafka_produce
+from tests.support.embedded.http_bridge import BINARY_V2, JSON_V2, BridgeClient, HttpBridge, Instance
 from tests.support.eventually import eventually_sync
-from tests.support.http_bridge import BINARY_V2, JSON_V2, BridgeClient, HttpBridge, Instance
-from tests.support.kafka_clients import Record, librdkafka_consume, librdkafka_produce
 
 pytestmark = [pytest.mark.integration, pytest.mark.timeout(180)]
 

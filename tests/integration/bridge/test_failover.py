@@ -10,10 +10,10 @@ from collections.abc import Iterator
 
 import pytest
 
-from tests.support.embedded_sites import EmbeddedSites, SitesStarter
+from tests.support.clients.kafka_clients import librdkafka_consume
+from tests.support.embedded.embedded_sites import EmbeddedSites, SitesStarter
+from tests.support.embedded.http_bridge import BridgeClient, Load
 from tests.support.eventually import eventually_sync
-from tests.support.http_bridge import BridgeClient, Load
-from tests.support.kafka_clients import librdkafka_consume
 
 pytestmark = [pytest.mark.integration, pytest.mark.timeout(240)]
 

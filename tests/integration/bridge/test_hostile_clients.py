@@ -11,8 +11,8 @@ from collections.abc import Callable
 
 import pytest
 
+from tests.support.embedded.http_bridge import BINARY_V2, JSON_V2, V2, BridgeClient, HttpBridge
 from tests.support.eventually import eventually_sync
-from tests.support.http_bridge import BINARY_V2, JSON_V2, V2, BridgeClient, HttpBridge
 
 pytestmark = [pytest.mark.integration, pytest.mark.timeout(180)]
 

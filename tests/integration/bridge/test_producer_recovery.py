@@ -8,7 +8,7 @@ from prometheus_client import CollectorRegistry
 
 from bridge.metrics import BridgeMetrics
 from bridge.producing import Delivered, OutgoingRecord, RecordProducer, Undelivered
-from tests.support.http_bridge import BridgeClient
+from tests.support.embedded.http_bridge import BridgeClient
 
 pytestmark = [pytest.mark.integration, pytest.mark.timeout(120)]
 

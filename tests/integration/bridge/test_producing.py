@@ -12,10 +12,10 @@ from typing import Any
 
 import pytest
 
+from tests.support.clients.kafka_clients import Record as Sent
+from tests.support.clients.kafka_clients import librdkafka_consume, librdkafka_produce
+from tests.support.embedded.http_bridge import BINARY_V2, JSON_V2, BridgeClient, HttpBridge
 from tests.support.eventually import eventually_sync
-from tests.support.http_bridge import BINARY_V2, JSON_V2, BridgeClient, HttpBridge
-from tests.support.kafka_clients import Record as Sent
-from tests.support.kafka_clients import librdkafka_consume, librdkafka_produce
 
 pytestmark = [pytest.mark.integration, pytest.mark.timeout(180)]
 

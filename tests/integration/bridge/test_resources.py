@@ -9,8 +9,8 @@ from collections.abc import Callable
 
 import pytest
 
+from tests.support.embedded.http_bridge import BridgeClient, HttpBridge
 from tests.support.eventually import eventually_sync
-from tests.support.http_bridge import BridgeClient, HttpBridge
 
 pytestmark = [pytest.mark.integration, pytest.mark.timeout(180)]
 

@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.support.lone_broker_process import LoneBroker
-from tests.support.processes import Processes
+from tests.support.lone_brokers.lone_broker_process import LoneBroker
+from tests.support.processes.processes import Processes
 
 
 @pytest.fixture(scope="session")

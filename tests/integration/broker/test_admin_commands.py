@@ -14,10 +14,10 @@ from typing import Any
 
 import pytest
 
+from tests.support.clients.kafka_clients import Record, librdkafka_produce
 from tests.support.eventually import eventually_sync
-from tests.support.kafka_clients import Record, librdkafka_produce
-from tests.support.lone_broker_process import LoneBroker
-from tests.support.processes import Processes
+from tests.support.lone_brokers.lone_broker_process import LoneBroker
+from tests.support.processes.processes import Processes
 
 pytestmark = [pytest.mark.integration, pytest.mark.timeout(240)]
 

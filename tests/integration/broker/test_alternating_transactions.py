@@ -11,11 +11,11 @@ from typing import Any
 
 import pytest
 
+from tests.support.clients.java_clients import KafkaPrograms
+from tests.support.clients.transactional_clients import WITHIN_S, read_values, transactional_producer
 from tests.support.eventually import eventually_sync
-from tests.support.java_clients import KafkaPrograms
-from tests.support.lone_broker_process import LoneBroker
-from tests.support.transaction_history import Observed, Position, circular_reads, precommitted_reads
-from tests.support.transactional_clients import WITHIN_S, read_values, transactional_producer
+from tests.support.histories.transaction_history import Observed, Position, circular_reads, precommitted_reads
+from tests.support.lone_brokers.lone_broker_process import LoneBroker
 
 pytestmark = [pytest.mark.integration, pytest.mark.timeout(300)]
 

@@ -17,12 +17,12 @@ from confluent_kafka import KafkaError, Producer
 from kio.schema.errors import ErrorCode
 
 from runtime.clock import SystemClock
-from tests.support.apache_kafka import ApacheKafka
+from tests.support.clients.raw_client import RawClient
+from tests.support.disks.log_batches import batch
 from tests.support.eventually import eventually_sync
-from tests.support.log_batches import batch
-from tests.support.raw_client import RawClient
-from tests.support.site_broker import SiteBroker
-from tests.support.two_brokers import Side, differences, filled
+from tests.support.lone_brokers.two_brokers import Side, differences, filled
+from tests.support.processes.apache_kafka import ApacheKafka
+from tests.support.sites.site_broker import SiteBroker
 from wire.batches.records import Record, encode_batch
 from wire.protocol.produce_codec import PartitionRecords, TopicRecords
 

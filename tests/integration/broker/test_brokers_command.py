@@ -11,12 +11,12 @@ from typing import Any
 import pytest
 from confluent_kafka import Producer
 
-from tests.support.acknowledged_load import AcknowledgedLoad
+from tests.support.clients.acknowledged_load import AcknowledgedLoad
+from tests.support.clients.java_clients import CLUSTER, TOPICS, KafkaPrograms
 from tests.support.eventually import eventually_sync
-from tests.support.java_clients import CLUSTER, TOPICS, KafkaPrograms
-from tests.support.processes import Processes
-from tests.support.replicated_site import CALM, NODES, ReplicatedSite
-from tests.support.site_node import SiteNode
+from tests.support.processes.processes import Processes
+from tests.support.sites.replicated_site import CALM, NODES, ReplicatedSite
+from tests.support.sites.site_node import SiteNode
 
 pytestmark = [pytest.mark.integration, pytest.mark.timeout(300)]
 

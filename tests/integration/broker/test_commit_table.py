@@ -8,9 +8,9 @@ from collections.abc import Callable
 
 import pytest
 
-from tests.support.apache_kafka import ApacheKafka
-from tests.support.commit_table import answers
-from tests.support.lone_broker_process import LoneBroker
+from tests.support.histories.commit_table import answers
+from tests.support.lone_brokers.lone_broker_process import LoneBroker
+from tests.support.processes.apache_kafka import ApacheKafka
 
 pytestmark = [pytest.mark.integration, pytest.mark.timeout(300)]
 

@@ -15,8 +15,8 @@ import pytest
 from kio.schema.errors import ErrorCode
 
 from runtime.addresses import HostPort
-from tests.support.log_batches import batch
-from tests.support.lone_broker_process import LoneBroker
+from tests.support.disks.log_batches import batch
+from tests.support.lone_brokers.lone_broker_process import LoneBroker
 from wire.client.connection import Connection, ConnectionOptions, connected
 from wire.client.fetch_requests import FetchRequest, PartitionToFetch, TopicToFetch
 from wire.client.raw_client import KafkaClient, NewTopic

@@ -10,10 +10,10 @@ import pytest
 from kio.schema.errors import ErrorCode
 
 from tests.integration.broker.test_requests import create, records
+from tests.support.clients.raw_client import RawClient
+from tests.support.disks.log_batches import batch
 from tests.support.eventually import eventually_sync
-from tests.support.log_batches import batch
-from tests.support.lone_broker_process import LoneBroker
-from tests.support.raw_client import RawClient
+from tests.support.lone_brokers.lone_broker_process import LoneBroker
 
 pytestmark = [pytest.mark.integration, pytest.mark.timeout(120)]
 

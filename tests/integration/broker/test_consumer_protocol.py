@@ -12,12 +12,12 @@ import pytest
 from kio.schema.errors import ErrorCode
 from kio.static.primitive import i32Timedelta
 
+from tests.support.clients.group_members import GroupMember
+from tests.support.clients.java_clients import CONSUMER_GROUPS, DUMP_LOG, KafkaPrograms
+from tests.support.clients.kafka_clients import Record, librdkafka_produce
+from tests.support.clients.raw_client import RawClient
 from tests.support.eventually import eventually_sync
-from tests.support.group_members import GroupMember
-from tests.support.java_clients import CONSUMER_GROUPS, DUMP_LOG, KafkaPrograms
-from tests.support.kafka_clients import Record, librdkafka_produce
-from tests.support.lone_broker_process import LoneBroker
-from tests.support.raw_client import RawClient
+from tests.support.lone_brokers.lone_broker_process import LoneBroker
 
 pytestmark = [pytest.mark.integration, pytest.mark.timeout(300)]
 
@@ -185,7 +185,7 @@ def test_an_empty_group_changes_its_protocol_and_keeps_its_offsets(broker: LoneB
 
 
 def test_a_topic_is_copied_in_transactions_by_a_member(broker: LoneBroker, topic: str) -> None:
-    from tests.support.transactional_clients import WITHIN_S, transactional_producer
+    from tests.support.clients.transactional_clients import WITHIN_S, transactional_producer
 
     member = GroupMember(broker.bootstrap, topic, "g", isolation_level="read_committed")
     eventually_sync(lambda: member.poll() == 40)

@@ -17,12 +17,12 @@ import pytest
 from broker.replication.truncated_records import TruncatedRecords, path_of
 from runtime.disk import RealDisk
 from tests.integration.broker.test_requests import create
+from tests.support.clients.java_clients import KafkaPrograms
+from tests.support.clients.kafka_clients import Record, librdkafka_produce
+from tests.support.clients.raw_client import RawClient
+from tests.support.disks.logs_on_disk import fill, open_log
 from tests.support.eventually import eventually_sync
-from tests.support.java_clients import KafkaPrograms
-from tests.support.kafka_clients import Record, librdkafka_produce
-from tests.support.logs_on_disk import fill, open_log
-from tests.support.lone_broker_process import LoneBroker
-from tests.support.raw_client import RawClient
+from tests.support.lone_brokers.lone_broker_process import LoneBroker
 
 pytestmark = [pytest.mark.integration, pytest.mark.timeout(300)]
 

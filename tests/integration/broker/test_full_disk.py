@@ -14,9 +14,9 @@ from pathlib import Path
 import pytest
 
 from tests.integration.broker.test_requests import create, records, want
+from tests.support.clients.raw_client import RawClient
 from tests.support.eventually import eventually_sync
-from tests.support.lone_broker_process import LoneBroker
-from tests.support.raw_client import RawClient
+from tests.support.lone_brokers.lone_broker_process import LoneBroker
 from wire.batches.record_batch import iterate_headers
 from wire.client.fetch_requests import FetchRequest
 

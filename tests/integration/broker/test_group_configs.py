@@ -15,11 +15,11 @@ import pytest
 from kio.schema.errors import ErrorCode
 from kio.static.primitive import i32Timedelta
 
+from tests.support.clients.java_clients import CONFIGS, KafkaPrograms
+from tests.support.clients.raw_client import RawClient
 from tests.support.eventually import eventually, eventually_sync
-from tests.support.java_clients import CONFIGS, KafkaPrograms
-from tests.support.lone_broker_process import LoneBroker
-from tests.support.raw_client import RawClient
-from tests.support.site_broker import SiteBroker
+from tests.support.lone_brokers.lone_broker_process import LoneBroker
+from tests.support.sites.site_broker import SiteBroker
 from wire.znodes import layout as znodes
 from wire.znodes.group_configs import decode_group_configs, encode_group_configs, group_config_path
 

@@ -14,9 +14,9 @@ from kio.static.primitive import i32Timedelta, i64Timedelta
 
 from broker.groups.coordinator import group_limits
 from broker.settings.config import load_broker_settings
+from tests.support.clients.raw_client import RawClient
 from tests.support.eventually import eventually_sync
-from tests.support.lone_broker_process import LoneBroker
-from tests.support.raw_client import RawClient
+from tests.support.lone_brokers.lone_broker_process import LoneBroker
 
 pytestmark = [pytest.mark.integration, pytest.mark.timeout(180)]
 

@@ -11,13 +11,13 @@ from collections.abc import Callable
 import pytest
 from confluent_kafka.admin import AdminClient, NewTopic
 
+from tests.support.clients.group_load import GroupLoad
+from tests.support.clients.group_members import GroupMember
+from tests.support.clients.java_clients import DUMP_LOG, KafkaPrograms
+from tests.support.clients.java_members import JavaMember
+from tests.support.clients.raw_client import RawClient
 from tests.support.eventually import eventually_sync
-from tests.support.group_load import GroupLoad
-from tests.support.group_members import GroupMember
-from tests.support.java_clients import DUMP_LOG, KafkaPrograms
-from tests.support.java_members import JavaMember
-from tests.support.lone_broker_process import LoneBroker
-from tests.support.raw_client import RawClient
+from tests.support.lone_brokers.lone_broker_process import LoneBroker
 
 pytestmark = [pytest.mark.integration, pytest.mark.timeout(240)]
 

@@ -13,11 +13,17 @@ from typing import Any
 import pytest
 from kio.schema.errors import ErrorCode
 
+from tests.support.clients.java_clients import CONSUMER_GROUPS, KafkaPrograms
+from tests.support.clients.kafka_clients import (
+    METADATA_AGE_MS_MAX,
+    POLL_MS,
+    Record,
+    librdkafka_produce,
+    sockets_left_open,
+)
+from tests.support.clients.raw_client import RawClient
 from tests.support.eventually import eventually, eventually_sync
-from tests.support.java_clients import CONSUMER_GROUPS, KafkaPrograms
-from tests.support.kafka_clients import METADATA_AGE_MS_MAX, POLL_MS, Record, librdkafka_produce, sockets_left_open
-from tests.support.lone_broker_process import LoneBroker
-from tests.support.raw_client import RawClient
+from tests.support.lone_brokers.lone_broker_process import LoneBroker
 
 pytestmark = [pytest.mark.integration, pytest.mark.timeout(300)]
 
@@ -290,7 +296,7 @@ def test_java_tools_consume_describe_and_reset(broker: LoneBroker, topic: str, k
 def test_kafkas_dump_tool_reads_our_offsets_topic(
     broker: LoneBroker, topic: str, kafka_programs: KafkaPrograms
 ) -> None:
-    from tests.support.java_clients import DUMP_LOG
+    from tests.support.clients.java_clients import DUMP_LOG
 
     member = Member(broker, topic, "dumped")
     eventually_sync(lambda: member.poll() == 40)

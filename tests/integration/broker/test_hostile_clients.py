@@ -15,11 +15,11 @@ import psutil
 import pytest
 
 from tests.integration.broker.test_requests import create, records
+from tests.support.clients.raw_client import RawClient
 from tests.support.clock import ManualClock
-from tests.support.connection_servers import Held, connection_servers, framed
 from tests.support.eventually import eventually_sync
-from tests.support.lone_broker_process import LoneBroker
-from tests.support.raw_client import RawClient
+from tests.support.lone_brokers.connection_servers import Held, connection_servers, framed
+from tests.support.lone_brokers.lone_broker_process import LoneBroker
 from wire.protocol.frames import request_prefix
 
 pytestmark = [pytest.mark.integration, pytest.mark.timeout(120)]

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.support.java_clients import (
+from tests.support.clients.java_clients import (
     API_VERSIONS,
     CLUSTER,
     CONFIGS,
@@ -23,8 +23,8 @@ from tests.support.java_clients import (
     TRANSACTIONS,
     KafkaPrograms,
 )
-from tests.support.lone_broker_process import LoneBroker
-from tests.support.processes import Processes
+from tests.support.lone_brokers.lone_broker_process import LoneBroker
+from tests.support.processes.processes import Processes
 
 pytestmark = [pytest.mark.integration, pytest.mark.timeout(300)]
 

@@ -12,14 +12,14 @@ from pathlib import Path
 
 import pytest
 
-from tests.support.java_clients import (
+from tests.support.clients.java_clients import (
     CONFIGS,
     DELETE_RECORDS,
     GET_OFFSETS,
     TOPICS,
     KafkaPrograms,
 )
-from tests.support.site_broker import SiteBroker
+from tests.support.sites.site_broker import SiteBroker
 
 pytestmark = [pytest.mark.integration, pytest.mark.timeout(300)]
 

@@ -13,11 +13,11 @@ import pytest
 
 from tests.integration.broker.test_log_directories import homes, move
 from tests.integration.broker.test_requests import create
+from tests.support.clients.kafka_clients import Record, librdkafka_produce
+from tests.support.clients.raw_client import RawClient
+from tests.support.disks.log_batches import batch
 from tests.support.eventually import eventually_sync
-from tests.support.kafka_clients import Record, librdkafka_produce
-from tests.support.log_batches import batch
-from tests.support.lone_broker_process import LoneBroker
-from tests.support.raw_client import RawClient
+from tests.support.lone_brokers.lone_broker_process import LoneBroker
 from wire.batches.record_batch import iterate_headers
 from wire.batches.records import decode_records
 from wire.client.fetch_requests import FetchRequest, PartitionToFetch, TopicToFetch

@@ -10,8 +10,8 @@ from collections.abc import AsyncIterator
 
 import pytest
 
-from tests.support.connection_servers import Held, Starter, connection_servers, framed
 from tests.support.eventually import eventually
+from tests.support.lone_brokers.connection_servers import Held, Starter, connection_servers, framed
 
 pytestmark = [pytest.mark.integration, pytest.mark.timeout(120)]
 

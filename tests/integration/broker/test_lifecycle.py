@@ -13,9 +13,9 @@ import pytest
 
 from broker.metadata.core.access import CONSUMER_REPLICA_ID, MIRROR_REPLICA_ID
 from tests.integration.broker.test_requests import create, records, want
+from tests.support.clients.raw_client import RawClient
 from tests.support.eventually import eventually_sync
-from tests.support.lone_broker_process import LoneBroker
-from tests.support.raw_client import RawClient
+from tests.support.lone_brokers.lone_broker_process import LoneBroker
 from wire.client.fetch_requests import FetchRequest
 
 pytestmark = [pytest.mark.integration, pytest.mark.timeout(120)]

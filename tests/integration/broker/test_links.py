@@ -13,9 +13,9 @@ from kio.schema.errors import ErrorCode
 
 from runtime.grpc_server import open_channel
 from tests.integration.broker.test_requests import create, want
-from tests.support.log_batches import batch
-from tests.support.lone_broker_process import LoneBroker
-from tests.support.raw_client import RawClient
+from tests.support.clients.raw_client import RawClient
+from tests.support.disks.log_batches import batch
+from tests.support.lone_brokers.lone_broker_process import LoneBroker
 from wire.client.fetch_requests import FetchRequest
 from wire.control import broker_pb2, cluster_pb2
 from wire.control.broker_pb2_grpc import BrokerControlStub

@@ -15,10 +15,10 @@ from kio.schema.errors import ErrorCode
 from kio.static.primitive import i32Timedelta
 
 from tests.integration.broker.test_requests import create
+from tests.support.clients.kafka_clients import Record, librdkafka_consume, librdkafka_produce
+from tests.support.clients.raw_client import RawClient
 from tests.support.eventually import eventually_sync
-from tests.support.kafka_clients import Record, librdkafka_consume, librdkafka_produce
-from tests.support.lone_broker_process import LoneBroker
-from tests.support.raw_client import RawClient
+from tests.support.lone_brokers.lone_broker_process import LoneBroker
 
 pytestmark = [pytest.mark.integration, pytest.mark.timeout(120)]
 

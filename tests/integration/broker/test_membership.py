@@ -16,7 +16,7 @@ from runtime.clock import SystemClock
 from runtime.process import OperationalFailure
 from runtime.zookeeper import SessionState, ZooKeeper, until_answered
 from tests.support.eventually import eventually
-from tests.support.zookeeper import ZooKeeperProcess
+from tests.support.processes.zookeeper import ZooKeeperProcess
 from wire.znodes import layout as znodes
 
 pytestmark = [pytest.mark.integration, pytest.mark.timeout(120)]

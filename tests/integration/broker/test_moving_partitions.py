@@ -11,10 +11,10 @@ import pytest
 from confluent_kafka import Producer
 from confluent_kafka.admin import ConfigResource, NewTopic, ResourceType
 
+from tests.support.clients.java_clients import LEADER_ELECTION, REASSIGN, KafkaPrograms
 from tests.support.eventually import eventually_sync
-from tests.support.java_clients import LEADER_ELECTION, REASSIGN, KafkaPrograms
-from tests.support.processes import Processes
-from tests.support.replicated_site import NODES, ReplicatedSite
+from tests.support.processes.processes import Processes
+from tests.support.sites.replicated_site import NODES, ReplicatedSite
 
 pytestmark = [pytest.mark.integration, pytest.mark.timeout(300)]
 

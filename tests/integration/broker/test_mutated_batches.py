@@ -11,10 +11,10 @@ import pytest
 
 from runtime.clock import SystemClock
 from tests.golden.records import codes_for
-from tests.support.kafka_clients import Record, aiokafka_consume, librdkafka_produce
-from tests.support.lone_broker_process import LoneBroker
-from tests.support.mutated_batches import CASES, TOPICS, at_time, batch, record
-from tests.support.raw_client import RawClient
+from tests.support.clients.kafka_clients import Record, aiokafka_consume, librdkafka_produce
+from tests.support.clients.raw_client import RawClient
+from tests.support.disks.mutated_batches import CASES, TOPICS, at_time, batch, record
+from tests.support.lone_brokers.lone_broker_process import LoneBroker
 from wire.batches.record_batch import read_header
 from wire.client.fetch_requests import FetchRequest, PartitionToFetch, TopicToFetch
 from wire.protocol.produce_codec import PartitionRecords, TopicRecords

@@ -26,10 +26,10 @@ from broker.quotas.client_throttling import Quotas
 from broker.quotas.core.connection_rates import ConnectionRates
 from broker.settings.config import load_broker_settings
 from runtime.clock import SystemClock
+from tests.support.clients.raw_client import RawClient
 from tests.support.clock import ManualClock
-from tests.support.connection_servers import Held, Starter, connection_servers, framed
 from tests.support.eventually import eventually
-from tests.support.raw_client import RawClient
+from tests.support.lone_brokers.connection_servers import Held, Starter, connection_servers, framed
 
 pytestmark = [pytest.mark.integration, pytest.mark.timeout(60)]
 

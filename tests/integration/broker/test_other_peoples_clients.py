@@ -7,16 +7,16 @@ import uuid
 import pytest
 
 from runtime.clock import SystemClock
-from tests.support.eventually import eventually_sync
-from tests.support.java_clients import TOPICS, KafkaPrograms
-from tests.support.kafka_clients import (
+from tests.support.clients.java_clients import TOPICS, KafkaPrograms
+from tests.support.clients.kafka_clients import (
     Record,
     aiokafka_consume,
     aiokafka_produce,
     kafka_python_produce,
     librdkafka_produce,
 )
-from tests.support.lone_broker_process import LoneBroker
+from tests.support.eventually import eventually_sync
+from tests.support.lone_brokers.lone_broker_process import LoneBroker
 
 pytestmark = [pytest.mark.integration, pytest.mark.timeout(120)]
 

@@ -17,8 +17,8 @@ from clients.core.positions import ResetPolicy
 from clients.producer import Producer, ProducerOptions, ProducerRecord
 from clients.reader import ReaderOptions
 from tests.support.eventually import eventually
-from tests.support.processes import Processes
-from tests.support.replicated_site import ReplicatedSite
+from tests.support.processes.processes import Processes
+from tests.support.sites.replicated_site import ReplicatedSite
 from wire.client.raw_client import KafkaClient
 
 pytestmark = [pytest.mark.integration, pytest.mark.timeout(300)]

@@ -29,13 +29,13 @@ from clients.reader import ReaderOptions
 from clients.simple_consumer import SimpleConsumer
 from runtime.addresses import HostPort
 from runtime.clock import SystemClock
+from tests.support.clients.java_clients import KafkaPrograms
+from tests.support.clients.kafka_clients import Record, librdkafka_consume, librdkafka_produce
+from tests.support.clients.transactional_clients import transactional_producer
 from tests.support.eventually import eventually
-from tests.support.java_clients import KafkaPrograms
-from tests.support.kafka_clients import Record, librdkafka_consume, librdkafka_produce
-from tests.support.lone_broker_process import LoneBroker
-from tests.support.processes import Processes
-from tests.support.toxiproxy import Toxiproxy
-from tests.support.transactional_clients import transactional_producer
+from tests.support.lone_brokers.lone_broker_process import LoneBroker
+from tests.support.processes.processes import Processes
+from tests.support.processes.toxiproxy import Toxiproxy
 from wire.batches.records import decode_records
 from wire.client.group_membership import Joined
 from wire.client.raw_client import KafkaClient, NewTopic

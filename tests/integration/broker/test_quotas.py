@@ -18,11 +18,11 @@ from confluent_kafka import Consumer, Producer
 from confluent_kafka.admin import AdminClient, NewTopic
 from kio.schema.errors import ErrorCode
 
+from tests.support.clients.raw_client import RawClient
+from tests.support.disks.log_batches import batch
 from tests.support.eventually import eventually_sync
-from tests.support.log_batches import batch
-from tests.support.lone_broker_process import LoneBroker
-from tests.support.processes import Processes
-from tests.support.raw_client import RawClient
+from tests.support.lone_brokers.lone_broker_process import LoneBroker
+from tests.support.processes.processes import Processes
 from wire.client.fetch_requests import FetchRequest, PartitionToFetch, TopicToFetch
 from wire.protocol.frames import response_body_position
 from wire.protocol.produce_codec import parse_produce_response

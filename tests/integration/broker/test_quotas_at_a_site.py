@@ -12,9 +12,9 @@ from pathlib import Path
 
 import pytest
 
+from tests.support.clients.java_clients import CONFIGS, CONSUMER_PERFORMANCE, PRODUCER_PERFORMANCE, KafkaPrograms
 from tests.support.eventually import eventually
-from tests.support.java_clients import CONFIGS, CONSUMER_PERFORMANCE, PRODUCER_PERFORMANCE, KafkaPrograms
-from tests.support.site_broker import SiteBroker
+from tests.support.sites.site_broker import SiteBroker
 from wire.control import controller_pb2 as pb
 from wire.rules.client_quotas import entity_message
 from wire.znodes import layout as znodes

@@ -10,12 +10,12 @@ from pathlib import Path
 import pytest
 from confluent_kafka import Consumer, Producer, TopicPartition
 
+from tests.support.clients.java_clients import KafkaPrograms
+from tests.support.clients.raw_client import RawClient
 from tests.support.eventually import eventually_sync
-from tests.support.java_clients import KafkaPrograms
-from tests.support.processes import Processes
-from tests.support.raw_client import RawClient
-from tests.support.replicated_site import CALM, NODES, ReplicatedSite
-from tests.support.site_node import SiteNode
+from tests.support.processes.processes import Processes
+from tests.support.sites.replicated_site import CALM, NODES, ReplicatedSite
+from tests.support.sites.site_node import SiteNode
 
 pytestmark = [pytest.mark.integration, pytest.mark.timeout(240)]
 

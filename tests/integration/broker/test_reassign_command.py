@@ -15,10 +15,10 @@ import pytest
 from confluent_kafka import Producer
 from confluent_kafka.admin import NewTopic
 
+from tests.support.clients.java_clients import REASSIGN, KafkaPrograms
 from tests.support.eventually import eventually_sync
-from tests.support.java_clients import REASSIGN, KafkaPrograms
-from tests.support.processes import Processes
-from tests.support.replicated_site import CALM, NODES, ReplicatedSite
+from tests.support.processes.processes import Processes
+from tests.support.sites.replicated_site import CALM, NODES, ReplicatedSite
 from wire.control.broker_pb2 import DescribePartitionsRequest
 from wire.control.broker_pb2_grpc import BrokerControlStub
 

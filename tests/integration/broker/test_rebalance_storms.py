@@ -11,8 +11,8 @@ from collections.abc import Callable
 
 import pytest
 
-from tests.support.lone_broker_process import LoneBroker
-from tests.support.rebalance_storm import PROTOCOLS, Storm
+from tests.support.clients.rebalance_storm import PROTOCOLS, Storm
+from tests.support.lone_brokers.lone_broker_process import LoneBroker
 from wire.client.raw_client import KafkaClient, NewTopic, call_client
 
 pytestmark = [pytest.mark.integration, pytest.mark.timeout(240)]

@@ -13,11 +13,11 @@ import pytest
 from kio.schema.errors import ErrorCode
 from kio.static.primitive import i32Timedelta
 
-from tests.support.acknowledged_load import AcknowledgedLoad
+from tests.support.clients.acknowledged_load import AcknowledgedLoad
+from tests.support.clients.raw_client import RawClient
 from tests.support.eventually import eventually_sync
-from tests.support.processes import Processes
-from tests.support.raw_client import RawClient
-from tests.support.replicated_site import CALM, NODES, SETTLE_WITHIN_MS, ReplicatedSite
+from tests.support.processes.processes import Processes
+from tests.support.sites.replicated_site import CALM, NODES, SETTLE_WITHIN_MS, ReplicatedSite
 
 pytestmark = [pytest.mark.integration, pytest.mark.timeout(300)]
 

@@ -18,11 +18,11 @@ from confluent_kafka import Consumer, ElectionType, KafkaError, KafkaException, 
 from confluent_kafka.admin import AlterConfigOpType, ConfigEntry, ConfigResource
 from kio.schema.errors import ErrorCode
 
-from tests.support.acknowledged_load import AcknowledgedLoad
+from tests.support.clients.acknowledged_load import AcknowledgedLoad
+from tests.support.clients.raw_client import RawClient
 from tests.support.eventually import eventually_sync
-from tests.support.processes import Processes
-from tests.support.raw_client import RawClient
-from tests.support.replicated_site import CALM, NODES, ReplicatedSite
+from tests.support.processes.processes import Processes
+from tests.support.sites.replicated_site import CALM, NODES, ReplicatedSite
 from wire.batches.records import Record, decode_records, encode_batch
 from wire.client.broker_requests import EpochQuery
 from wire.client.client_errors import Unreachable

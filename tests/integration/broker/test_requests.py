@@ -15,12 +15,12 @@ import pytest
 from kio.schema.errors import ErrorCode
 
 from runtime.clock import SystemClock
+from tests.support.clients.raw_client import RawClient
+from tests.support.disks.log_batches import batch
 from tests.support.eventually import eventually_sync
-from tests.support.held_flushes import FLUSHES_VARIABLE, Flushes
-from tests.support.log_batches import batch
-from tests.support.lone_broker_process import LoneBroker
-from tests.support.processes import Processes
-from tests.support.raw_client import RawClient
+from tests.support.lone_brokers.held_flushes import FLUSHES_VARIABLE, Flushes
+from tests.support.lone_brokers.lone_broker_process import LoneBroker
+from tests.support.processes.processes import Processes
 from wire.batches.record_batch import iterate_headers
 from wire.client.fetch_requests import FetchRequest, PartitionToFetch, TopicToFetch
 from wire.protocol.frames import decode_response
@@ -341,7 +341,9 @@ def test_a_topic_that_must_be_flushed_is_flushed_before_the_answer(processes: Pr
     """
     flushes = Flushes(tmp_path)
     environment = {FLUSHES_VARIABLE: str(tmp_path)}
-    broker = LoneBroker(processes, tmp_path / "broker", module="tests.support.held_flushes", environment=environment)
+    broker = LoneBroker(
+        processes, tmp_path / "broker", module="tests.support.lone_brokers.held_flushes", environment=environment
+    )
     with RawClient(broker.port) as client, RawClient(broker.port) as other:
         create(client, "flushed", flush_messages="1")
         create(client, "plain")

@@ -15,8 +15,8 @@ from confluent_kafka.admin import NewTopic
 
 from runtime.zookeeper import ZooKeeper
 from tests.support.eventually import eventually
-from tests.support.processes import Processes
-from tests.support.replicated_site import CALM, NODES, ReplicatedSite
+from tests.support.processes.processes import Processes
+from tests.support.sites.replicated_site import CALM, NODES, ReplicatedSite
 from wire.znodes.admin_znodes import PREFERRED_ELECTION, REASSIGN_PARTITIONS
 
 pytestmark = [pytest.mark.integration, pytest.mark.timeout(300)]

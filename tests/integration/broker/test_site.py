@@ -11,9 +11,9 @@ import pytest
 from broker.main import Broker
 from broker.telemetry.gauges import BrokerState
 from runtime.zookeeper import SessionState
+from tests.support.clients.kafka_clients import Record, aiokafka_consume, librdkafka_produce
 from tests.support.eventually import eventually
-from tests.support.kafka_clients import Record, aiokafka_consume, librdkafka_produce
-from tests.support.site_broker import SiteBroker
+from tests.support.sites.site_broker import SiteBroker
 
 pytestmark = [pytest.mark.integration, pytest.mark.timeout(90)]
 

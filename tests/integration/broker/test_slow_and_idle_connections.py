@@ -14,8 +14,8 @@ import pytest
 from broker.network.connection_server import MEMORY_CHECK_INTERVAL_MS, ConnectionServer
 from broker.network.connections import Connection
 from tests.support.clock import ManualClock
-from tests.support.connection_servers import Held, Starter, connection_servers, framed
 from tests.support.eventually import eventually
+from tests.support.lone_brokers.connection_servers import Held, Starter, connection_servers, framed
 
 pytestmark = [pytest.mark.integration, pytest.mark.timeout(60)]
 

@@ -13,11 +13,11 @@ from typing import Any
 import pytest
 from kio.schema.errors import ErrorCode
 
+from tests.support.clients.raw_client import RawClient
 from tests.support.eventually import eventually, eventually_sync
 from tests.support.internal_topics import internal_topic_copies
-from tests.support.lone_broker_process import LoneBroker
-from tests.support.raw_client import RawClient
-from tests.support.site_broker import SiteBroker
+from tests.support.lone_brokers.lone_broker_process import LoneBroker
+from tests.support.sites.site_broker import SiteBroker
 
 pytestmark = [pytest.mark.integration, pytest.mark.timeout(120)]
 

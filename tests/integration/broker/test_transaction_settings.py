@@ -9,11 +9,11 @@ from collections.abc import Callable
 import pytest
 from kio.schema.errors import ErrorCode
 
+from tests.support.clients.raw_client import RawClient
+from tests.support.disks.log_batches import batch
 from tests.support.eventually import eventually_sync
-from tests.support.log_batches import batch
-from tests.support.lone_broker_process import LoneBroker
-from tests.support.raw_client import RawClient
-from tests.support.transaction_table import OWN, Asker, Producer, make_coordinators
+from tests.support.histories.transaction_table import OWN, Asker, Producer, make_coordinators
+from tests.support.lone_brokers.lone_broker_process import LoneBroker
 from wire.batches.record_batch import TRANSACTIONAL_BIT
 
 pytestmark = [pytest.mark.integration, pytest.mark.timeout(120)]

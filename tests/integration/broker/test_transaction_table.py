@@ -1,5 +1,5 @@
 """Our transaction coordinator answers as Apache Kafka's does, in every state and to every request
-of `tests/support/transaction_table.py`.
+of `tests/support/histories/transaction_table.py`.
 
 `tests/golden/transaction_table.txt` has the answers of both; a test here asks a real Apache Kafka
 whether they still are.
@@ -14,12 +14,12 @@ from pathlib import Path
 import pytest
 
 from deploy.apache_kafka import ApacheKafkaServer
-from tests.support.apache_kafka import FEW_PARTITIONS, READY_WITHIN_MS
-from tests.support.java_clients import KafkaPrograms
-from tests.support.ports import LOOPBACK, free_ports
-from tests.support.processes import Processes
-from tests.support.site_broker import SiteBroker
-from tests.support.transaction_table import TransactionTable, make_coordinators, make_topics
+from tests.support.clients.java_clients import KafkaPrograms
+from tests.support.histories.transaction_table import TransactionTable, make_coordinators, make_topics
+from tests.support.processes.apache_kafka import FEW_PARTITIONS, READY_WITHIN_MS
+from tests.support.processes.ports import LOOPBACK, free_ports
+from tests.support.processes.processes import Processes
+from tests.support.sites.site_broker import SiteBroker
 
 pytestmark = [pytest.mark.integration, pytest.mark.timeout(180)]
 

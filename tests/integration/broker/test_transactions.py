@@ -14,17 +14,17 @@ from typing import Any
 import pytest
 from kio.schema.errors import ErrorCode
 
-from tests.support.eventually import eventually_sync
-from tests.support.java_clients import KafkaPrograms
-from tests.support.lone_broker_process import LoneBroker
-from tests.support.raw_client import RawClient
-from tests.support.transactional_clients import (
+from tests.support.clients.java_clients import KafkaPrograms
+from tests.support.clients.raw_client import RawClient
+from tests.support.clients.transactional_clients import (
     WITHIN_S,
     aiokafka_transactions,
     flat,
     read_values,
     transactional_producer,
 )
+from tests.support.eventually import eventually_sync
+from tests.support.lone_brokers.lone_broker_process import LoneBroker
 
 pytestmark = [pytest.mark.integration, pytest.mark.timeout(300)]
 

@@ -10,10 +10,10 @@ from pathlib import Path
 
 import pytest
 
+from tests.support.clients.java_clients import KafkaPrograms
+from tests.support.clients.transactional_clients import WITHIN_S, flat, read_values, transactional_producer
 from tests.support.eventually import eventually
-from tests.support.java_clients import KafkaPrograms
-from tests.support.site_broker import SiteBroker
-from tests.support.transactional_clients import WITHIN_S, flat, read_values, transactional_producer
+from tests.support.sites.site_broker import SiteBroker
 from wire.client.raw_client import KafkaClient, NewTopic
 
 pytestmark = [pytest.mark.integration, pytest.mark.timeout(120)]

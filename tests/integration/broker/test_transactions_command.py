@@ -13,8 +13,8 @@ from typing import Any
 import pytest
 from kio.schema.errors import ErrorCode
 
-from tests.support.lone_broker_process import LoneBroker
-from tests.support.transactional_clients import WITHIN_S, flat, read_values, transactional_producer
+from tests.support.clients.transactional_clients import WITHIN_S, flat, read_values, transactional_producer
+from tests.support.lone_brokers.lone_broker_process import LoneBroker
 from wire.batches.record_batch import TRANSACTIONAL_BIT
 from wire.batches.records import Record, encode_batch
 from wire.client.raw_client import KafkaClient, NewTopic

@@ -34,12 +34,12 @@ from clients.zookeeper_consumer import (
     ZooKeeperConsumerOptions,
 )
 from runtime.zookeeper import ZooKeeper
-from tests.support.classic_consumers import WITHIN_MS, Read, Site, member, owners
+from tests.support.clients.classic_consumers import WITHIN_MS, Read, Site, member, owners
 from tests.support.eventually import eventually
-from tests.support.processes import Processes
-from tests.support.site_node import SiteNode
-from tests.support.toxiproxy import Toxiproxy
-from tests.support.zookeeper import ZooKeeperProcess, expire_session
+from tests.support.processes.processes import Processes
+from tests.support.processes.toxiproxy import Toxiproxy
+from tests.support.processes.zookeeper import ZooKeeperProcess, expire_session
+from tests.support.sites.site_node import SiteNode
 from wire.client.client_errors import broker_error
 from wire.client.raw_client import KafkaClient
 from wire.znodes.consumer_znodes import (

@@ -6,10 +6,10 @@ import uuid
 
 import pytest
 
-from tests.support import kafka_clients
-from tests.support.apache_kafka import ApacheKafka
-from tests.support.java_clients import KafkaPrograms
-from tests.support.kafka_clients import Record
+from tests.support.clients import kafka_clients
+from tests.support.clients.java_clients import KafkaPrograms
+from tests.support.clients.kafka_clients import Record
+from tests.support.processes.apache_kafka import ApacheKafka
 
 pytestmark = [pytest.mark.integration, pytest.mark.java, pytest.mark.timeout(240)]
 

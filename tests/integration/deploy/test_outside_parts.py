@@ -14,9 +14,9 @@ import pytest
 from kazoo.client import KazooClient
 
 from tests.support.eventually import eventually_sync
-from tests.support.processes import Processes
-from tests.support.toxiproxy import Toxiproxy
-from tests.support.zookeeper import ZooKeeperProcess, start_zookeeper_ensemble
+from tests.support.processes.processes import Processes
+from tests.support.processes.toxiproxy import Toxiproxy
+from tests.support.processes.zookeeper import ZooKeeperProcess, start_zookeeper_ensemble
 
 pytestmark = pytest.mark.integration
 

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.support.embedded_sites import SitesStarter
+from tests.support.embedded.embedded_sites import SitesStarter
 
 
 @pytest.fixture

@@ -16,12 +16,12 @@ from pathlib import Path
 
 import pytest
 
-from tests.support.embedded_sites import EmbeddedSites, SitesStarter
+from tests.support.clients.foreign_clients import FOREIGN_CLIENTS, ForeignClient
+from tests.support.clients.java_clients import CONSOLE_PRODUCER, KafkaPrograms
+from tests.support.clients.kafka_clients import librdkafka_consume
+from tests.support.embedded.embedded_sites import EmbeddedSites, SitesStarter
 from tests.support.eventually import eventually, eventually_sync
-from tests.support.foreign_clients import FOREIGN_CLIENTS, ForeignClient
-from tests.support.java_clients import CONSOLE_PRODUCER, KafkaPrograms
-from tests.support.kafka_clients import librdkafka_consume
-from tests.support.site_comparison import caught_up, log_ends, site_client
+from tests.support.pairs.site_comparison import caught_up, log_ends, site_client
 from wire.client.raw_client import KafkaClient, NewTopic
 
 pytestmark = [pytest.mark.integration, pytest.mark.timeout(300)]

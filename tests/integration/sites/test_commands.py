@@ -23,12 +23,12 @@ from kio.schema.errors import ErrorCode
 
 from runtime.addresses import parse_host_port
 from runtime.clock import SystemClock
-from tests.support.embedded_sites import EmbeddedSites, SitesStarter
+from tests.support.clients.kafka_clients import Record, librdkafka_consume, librdkafka_produce
+from tests.support.clients.raw_client import RawClient
+from tests.support.disks.log_batches import batch
+from tests.support.embedded.embedded_sites import EmbeddedSites, SitesStarter
 from tests.support.eventually import eventually_sync
-from tests.support.kafka_clients import Record, librdkafka_consume, librdkafka_produce
-from tests.support.log_batches import batch
-from tests.support.ports import LOOPBACK, free_port
-from tests.support.raw_client import RawClient
+from tests.support.processes.ports import LOOPBACK, free_port
 
 pytestmark = [pytest.mark.integration, pytest.mark.timeout(900)]
 

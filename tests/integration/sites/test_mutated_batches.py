@@ -14,11 +14,11 @@ from confluent_kafka.admin import AdminClient, NewTopic  # type: ignore[attr-def
 
 from runtime.clock import SystemClock
 from tests.golden.records import codes_for
-from tests.support.embedded_sites import EmbeddedSites, SitesStarter
-from tests.support.kafka_clients import aiokafka_consume
-from tests.support.mutated_batches import CASES, TOPICS, Case, at_time, batch, record
-from tests.support.raw_client import RawClient
-from tests.support.site_comparison import caught_up, site_client
+from tests.support.clients.kafka_clients import aiokafka_consume
+from tests.support.clients.raw_client import RawClient
+from tests.support.disks.mutated_batches import CASES, TOPICS, Case, at_time, batch, record
+from tests.support.embedded.embedded_sites import EmbeddedSites, SitesStarter
+from tests.support.pairs.site_comparison import caught_up, site_client
 from wire.batches.record_batch import read_header
 from wire.protocol.produce_codec import PartitionRecords, ProduceResponse, TopicRecords
 

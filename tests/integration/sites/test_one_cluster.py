@@ -22,10 +22,10 @@ from kafka.admin import KafkaAdminClient, NewPartitions, NewTopic
 from kio.schema.errors import ErrorCode
 
 from runtime.addresses import HostPort, parse_host_port
-from tests.support.embedded_sites import EmbeddedSites, SitesStarter
+from tests.support.clients.raw_client import RawClient
+from tests.support.disks.log_batches import batch
+from tests.support.embedded.embedded_sites import EmbeddedSites, SitesStarter
 from tests.support.eventually import eventually_sync
-from tests.support.log_batches import batch
-from tests.support.raw_client import RawClient
 from wire.client.connection import ConnectionOptions
 from wire.client.group_config_requests import group_configs
 from wire.client.raw_client import KafkaClient

@@ -20,9 +20,9 @@ from pathlib import Path
 
 import pytest
 
-from tests.support.embedded_sites import REPOSITORY, EmbeddedSites, SitesStarter
+from tests.support.clients.kafka_clients import Record, librdkafka_consume, librdkafka_produce
+from tests.support.embedded.embedded_sites import REPOSITORY, EmbeddedSites, SitesStarter
 from tests.support.eventually import eventually_sync
-from tests.support.kafka_clients import Record, librdkafka_consume, librdkafka_produce
 
 pytestmark = [pytest.mark.integration, pytest.mark.timeout(1500)]
 

@@ -25,10 +25,10 @@ from kio.schema.errors import ErrorCode
 
 from runtime.addresses import parse_host_port
 from runtime.clock import SystemClock
-from tests.support.embedded_sites import EmbeddedSites, SitesStarter
+from tests.support.clients.raw_client import RawClient
+from tests.support.disks.log_batches import batch
+from tests.support.embedded.embedded_sites import EmbeddedSites, SitesStarter
 from tests.support.eventually import eventually_sync
-from tests.support.log_batches import batch
-from tests.support.raw_client import RawClient
 from wire.client.fetch_requests import FetchRequest, PartitionToFetch, TopicToFetch
 from wire.client.raw_client import KafkaClient, call_client
 from wire.protocol.private import SITE_METADATA

@@ -8,9 +8,9 @@ import json
 
 import pytest
 
-from tests.support.embedded_sites import EmbeddedSites, SitesStarter
-from tests.support.kafka_clients import Record, librdkafka_produce
-from tests.support.site_comparison import caught_up, site_client
+from tests.support.clients.kafka_clients import Record, librdkafka_produce
+from tests.support.embedded.embedded_sites import EmbeddedSites, SitesStarter
+from tests.support.pairs.site_comparison import caught_up, site_client
 from wire.client.raw_client import NewTopic
 
 pytestmark = [pytest.mark.integration, pytest.mark.timeout(240)]

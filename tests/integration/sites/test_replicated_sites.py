@@ -11,11 +11,11 @@ from confluent_kafka import Consumer, KafkaException, TopicPartition
 from confluent_kafka.admin import AdminClient, NewTopic
 
 from runtime.clock import SystemClock
-from tests.support.acknowledged_load import AcknowledgedLoad
-from tests.support.embedded_sites import LINK, EmbeddedSites, SitesStarter
+from tests.support.clients.acknowledged_load import AcknowledgedLoad
+from tests.support.disks.log_batches import batch
+from tests.support.embedded.embedded_sites import LINK, EmbeddedSites, SitesStarter
 from tests.support.eventually import eventually, eventually_sync
-from tests.support.log_batches import batch
-from tests.support.site_comparison import caught_up, log_ends, site_client
+from tests.support.pairs.site_comparison import caught_up, log_ends, site_client
 from wire.client.broker_requests import EARLIEST_TIMESTAMP, LATEST_TIMESTAMP
 from wire.client.client_errors import KafkaClientError
 from wire.client.fetch_requests import CONSUMER, DEBUGGING_CONSUMER

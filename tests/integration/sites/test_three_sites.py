@@ -9,10 +9,10 @@ import re
 
 import pytest
 
-from tests.support.embedded_sites import EmbeddedSites, SitesStarter
+from tests.support.clients.kafka_clients import Record, librdkafka_produce
+from tests.support.embedded.embedded_sites import EmbeddedSites, SitesStarter
 from tests.support.eventually import eventually, eventually_sync
-from tests.support.kafka_clients import Record, librdkafka_produce
-from tests.support.site_comparison import caught_up, site_client
+from tests.support.pairs.site_comparison import caught_up, site_client
 from wire.client.raw_client import NewTopic
 
 pytestmark = [pytest.mark.integration, pytest.mark.timeout(300)]

@@ -20,10 +20,10 @@ import pytest
 
 from deploy import parts
 from runtime.addresses import HostPort, parse_host_port, parse_host_ports
-from tests.support.embedded_sites import EmbeddedSites, SitesStarter
+from tests.support.clients.kafka_clients import Record, librdkafka_consume, librdkafka_produce
+from tests.support.embedded.embedded_sites import EmbeddedSites, SitesStarter
 from tests.support.eventually import eventually_sync
-from tests.support.kafka_clients import Record, librdkafka_consume, librdkafka_produce
-from tests.support.site_comparison import caught_up, site_client
+from tests.support.pairs.site_comparison import caught_up, site_client
 from wire.client.raw_client import NewTopic
 
 pytestmark = [pytest.mark.integration, pytest.mark.timeout(300)]

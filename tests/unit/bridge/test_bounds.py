@@ -19,7 +19,7 @@ from bridge.producing import Delivered, OutgoingRecord, RecordProducer, Room
 from runtime.addresses import HostPort
 from runtime.configuration import ConfigurationError
 from tests.support.eventually import eventually
-from tests.support.ports import LOOPBACK, free_port
+from tests.support.processes.ports import LOOPBACK, free_port
 
 NEEDED = {"bootstrap.servers": "PLAINTEXT://a:1,b:2"}
 

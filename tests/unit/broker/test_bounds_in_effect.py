@@ -21,8 +21,8 @@ from broker.replication.truncated_records import path_of
 from broker.settings.config import load_broker_settings
 from broker.settings.core.topic_configs import LogConfig
 from tests.support.clock import ManualClock
-from tests.support.log_batches import batch
-from tests.support.logs_on_disk import NOW_MS, open_log
+from tests.support.disks.log_batches import batch
+from tests.support.disks.logs_on_disk import NOW_MS, open_log
 from tests.unit.broker.replication.test_truncated_records import follower
 from tests.unit.broker.test_settings_in_effect import GIVEN, broker_with
 from wire.batches.group_records import OFFSETS_TOPIC

@@ -33,7 +33,7 @@ from broker.transactions.transaction_routing import TransactionRouting
 from dr.sites.core.mirror_reports import sync_reports_of_mirror
 from tests.support.clock import ManualClock
 from tests.support.eventually import eventually
-from tests.support.memory_log import MemoryLog
+from tests.support.memory.memory_log import MemoryLog
 from wire.batches.group_records import OFFSETS_TOPIC
 from wire.control.broker_pb2 import ControlBatch
 from wire.control.cluster_pb2 import BrokerInfo, Endpoint, LinkRecord, PartitionState, SiteView, TopicInfo

@@ -27,10 +27,10 @@ from runtime.addresses import HostPort
 from runtime.clock import SystemClock
 from runtime.disk import RealDisk
 from runtime.grpc_server import GrpcServer
+from tests.support.disks.log_batches import batch
+from tests.support.disks.logs_on_disk import NOW_MS, data_records, fill
 from tests.support.eventually import eventually
-from tests.support.log_batches import batch
-from tests.support.logs_on_disk import NOW_MS, data_records, fill
-from tests.support.lone_broker import LoneMembership
+from tests.support.lone_brokers.lone_broker import LoneMembership
 from tests.unit.broker.replication.test_replica_fetcher import LEADER, Fetches, follower, no_news
 from wire.client.connection import ConnectionOptions
 

@@ -27,7 +27,7 @@ from broker.transactions.transaction_markers import TransactionEnd
 from broker.transactions.transaction_routing import TransactionRouting
 from tests.support.clock import ManualClock
 from tests.support.eventually import eventually
-from tests.support.memory_log import MemoryLog
+from tests.support.memory.memory_log import MemoryLog
 from wire.batches.group_records import OFFSETS_TOPIC
 from wire.batches.transaction_records import TRANSACTIONS_TOPIC
 from wire.control.broker_pb2 import ControlBatch

@@ -35,9 +35,9 @@ from broker.settings.config import load_broker_settings
 from broker.site.control_service import BrokerControlService
 from runtime.disk import Disk, RealDisk
 from tests.support.clock import ManualClock
+from tests.support.disks.log_batches import batch
+from tests.support.disks.thread_noting_disk import ThreadNotingDisk
 from tests.support.eventually import eventually
-from tests.support.log_batches import batch
-from tests.support.thread_noting_disk import ThreadNotingDisk
 from wire.control import broker_pb2, controller_pb2
 from wire.control.cluster_pb2 import BrokerInfo, LinkPhase, LinkRecord, PartitionState, TopicInfo
 from wire.protocol.fetch_codec import PartitionFetched

@@ -8,7 +8,7 @@ import pytest
 from typer.testing import CliRunner
 
 from cli.main import app
-from tests.support.ports import LOOPBACK, free_port
+from tests.support.processes.ports import LOOPBACK, free_port
 
 
 def test_sites_that_do_not_answer_are_named_before_spark_is_started(

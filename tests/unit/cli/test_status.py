@@ -12,7 +12,7 @@ import pytest
 
 from cli.status import look, problems
 from dr.drill.environment import Environment, EnvironmentLink, EnvironmentMirror, EnvironmentSite
-from tests.support.ports import LOOPBACK
+from tests.support.processes.ports import LOOPBACK
 from wire.control import mirror_pb2, mirror_pb2_grpc, site_pb2, site_pb2_grpc
 from wire.control.broker_pb2 import EpochStart, PartitionDescription
 from wire.control.cluster_pb2 import LinkRecord, SiteView

@@ -26,10 +26,10 @@ from clients.core.positions import LogTruncated, Position, PositionLost, ResetPo
 from clients.core.readings import Phase, Place, Start
 from clients.membership import Membership
 from clients.reader import Chunk, DamagedLog, ReaderOptions
+from tests.support.clients.scripted_cluster import EPOCH_ENDS, FETCH, LIST_OFFSETS, ScriptedCluster
 from tests.support.clock import ManualClock
+from tests.support.disks.log_batches import marker
 from tests.support.eventually import eventually
-from tests.support.log_batches import marker
-from tests.support.scripted_cluster import EPOCH_ENDS, FETCH, LIST_OFFSETS, ScriptedCluster
 from wire.batches.record_batch import TRANSACTIONAL_BIT, InvalidBatch
 from wire.batches.records import Record, encode_batch
 from wire.client.broker_requests import CommittedOffset, Committer

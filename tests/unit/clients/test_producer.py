@@ -23,8 +23,8 @@ from clients.producer import (
     ProducerPool,
     ProducerRecord,
 )
+from tests.support.clients.scripted_cluster import INIT_PRODUCER_ID, METADATA, PRODUCE, ScriptedCluster
 from tests.support.eventually import eventually
-from tests.support.scripted_cluster import INIT_PRODUCER_ID, METADATA, PRODUCE, ScriptedCluster
 from wire.batches.record_batch import LOG_OVERHEAD, Compression, read_header
 from wire.batches.records import Record, encode_batch
 from wire.client.client_errors import BrokerError

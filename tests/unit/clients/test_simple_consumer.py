@@ -9,7 +9,7 @@ from kio.schema.errors import ErrorCode
 
 from clients.core.positions import LogTruncated, Position, PositionLost, ResetPolicy
 from clients.simple_consumer import NoSuchOffset, SimpleConsumer, SimpleConsumerOptions, fetch_at_leader
-from tests.support.scripted_cluster import FETCH, LIST_OFFSETS, METADATA, ScriptedCluster
+from tests.support.clients.scripted_cluster import FETCH, LIST_OFFSETS, METADATA, ScriptedCluster
 from wire.batches.records import decode_records
 from wire.client.broker_requests import EARLIEST_TIMESTAMP, LATEST_TIMESTAMP
 from wire.client.client_errors import BrokerError, Unreachable

@@ -14,7 +14,7 @@ from controller.images import PendingChanges, TopicMessages
 from controller.store import STEP_OVERHEAD_BYTES, split_steps
 from runtime.configuration import ConfigurationError, load_settings
 from runtime.zookeeper import CreateNode
-from tests.support.controller_scene import SiteModel, link_record, topic_request
+from tests.support.memory.controller_scene import SiteModel, link_record, topic_request
 from wire.znodes.layout import NO_LEADER
 
 

@@ -13,7 +13,7 @@ from controller.core import commands as ask
 from controller.core.cluster import Replica, TopicPartition
 from controller.state_changes import log_state_changes
 from runtime.logs import STATE_CHANGE, configure
-from tests.support.controller_scene import SiteModel, topic_request
+from tests.support.memory.controller_scene import SiteModel, topic_request
 
 
 @pytest.fixture

@@ -17,8 +17,8 @@ from mirror.link.core.partitions import PartitionKey
 from runtime import supervision
 from runtime.process import OperationalFailure
 from tests.support.eventually import eventually
-from tests.support.memory_mirror import mirroring, states, world_with
-from tests.support.memory_sites import MemoryWorld
+from tests.support.memory.memory_mirror import mirroring, states, world_with
+from tests.support.memory.memory_sites import MemoryWorld
 from wire.control.cluster_pb2 import LinkPhase, LinkRecord
 
 FIRST = PartitionKey("orders", 0)

@@ -13,10 +13,10 @@ from kio.schema.errors import ErrorCode
 from mirror.flow.core.flow_state import FlowState
 from mirror.link.core.partitions import PartitionKey
 from mirror.link.ports import LogAnswer, Unreachable
+from tests.support.disks.log_batches import batch
 from tests.support.eventually import eventually
-from tests.support.log_batches import batch
-from tests.support.memory_mirror import mirroring, states, world_with
-from tests.support.memory_sites import MemoryWorld
+from tests.support.memory.memory_mirror import mirroring, states, world_with
+from tests.support.memory.memory_sites import MemoryWorld
 from wire.rules.topic_configs import COPY_BEGINS
 
 FIRST = PartitionKey("orders", 0)

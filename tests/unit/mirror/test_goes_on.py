@@ -28,7 +28,7 @@ from mirror.translate.translations import Translations
 from runtime.addresses import HostPort
 from tests.support.clock import ManualClock
 from tests.support.eventually import eventually
-from tests.support.memory_mirror import mirroring, states, world_with
+from tests.support.memory.memory_mirror import mirroring, states, world_with
 from tests.unit.mirror.flow.test_queue import entry
 from wire.client.connection import ConnectionOptions
 from wire.client.raw_client import KafkaClient

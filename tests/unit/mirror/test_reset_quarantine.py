@@ -15,8 +15,8 @@ from mirror.flow.core.flow_state import FlowState
 from mirror.link.core.partitions import PartitionKey
 from mirror.link.ports import Unreachable
 from tests.support.eventually import eventually
-from tests.support.memory_mirror import mirroring, states
-from tests.support.memory_sites import MemorySite, MemoryWorld
+from tests.support.memory.memory_mirror import mirroring, states
+from tests.support.memory.memory_sites import MemorySite, MemoryWorld
 
 FIRST, SECOND = PartitionKey("orders", 0), PartitionKey("orders", 1)
 COPY_ID = UUID(int=1)

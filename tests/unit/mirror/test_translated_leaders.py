@@ -10,7 +10,7 @@ from mirror.link.core.naming import Naming, NamingPolicy
 from mirror.link.ports import Leader, Unreachable
 from mirror.translate.core.stored_map import Binding
 from mirror.translate.translated_target import TranslatedTarget
-from tests.support.memory_sites import MemorySite
+from tests.support.memory.memory_sites import MemorySite
 
 
 class Bindings:

@@ -16,8 +16,8 @@ from mirror.link.core.partitions import PartitionKey
 from mirror.link.ports import FetchAnswer, FetchPart, Leader
 from runtime import supervision
 from tests.support.eventually import eventually
-from tests.support.memory_mirror import mirroring, states, world_with
-from tests.support.memory_sites import MemoryFetch
+from tests.support.memory.memory_mirror import mirroring, states, world_with
+from tests.support.memory.memory_sites import MemoryFetch
 
 FIRST = PartitionKey("orders", 0)
 

@@ -10,7 +10,7 @@ import pytest
 from runtime import listening
 from runtime.listening import until_refused
 from tests.support.eventually import eventually
-from tests.support.ports import LOOPBACK, free_port
+from tests.support.processes.ports import LOOPBACK, free_port
 
 
 class Listener:

@@ -6,7 +6,7 @@ from __future__ import annotations
 
 import pytest
 
-from tests.support.group_history import Commit, Given, Ownership, generation_violations, violations
+from tests.support.histories.group_history import Commit, Given, Ownership, generation_violations, violations
 
 ENDS = {0: 6}
 

@@ -9,7 +9,7 @@ import psutil
 import pytest
 
 from tests.support.eventually import eventually_sync
-from tests.support.processes import Processes
+from tests.support.processes.processes import Processes
 
 SERVING = "import time, sys; print('serving', flush=True); time.sleep(600)"
 

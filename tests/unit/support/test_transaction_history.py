@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 
 import pytest
 
-from tests.support.transaction_history import (
+from tests.support.histories.transaction_history import (
     Cycle,
     Observed,
     circular_reads,

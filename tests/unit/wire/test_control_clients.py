@@ -10,7 +10,7 @@ import pytest
 from kio.schema.errors import ErrorCode
 
 from runtime.grpc_server import open_channel
-from tests.support.ports import LOOPBACK
+from tests.support.processes.ports import LOOPBACK
 from wire.control import clients
 from wire.control import controller_pb2 as pb
 from wire.control.clients import ControllerClient, ControllerUnavailable

@@ -20,7 +20,7 @@ from broker.metadata.cluster import Cluster
 from broker.metadata.core.cluster_image import ClusterImage, apply_batch
 from tests.support.clock import ManualClock
 from tests.support.eventually import eventually
-from tests.support.memory_log import MemoryLog
+from tests.support.memory.memory_log import MemoryLog
 from wire.batches.group_records import OFFSETS_TOPIC
 from wire.control.broker_pb2 import ControlBatch
 from wire.control.cluster_pb2 import BrokerInfo, PartitionState, TopicInfo

@@ -36,7 +36,7 @@ from broker.transactions.transaction_coordinator import TransactionCoordinator
 from broker.transactions.transaction_routing import TransactionRouting
 from tests.support.clock import ManualClock
 from tests.support.eventually import eventually
-from tests.support.memory_log import MemoryLog
+from tests.support.memory.memory_log import MemoryLog
 from wire.batches.consumer_protocol import Subscription, encode_subscription
 from wire.batches.group_records import OFFSETS_TOPIC
 from wire.batches.record_batch import iterate_headers

@@ -6,7 +6,7 @@ import asyncio
 
 from tests.support.clock import ManualClock
 from tests.support.eventually import eventually
-from tests.support.memory_log import MemoryLog
+from tests.support.memory.memory_log import MemoryLog
 from tests.unit.broker.groups.test_coordinator import Site
 
 

@@ -8,8 +8,8 @@ import pytest
 
 from broker.log.core.batch_checks import BatchRejected
 from broker.settings.core.topic_configs import LogConfig
-from tests.support.log_batches import batch
-from tests.support.logs_on_disk import NOW_MS, open_log, read_all
+from tests.support.disks.log_batches import batch
+from tests.support.disks.logs_on_disk import NOW_MS, open_log, read_all
 
 TEXT = b" ".join(
     b"departure %d of flight %d" % (number * 7919 % 1000, number * 104729 % 5000) for number in range(4000)

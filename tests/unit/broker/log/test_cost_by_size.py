@@ -10,8 +10,8 @@ import pytest
 
 from broker.log.partition_log import PartitionLog
 from runtime.disk import Buffer, RealDisk
-from tests.support.log_batches import batch
-from tests.support.logs_on_disk import NOW_MS, open_log
+from tests.support.disks.log_batches import batch
+from tests.support.disks.logs_on_disk import NOW_MS, open_log
 
 SMALL, LARGE = 200, 20_000
 """Batches in the two logs."""

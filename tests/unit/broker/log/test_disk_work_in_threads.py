@@ -18,11 +18,11 @@ from broker.log.partition_log import PartitionLog
 from broker.metadata.core.cluster_image import PartitionImage, TopicImage
 from broker.settings.core.topic_configs import LogConfig
 from runtime.disk import Disk, RealDisk
+from tests.support.disks.faulty_disk import FaultyDisk
+from tests.support.disks.log_batches import batch
+from tests.support.disks.logs_on_disk import NOW_MS, config, data_records, fill
+from tests.support.disks.thread_noting_disk import ThreadNotingDisk
 from tests.support.eventually import eventually
-from tests.support.faulty_disk import FaultyDisk
-from tests.support.log_batches import batch
-from tests.support.logs_on_disk import NOW_MS, config, data_records, fill
-from tests.support.thread_noting_disk import ThreadNotingDisk
 
 ID, OTHER_ID = bytes(range(16)), bytes(range(1, 17))
 KEY = TopicPartition("t", 0)

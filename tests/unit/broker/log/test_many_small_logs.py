@@ -12,8 +12,8 @@ import pytest
 from broker.log.directories.log_store import LogStore
 from broker.settings.core.topic_configs import LogConfig
 from runtime.disk import RealDisk
-from tests.support.faulty_disk import FaultyDisk
-from tests.support.logs_on_disk import NOW_MS, fill, open_log, read_all
+from tests.support.disks.faulty_disk import FaultyDisk
+from tests.support.disks.logs_on_disk import NOW_MS, fill, open_log, read_all
 
 ID = bytes(range(16))
 CONFIG = LogConfig(file_delete_delay_ms=0)

@@ -15,9 +15,9 @@ from broker.log.errors import DiskFull, OffsetOutOfRange, StorageError
 from broker.log.timestamps import TimestampOffset
 from broker.log.transaction_index import AbortedTransaction
 from runtime.disk import RealDisk
-from tests.support.faulty_disk import FaultyDisk
-from tests.support.log_batches import TRANSACTIONAL, batch, marker
-from tests.support.logs_on_disk import NOW_MS, fill, open_log, read_all
+from tests.support.disks.faulty_disk import FaultyDisk
+from tests.support.disks.log_batches import TRANSACTIONAL, batch, marker
+from tests.support.disks.logs_on_disk import NOW_MS, fill, open_log, read_all
 from wire.batches.record_batch import read_header
 from wire.batches.records import Compression, Record, encode_batch, seal_batch
 

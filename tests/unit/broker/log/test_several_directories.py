@@ -15,9 +15,9 @@ from broker.log.directories.log_store import LogStore
 from broker.log.errors import DirectoryOffline, StorageError
 from broker.settings.core.topic_configs import LogConfig
 from runtime.disk import RealDisk
-from tests.support.faulty_disk import FaultyDisk
-from tests.support.log_batches import batch
-from tests.support.logs_on_disk import NOW_MS, fill, read_all
+from tests.support.disks.faulty_disk import FaultyDisk
+from tests.support.disks.log_batches import batch
+from tests.support.disks.logs_on_disk import NOW_MS, fill, read_all
 
 ID = bytes(range(16))
 

@@ -18,8 +18,8 @@ from broker.log.directories.log_store import LogStore
 from broker.log.partition_log import PartitionLog
 from broker.settings.core.topic_configs import LogConfig
 from runtime.disk import RealDisk
-from tests.support.log_batches import batch
-from tests.support.logs_on_disk import NOW_MS, data_records, open_log, read_all
+from tests.support.disks.log_batches import batch
+from tests.support.disks.logs_on_disk import NOW_MS, data_records, open_log, read_all
 
 HOUR_MS = 3_600_000
 

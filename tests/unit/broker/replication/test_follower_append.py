@@ -23,8 +23,8 @@ from broker.replication.hosted_partition import HostedPartition
 from broker.replication.truncated_records import TruncatedRecords
 from broker.settings.core.topic_configs import LogConfig
 from runtime.disk import RealDisk
-from tests.support.log_batches import batch
-from tests.support.logs_on_disk import NOW_MS, open_log, read_all
+from tests.support.disks.log_batches import batch
+from tests.support.disks.logs_on_disk import NOW_MS, open_log, read_all
 from wire.protocol.fetch_codec import EpochEnd, PartitionFetched
 
 CUTS = TruncatedRecords(RealDisk(), bytes_max=1 << 20)

@@ -17,7 +17,7 @@ from broker.replication.follower_fetches import FollowerFetches
 from broker.replication.hosted_partition import HostedPartition
 from broker.settings.core.topic_configs import LogConfig
 from tests.support.clock import ManualClock
-from tests.support.logs_on_disk import open_log
+from tests.support.disks.logs_on_disk import open_log
 
 KEY = ("t", 0)
 FOLLOWER = 2

@@ -15,8 +15,8 @@ from broker.metrics import TopicMetrics
 from broker.replication.core.partition import Partition
 from broker.replication.hosted_partition import SETTLING_MS, HostedPartition
 from broker.settings.core.topic_configs import LogConfig
-from tests.support.log_batches import batch
-from tests.support.logs_on_disk import NOW_MS, open_log
+from tests.support.disks.log_batches import batch
+from tests.support.disks.logs_on_disk import NOW_MS, open_log
 from wire.control.cluster_pb2 import LinkRecord
 
 FLOOR = 1 << 20

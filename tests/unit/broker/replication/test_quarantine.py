@@ -14,8 +14,8 @@ from broker.log.partition_log import PartitionLog
 from broker.replication.quarantine import Entry, Origin, Quarantine, QuarantineFull
 from broker.replication.truncated_records import TruncatedRecords
 from runtime.disk import RealDisk
-from tests.support.log_batches import batch
-from tests.support.logs_on_disk import NOW_MS, open_log
+from tests.support.disks.log_batches import batch
+from tests.support.disks.logs_on_disk import NOW_MS, open_log
 from wire.batches.records import decode_records
 
 ROOM = 1 << 20

@@ -21,8 +21,8 @@ from broker.replication.truncated_records import TruncatedRecords
 from broker.settings.core.topic_configs import LogConfig
 from runtime.disk import RealDisk
 from tests.support.clock import ManualClock
-from tests.support.log_batches import batch
-from tests.support.logs_on_disk import NOW_MS, open_log
+from tests.support.disks.log_batches import batch
+from tests.support.disks.logs_on_disk import NOW_MS, open_log
 from wire.batches.records import decode_records
 from wire.control.broker_pb2 import ControlBatch
 from wire.control.cluster_pb2 import LinkPhase, LinkRecord

@@ -32,10 +32,10 @@ from broker.settings.core.topic_configs import LogConfig
 from runtime.addresses import HostPort
 from runtime.clock import SystemClock
 from runtime.disk import RealDisk
+from tests.support.disks.log_batches import batch
+from tests.support.disks.logs_on_disk import NOW_MS, config, fill, open_log
+from tests.support.disks.thread_noting_disk import ThreadNotingDisk
 from tests.support.eventually import eventually
-from tests.support.log_batches import batch
-from tests.support.logs_on_disk import NOW_MS, config, fill, open_log
-from tests.support.thread_noting_disk import ThreadNotingDisk
 from wire.client.broker_requests import ListedOffset
 from wire.client.client_errors import Unreachable
 from wire.protocol.fetch_codec import FetchResponse, PartitionFetched, TopicFetched

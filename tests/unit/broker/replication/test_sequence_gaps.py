@@ -19,8 +19,8 @@ from broker.replication.hosted_partition import HostedPartition
 from broker.replication.sequence_gaps import SequenceGaps
 from broker.settings.core.topic_configs import LogConfig
 from tests.support.clock import ManualClock
-from tests.support.log_batches import batch
-from tests.support.logs_on_disk import open_log
+from tests.support.disks.log_batches import batch
+from tests.support.disks.logs_on_disk import open_log
 
 OWN, FOLLOWER, OTHER = 1, 2, 3
 PRODUCER = 7

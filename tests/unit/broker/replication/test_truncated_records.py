@@ -19,8 +19,8 @@ from broker.replication.quarantine import PREFIX
 from broker.replication.truncated_records import TruncatedRecords, TruncationCounts, path_of
 from broker.settings.core.topic_configs import LogConfig
 from runtime.disk import Buffer, RealDisk
-from tests.support.log_batches import batch
-from tests.support.logs_on_disk import NOW_MS, open_log
+from tests.support.disks.log_batches import batch
+from tests.support.disks.logs_on_disk import NOW_MS, open_log
 from wire.batches.records import decode_records
 
 ROOM = 1 << 20

@@ -11,8 +11,8 @@ from kio.schema.errors import ErrorCode
 
 from broker.metadata.core.cluster_image import ClusterImage, apply_batch, with_peer_view
 from broker.site.topic_change_reports import TopicChangeReports
+from tests.support.clients.scripted_broker import ScriptedBroker
 from tests.support.eventually import eventually
-from tests.support.scripted_broker import ScriptedBroker
 from wire.control.broker_pb2 import ControlBatch
 from wire.control.cluster_pb2 import (
     BrokerInfo,

@@ -18,8 +18,8 @@ from broker.replication.core.verification_guards import VerificationGuards
 from broker.replication.purgatory import Purgatory
 from broker.transactions.transaction_markers import TransactionEnd, TransactionMarkers
 from runtime.clock import SystemClock
+from tests.support.disks.logs_on_disk import open_log
 from tests.support.eventually import eventually
-from tests.support.logs_on_disk import open_log
 from wire.batches.record_batch import TRANSACTIONAL_BIT
 from wire.batches.records import Record, encode_batch
 

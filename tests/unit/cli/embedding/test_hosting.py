@@ -14,7 +14,7 @@ from broker.main import Broker
 from cli.embedding import hosting
 from cli.embedding.hosting import run_broker, run_controller, until_ready
 from runtime.process import OperationalFailure
-from tests.support.ports import free_ports
+from tests.support.processes.ports import free_ports
 
 Daemon = Callable[[Mapping[str, str], asyncio.Event], Awaitable[None]]
 

@@ -10,7 +10,7 @@ from broker.metadata.core.cluster_image import ClusterImage, apply_batch
 from controller.core import commands as ask
 from controller.core.facts import GroupConfigsReplaced
 from controller.images import PendingChanges, TopicMessages
-from tests.support.controller_scene import SiteModel
+from tests.support.memory.controller_scene import SiteModel
 
 SESSION, INTERVAL = "consumer.session.timeout.ms", "consumer.heartbeat.interval.ms"
 

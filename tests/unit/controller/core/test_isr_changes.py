@@ -9,7 +9,7 @@ from kio.schema.errors import ErrorCode
 
 from controller.core import commands as ask
 from controller.core.cluster import TopicPartition
-from tests.support.controller_scene import SiteModel, topic_request
+from tests.support.memory.controller_scene import SiteModel, topic_request
 
 T0 = TopicPartition("t", 0)
 

@@ -13,7 +13,7 @@ from broker.metadata.core.cluster_image import ClusterImage, apply_batch
 from controller.core import commands as ask
 from controller.core.facts import ClientQuotaReplaced
 from controller.images import PendingChanges, TopicMessages
-from tests.support.controller_scene import SiteModel
+from tests.support.memory.controller_scene import SiteModel
 from wire.rules.client_quotas import CLIENT_ID, IP, USER, QuotaEntity
 
 ALICE: QuotaEntity = ((USER, "alice"),)

@@ -13,7 +13,7 @@ from controller.core.cluster import InvariantBroken
 from controller.core.facts import LeadershipChanged, PartitionMoved
 from controller.core.partition_states import PartitionPhase
 from controller.core.producer_ids import ProducerIdsExhausted, next_block
-from tests.support.controller_scene import RULES, SiteModel, link_record, topic_request
+from tests.support.memory.controller_scene import RULES, SiteModel, link_record, topic_request
 from wire.control.cluster_pb2 import LinkPhase
 from wire.znodes.layout import ProducerIdBlock
 

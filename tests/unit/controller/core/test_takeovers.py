@@ -6,7 +6,7 @@ from contextlib import suppress
 
 from controller.core import commands as ask
 from controller.core.cluster import TopicPartition
-from tests.support.controller_scene import Crashed, SiteModel, topic_request
+from tests.support.memory.controller_scene import Crashed, SiteModel, topic_request
 from wire.znodes.layout import NO_LEADER
 
 T0 = TopicPartition("t", 0)

@@ -11,7 +11,7 @@ from controller.core import commands as ask
 from controller.core import facts
 from controller.core.cluster import TopicPartition
 from controller.core.replica_states import ReplicaPhase
-from tests.support.controller_scene import SiteModel, link_record, topic_request
+from tests.support.memory.controller_scene import SiteModel, link_record, topic_request
 
 DOOMED = TopicPartition("orders", 0)
 

@@ -23,9 +23,9 @@ from mirror.settings.config import load_config
 from mirror.translate.metrics import TransactionMetrics
 from runtime.configuration import ConfigurationError
 from tests.support.clock import ManualClock
+from tests.support.disks.log_batches import batch
 from tests.support.eventually import eventually
-from tests.support.log_batches import batch
-from tests.support.memory_mirror import mirroring, world_with
+from tests.support.memory.memory_mirror import mirroring, world_with
 
 KEY = PartitionKey("t", 0)
 MIRROR_MAKER = "kafka_connect_mirror_mirrorsourceconnector"

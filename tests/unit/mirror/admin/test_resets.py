@@ -20,8 +20,8 @@ from mirror.link.core.partitions import PartitionKey
 from mirror.link.core.topic_plan import DeleteCopy
 from mirror.link.ports import Leader
 from tests.support.eventually import eventually
-from tests.support.memory_mirror import mirroring, states, world_with
-from tests.support.memory_sites import MemoryWorld
+from tests.support.memory.memory_mirror import mirroring, states, world_with
+from tests.support.memory.memory_sites import MemoryWorld
 from wire.rules.links import InvalidPattern
 
 FIRST = PartitionKey("orders", 0)

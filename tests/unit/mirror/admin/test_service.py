@@ -15,8 +15,8 @@ from mirror.admin.verifier import Comparison
 from mirror.flow.core.flow_state import FlowState
 from mirror.link.core.partitions import PartitionKey
 from tests.support.eventually import eventually
-from tests.support.memory_mirror import mirroring, states, world_with
-from tests.support.ports import LOOPBACK
+from tests.support.memory.memory_mirror import mirroring, states, world_with
+from tests.support.processes.ports import LOOPBACK
 from wire.control import mirror_pb2, mirror_pb2_grpc
 
 

@@ -31,7 +31,7 @@ from mirror.link.core.topic_plan import (
     plan,
     requests_of,
 )
-from tests.support.log_batches import batch
+from tests.support.disks.log_batches import batch
 from wire.client.session_state import FetchSession
 from wire.client.topic_requests import PARTITIONS_AT_ONCE, TOPICS_AT_ONCE
 

@@ -12,8 +12,8 @@ import pytest
 from mirror.flow.fetchers import Fetcher
 from mirror.link.ports import FetchAnswer, FetchPart
 from tests.support.eventually import eventually
-from tests.support.memory_mirror import mirroring, world_with
-from tests.support.memory_sites import MemoryFetch
+from tests.support.memory.memory_mirror import mirroring, world_with
+from tests.support.memory.memory_sites import MemoryFetch
 from wire.rules.links import SyncPolicy
 
 SETTINGS = {"num.streams": "1", "antipode.fetch.interval.ms": "1000"}

@@ -12,7 +12,7 @@ from mirror.flow.pauses import NotKept, Pauses
 from mirror.link.core.partitions import PartitionKey
 from runtime.configuration import ConfigurationError
 from tests.support.eventually import eventually
-from tests.support.memory_sites import MemoryWorld
+from tests.support.memory.memory_sites import MemoryWorld
 from tests.unit.mirror.test_assembly import mirroring, world_with
 from wire.control.cluster_pb2 import LinkPhase
 from wire.rules.links import InvalidPattern

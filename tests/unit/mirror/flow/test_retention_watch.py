@@ -7,7 +7,7 @@ from __future__ import annotations
 from mirror.admin.service import describe
 from mirror.link.core.partitions import PartitionKey
 from tests.support.eventually import eventually
-from tests.support.memory_mirror import mirroring, world_with
+from tests.support.memory.memory_mirror import mirroring, world_with
 
 FIRST = PartitionKey("orders", 0)
 

@@ -16,8 +16,8 @@ from mirror.assembly import Mirror
 from mirror.link.core.partitions import PartitionKey
 from mirror.link.ports import AppendAnswer, AppendPart, FetchAnswer, FetchPart
 from tests.support.eventually import eventually
-from tests.support.memory_mirror import mirroring, world_with
-from tests.support.memory_sites import MemoryAppend, MemoryFetch, MemoryWorld
+from tests.support.memory.memory_mirror import mirroring, world_with
+from tests.support.memory.memory_sites import MemoryAppend, MemoryFetch, MemoryWorld
 
 KEY = PartitionKey("orders", 0)
 QUICK = {"antipode.stall.timeout.ms": "200"}

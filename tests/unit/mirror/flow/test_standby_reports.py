@@ -12,8 +12,8 @@ from mirror.flow.standby_reports import StandbyReports
 from mirror.link.core.partitions import PartitionKey
 from mirror.link.ports import Leader
 from tests.support.eventually import eventually
-from tests.support.memory_mirror import mirroring, states, world_with
-from tests.support.memory_sites import MemoryProgress, MemoryWorld
+from tests.support.memory.memory_mirror import mirroring, states, world_with
+from tests.support.memory.memory_sites import MemoryProgress, MemoryWorld
 from wire.rules.links import SyncPolicy
 
 FIRST, OTHER = PartitionKey("orders", 0), PartitionKey("other", 0)

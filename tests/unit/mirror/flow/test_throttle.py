@@ -7,7 +7,7 @@ from __future__ import annotations
 from mirror.link.core.partitions import PartitionKey
 from runtime.clock import SystemClock
 from tests.support.eventually import eventually
-from tests.support.memory_sites import MemoryWorld
+from tests.support.memory.memory_sites import MemoryWorld
 from tests.unit.mirror.test_assembly import mirroring
 
 SOME_BATCHES = 40

@@ -25,8 +25,8 @@ from mirror.link.link_watch import stand
 from mirror.link.ports import Leader, LogAnswer
 from tests.support.clock import ManualClock
 from tests.support.eventually import eventually
-from tests.support.memory_mirror import mirroring, states, world_with
-from tests.support.memory_sites import MemoryWorld
+from tests.support.memory.memory_mirror import mirroring, states, world_with
+from tests.support.memory.memory_sites import MemoryWorld
 from wire.rules.sync_reports import ALL_SLOTS
 
 FIRST, SECOND = PartitionKey("orders", 0), PartitionKey("orders", 1)

@@ -22,8 +22,8 @@ from mirror.sharing.ownership import Ownership
 from mirror.translate_link import link_view_of
 from runtime.clock import SystemClock
 from tests.support.eventually import eventually
-from tests.support.memory_mirror import mirroring, world_with
-from tests.support.memory_sites import MemoryWorld
+from tests.support.memory.memory_mirror import mirroring, world_with
+from tests.support.memory.memory_sites import MemoryWorld
 from wire.rules.sync_reports import ALL_SLOTS
 
 FIRST, SECOND = PartitionKey("orders", 0), PartitionKey("orders", 1)

@@ -12,7 +12,7 @@ from mirror.settings.config import MirrorConfig, load_config, load_configs
 from mirror.sites.dialing import Dialing
 from mirror.translate_link import PIPELINED_REQUESTS_MAX, TranslateLink
 from runtime.clock import SystemClock
-from tests.support.scripted_broker import ScriptedBroker
+from tests.support.clients.scripted_broker import ScriptedBroker
 from wire.client.connection import ConnectionOptions, connected
 
 EXACT = {"link.name": "a-b", "site.agents": "h:1"}

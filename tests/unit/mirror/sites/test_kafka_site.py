@@ -11,7 +11,7 @@ from kio.schema.errors import ErrorCode
 from mirror.link.ports import Unreachable
 from mirror.sites.kafka_site import KafkaSite
 from runtime.addresses import HostPort
-from tests.support.ports import LOOPBACK
+from tests.support.processes.ports import LOOPBACK
 from wire.client.cluster_metadata import ClusterMetadata, TopicMetadata
 from wire.client.connection import ConnectionOptions
 

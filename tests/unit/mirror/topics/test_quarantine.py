@@ -19,7 +19,7 @@ from cli.main import app
 from mirror.link.core.partitions import PartitionKey
 from mirror.link.ports import EndToKeep, Leader, Unreachable
 from mirror.topics.quarantine import KafkaQuarantine
-from tests.support.scripted_cluster import ScriptedCluster
+from tests.support.clients.scripted_cluster import ScriptedCluster
 from wire.batches.records import Record, encode_batch
 from wire.client.raw_client import KafkaClient
 from wire.protocol.frames import RequestHeader, VersionRange

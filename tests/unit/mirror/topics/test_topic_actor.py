@@ -13,7 +13,7 @@ from kio.schema.errors import ErrorCode
 from mirror.link.core.topic_plan import Action, AlterConfigs, CreateTopic, DeleteCopy, GrowTopic
 from mirror.topics.topic_actor import ControllerActor
 from runtime.addresses import HostPort
-from tests.support.ports import LOOPBACK
+from tests.support.processes.ports import LOOPBACK
 from wire.control import controller_pb2 as pb
 from wire.control.controller_pb2_grpc import ControllerServicer, add_ControllerServicer_to_server
 

@@ -17,8 +17,8 @@ from mirror.link.core.topic_plan import AlterConfigs, CreateTopic
 from mirror.link.ports import Unreachable
 from tests.sim.virtual_loop import VirtualLoop
 from tests.support.eventually import eventually
-from tests.support.memory_mirror import mirroring, world_with
-from tests.support.memory_sites import MemoryWorld
+from tests.support.memory.memory_mirror import mirroring, world_with
+from tests.support.memory.memory_sites import MemoryWorld
 from wire.client.topic_requests import TOPICS_AT_ONCE
 from wire.control.cluster_pb2 import LinkRecord
 

@@ -21,8 +21,8 @@ from mirror.translate.core.stored_map import Binding
 from mirror.translate.core.translation import Translation
 from mirror.translate.group_notes import GroupNotes
 from mirror.translate.translated_target import TranslatedTarget
+from tests.support.clients.scripted_broker import NO_TIME, ScriptedBroker
 from tests.support.clock import ManualClock
-from tests.support.scripted_broker import NO_TIME, ScriptedBroker
 from wire.client.broker_requests import CommittedOffset
 from wire.client.raw_client import KafkaClient
 

@@ -14,8 +14,8 @@ import pytest
 from kio.schema.errors import ErrorCode
 
 from runtime.addresses import HostPort
+from tests.support.clients.scripted_broker import API_VERSIONS, ScriptedBroker, in_pieces, versions_answer
 from tests.support.eventually import eventually
-from tests.support.scripted_broker import API_VERSIONS, ScriptedBroker, in_pieces, versions_answer
 from wire.client.client_errors import RequestTimedOut, Unreachable, UnsupportedApi
 from wire.client.connection import Connection, ConnectionOptions, connected, open_connection
 from wire.client.connection_pool import ConnectionPool

@@ -10,7 +10,7 @@ import pytest
 from kio.schema.errors import ErrorCode
 
 from runtime.addresses import HostPort
-from tests.support.scripted_broker import NO_TIME, ScriptedBroker
+from tests.support.clients.scripted_broker import NO_TIME, ScriptedBroker
 from wire.batches.records import Record, encode_batch
 from wire.client.broker_requests import (
     LATEST_TIMESTAMP,

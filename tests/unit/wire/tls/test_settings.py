@@ -24,7 +24,7 @@ from cryptography.hazmat.primitives.serialization import (
 from cryptography.x509.oid import NameOID
 
 from runtime.configuration import ConfigurationError
-from tests.support.java_key_stores import (
+from tests.support.processes.java_key_stores import (
     ASCII_PASSWORD,
     KEY_PASSWORD,
     SERVER,
@@ -32,7 +32,7 @@ from tests.support.java_key_stores import (
     JavaKeyStores,
     certificate_file,
 )
-from tests.support.ports import LOOPBACK
+from tests.support.processes.ports import LOOPBACK
 from wire.client.security import ClientSecurity, load_security
 from wire.tls.core.reading import read_key_store
 

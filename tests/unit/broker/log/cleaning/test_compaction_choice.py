@@ -16,8 +16,8 @@ from broker.log.directories.log_store import LogStore
 from broker.log.errors import StorageError
 from broker.settings.core.topic_configs import LONG_MAX, LogConfig
 from runtime.disk import RealDisk
-from tests.support.log_batches import TRANSACTIONAL, batch, marker
-from tests.support.logs_on_disk import NOW_MS, open_log, read_all
+from tests.support.disks.log_batches import TRANSACTIONAL, batch, marker
+from tests.support.disks.logs_on_disk import NOW_MS, open_log, read_all
 from wire.batches.record_batch import InvalidBatch
 from wire.batches.records import decode_records
 

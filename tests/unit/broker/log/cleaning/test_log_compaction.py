@@ -11,9 +11,9 @@ from broker.log.cleaning.cleaner import clean
 from broker.log.cleaning.log_compaction import plan_compaction, swap_in
 from broker.log.core.compaction import KeyOffsets
 from runtime.disk import RealDisk
-from tests.support.faulty_disk import FaultyDisk
-from tests.support.log_batches import TRANSACTIONAL, batch, marker
-from tests.support.logs_on_disk import NOW_MS, config, data_records, open_log, read_all
+from tests.support.disks.faulty_disk import FaultyDisk
+from tests.support.disks.log_batches import TRANSACTIONAL, batch, marker
+from tests.support.disks.logs_on_disk import NOW_MS, config, data_records, open_log, read_all
 from wire.batches.record_batch import HEADER_SIZE, InvalidBatch, read_header
 from wire.batches.records import decode_records
 

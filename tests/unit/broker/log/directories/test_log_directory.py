@@ -23,9 +23,9 @@ from broker.log.errors import DirectoryLocked, StorageError
 from broker.log.source_seen import SourceSeen
 from broker.settings.core.topic_configs import LogConfig
 from runtime.disk import RealDisk
-from tests.support.faulty_disk import FaultyDisk
-from tests.support.log_batches import batch
-from tests.support.logs_on_disk import NOW_MS, fill, read_all
+from tests.support.disks.faulty_disk import FaultyDisk
+from tests.support.disks.log_batches import batch
+from tests.support.disks.logs_on_disk import NOW_MS, fill, read_all
 from wire.batches.record_batch import encode_header, read_header
 
 ID = bytes(range(16))

@@ -10,7 +10,7 @@ from mirror.settings.core.mirror_maker_file import read_mirror_maker_file
 from mirror.settings.core.mirror_maker_keys import Fate, UnusableFile
 from mirror.translate_link import link_view_of
 from runtime.configuration import ConfigurationError
-from tests.support.java_key_stores import JavaKeyStores
+from tests.support.processes.java_key_stores import JavaKeyStores
 from wire.client.security import SecurityProtocol
 from wire.rules.links import carries_topic
 from wire.tls.core.reading import Format

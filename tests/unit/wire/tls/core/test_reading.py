@@ -24,7 +24,7 @@ from cryptography.hazmat.primitives.serialization import (
 from cryptography.x509 import load_der_x509_certificate
 from cryptography.x509.oid import NameOID
 
-from tests.support.java_key_stores import ASCII_PASSWORD, FORMATS, SERVER, JavaKeyStores, certificate_file
+from tests.support.processes.java_key_stores import ASCII_PASSWORD, FORMATS, SERVER, JavaKeyStores, certificate_file
 from wire.tls.core.entries import KeyStore, StoredKey, UnusableStore, WrongPassword
 from wire.tls.core.java_key_store import unlocked
 from wire.tls.core.reading import Format, format_of, read_key_store

@@ -1,0 +1,454 @@
+"""Two sites in memory behind the mirror's ports: logs of real batches, a target that answers by the
+table of MirrorAppend.
+
+For tests of the mirror's shells without sockets: a site can be down, calls can raise, answers can
+be held back.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from uuid import UUID
+
+from kio.schema.errors import ErrorCode
+
+from mirror.admin.verifier import Verifier
+from mirror.assembly import Ports
+from mirror.link.core.group_offsets import REMOVED, GroupOffset
+from mirror.link.core.link_roles import LinkRole
+from mirror.link.core.partitions import PartitionKey, survey
+from mirror.link.core.topic_plan import Absence, Action, AlterConfigs, CreateTopic, DeleteCopy
+from mirror.link.link_watch import LinkMissing, LinkView, stand
+from mirror.link.ports import (
+    AppendAnswer,
+    AppendPart,
+    EndToKeep,
+    FetchAnswer,
+    FetchPart,
+    GroupReading,
+    GroupStates,
+    LastInSync,
+    Leader,
+    LogEnds,
+    Refused,
+    SiteTopic,
+    Unreachable,
+)
+from mirror.sharing.ownership import Ownership
+from tests.support.disks.log_batches import batch
+from wire.batches.log_histories import EpochEnd
+from wire.batches.record_batch import iterate_headers, read_header
+from wire.control.cluster_pb2 import LinkPhase, LinkRecord
+from wire.rules.sync_reports import ALL_SLOTS, SyncReport
+
+
+@dataclass
+class MemoryLog:
+    """One partition's batches."""
+
+    start: int = 0
+    batches: list[bytes] = field(default_factory=list)
+
+    @property
+    def end(self) -> int:
+        return survey(self.batches[-1]).next_offset if self.batches else self.start  # type: ignore[union-attr]
+
+    @property
+    def data(self) -> bytes:
+        return b"".join(self.batches)
+
+    def last_epoch(self) -> int:
+        return survey(self.batches[-1]).last_epoch if self.batches else -1  # type: ignore[union-attr]
+
+    def epoch_end(self, epoch: int) -> EpochEnd:
+        found = -1
+        end = -1
+        for one in self.batches:
+            run = survey(one)
+            assert run is not None
+            if run.last_epoch <= epoch:
+                found, end = run.last_epoch, run.next_offset
+        return EpochEnd(found, end)
+
+
+class MemorySite:
+    """SitePort, GroupPort and TopicActor."""
+
+    def __init__(self, name: str, node_id: int) -> None:
+        self.name = name
+        self.leader = Leader(node_id, 0)
+        self.ids: dict[str, UUID] = {}
+        self.logs: dict[PartitionKey, MemoryLog] = {}
+        self.topic_configs: dict[str, dict[str, str]] = {}
+        self.group_offsets: dict[str, dict[PartitionKey, GroupOffset]] = {}
+        self.group_states: dict[str, str] = {}
+        self.moving_groups: set[str] = set()
+        self.group_problems: dict[str, str] = {}
+        # What commits of a group are answered.
+        self.commit_errors: dict[str, ErrorCode] = {}
+        self.offset_requests = 0
+        # How often its groups were listed.
+        self.group_rounds = 0
+        # Where groups were seen to stand alike at the source and here; None: the site keeps nothing
+        # of that.
+        self.noted_alike: dict[str, dict[PartitionKey, GroupOffset]] | None = None
+        self.outgrown_groups: set[str] = set()
+        # Groups' offsets that came from the target.
+        self.from_target: dict[str, set[PartitionKey]] = {}
+        self.synced_at_ms = -1
+        # Topics that are not shown, and those that a list just lacks.
+        self.hidden: set[str] = set()
+        self.unlisted: set[str] = set()
+        # What daemons said of groups' offsets.
+        self.words: list[SyncReport] = []
+        self.commits: list[tuple[str, PartitionKey, int]] = []
+        self.is_up = True
+        # What the site's controller answers to everything; empty: it does what it is asked.
+        self.refusal = ""
+        # The same of one topic alone.
+        self.refusals: dict[str, str] = {}
+        # What the controller was asked, request by request.
+        self.requests: list[tuple[Action, ...]] = []
+        # What was kept before it was deleted: batches by offset, by partition and topic id; and
+        # what every such wish is answered.
+        self.quarantined: dict[tuple[PartitionKey, UUID], dict[int, bytes]] = {}
+        self.quarantine_refusal = ""
+        # Runs in front of each such wish and may raise.
+        self.before_keep: Callable[[], None] = lambda: None
+        # Runs in front of each request to the controller and may raise.
+        self.before_act: Callable[[], None] = lambda: None
+        self.changed = asyncio.Event()
+
+    def add(self, topic: str, partitions: int, *, number: int = 1) -> None:
+        self.ids[topic] = UUID(int=number)
+        for partition in range(partitions):
+            self.logs.setdefault(PartitionKey(topic, partition), MemoryLog())
+
+    def delete(self, topic: str) -> None:
+        del self.ids[topic]
+        for key in [key for key in self.logs if key.topic == topic]:
+            del self.logs[key]
+
+    def produce(self, topic: str, partition: int, count: int = 1, *, epoch: int = 0) -> None:
+        log = self.logs[PartitionKey(topic, partition)]
+        for _ in range(count):
+            log.batches.append(batch([b"value"] * 3, base_offset=log.end, leader_epoch=epoch))
+        self.changed.set()
+
+    def _check(self) -> None:
+        if not self.is_up:
+            raise Unreachable(f"site {self.name} is down")
+
+    async def topics(self) -> Mapping[str, SiteTopic]:
+        self._check()
+        return {
+            topic: SiteTopic(
+                topic_id=topic_id,
+                leaders={key.partition: self.leader for key in self.logs if key.topic == topic},
+            )
+            for topic, topic_id in self.ids.items()
+            if topic not in self.hidden | self.unlisted
+        }
+
+    async def absences(self, names: Sequence[str]) -> Mapping[str, Absence]:
+        self._check()
+        of_others = {name: Absence.UNSURE if name in self.ids else Absence.GONE for name in names}
+        return of_others | {name: Absence.HIDDEN for name in names if name in self.hidden}
+
+    async def configs(self, names: Sequence[str]) -> Mapping[str, Mapping[str, str]]:
+        self._check()
+        return {name: self.topic_configs.get(name, {}) for name in names if name in self.ids}
+
+    async def log_ends(
+        self, leaders: Mapping[PartitionKey, Leader]
+    ) -> Mapping[PartitionKey, LogEnds | Refused | Unreachable]:
+        if not self.is_up:
+            return dict.fromkeys(leaders, Unreachable(f"site {self.name} is down"))
+        return {
+            key: LogEnds(
+                log_start_offset=self.logs[key].start,
+                end_offset=self.logs[key].end,
+                last_epoch=self.logs[key].last_epoch(),
+            )
+            for key in leaders
+        }
+
+    async def epoch_ends(
+        self, asked: Mapping[PartitionKey, tuple[Leader, int]]
+    ) -> Mapping[PartitionKey, EpochEnd | Refused | Unreachable]:
+        if not self.is_up:
+            return dict.fromkeys(asked, Unreachable(f"site {self.name} is down"))
+        return {key: self.logs[key].epoch_end(epoch) for key, (_, epoch) in asked.items()}
+
+    async def groups(self) -> GroupStates:
+        self._check()
+        self.group_rounds += 1
+        return GroupStates(
+            {group: self.group_states.get(group, "Empty") for group in self.group_offsets}, self.group_problems
+        )
+
+    async def offsets(self, group: str) -> Mapping[PartitionKey, GroupOffset]:
+        self._check()
+        return dict(self.group_offsets.get(group, {}))
+
+    async def offsets_of(self, groups: Sequence[str]) -> GroupReading:
+        self.offset_requests += 1
+        out = {*self.moving_groups, *self.group_problems}
+        problems = {group: self.group_problems[group] for group in groups if group in self.group_problems}
+        found = {group: await self.offsets(group) for group in groups if group not in out}
+        last_in_sync = {
+            group: {key: LastInSync(at.offset, found[group].get(key) == at) for key, at in noted.items()}
+            for group, noted in (self.noted_alike or {}).items()
+            if group in found
+        }
+        return GroupReading(found, problems, last_in_sync, self.from_target)
+
+    async def commit(
+        self, group: str, offsets: Mapping[PartitionKey, GroupOffset], *, link: str, link_epoch: int
+    ) -> Mapping[PartitionKey, ErrorCode]:
+        self._check()
+        if group in self.group_problems:
+            raise Unreachable(self.group_problems[group])
+        if group in self.commit_errors:
+            return dict.fromkeys(offsets, self.commit_errors[group])
+        kept = self.group_offsets.setdefault(group, {})
+        kept.update(offsets)
+        for key in [key for key, offset in kept.items() if offset is REMOVED]:
+            del kept[key]
+        self.note_in_sync(group, offsets)
+        self.commits += [(group, key, offset.offset) for key, offset in offsets.items()]
+        return dict.fromkeys(offsets, ErrorCode.none)
+
+    def note_in_sync(self, group: str, offsets: Mapping[PartitionKey, GroupOffset]) -> None:
+        if self.noted_alike is not None:
+            self.noted_alike.setdefault(group, {}).update(offsets)
+
+    async def outgrown(self, carried: Mapping[str, Mapping[PartitionKey, GroupOffset]]) -> Sequence[str]:
+        self._check()
+        return [group for group in carried if group in self.outgrown_groups]
+
+    async def send_report(self, word: SyncReport, *, link: str, link_epoch: int) -> None:
+        self._check()
+        self.words.append(word)
+        self.synced_at_ms = max(self.synced_at_ms, word.synced_at_ms or -1)
+
+    async def keep(
+        self, ends: Mapping[PartitionKey, EndToKeep], *, link: str, link_epoch: int, reason: str
+    ) -> Mapping[PartitionKey, str]:
+        self._check()
+        self.before_keep()
+        refused = dict.fromkeys(ends, self.quarantine_refusal)
+        for key, end in ends.items():
+            if self.quarantine_refusal or self.ids.get(key.topic) != end.topic_id:
+                continue
+            batches = [one for one in self.logs[key].batches if read_header(one).next_offset > end.first_offset]
+            self.quarantined.setdefault((key, end.topic_id), {}).update(
+                {read_header(one).base_offset: one for one in batches}
+            )
+        return refused
+
+    async def act(self, actions: Sequence[Action], *, link: str, link_epoch: int) -> Sequence[str]:
+        self._check()
+        self.before_act()
+        self.requests.append(tuple(actions))
+        return [self.refusals.get(action.name, self.refusal) or self._act(action) for action in actions]
+
+    def _act(self, action: Action) -> str:
+        if isinstance(action, DeleteCopy):
+            if self.ids.get(action.name) == action.topic_id:
+                self.delete(action.name)
+            return ""
+        if isinstance(action, CreateTopic):
+            self.ids[action.name] = action.topic_id
+            self.topic_configs[action.name] = dict(action.configs)
+        if isinstance(action, AlterConfigs):
+            configs = self.topic_configs.setdefault(action.name, {})
+            configs.update(action.set)
+            for name in action.remove:
+                del configs[name]
+            return ""
+        for partition in range(action.partition_count):
+            self.logs.setdefault(PartitionKey(action.name, partition), MemoryLog())
+        return ""
+
+    async def close(self) -> None:
+        pass
+
+
+class MemoryFetch:
+    """FetchPort over a site; `before` runs in front of each fetch and may raise."""
+
+    def __init__(self, site: MemorySite, before: Callable[[], None]) -> None:
+        self._site = site
+        self._before = before
+
+    async def fetch(self, node_id: int, parts: Sequence[FetchPart]) -> Sequence[FetchAnswer]:
+        self._before()
+        if not self._site.is_up:
+            await asyncio.sleep(0)
+            raise Unreachable(f"site {self._site.name} is down")
+        answers = [answer for part in parts if (answer := self._answer(part)) is not None]
+        if not answers:
+            self._site.changed.clear()
+            try:
+                async with asyncio.timeout(0.02):
+                    await self._site.changed.wait()
+            except TimeoutError:
+                pass
+        await asyncio.sleep(0)
+        return answers
+
+    def _answer(self, part: FetchPart) -> FetchAnswer | None:
+        log = self._site.logs[part.key]
+        error = ErrorCode.none if log.start <= part.offset <= log.end else ErrorCode.offset_out_of_range
+        if part.leader_epoch != self._site.leader.epoch:
+            error = ErrorCode.fenced_leader_epoch
+        wanted = [one for one in log.batches if survey(one).next_offset > part.offset][:3]  # type: ignore[union-attr]
+        if error is ErrorCode.none and not wanted:
+            return None
+        return FetchAnswer(
+            key=part.key,
+            error=error,
+            high_watermark=log.end,
+            log_start_offset=log.start,
+            records=memoryview(b"".join(wanted)),
+        )
+
+    async def close(self) -> None:
+        pass
+
+
+class MemoryAppend:
+    """AppendPort over a site; `before` runs in front of each append and may raise or name an error
+    for all.
+    """
+
+    def __init__(self, site: MemorySite, before: Callable[[], ErrorCode | None]) -> None:
+        self._site = site
+        self._before = before
+
+    async def append(
+        self, node_id: int, *, link: str, link_epoch: int, parts: Sequence[AppendPart]
+    ) -> Sequence[AppendAnswer]:
+        error = self._before()
+        await asyncio.sleep(0)
+        if not self._site.is_up:
+            raise Unreachable(f"site {self._site.name} is down")
+        if node_id != self._site.leader.node_id:
+            error = ErrorCode.not_leader_or_follower
+        answers = [self._append(part) if error is None else self._answer(part, error) for part in parts]
+        await asyncio.sleep(0)
+        return answers
+
+    def _append(self, part: AppendPart) -> AppendAnswer:
+        log = self._site.logs[part.key]
+        if log.end < part.source_log_start_offset == part.expected_log_end_offset:
+            log.start, log.batches = part.source_log_start_offset, []
+        if part.records and part.expected_log_end_offset > log.end:
+            return self._answer(part, ErrorCode.offset_out_of_range)
+        for position, header in iterate_headers(part.records):
+            if header.base_offset >= log.end:
+                log.batches.append(bytes(part.records[position : position + header.size_bytes]))
+        return self._answer(part, ErrorCode.none)
+
+    def _answer(self, part: AppendPart, error: ErrorCode) -> AppendAnswer:
+        return AppendAnswer(
+            key=part.key,
+            error=error,
+            message="",
+            log_end_offset=self._site.logs[part.key].end,
+            link_epoch=1,
+            divergence_epoch=-1,
+            divergence_end_offset=-1,
+        )
+
+    async def close(self) -> None:
+        pass
+
+
+class MemoryProgress:
+    """ProgressPort: keeps what is told."""
+
+    def __init__(self, told: list[dict[PartitionKey, int]]) -> None:
+        self._told = told
+
+    async def tell(self, node_id: int, *, link: str, link_epoch: int, acknowledged: Mapping[PartitionKey, int]) -> str:
+        self._told.append(dict(acknowledged))
+        return ""
+
+    async def close(self) -> None:
+        pass
+
+
+class MemoryWorld:
+    """Both sites, the link between them, and the ports."""
+
+    def __init__(self) -> None:
+        self.source = MemorySite("a", 1001)
+        self.target = MemorySite("b", 2001)
+        self.record = LinkRecord(
+            name="a-b",
+            source_site="a",
+            target_site="b",
+            epoch=1,
+            active_site="a",
+            phase=LinkPhase.MIRRORING,
+            topic_whitelist=[".*"],
+            group_whitelist=[".*"],
+        )
+        self.is_link_there = True
+        self.reads = 0
+        # What the source is told of what the target has, on sync links.
+        self.told: list[dict[PartitionKey, int]] = []
+        # Which partitions the daemon mirrors, of a link that several share.
+        self.owns: Callable[[PartitionKey], bool] = lambda _: True
+        self.slots = ALL_SLOTS
+        self.ownership: Ownership | None = None
+        self.verifier: Verifier | None = None
+        self.before_fetch: Callable[[], None] = lambda: None
+        self.before_append: Callable[[], ErrorCode | None] = lambda: None
+
+    async def read_link(self) -> LinkView:
+        self.reads += 1
+        if not self.is_link_there:
+            raise LinkMissing("site b has no link 'a-b'")
+        return stand(self.record, "b")
+
+    @property
+    def role(self) -> LinkRole:
+        return stand(self.record, "b").role
+
+    def ports(self) -> Ports:
+        return Ports(
+            source=self.source,
+            target=self.target,
+            source_groups=self.source,
+            target_groups=self.target,
+            actor=self.target,
+            quarantine=self.target,
+            verifier=self.verifier,
+            open_fetch=lambda: MemoryFetch(self.source, lambda: self.before_fetch()),
+            open_append=lambda: MemoryAppend(self.target, lambda: self.before_append()),
+            read_link=self.read_link,
+            open_progress=lambda: MemoryProgress(self.told),
+            owns=lambda key: self.owns(key),
+            daemon="m1:9391",
+            slots=lambda: self.slots,
+            ownership=self.ownership,
+        )
+
+    def is_equal(self) -> bool:
+        """Everything of the source is at the target, byte by byte."""
+        return all(
+            key in self.target.logs and self.target.logs[key].data == log.data for key, log in self.source.logs.items()
+        )
+
+    def is_prefix(self) -> bool:
+        """M1."""
+        return all(
+            self.source.logs[key].data.startswith(log.data)
+            for key, log in self.target.logs.items()
+            if key in self.source.logs
+        )

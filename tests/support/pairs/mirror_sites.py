@@ -1,0 +1,461 @@
+"""Two lone sites, a link between them and a mirror, each a process; and the checker that compares
+their logs byte by byte.
+
+A site's LINK listener is advertised through a proxy when one is given, so that faults reach every
+byte of the mirror's fetches, or of its appends. The checker reads both logs raw with replica id -2,
+past the sites' roles.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+import sys
+import urllib.request
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import grpc
+
+from clients.simple_consumer import fetch_at_leader, records_of
+from runtime.grpc_server import CHANNEL_OPTIONS
+from runtime.retries import jittered_backoff
+from tests.support.disks.log_batches import batch
+from tests.support.eventually import eventually
+from tests.support.internal_topics import internal_topic_copies
+from tests.support.pairs.many_lines import with_lines
+from tests.support.processes.ports import LOOPBACK, free_ports
+from tests.support.processes.processes import Processes, RunningProcess
+from tests.support.processes.toxiproxy import Proxy, Toxiproxy
+from wire.batches.record_batch import iterate_headers
+from wire.client.broker_requests import EARLIEST_TIMESTAMP, LATEST_TIMESTAMP
+from wire.client.client_errors import TRANSIENT
+from wire.client.fetch_requests import DEBUGGING_CONSUMER
+from wire.client.raw_client import KafkaClient, NewTopic
+from wire.control import broker_pb2, controller_pb2, mirror_pb2, mirror_pb2_grpc, site_pb2, site_pb2_grpc
+from wire.control.clients import BrokerControlChannels, ControllerClient
+from wire.control.cluster_pb2 import LinkPhase, LinkRecord, LinkSite
+from wire.protocol.fetch_codec import PartitionFetched
+
+LINK = "a-b"
+CHECK_BYTES = 8 * 1024 * 1024
+CAUGHT_UP_WITHIN_MS = 60_000
+DESCRIBED_WITHIN_S = 30
+ADOPTED_WITHIN_S = 60
+ANSWERED_WITHIN_MS = 30_000
+KEEPS_UP_RECORDS = 100
+"""Of a load that goes on, what is on its way at any moment."""
+
+
+@dataclass
+class Site:
+    """One site: a process and its addresses, which stay over restarts."""
+
+    name: str
+    process: RunningProcess
+    client_port: int
+    link_port: int
+    grpc_port: int
+    advertised_link: str
+    lines: Sequence[Proxy] = ()
+    """Of listeners beside LINK, one each."""
+
+    @property
+    def bootstrap(self) -> str:
+        return f"{LOOPBACK}:{self.client_port}"
+
+    async def wait_ready(self, starts: int) -> None:
+        await self.process.wait_ready_async(lambda: self.process.log_text().count('"ready"') >= starts)
+
+    async def restart(self) -> None:
+        """After a kill: start again and wait."""
+        starts = self.process.log_text().count('"ready"') + 1
+        self.process.start()
+        await self.wait_ready(starts)
+
+    async def adopt(self, record: LinkRecord) -> None:
+        async with own_channel(self.grpc_port) as channel:
+            stub = site_pb2_grpc.SiteAgentStub(channel)  # type: ignore[no-untyped-call]
+            await stub.AdoptLink(
+                site_pb2.AdoptLinkRequest(record=record), wait_for_ready=True, timeout=ADOPTED_WITHIN_S
+            )
+
+
+@dataclass
+class Pair:
+    """Sites a and b, their link, and the mirrors started so far."""
+
+    directory: Path
+    processes: Processes
+    source: Site
+    target: Site
+    record: LinkRecord
+    proxy: Proxy | None
+    target_proxy: Proxy | None = None
+    mirrors: list[RunningProcess] = field(default_factory=list)
+
+    async def turn(self, *, epoch: int, active: str, phase: int = LinkPhase.MIRRORING) -> None:
+        """Give both sites a new record of the link; the source last, if it lives."""
+        self.record.epoch, self.record.active_site, self.record.phase = epoch, active, phase  # type: ignore[assignment]
+        await self.target.adopt(self.record)
+        if self.source.process.is_running:
+            await self.source.adopt(self.record)
+
+    async def make_sync(self, policy: str, timeout_ms: int) -> None:
+        """From now on, and on links that are added, the source waits for the target."""
+        self.record.sync_policy, self.record.sync_timeout_ms = policy, timeout_ms
+        await self.turn(epoch=self.record.epoch + 1, active=self.record.active_site)
+
+    async def add_link(self, topic: str) -> None:
+        """A link named as its topic, the one that it carries."""
+        record = LinkRecord()
+        record.CopyFrom(self.record)
+        record.name = topic
+        record.topic_whitelist[:] = [topic]
+        await self.source.adopt(record)
+        await self.target.adopt(record)
+
+    def reached_by_line(self, number: int) -> dict[str, str]:
+        """Settings of a mirror that reaches each site that has lines by this one."""
+        ends = (("source", self.source), ("target", self.target))
+        return {f"{end}.bootstrap.servers": site.lines[number].address for end, site in ends if site.lines}
+
+    def start_mirror(self, settings: Mapping[str, str] | None = None) -> RunningProcess:
+        """A mirror process; not yet ready."""
+        properties = {
+            "link.name": LINK,
+            "site.agents": f"{LOOPBACK}:{self.target.grpc_port}",
+            "antipode.metrics.listener": f"{LOOPBACK}:0",
+            "antipode.grpc.listener": f"{LOOPBACK}:0",
+            "topics.refresh.interval.ms": "300",
+            "group.sync.interval.ms": "300",
+            "config.sync.interval.ms": "300",
+        } | dict(settings or {})
+        command = [
+            sys.executable,
+            "-m",
+            "tests.support.pairs.lone_mirror",
+            *(f"{k}={v}" for k, v in properties.items()),
+        ]
+        home = self.directory / f"mirror-{len(self.mirrors)}"
+        home.mkdir()
+        mirror = self.processes.run_command(home.name, command, home, _environment())
+        self.mirrors.append(mirror)
+        return mirror
+
+    async def create(self, topic: str, partitions: int = 1, configs: Mapping[str, str] | None = None) -> None:
+        """A topic at the source. Retention is off unless asked for: the tests' batches are dated
+        1970, and brokers look after 30 s.
+        """
+        async with KafkaClient(self.source.bootstrap) as client:
+            given = {"retention.ms": "-1", **(configs or {})}
+            new = NewTopic(name=topic, partition_count=partitions, replication_factor=1, configs=given)
+            (outcome,) = await client.create_topics([new])
+            assert not outcome.error_code, outcome
+
+    async def grow(self, topic: str, partitions: int) -> None:
+        """Add partitions at the source."""
+        grown = controller_pb2.NewPartitions(name=topic, total_count=partitions)
+        controller = ControllerClient(lambda: [f"{LOOPBACK}:{self.source.grpc_port}"])
+        await controller.create_partitions(controller_pb2.CreatePartitionsRequest(topics=[grown]))
+        await controller.close()
+
+    async def alter(self, site: Site, topic: str, configs: Mapping[str, str]) -> None:
+        """Set configs of a topic at one site."""
+        change = controller_pb2.TopicConfigChange(name=topic, set=dict(configs))
+        controller = ControllerClient(lambda: [f"{LOOPBACK}:{site.grpc_port}"])
+        await controller.alter_topic_configs(controller_pb2.AlterTopicConfigsRequest(changes=[change]))
+        await controller.close()
+
+    async def describe_partitions(self, site: Site, link: str = LINK) -> Sequence[broker_pb2.PartitionDescription]:
+        """What the broker of a site says over gRPC of the partitions that a link carries."""
+        channels = BrokerControlChannels()
+        stub: Any = channels.stub(f"{LOOPBACK}:{site.grpc_port}")
+        reply: broker_pb2.DescribePartitionsReply = await stub.DescribePartitions(
+            broker_pb2.DescribePartitionsRequest(link=link),
+            # Channels to one address share their connection, and one that is just being closed may
+            # end the call of the next.
+            wait_for_ready=True,
+            timeout=DESCRIBED_WITHIN_S,
+        )
+        await channels.close()
+        return list(reply.partitions)
+
+    async def produce(self, topic: str, partition: int, batches: int, *, records: int = 10, size: int = 100) -> None:
+        """Batches of random-looking records to the source."""
+        async with KafkaClient(self.source.bootstrap) as client:
+            for number in range(batches):
+                values = [
+                    f"{topic}-{partition}-{number}-{index}-".encode().ljust(size, b"x") for index in range(records)
+                ]
+                await client.produce(topic, partition, batch(values))
+
+    async def ends(self, site: Site, topic: str, partitions: int) -> list[tuple[int, int]]:
+        """Log start and end of each partition; AssertionError while the topic is not there, or not
+        led by anybody yet.
+        """
+        async with KafkaClient(site.bootstrap, site_local=True, retry_budget_ms=5000) as client:
+            try:
+                metadata = await client.metadata([topic])
+                assert topic in metadata.topics, f"{topic} not at {site.name}"
+                assert len(metadata.topics[topic].partitions) >= partitions, metadata.topics[topic]
+                keys = [(topic, index) for index in range(partitions)]
+                first = await client.offsets_at(keys, EARLIEST_TIMESTAMP, replica_id=DEBUGGING_CONSUMER)
+                last = await client.offsets_at(keys, LATEST_TIMESTAMP, replica_id=DEBUGGING_CONSUMER)
+            except TRANSIENT as error:
+                raise AssertionError(f"{topic} at {site.name}: {error}") from error
+            return [(first[key], last[key]) for key in keys]
+
+    async def check_prefix(self, topic: str, partitions: int) -> list[tuple[int, int]]:
+        """M1: every byte of the target's log is the source's at the same offset. Returns (source
+        end, target end) each.
+        """
+        target_ends = await self.ends(self.target, topic, partitions)
+        source_ends = await self.ends(self.source, topic, partitions)
+        for index in range(partitions):
+            (start, end), (source_start, source_end) = target_ends[index], source_ends[index]
+            assert end <= source_end, f"{topic}-{index}: the target ends at {end}, the source at {source_end}"
+            first = max(start, source_start)
+            theirs = await raw_log(self.source, topic, index, first, end)
+            ours = await raw_log(self.target, topic, index, first, end)
+            assert ours == theirs, f"{topic}-{index} differs between {first} and {end}: {_difference(ours, theirs)}"
+        return [(source_end, end) for (_, source_end), (_, end) in zip(source_ends, target_ends, strict=True)]
+
+    async def caught_up_once(self, topic: str, partitions: int = 1, *, within_ms: float = CAUGHT_UP_WITHIN_MS) -> None:
+        """Wait until the target has all that the source has now, while more may come."""
+        wanted = [end for _, end in await self.ends(self.source, topic, partitions)]
+
+        async def has_it() -> bool:
+            ours = [end for _, end in await self.ends(self.target, topic, partitions)]
+            assert all(end >= goal for end, goal in zip(ours, wanted, strict=True)), (ours, wanted)
+            return True
+
+        await eventually(has_it, within_ms)
+
+    async def caught_up(self, topic: str, partitions: int = 1, *, within_ms: float = CAUGHT_UP_WITHIN_MS) -> None:
+        """Wait until the target has everything, then compare it all."""
+
+        async def is_equal() -> bool:
+            theirs = await self.ends(self.source, topic, partitions)
+            ours = await self.ends(self.target, topic, partitions)
+            assert [end for _, end in theirs] == [end for _, end in ours], (theirs, ours)
+            return True
+
+        await eventually(is_equal, within_ms)
+        await self.check_prefix(topic, partitions)
+
+
+async def start_pair(
+    processes: Processes,
+    directory: Path,
+    *,
+    toxiproxy: Toxiproxy | None = None,
+    target_toxiproxy: Toxiproxy | None = None,
+    whitelist: Sequence[str] = (".*",),
+    blacklist: Sequence[str] = (),
+    settings: Mapping[str, str] | None = None,
+    lines: int = 0,
+) -> Pair:
+    """Two sites with a link a -> b at epoch 1, no mirror yet. A site with a toxiproxy has so many
+    `lines` beside.
+    """
+    ports = free_ports(6)
+    source, proxy = _start_site(processes, directory, "a", 1, ports[:3], toxiproxy, settings, lines)
+    target, target_proxy = _start_site(processes, directory, "b", 2, ports[3:], target_toxiproxy, settings, lines)
+    for site in (source, target):
+        await site.wait_ready(1)
+    record = LinkRecord(
+        name=LINK,
+        source_site="a",
+        target_site="b",
+        mode="exact",
+        epoch=1,
+        active_site="a",
+        phase=LinkPhase.MIRRORING,
+        topic_whitelist=whitelist,
+        topic_blacklist=blacklist,
+        group_whitelist=[".*"],
+        is_routed=True,
+        sites={
+            "a": LinkSite(bootstrap_servers=source.advertised_link, agents=[f"{LOOPBACK}:{source.grpc_port}"]),
+            "b": LinkSite(bootstrap_servers=target.advertised_link, agents=[f"{LOOPBACK}:{target.grpc_port}"]),
+        },
+    )
+    await source.adopt(record)
+    await target.adopt(record)
+    return Pair(directory, processes, source, target, record, proxy, target_proxy)
+
+
+async def start_struck_pair(
+    end: str,
+    processes: Processes,
+    directory: Path,
+    toxiproxy: Toxiproxy,
+    *,
+    whitelist: Sequence[str] = (".*",),
+    lines: int = 0,
+) -> Pair:
+    """A pair with a proxy before one end of the mirror ("source" or "target") or "both"."""
+    return await start_pair(
+        processes,
+        directory,
+        toxiproxy=None if end == "target" else toxiproxy,
+        target_toxiproxy=None if end == "source" else toxiproxy,
+        whitelist=whitelist,
+        lines=lines,
+    )
+
+
+async def raw_log(site: Site, topic: str, partition: int, first: int, end: int) -> bytes:
+    """The bytes of all batches from `first` up to `end`, as they lie in the log."""
+    found = bytearray()
+    place = (topic, partition)
+    async with KafkaClient(site.bootstrap, site_local=True) as client:
+        offset = first
+        while offset < end:
+            retrying = jittered_backoff(retry_on=TRANSIENT, budget_ms=ANSWERED_WITHIN_MS)
+            fetched: PartitionFetched = await retrying(
+                fetch_at_leader, client, place, offset, max_bytes=CHECK_BYTES, replica_id=DEBUGGING_CONSUMER
+            )
+            records = records_of(fetched)
+            before = offset
+            for position, header in iterate_headers(records):
+                if header.base_offset >= end:
+                    break
+                found += records[position : position + header.size_bytes]
+                offset = header.next_offset
+            assert offset > before, f"nothing at {offset} of {topic}-{partition} at {site.name}"
+    return bytes(found)
+
+
+async def describe_mirror(mirror: RunningProcess) -> mirror_pb2.DescribeMirrorReply:
+    """What a mirror process says of itself. AssertionError while it does not answer."""
+    request = mirror_pb2.DescribeMirrorRequest()
+    reply: mirror_pb2.DescribeMirrorReply = await _ask_mirror(
+        mirror, lambda stub: stub.DescribeMirror(request, timeout=DESCRIBED_WITHIN_S)
+    )
+    return reply
+
+
+async def keeps_up(mirror: RunningProcess, within_ms: float) -> None:
+    """Wait until a mirror holds next to nothing that its target has not: what is left over from
+    before would go on arriving.
+    """
+
+    async def holds_little() -> bool:
+        reply = await describe_mirror(mirror)
+        lags = [partition.lag_records for partition in reply.partitions]
+        assert lags, "it mirrors nothing yet"
+        assert all(0 <= lag <= KEEPS_UP_RECORDS for lag in lags), lags
+        return True
+
+    await eventually(holds_little, within_ms)
+
+
+async def verify_mirror(mirror: RunningProcess, *topics: str) -> list[mirror_pb2.VerifiedPartition]:
+    """What a mirror process finds when it compares both logs. AssertionError when it does not
+    answer.
+    """
+    request = mirror_pb2.VerifyMirrorRequest(topics=topics)
+
+    async def ask(stub: Any) -> list[mirror_pb2.VerifiedPartition]:
+        return [one async for one in stub.VerifyMirror(request, timeout=60)]
+
+    found: list[mirror_pb2.VerifiedPartition] = await _ask_mirror(mirror, ask)
+    return found
+
+
+async def reset_topics(mirror: RunningProcess, *topics: str) -> mirror_pb2.ResetTopicsReply:
+    """Have a mirror process put copies away. AssertionError when it does not answer."""
+    request = mirror_pb2.ResetTopicsRequest(topics=topics)
+    reply: mirror_pb2.ResetTopicsReply = await _ask_mirror(mirror, lambda stub: stub.ResetTopics(request, timeout=60))
+    return reply
+
+
+async def _ask_mirror(mirror: RunningProcess, ask: Callable[[Any], Awaitable[Any]]) -> Any:
+    async with own_channel(mirror_ports(mirror)["grpc"]) as channel:
+        stub = mirror_pb2_grpc.MirrorAdminStub(channel)  # type: ignore[no-untyped-call]
+        try:
+            return await ask(stub)
+        except grpc.aio.AioRpcError as error:
+            raise AssertionError(str(error)) from error
+
+
+def own_channel(port: int) -> grpc.aio.Channel:
+    """A channel with a connection of its own: one that another channel to the same address just
+    closes may end the call of the next.
+    """
+    options = [*CHANNEL_OPTIONS, ("grpc.use_local_subchannel_pool", 1)]
+    return grpc.aio.insecure_channel(f"{LOOPBACK}:{port}", options=options)
+
+
+def mirror_ports(mirror: RunningProcess) -> dict[str, int]:
+    """Its ports, from its last start."""
+    found = re.findall(r'^\{"ready".*$', mirror.log_text(), re.MULTILINE)
+    assert found, mirror.log_text()[-2000:]
+    ports: dict[str, int] = json.loads(found[-1])
+    return ports
+
+
+def scrape(mirror: RunningProcess) -> str:
+    """The metrics page."""
+    with urllib.request.urlopen(f"http://{LOOPBACK}:{mirror_ports(mirror)['ready']}/metrics", timeout=30) as page:
+        return str(page.read().decode())
+
+
+async def start_lone_site(
+    processes: Processes, directory: Path, name: str, *, toxiproxy: Toxiproxy | None = None, lines: int = 0
+) -> Site:
+    """One Antipode site without a link, ready; with a toxiproxy, so many `lines` to it."""
+    site, _ = _start_site(processes, directory, name, 1, free_ports(3), toxiproxy, lines=lines)
+    await site.wait_ready(1)
+    return site
+
+
+def _start_site(
+    processes: Processes,
+    directory: Path,
+    name: str,
+    number: int,
+    ports: Sequence[int],
+    toxiproxy: Toxiproxy | None,
+    settings: Mapping[str, str] | None = None,
+    lines: int = 0,
+) -> tuple[Site, Proxy | None]:
+    client_port, link_port, grpc_port = ports
+    proxy = toxiproxy.create(f"link-{name}", f"{LOOPBACK}:{link_port}") if toxiproxy is not None else None
+    advertised = f"{LOOPBACK}:{link_port}" if proxy is None else proxy.address
+    home = directory / name
+    home.mkdir()
+    properties = {
+        "node.id": str(number * 1000 + 1),
+        "antipode.site.name": name,
+        "antipode.site.number": str(number),
+        "listeners": f"CLIENT://{LOOPBACK}:{client_port},LINK://{LOOPBACK}:{link_port}",
+        "advertised.listeners": f"CLIENT://{LOOPBACK}:{client_port},LINK://{advertised}",
+        "listener.security.protocol.map": "CLIENT:PLAINTEXT,LINK:PLAINTEXT",
+        "antipode.grpc.listener": f"{LOOPBACK}:{grpc_port}",
+        "log.dirs": str(home / "logs"),
+        "zookeeper.connect": "unused:2181",
+        **internal_topic_copies(1),
+        "offsets.topic.num.partitions": "4",
+    } | dict(settings or {})
+    line_proxies: list[Proxy] = []
+    if toxiproxy is not None:
+        properties, line_proxies = with_lines(properties, toxiproxy, name, lines)
+    command = [sys.executable, "-m", "tests.support.pairs.lone_site", *(f"{k}={v}" for k, v in properties.items())]
+    process = processes.run_command(f"site-{name}", command, home, _environment())
+    return Site(name, process, client_port, link_port, grpc_port, advertised, line_proxies), proxy
+
+
+def _environment() -> dict[str, str]:
+    return {"PYTHONPATH": str(Path(__file__).resolve().parents[3])}
+
+
+def _difference(ours: bytes, theirs: bytes) -> str:
+    position = next(
+        (i for i, (x, y) in enumerate(zip(ours, theirs, strict=False)) if x != y), min(len(ours), len(theirs))
+    )
+    return f"{len(ours)} and {len(theirs)} bytes, first difference at byte {position}"

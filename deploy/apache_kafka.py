@@ -15,7 +15,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from deploy import jar_sets, parts
+from deploy import class_archives, jar_sets, parts
 from deploy.ports import LOOPBACK
 from runtime.children import Child
 from runtime.process import OperationalFailure
@@ -40,9 +40,12 @@ PROBE_TIMEOUT_S = 0.3
 def program(
     main_class: str, *arguments: str, jvm: Sequence[str] = SMALL_JVM, more: Sequence[jar_sets.JarSet] = ()
 ) -> list[str]:
-    """The command line of one of its programs. OperationalFailure without Java or the jars."""
+    """The command line of one of its programs; a small JVM uses the class archive, where there is
+    one. OperationalFailure without Java or the jars.
+    """
     classpath = os.pathsep.join(str(jar) for jar_set in (jar_sets.KAFKA, *more) for jar in jar_set.jars())
-    return [str(parts.java().executable), *jvm, "-cp", classpath, main_class, *arguments]
+    archived = class_archives.KAFKA.options() if jvm == SMALL_JVM else []
+    return [str(parts.java().executable), *jvm, *archived, "-cp", classpath, main_class, *arguments]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -13,7 +13,7 @@ import time
 from collections.abc import Callable, Sequence
 from typing import TypeVar
 
-from deploy import client_programs, jar_sets, java_runtime, module_compiler, parts, toxiproxy_build
+from deploy import class_training, client_programs, jar_sets, java_runtime, module_compiler, parts, toxiproxy_build
 from runtime.process import ExitCode, OperationalFailure
 
 Part = TypeVar("Part")
@@ -35,8 +35,10 @@ def main() -> ExitCode:
         print(f"error: {failure}", file=sys.stderr)
         return ExitCode.FAILED
     _compile_modules()
+    _archive_classes(class_training.ensure_zookeeper)
     if {"--java-programs", "--client-programs"} & set(sys.argv[1:]):
         _fetch_java_programs(jar_sets.TESTED)
+        _archive_classes(class_training.ensure_kafka)
     if "--client-programs" in sys.argv[1:]:
         _fetch_java_programs((jar_sets.KAFKA_EXTENSIONS,))
         _build_client_programs()
@@ -66,6 +68,13 @@ def _compile_modules() -> None:
         module_compiler.ensure(say)
     except OperationalFailure as failure:
         say(f"records are checked by interpreted code, which is slower: {failure}")
+
+
+def _archive_classes(ensure: Callable[[Callable[[str], None]], None]) -> None:
+    try:
+        ensure(say)
+    except OperationalFailure as failure:
+        say(f"Java programs start without a class archive, which is slower: {failure}")
 
 
 def _found_or_none(search: Callable[[], Part]) -> Part | None:

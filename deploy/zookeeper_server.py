@@ -13,7 +13,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from deploy import parts
+from deploy import class_archives, parts
 from deploy.ports import LOOPBACK
 from runtime.children import Child
 
@@ -72,6 +72,7 @@ class ZooKeeperServer:
             f"-Xmx{HEAP_MB_MAX}m",
             "-XX:+UseSerialGC",
             "-XX:TieredStopAtLevel=1",
+            *class_archives.ZOOKEEPER.options(),
             "-Dzookeeper.cnxTimeout=1000",
             f"-Dlog4j2.configurationFile={self.directory / 'log4j2.properties'}",
             "-cp",

@@ -1,0 +1,101 @@
+"""Archives of loaded Java classes (class-data sharing, JEP 310): a JVM that maps one starts with
+half the processor time, because it neither opens, parses nor verifies those classes.
+
+An archive belongs to one Java and one class path; both are in its name, so an archive that no
+longer fits is not found and the JVM starts without. `deploy/class_training.py` (by `make setup`)
+makes them.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import subprocess
+import tempfile
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from deploy import jar_sets, parts
+from runtime.process import OperationalFailure
+
+WARNINGS_TO_STDERR = ("-Xlog:disable", "-Xlog:all=warning:stderr")
+"""By default a JVM that cannot use an archive says so on standard output, among a program's
+results.
+"""
+DUMP_WITHIN_S = 120
+OUTPUT_LINES_SHOWN = 5
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ClassArchive:
+    """The classes that the programs of one class path load. `jars` may fail with OperationalFailure
+    when the programs are not installed.
+    """
+
+    name: str
+    jars: Callable[[], Sequence[Path]]
+
+    @property
+    def directory(self) -> Path:
+        """Where the archives are."""
+        return parts.parts_directory() / "class-archives"
+
+    @property
+    def file(self) -> Path:
+        """The archive for the Java and the jars that are there now; it need not exist.
+        OperationalFailure without either.
+        """
+        state = hashlib.sha256()
+        for file in (parts.java().executable.resolve(), *self.jars()):
+            status = file.stat()
+            state.update(f"{file} {status.st_size} {status.st_mtime_ns}\n".encode())
+        return self.directory / f"{self.name}-{state.hexdigest()[:16]}.jsa"
+
+    def options(self) -> list[str]:
+        """What makes a JVM with these jars first on its class path use the archive; nothing where
+        there is none.
+        """
+        file = self.file
+        return [f"-XX:SharedArchiveFile={file}", *WARNINGS_TO_STDERR] if file.is_file() else []
+
+    def make(self, loaded: Sequence[Path]) -> None:
+        """Write the archive out of class lists, which JVMs with `listing_option` wrote, and delete
+        the archives of the same name that do not fit. OperationalFailure with what Java printed.
+        """
+        target = self.file
+        with tempfile.TemporaryDirectory(dir=self.directory, prefix="build-") as scratch_name:
+            scratch = Path(scratch_name)
+            classes = scratch / "classes.lst"
+            classes.write_text("".join(f"{line}\n" for line in _lines_of_all(loaded)), encoding="utf-8")
+            command = [
+                str(parts.java().executable),
+                "-Xshare:dump",
+                f"-XX:SharedClassListFile={classes}",
+                f"-XX:SharedArchiveFile={scratch / target.name}",
+                "-cp",
+                os.pathsep.join(map(str, self.jars())),
+            ]
+            ended = subprocess.run(command, capture_output=True, text=True, check=False, timeout=DUMP_WITHIN_S)
+            if ended.returncode != 0 or not (scratch / target.name).is_file():
+                said = "\n".join((ended.stdout + ended.stderr).splitlines()[-OUTPUT_LINES_SHOWN:])
+                raise OperationalFailure(f"Java wrote no archive of {self.name}'s classes:\n{said}")
+            (scratch / target.name).rename(target)
+        for other in self.directory.glob(f"{self.name}-*.jsa"):
+            if other != target:
+                other.unlink()
+
+
+ZOOKEEPER = ClassArchive(name="zookeeper", jars=parts.zookeeper_jars)
+KAFKA = ClassArchive(name="kafka", jars=jar_sets.KAFKA.jars)
+
+
+def listing_option(directory: Path) -> str:
+    """What makes a JVM write the names of the classes that it loads into a file `*.lst` there."""
+    return f"-XX:DumpLoadedClassList={directory}/%p.lst"
+
+
+def _lines_of_all(files: Sequence[Path]) -> Iterator[str]:
+    """Each line once, in the order of the files: a class comes after those that it needs."""
+    lines = (line for file in files for line in file.read_text(encoding="utf-8").splitlines())
+    return iter(dict.fromkeys(lines))

@@ -1,49 +1,47 @@
-"""The `antipode` command: assembles the subcommands. Each one's module is imported when it is
-called, so `--help` is quick.
+"""The `antipode` command: assembles the subcommands. The module of a subcommand is
+imported when the subcommand is called, so that daemons start quickly.
 """
 
 from __future__ import annotations
 
-from typing import Annotated
+import importlib
+import sys
+from collections.abc import Iterable, Mapping
+from typing import Annotated, Final
 
 import typer
-
-from cli import (
-    brokers,
-    configs,
-    consume,
-    daemons,
-    demo,
-    drill,
-    elect,
-    failover,
-    groups,
-    links,
-    log_dirs,
-    produce,
-    quarantine,
-    quotas,
-    reassign,
-    reconcile,
-    status,
-    topics,
-    transactions,
-)
-from cli.up import up
 
 HELP = (
     "Geo-replication and disaster recovery for the Kafka protocol.\n\n"
     "Start with `antipode up` (two linked sites on this machine), look with `antipode status`, practise with `antipode drill run`."
 )
 
-app = typer.Typer(
-    name="antipode",
-    help=HELP,
-    no_args_is_help=True,
-    pretty_exceptions_enable=False,
-    rich_markup_mode="rich",
-    context_settings={"help_option_names": ["-h", "--help"]},
-)
+COMMANDS: Final[Mapping[str, tuple[str, str]]] = {
+    "up": ("cli.up", "up"),
+    "demo": ("cli.demo", "demo"),
+    "broker": ("cli.daemons", "broker"),
+    "controller": ("cli.daemons", "controller"),
+    "mirror": ("cli.daemons", "mirror"),
+    "bridge": ("cli.daemons", "bridge"),
+    "status": ("cli.status", "status"),
+    "produce": ("cli.produce", "produce"),
+    "consume": ("cli.consume", "consume"),
+    "failover": ("cli.failover", "failover"),
+    "reconcile": ("cli.reconcile", "reconcile"),
+    "elect": ("cli.elect", "elect"),
+    "topics": ("cli.topics", "app"),
+    "brokers": ("cli.brokers", "app"),
+    "configs": ("cli.configs", "app"),
+    "quotas": ("cli.quotas", "app"),
+    "log-dirs": ("cli.log_dirs", "app"),
+    "quarantine": ("cli.quarantine", "app"),
+    "reassign": ("cli.reassign", "app"),
+    "groups": ("cli.groups", "app"),
+    "transactions": ("cli.transactions", "app"),
+    "links": ("cli.links", "app"),
+    "drill": ("cli.drill", "app"),
+}
+"""Module and name of each command, in the order of the help: a function, or the app of a group."""
 
 
 def _print_version(is_wanted: bool) -> None:
@@ -55,7 +53,6 @@ def _print_version(is_wanted: bool) -> None:
         raise typer.Exit
 
 
-@app.callback(help=HELP)
 def options(
     is_version_wanted: Annotated[
         bool,
@@ -65,34 +62,31 @@ def options(
     """What concerns no command in particular."""
 
 
-app.command()(up)
-app.command()(demo.demo)
-app.command()(daemons.broker)
-app.command()(daemons.controller)
-app.command()(daemons.mirror)
-app.command()(daemons.bridge)
-app.command()(status.status)
-app.command()(produce.produce)
-app.command()(consume.consume)
-app.command()(failover.failover)
-app.command()(reconcile.reconcile)
-app.add_typer(topics.app, name="topics")
-app.add_typer(brokers.app, name="brokers")
-app.add_typer(configs.app, name="configs")
-app.add_typer(quotas.app, name="quotas")
-app.add_typer(log_dirs.app, name="log-dirs")
-app.add_typer(quarantine.app, name="quarantine")
-app.add_typer(reassign.app, name="reassign")
-app.command()(elect.elect)
-app.add_typer(groups.app, name="groups")
-app.add_typer(transactions.app, name="transactions")
-app.add_typer(links.app, name="links")
-app.add_typer(drill.app, name="drill")
+def assemble(names: Iterable[str] = COMMANDS) -> typer.Typer:
+    """The command with these of its subcommands; the modules of the others are not imported."""
+    app = typer.Typer(
+        name="antipode",
+        help=HELP,
+        no_args_is_help=True,
+        pretty_exceptions_enable=False,
+        rich_markup_mode="rich",
+        context_settings={"help_option_names": ["-h", "--help"]},
+    )
+    app.callback(help=HELP)(options)
+    for name in names:
+        module, attribute = COMMANDS[name]
+        command = getattr(importlib.import_module(module), attribute)
+        if isinstance(command, typer.Typer):
+            app.add_typer(command, name=name)
+        else:
+            app.command(name)(command)
+    return app
 
 
 def main() -> None:
     """Run the command line; the exit code says done (0), failed (1) or wrong usage (2)."""
-    app()
+    first = sys.argv[1:2]
+    assemble(first if first and first[0] in COMMANDS else COMMANDS)()
 
 
 if __name__ == "__main__":

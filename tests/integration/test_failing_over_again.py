@@ -14,7 +14,6 @@ import pytest
 from kio.schema.errors import ErrorCode
 from typer.testing import CliRunner
 
-from cli.main import app
 from dr.failover.core.playbook import FailoverPolicy
 from dr.failover.execution import FailoverReport, failover
 from dr.links.administration import list_links
@@ -26,6 +25,7 @@ from runtime.grpc_server import open_channel
 from tests.support.clients.kafka_clients import Record, librdkafka_produce
 from tests.support.clients.raw_client import RawClient
 from tests.support.disks.log_batches import batch
+from tests.support.embedded.commands import app
 from tests.support.eventually import eventually
 from tests.support.pairs.full_sites import LINK, LinkedSites
 from tests.support.pairs.site_comparison import check_prefix, common_ends

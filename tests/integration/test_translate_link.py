@@ -10,12 +10,12 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner
 
-from cli.main import app
 from mirror.link.core.partitions import PartitionKey
 from mirror.translate.core.stored_map import partition_records
 from mirror.translate.offset_store import TOPIC_PREFIX, OffsetStore
 from mirror.translate.offset_translator import OffsetTranslator
 from tests.support.clients.kafka_clients import delete_records
+from tests.support.embedded.commands import app
 from tests.support.eventually import eventually
 from tests.support.examples import examples
 from tests.support.pairs.mirror_sites import describe_mirror, start_lone_site

@@ -19,7 +19,6 @@ import pytest
 from kio.schema.errors import ErrorCode
 from typer.testing import CliRunner
 
-from cli.main import app
 from mirror.link.core.slots import SLOTS, Strategy
 from mirror.sharing import group_sharing as sharing
 from mirror.sharing.core.peers import Daemon, DaemonShare
@@ -30,6 +29,7 @@ from mirror.translate.offset_store import read_topic
 from mirror.translate.offset_translator import OffsetTranslator
 from runtime.clock import SystemClock
 from tests.support.clients.java_clients import KafkaPrograms
+from tests.support.embedded.commands import app
 from tests.support.eventually import eventually
 from tests.support.pairs.mirror_sites import describe_mirror, mirror_ports
 from tests.support.pairs.translate_links import (

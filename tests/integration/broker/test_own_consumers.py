@@ -18,7 +18,6 @@ from typing import Any
 import pytest
 from typer.testing import CliRunner
 
-from cli.main import app
 from clients.consumer import Consumer, ConsumerOptions
 from clients.core.group_protocol import decode_assignment
 from clients.core.positions import Position, ResetPolicy
@@ -32,6 +31,7 @@ from runtime.clock import SystemClock
 from tests.support.clients.java_clients import KafkaPrograms
 from tests.support.clients.kafka_clients import Record, librdkafka_consume, librdkafka_produce
 from tests.support.clients.transactional_clients import transactional_producer
+from tests.support.embedded.commands import app
 from tests.support.eventually import eventually
 from tests.support.lone_brokers.lone_broker_process import LoneBroker
 from tests.support.processes.processes import Processes

@@ -15,10 +15,10 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner
 
-from cli.main import app
 from clients.producer import Producer, ProducerOptions, ProducerRecord
 from tests.support.clients.java_clients import KafkaPrograms
 from tests.support.clients.kafka_clients import Record, librdkafka_consume, librdkafka_produce
+from tests.support.embedded.commands import app
 from tests.support.lone_brokers.lone_broker_process import LoneBroker
 from wire.batches.record_batch import Compression
 from wire.client.raw_client import KafkaClient, NewTopic

@@ -8,7 +8,7 @@ import pytest
 from typer.testing import CliRunner
 
 import cli.links
-from cli.main import app
+from tests.support.embedded.commands import app
 from wire.control.mirror_pb2 import DescribeMirrorReply, RefusedChange
 
 REPLY = DescribeMirrorReply(

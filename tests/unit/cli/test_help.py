@@ -9,8 +9,8 @@ import pytest
 import typer
 from typer.testing import CliRunner
 
-from cli.main import app
 from runtime import compiled
+from tests.support.embedded.commands import app
 from wire.client.connection import installed_version
 
 DAEMONS = ("bridge", "broker", "controller", "mirror")

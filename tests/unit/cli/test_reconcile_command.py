@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner
 
-from cli.main import app
+from tests.support.embedded.commands import app
 from tests.support.processes.ports import LOOPBACK, free_port
 
 

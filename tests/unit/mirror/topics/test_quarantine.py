@@ -15,11 +15,11 @@ import pytest
 from kio.schema.errors import ErrorCode
 from typer.testing import CliRunner
 
-from cli.main import app
 from mirror.link.core.partitions import PartitionKey
 from mirror.link.ports import EndToKeep, Leader, Unreachable
 from mirror.topics.quarantine import KafkaQuarantine
 from tests.support.clients.scripted_cluster import ScriptedCluster
+from tests.support.embedded.commands import app
 from wire.batches.records import Record, encode_batch
 from wire.client.raw_client import KafkaClient
 from wire.protocol.frames import RequestHeader, VersionRange

@@ -15,9 +15,8 @@ from __future__ import annotations
 import argparse
 import sys
 import time
-from collections import defaultdict
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from pathlib import Path
 
 from pyspark.errors import PySparkException
@@ -28,16 +27,7 @@ from runtime.process import OperationalFailure
 from runtime.times import ACCEPTED, unix_ms
 from spark_jobs.core import comparison
 from spark_jobs.core.extents import Extent, TopicPartition, bounded, expired, extents, range_size, splits
-from spark_jobs.core.findings import (
-    Explanation,
-    ExplanationKind,
-    Finding,
-    FindingKind,
-    OffsetRange,
-    classify,
-    merged,
-    without_expired,
-)
+from spark_jobs.core.judging import Judgement, Run, narrowed
 from spark_jobs.core.ranges import Comparison, RangeKey, RangeSum
 from spark_jobs.core.verdict import PartitionReport, ReconciliationReport
 from spark_jobs.report import write_html, write_json, write_parquet
@@ -92,11 +82,13 @@ class Reconciliation:
     spark: SparkSession
     request: Request
     progress: Progress
-    findings: list[Finding] = field(default_factory=list)
-    explanations: list[Explanation] = field(default_factory=list)
     problems: list[str] = field(default_factory=list)
     _plan: list[Extent] = field(default_factory=list)
     _range_offsets: int = 0
+    _judgement: Judgement = field(init=False)
+
+    def __post_init__(self) -> None:
+        self._judgement = Judgement(source_site=self.request.source_site, target_site=self.request.target_site)
 
     def run(self) -> ReconciliationReport:
         """Survey, read, compare, judge."""
@@ -116,8 +108,10 @@ class Reconciliation:
             is_deep=self.request.is_deep,
             until_ms=self.request.until_ms,
             partitions=tuple(partitions),
-            findings=tuple(sorted(self.findings, key=lambda one: (one.topic, one.partition, one.first_offset))),
-            explanations=tuple(self.explanations),
+            findings=tuple(
+                sorted(self._judgement.findings, key=lambda one: (one.topic, one.partition, one.first_offset))
+            ),
+            explanations=tuple(self._judgement.explanations),
             problems=tuple(self.problems),
         )
 
@@ -141,7 +135,9 @@ class Reconciliation:
         if not self._plan:
             raise OperationalFailure(self._nothing_matches())
         self._range_offsets = range_size(self._plan, request.range_offsets)
-        self.explanations += expired(self._plan, source_site=request.source_site, target_site=request.target_site)
+        self._judgement.explanations += expired(
+            self._plan, source_site=request.source_site, target_site=request.target_site
+        )
 
     def _nothing_matches(self) -> str:
         """What the filter is, and what there is."""
@@ -166,17 +162,17 @@ class Reconciliation:
                 target_site=request.target_site,
             )
             self.progress("looking for corrupt and repeated batches")
-            self._judge_defects(self._bounded(comparison.defects(batches), "defects"))
+            self._judgement.judge_defects(self._bounded(comparison.defects(batches), "defects"))
             differing = compared.differing()
             if differing:
                 self.progress(f"naming what differs in {len(differing)} ranges")
                 self._name_differences(batches, differing)
         finally:
             batches.unpersist()
-        self._explain_what_expired_meanwhile()
-        faulty = {(finding.topic, finding.partition) for finding in self.findings}
+        self._explain_expiry()
         return [
-            compared.report(extent, is_equal=(extent.topic, extent.partition) not in faulty) for extent in self._plan
+            compared.report(extent, is_equal=not self._judgement.is_faulty(extent.topic, extent.partition))
+            for extent in self._plan
         ]
 
     def _read(self, plan: Sequence[Extent], content: str) -> DataFrame:
@@ -190,83 +186,22 @@ class Reconciliation:
         options = encode_splits(pieces, request.bootstraps)
         return self.spark.read.format(NAME).options(content=content, **options).load()
 
-    def _bounded(self, frame: DataFrame, what: str) -> list[Row]:
+    def _bounded(self, frame: DataFrame, what: str) -> list[Run]:
         rows = _collected(frame.limit(FINDINGS_MAX + 1))
         if len(rows) > FINDINGS_MAX:
             self.problems.append(f"there are more than {FINDINGS_MAX:,} {what}: the others are not listed")
-        return rows[:FINDINGS_MAX]
+        return _runs(rows[:FINDINGS_MAX])
 
-    def _explain_what_expired_meanwhile(self) -> None:
-        """Retention does not wait for us: what one site let go between the survey and the reading
-        is no difference.
+    def _explain_expiry(self) -> None:
+        """Retention goes on during a run: offsets that a site has expired since the survey are no
+        difference.
         """
         request = self.request
-        lacking = {
-            FindingKind.MISSING: (request.target_site, request.target_bootstrap),
-            FindingKind.EXTRA: (request.source_site, request.source_bootstrap),
-        }
         is_wanted = topic_filter(request.topic_whitelist, request.topic_blacklist)
-        kept: list[Finding] = []
-        for kind, (site, bootstrap) in lacking.items():
-            suspects = [finding for finding in self.findings if finding.kind is kind]
-            now = log_ends(bootstrap, is_wanted) if suspects else {}
-            for finding in suspects:
-                ends = now.get((finding.topic, finding.partition))
-                start = 0 if ends is None else ends.start_offset
-                left, reasons = without_expired(finding, start_offset=start, site=site)
-                kept += left
-                self.explanations += reasons
-        self.findings = [finding for finding in self.findings if finding.kind not in lacking] + kept
-
-    # --- within one log
-
-    def _judge_defects(self, rows: Iterable[Row]) -> None:
-        """Damage is a finding wherever it is; a batch repeated at both sites alike is its
-        producer's doing.
-        """
-        repeated: dict[tuple[str, int, int, int], set[str]] = defaultdict(set)
-        for row in rows:
-            if row.kind == comparison.REPEATED:
-                repeated[row.topic, row.partition, row.first_offset, row.last_offset].add(row.site)
-            elif row.kind == comparison.CORRUPT:
-                self._add(FindingKind.CORRUPT, row, "the checksum does not fit the bytes")
-            else:
-                self._add(FindingKind.DUPLICATE, row, "offsets that an earlier batch has already")
-        for (topic, partition, first, last), sites in sorted(repeated.items()):
-            place = Row(topic=topic, partition=partition, first_offset=first, last_offset=last, site=min(sites))
-            detail = "a producer's batch that is in the log already"
-            if len(sites) > 1:
-                self._explain(ExplanationKind.REPEATED, place, site="both", detail=detail)
-            else:
-                self._add(FindingKind.DUPLICATE, place, detail)
-
-    def _add(self, kind: FindingKind, place: Row, detail: str) -> None:
-        self.findings.append(
-            Finding(
-                topic=place.topic,
-                partition=place.partition,
-                kind=kind,
-                first_offset=place.first_offset,
-                last_offset=place.last_offset,
-                site=place.site,
-                detail=detail,
-            )
-        )
-
-    def _explain(self, kind: ExplanationKind, place: Row, *, site: str, detail: str) -> None:
-        self.explanations.append(
-            Explanation(
-                topic=place.topic,
-                partition=place.partition,
-                kind=kind,
-                first_offset=place.first_offset,
-                last_offset=place.last_offset,
-                site=site,
-                detail=detail,
-            )
-        )
-
-    # --- between the logs
+        for site, kind in self._judgement.suspects().items():
+            now = log_ends(request.bootstraps[site], is_wanted)
+            starts = {key: ends.start_offset for key, ends in now.items()}
+            self._judgement.explain_expiry(kind, site=site, starts=starts)
 
     def _name_differences(self, batches: DataFrame, differing: Sequence[RangeKey]) -> None:
         topics = sorted({key.topic for key in differing})
@@ -290,27 +225,18 @@ class Reconciliation:
         if request.is_deep:
             self._name_deep(runs)
         else:
-            self._classify(runs)
+            self._judgement.judge_differences(runs)
 
-    def _name_deep(self, runs: Sequence[Row]) -> None:
+    def _name_deep(self, runs: Sequence[Run]) -> None:
         """Open the batches of these runs alone, and name the records that differ."""
-        narrowed = _narrowed(self._plan, runs)
-        records = self._read(narrowed, RECORDS)
+        opened = narrowed(self._plan, runs)
+        records = self._read(opened, RECORDS)
         request = self.request
         exact = self._bounded(
             comparison.differing_records(records, source=request.source_site, target=request.target_site),
             "differences",
         )
-        self._classify(exact)
-        seen = {(row.topic, row.partition) for row in exact}
-        for extent in narrowed:
-            if (extent.topic, extent.partition) not in seen:
-                last = extent.first_offset + extent.offsets - 1
-                place = Row(
-                    topic=extent.topic, partition=extent.partition, first_offset=extent.first_offset, last_offset=last
-                )
-                detail = "the same records under the same offsets and epochs, in other batches"
-                self._explain(ExplanationKind.REBATCHED, place, site="both", detail=detail)
+        self._judgement.judge_opened(opened, exact)
 
     def _name_compacted(self, partitions: set[TopicPartition]) -> None:
         self.progress(f"opening {len(partitions)} compacted partitions")
@@ -321,27 +247,10 @@ class Reconciliation:
             runs, explained = comparison.compacted_differences(
                 records, source=request.source_site, target=request.target_site
             )
-            self._classify(self._bounded(runs, "differences"))
-            for row in _collected(explained):
-                lacking = request.target_site if row.kind == comparison.ONLY_SOURCE else request.source_site
-                detail = f"{row.records} records that {lacking} has compacted away"
-                self._explain(ExplanationKind.COMPACTED, row, site=lacking, detail=detail)
+            self._judgement.judge_differences(self._bounded(runs, "differences"))
+            self._judgement.explain_compaction(_runs(_collected(explained)))
         finally:
             records.unpersist()
-
-    def _classify(self, runs: Iterable[Row]) -> None:
-        by_place: dict[TopicPartition, dict[str, list[OffsetRange]]] = defaultdict(lambda: defaultdict(list))
-        for row in runs:
-            by_place[row.topic, row.partition][row.kind].append(
-                OffsetRange(first=row.first_offset, last=row.last_offset)
-            )
-        for (topic, partition), kinds in sorted(by_place.items()):
-            self.findings += classify(
-                topic=topic,
-                partition=partition,
-                only_source=kinds[comparison.ONLY_SOURCE],
-                only_target=kinds[comparison.ONLY_TARGET],
-            )
 
 
 def _listed(names: Sequence[str]) -> str:
@@ -356,28 +265,15 @@ def _collected(frame: DataFrame) -> list[Row]:
         raise OperationalFailure(f"the logs could not be read: {_cause(str(error))}") from error
 
 
+def _runs(rows: Iterable[Row]) -> list[Run]:
+    return [Run(**{name: value for name, value in row.asDict().items() if name in Run._fields}) for row in rows]
+
+
 def _cause(text: str) -> str:
     """The worker's own words out of the pages that Spark wraps around them."""
     lines = [line.strip() for line in text.splitlines() if line.strip()]
-    errors = [line for line in lines if line.startswith(("wire.", "runtime.", "OSError", "ValueError"))]
+    errors = [line for line in lines if line.startswith(("wire.", "clients.", "runtime.", "OSError", "ValueError"))]
     return (errors or lines or [""])[-1 if errors else 0]
-
-
-def _narrowed(plan: Sequence[Extent], runs: Iterable[Row]) -> list[Extent]:
-    """The extents cut down to the runs that differ, those that overlap taken together."""
-    by_place: dict[TopicPartition, list[OffsetRange]] = defaultdict(list)
-    for row in runs:
-        by_place[row.topic, row.partition].append(OffsetRange(first=row.first_offset, last=row.last_offset))
-    return [
-        replace(
-            extent,
-            first_offset=max(extent.first_offset, one.first),
-            source_until=min(extent.source_until, one.last + 1),
-            target_until=min(extent.target_until, one.last + 1),
-        )
-        for extent in plan
-        for one in merged(by_place.get((extent.topic, extent.partition), ()))
-    ]
 
 
 def write_report(found: ReconciliationReport, directory: Path) -> None:

@@ -14,12 +14,12 @@ from collections.abc import Sequence
 from pyspark.sql import Column, DataFrame, Window
 from pyspark.sql import functions as F  # noqa: N812 - the name that every Spark program uses
 
+from spark_jobs.core.judging import CORRUPT, ONLY_SOURCE, ONLY_TARGET, OVERLAPPING, REPEATED
+
 IDENTITY = ("last_offset", "record_count", "size_bytes", "leader_epoch", "crc")
 """What must agree for two batches at one base offset to be the same one."""
 
 LOG = ("site", "topic", "partition")
-ONLY_SOURCE, ONLY_TARGET = "only_source", "only_target"
-CORRUPT, OVERLAPPING, REPEATED = "corrupt", "overlapping", "repeated"
 CONTROL_BIT = 32
 
 

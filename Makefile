@@ -5,6 +5,8 @@ SHELL := /bin/bash
 .SHELLFLAGS := -euo pipefail -c
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
+# Each test starts processes, and each process would compile four hundred modules again.
+unexport PYTHONDONTWRITEBYTECODE
 
 # Only set-up uses the machine's own Python; everything else runs in the environment that it makes.
 PYTHON ?= $(shell for candidate in python3.13 python3.12 python3.11 python3; do \

@@ -13,7 +13,7 @@ from hashlib import sha1
 from pathlib import Path
 
 OUT = Path("out/fuzz")
-INSTRUMENTED = ["broker", "wire", "runtime"]
+INSTRUMENTED = ["bridge", "broker", "dr", "wire", "runtime"]
 MEMORY_MB_MAX = 1024
 
 

@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Final, NamedTuple
 
-from tests.fuzz import batches, frames, recovery, requests, znodes
+from tests.fuzz import batches, bridge, control, frames, recovery, requests, znodes
 
 CORPUS: Final = Path(__file__).parent / "corpus"
 
@@ -20,6 +20,8 @@ class Target(NamedTuple):
 
 TARGETS: Final = {
     "batches": Target(batches.run, batches.seeds),
+    "bridge": Target(bridge.run, bridge.seeds),
+    "control": Target(control.run, control.seeds),
     "frames": Target(frames.run, frames.seeds),
     "recovery": Target(recovery.run, recovery.seeds),
     "requests": Target(requests.run, requests.seeds),

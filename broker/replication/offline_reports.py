@@ -46,7 +46,6 @@ class OfflineReplicaReports:
         """What the controller was told last, None when it is not known whether it has heard."""
         self._has_news = asyncio.Event()
         self._loops = Supervisor()
-        replicas.on_offline_changed = self._has_news.set
 
     def start(self) -> None:
         """Begin to report."""
@@ -55,6 +54,10 @@ class OfflineReplicaReports:
     async def stop(self) -> None:
         """Report nothing more."""
         await self._loops.stop()
+
+    def report(self) -> None:
+        """The lost replicas have changed: report them again."""
+        self._has_news.set()
 
     async def on_image(self, before: ClusterImage, after: ClusterImage) -> None:
         """After a full image nothing counts as reported (an `ImageListener`)."""

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass
 from typing import Final
 
 from kio.schema.errors import ErrorCode
@@ -51,6 +52,24 @@ TURN_MS_MAX: Final = 2.0
 PartitionKey = tuple[str, int]
 
 
+def _ignore(*_: object) -> None:
+    """No part listens."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ReplicaListeners:
+    """Parts of the broker that act on what happens to partitions here."""
+
+    follower_outside: Callable[[HostedPartition, int], None] = _ignore
+    """After a fetch of a follower that is not in sync (`isr_proposals.py`)."""
+    first_reader: Callable[[HostedPartition], None] = _ignore
+    """When a client begins to read from a follower here (`replica_fetchers.py`)."""
+    offline_changed: Callable[[], None] = _ignore
+    """When a log directory fails, or a lost replica is no longer assigned here
+    (`offline_reports.py`).
+    """
+
+
 class Replicas:
     """All partitions that this broker holds."""
 
@@ -67,6 +86,7 @@ class Replicas:
         produces: Purgatory,
         deletes: Purgatory,
         cuts: TruncatedRecords,
+        listeners: ReplicaListeners | None = None,
     ) -> None:
         self._settings = settings
         self._broker_properties: Mapping[str, str] = settings.properties
@@ -77,10 +97,7 @@ class Replicas:
         self._held: dict[PartitionKey, HostedPartition] = {}
         self._role_changes = LogLines(STATE_CHANGE, "partition")
         self.degradations = 0
-        self.on_follower_outside: Callable[[HostedPartition, int], None] | None = None
-        """Told after a fetch of a follower that is not in sync (`isr_proposals.py`)."""
-        self.on_first_reader: Callable[[HostedPartition], None] | None = None
-        """Told when a client begins to read from a follower here (`replica_fetchers.py`)."""
+        self._listeners = listeners or ReplicaListeners()
         self.fetches = fetches
         self.follower_fetches = follower_fetches
         self._sequence_gaps = SequenceGaps(follower_fetches)
@@ -92,7 +109,6 @@ class Replicas:
         """Partitions that the image puts here and whose log directory is lost, or whose log cannot
         be opened.
         """
-        self.on_offline_changed: Callable[[], None] | None = None
         self.leader_throttle = _throttle(settings, settings.leader_throttle_bytes_per_second)
         self.follower_throttle = _throttle(settings, settings.follower_throttle_bytes_per_second)
         logs.on_failure(self._lose)
@@ -169,8 +185,7 @@ class Replicas:
                 self.deletes.notify(hosted.key)
 
     def _report_offline(self) -> None:
-        if self.on_offline_changed is not None:
-            self.on_offline_changed()
+        self._listeners.offline_changed()
 
     def _delete_strays(self, image: ClusterImage) -> None:
         """Logs found at start whose topics were deleted while this broker was away; of topics in
@@ -416,8 +431,8 @@ class Replicas:
         ):
             self.follow_high_watermark(hosted, high_watermark)
         self._report_to_mirror(hosted, safe_end)
-        if replica not in state.isr and self.on_follower_outside is not None:
-            self.on_follower_outside(hosted, replica)
+        if replica not in state.isr:
+            self._listeners.follower_outside(hosted, replica)
         self.deletes.notify(hosted.key)
 
     def refresh_high_watermark(self, hosted: HostedPartition) -> None:
@@ -508,8 +523,8 @@ class Replicas:
         now_ms = self._clock.monotonic_ms()
         is_first = not hosted.is_read_by_clients(now_ms)
         hosted.clients_read_at_ms = now_ms
-        if is_first and self.on_first_reader is not None:
-            self.on_first_reader(hosted)
+        if is_first:
+            self._listeners.first_reader(hosted)
 
     def follow_high_watermark(self, hosted: HostedPartition, former: int, grown_bytes: int | None = None) -> None:
         """The high watermark moved up from `former`: readers see more (`grown_bytes` if known),

@@ -80,8 +80,7 @@ async def _start_broker(running: AsyncExitStack, properties: Mapping[str, str], 
     sessions = OwnSessions(settings.zookeeper_connect)
     zookeeper = await _connect(running, settings, sessions.noting("broker"))
     server = GrpcServer(settings.grpc_listener.host, settings.grpc_listener.port)
-    broker = Broker(settings, server, Membership(settings, zookeeper, SystemClock()))
-    broker.on_locked = sessions.succeed
+    broker = Broker(settings, server, Membership(settings, zookeeper, SystemClock()), on_locked=sessions.succeed)
     registry.register(broker.metrics)
     candidate = None
     if settings.is_controller_candidate:

@@ -29,7 +29,7 @@ from broker.replication.follower_fetches import FollowerFetches
 from broker.replication.isr_proposals import IsrProposals
 from broker.replication.purgatory import Purgatory
 from broker.replication.replica_fetchers import ReplicaFetchers
-from broker.replication.replicas import Replicas
+from broker.replication.replicas import ReplicaListeners, Replicas
 from broker.replication.truncated_records import TruncatedRecords
 from broker.settings.config import BrokerSettings, load_broker_settings
 from broker.settings.core.topic_configs import LogConfig
@@ -201,6 +201,7 @@ class Running:
             BrokerMetrics(),
             follower_fetches=FollowerFetches(self.clock),
             cuts=TruncatedRecords(RealDisk(), bytes_max=0),
+            listeners=ReplicaListeners(follower_outside=lambda *which: self.proposals.consider(*which)),
             **purgatories,
         )
         self.controlled_shutdown = ControlledShutdown()
@@ -225,7 +226,6 @@ class Running:
         self.proposals = IsrProposals(
             self.replicas, self.cluster, self.controller, self.settings, self.clock, broker_epoch=self._broker_epoch
         )
-        self.replicas.on_follower_outside = self.proposals.consider
         self.is_open = False
         broker_pb2_grpc.add_BrokerControlServicer_to_server(self.control, self.rpc)  # type: ignore[no-untyped-call]
         self.rpc.add_plain(METADATA_PATH, self._metadata)

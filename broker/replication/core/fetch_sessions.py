@@ -179,13 +179,20 @@ class FetchSessions:
     `eviction_ms`.
     """
 
-    def __init__(self, *, slots: int, eviction_ms: float, new_id: Callable[[], int]) -> None:
+    def __init__(
+        self,
+        *,
+        slots: int,
+        eviction_ms: float,
+        new_id: Callable[[], int],
+        on_closed: Callable[[FetchSession], None] | None = None,
+    ) -> None:
         self._slots = slots
         self._eviction_ms = eviction_ms
         self._new_id = new_id
         self._sessions: OrderedDict[int, FetchSession] = OrderedDict()
         self.eviction_count = 0
-        self.on_closed: Callable[[FetchSession], None] | None = None
+        self._on_closed = on_closed
 
     def __len__(self) -> int:
         return len(self._sessions)
@@ -227,8 +234,8 @@ class FetchSessions:
     def close(self, session_id: int) -> None:
         """Forget a session."""
         session = self._sessions.pop(session_id, None)
-        if session is not None and self.on_closed is not None:
-            self.on_closed(session)
+        if session is not None and self._on_closed is not None:
+            self._on_closed(session)
 
     def _create(
         self, wanted: Sequence[FetchPartitionState], *, has_topic_ids: bool, now_ms: float, follower: int

@@ -120,7 +120,7 @@ async def test_configs_of_groups_that_were_written_by_hand_are_taken_over(site: 
     await site.zookeeper.create(path, encode_group_configs({INTERVAL: "7000"}), make_path=True)
     notice = znodes.encode_config_change("groups/billing")
     await site.zookeeper.create(znodes.config_change_path(), notice, is_sequence=True)
-    await eventually(lambda: site.broker._cluster.image.group_configs.get("billing") == {INTERVAL: "7000"})
+    await eventually(lambda: site.broker.cluster.image.group_configs.get("billing") == {INTERVAL: "7000"})
 
 
 def test_a_groups_session_timeout_is_in_force_for_its_members(start_broker: Callable[..., LoneBroker]) -> None:

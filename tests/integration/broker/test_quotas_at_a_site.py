@@ -93,10 +93,10 @@ async def test_what_is_no_quota_beside_quotas_stays_and_quotas_written_by_hand_a
     )
     await site.zookeeper.create(znodes.config_change_path(), znodes.encode_config_change("users/bob"), is_sequence=True)
     entity = (("user", "bob"),)
-    await eventually(lambda: site.broker._cluster.image.quotas.get(entity) == {"producer_byte_rate": 7.0})
+    await eventually(lambda: site.broker.cluster.image.quotas.get(entity) == {"producer_byte_rate": 7.0})
     change = pb.QuotaChange(entity=entity_message(entity), remove=["producer_byte_rate"])
-    await site.broker._controller.alter_client_quotas(pb.AlterClientQuotasRequest(changes=[change]))
-    assert entity not in site.broker._cluster.image.quotas
+    await site.broker.controller.alter_client_quotas(pb.AlterClientQuotasRequest(changes=[change]))
+    assert entity not in site.broker.cluster.image.quotas
     assert json.loads((await site.zookeeper.get(path))[0])["config"] == {"SCRAM-SHA-256": "salt"}
 
 

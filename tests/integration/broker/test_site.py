@@ -57,7 +57,7 @@ async def test_a_broker_that_lost_its_session_registers_again_and_goes_on(site: 
     await site.zookeeper.delete("/brokers/ids/1")
     site.membership._on_session(SessionState.CONNECTED)
     await eventually(lambda: site.membership.broker_epoch > before)
-    await eventually(lambda: site.broker._cluster.image.brokers.get(1) is not None)
+    await eventually(lambda: site.broker.cluster.image.brokers.get(1) is not None)
     placed = await asyncio.to_thread(librdkafka_produce, site.bootstrap, "t", RECORDS[10:20])
     assert [place.offset for place in placed] == list(range(10, 20))
 

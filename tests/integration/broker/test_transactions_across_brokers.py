@@ -62,10 +62,10 @@ async def test_markers_reach_the_partitions_of_other_brokers(brokers: list[SiteB
     coordinators = {
         transaction.transactional_id
         for broker in brokers
-        for transaction in broker.broker._transactions.list_transactions()
+        for transaction in broker.broker.coordination.transactions.list_transactions()
     }
     assert coordinators == set(names)
-    assert all(broker.broker._transactions.count for broker in brokers)
+    assert all(broker.broker.coordination.transactions.count for broker in brokers)
 
 
 async def test_leaders_make_partitions_take_part_at_another_brokers_coordinator(

@@ -20,6 +20,7 @@ from typing import Any, TypeAlias
 
 import grpc
 
+from broker.assembly.doors import Doors
 from broker.main import Broker
 from broker.settings.config import load_broker_settings
 from cli.embedding.hosting import until_stopped_or_failed
@@ -243,13 +244,13 @@ class LoneController(controller_pb2_grpc.ControllerServicer):
         return controller_pb2.AllocateProducerIdsReply(first_producer_id=first, count=1000)
 
 
-async def run(properties: dict[str, str], stop: asyncio.Event) -> None:
+async def run(properties: dict[str, str], stop: asyncio.Event, *, doors: Doors | None = None) -> None:
     """Run until `stop`."""
     settings = load_broker_settings(properties)
     os.makedirs(settings.log_dir, exist_ok=True)
     membership = LoneMembership(Path(settings.log_dir).parent / "broker-configs.json")
     server = GrpcServer(settings.grpc_listener.host, settings.grpc_listener.port)
-    broker = Broker(settings, server, membership)
+    broker = Broker(settings, server, membership, doors=doors)
     controller = LoneController(f"{settings.log_dir}/../lone-controller.state")
     controller_pb2_grpc.add_ControllerServicer_to_server(controller, server.server)  # type: ignore[no-untyped-call]
     registry = new_registry()

@@ -23,6 +23,7 @@ from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
+from broker.assembly.doors import Doors
 from runtime.garbage import look_for_garbage_rarely
 from runtime.logs import configure
 from runtime.process import run_daemon
@@ -41,11 +42,9 @@ def run_broker(fsync_ms: float, noted: str, properties: dict[str, str]) -> int:
     """The broker's process; the operations that ran on the loop are in the file `noted`, not older
     than a second.
     """
-    import broker.main
     from tests.support.lone_brokers.lone_broker import run
 
     disk = ThreadNotingDisk(fsync_s=fsync_ms / 1000)
-    broker.main.RealDisk = lambda: disk  # type: ignore[assignment,attr-defined]
     configure("slow-disk", level="WARNING")
     holds = Holds()
     threading.Thread(target=_keep_noting, args=(disk, holds, Path(noted)), daemon=True).start()
@@ -53,7 +52,7 @@ def run_broker(fsync_ms: float, noted: str, properties: dict[str, str]) -> int:
     async def watched(stop: asyncio.Event) -> None:
         look_for_garbage_rarely()
         holds.start()
-        await run(properties, stop)
+        await run(properties, stop, doors=Doors(disk=disk))
 
     return run_daemon(watched)
 

@@ -35,7 +35,6 @@ class Lost:
 
     def __init__(self) -> None:
         self.offline = {("t", 0): None}
-        self.on_offline_changed: Callable[[], None] = lambda: None
 
 
 class MoodyController:

@@ -78,7 +78,7 @@ async def test_replication_is_throttled_at_the_rates_and_over_the_windows_of_the
         replication_quota_window_num="3",
         replication_quota_window_size_seconds="10",
     )
-    leader, follower_ = broker._replicas.leader_throttle, broker._replicas.follower_throttle
+    leader, follower_ = broker.replication.replicas.leader_throttle, broker.replication.replicas.follower_throttle
     for throttle, rate in ((leader, 1000), (follower_, 2000)):
         throttle.record(0, rate * 20)
         assert not throttle.is_exceeded(0)
@@ -95,7 +95,7 @@ async def test_as_many_fetch_sessions_are_kept_as_the_file_has_slots(tmp_path: P
         2: {"max_incremental_fetch_session_cache_slots": "2"},
     }
     broker = await broker_with(tmp_path, **chosen[slots])
-    sessions: FetchSessions = broker._services.fetch_sessions
+    sessions: FetchSessions = broker.serving.services.fetch_sessions
     wanted = [FetchPartitionState(topic="t", partition=0, fetch_offset=0, partition_max_bytes=100)]
     plans = [
         sessions.open(session_id=0, session_epoch=0, has_topic_ids=False, wanted=wanted, forgotten=(), now_ms=0)
@@ -119,7 +119,7 @@ async def test_of_truncated_records_so_many_bytes_are_kept_as_the_file_allows(tm
         hosted = follower(tmp_path / name, b"a", b"b", b"c")
         size_bytes = hosted.log.size_bytes // 3
         assert size_bytes <= 100 < 2 * size_bytes
-        truncate_replica(broker._replicas.cuts, hosted, 0, reason="test", now_ms=NOW_MS)
+        truncate_replica(broker.replication.replicas.cuts, hosted, 0, reason="test", now_ms=NOW_MS)
         kept[name] = whole_batches(Path(path_of(hosted.log)))
     assert kept == {"none": 0, "one": 1}
 
@@ -129,7 +129,7 @@ async def test_coordinators_wait_for_their_records_to_be_replicated_as_long_as_t
     tmp_path: Path, topic: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     broker = await broker_with(tmp_path, offsets_commit_timeout_ms="1234")
-    replicas = broker._replicas
+    replicas = broker.replication.replicas
     log = open_log(tmp_path / f"{topic}-0")
     state = Partition(node_id=1, log_end_offset=0)
     # the other replica in sync never fetches
@@ -148,7 +148,7 @@ async def test_coordinators_wait_for_their_records_to_be_replicated_as_long_as_t
         return wait(waiter, keys=keys, timeout_ms=1)
 
     monkeypatch.setattr(replicas.produces, "wait", shortened)
-    coordinator: Any = broker._groups if topic == OFFSETS_TOPIC else broker._transactions
+    coordinator: Any = broker.coordination.groups if topic == OFFSETS_TOPIC else broker.coordination.transactions
     internal: InternalLog = coordinator._log
     committed = internal.append(0, batch([b"v"], timestamp_ms=NOW_MS))
     assert committed is not None

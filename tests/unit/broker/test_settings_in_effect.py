@@ -147,8 +147,8 @@ async def test_the_cleaners_pace_is_shared_by_its_threads(tmp_path: Path, monkey
         plans.append(plan)
         return clean(plan, RealDisk())
 
-    monkeypatch.setattr(broker._cleaner, "clean", note)
-    logs = broker._logs
+    monkeypatch.setattr(broker.storage.cleaner, "clean", note)
+    logs = broker.storage.logs
     logs.open(node_id=1, cluster_id="c")
     compactable(logs)
     assert len(await logs.compact()) == 1
@@ -160,7 +160,7 @@ async def test_as_many_logs_are_cleaned_at_a_time_as_the_cleaner_has_threads(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     broker = await broker_with(tmp_path, log_cleaner_threads="3")
-    logs, running, most = broker._logs, 0, 0
+    logs, running, most = broker.storage.logs, 0, 0
     all_begun = asyncio.Event()
 
     async def note(plan: CleaningPlan) -> CleaningResult:
@@ -173,7 +173,7 @@ async def test_as_many_logs_are_cleaned_at_a_time_as_the_cleaner_has_threads(
         running -= 1
         return clean(plan, RealDisk())
 
-    monkeypatch.setattr(broker._cleaner, "clean", note)
+    monkeypatch.setattr(broker.storage.cleaner, "clean", note)
     logs.open(node_id=1, cluster_id="c")
     for number in range(5):
         log = logs.open_or_create("t", number, topic_id=ID, config=LogConfig(is_compacted=True, is_deleted=False))
@@ -203,11 +203,11 @@ async def test_as_many_logs_are_opened_at_a_time_as_recovery_has_threads_for_eac
         return open_log(directory, *arguments, **options)
 
     monkeypatch.setattr(LogDirectory, "open_log", meet)
-    broker._logs.open(node_id=1, cluster_id="c")
-    await asyncio.to_thread(broker._logs.load, lambda _: LogConfig())
-    assert len(broker._logs) == 6
-    assert broker._logs._threads == 3
-    broker._logs.abandon()
+    broker.storage.logs.open(node_id=1, cluster_id="c")
+    await asyncio.to_thread(broker.storage.logs.load, lambda _: LogConfig())
+    assert len(broker.storage.logs) == 6
+    assert broker.storage.logs._threads == 3
+    broker.storage.logs.abandon()
 
 
 def test_bounds_of_connections_are_the_files() -> None:

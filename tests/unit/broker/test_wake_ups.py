@@ -5,7 +5,7 @@ logs that real images change.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Coroutine, Hashable, Iterable
+from collections.abc import AsyncIterator, Callable, Coroutine, Hashable, Iterable
 from datetime import timedelta
 from pathlib import Path
 from types import SimpleNamespace
@@ -29,7 +29,7 @@ from broker.replication.hosted_partition import HostedPartition
 from broker.replication.mirror_append import append_mirrored
 from broker.replication.offline_reports import OfflineReplicaReports
 from broker.replication.purgatory import Purgatory
-from broker.replication.replicas import Replicas
+from broker.replication.replicas import ReplicaListeners, Replicas
 from broker.replication.truncated_records import TruncatedRecords
 from broker.settings.config import load_broker_settings
 from broker.site.control_service import BrokerControlService
@@ -69,6 +69,7 @@ class Leader:
 
     def __init__(self, directory: Path, disk: Disk | None = None) -> None:
         self.clock = ManualClock()
+        self.on_offline_changed: Callable[[], None] = lambda: None
         settings = load_broker_settings(
             {"node.id": "1", "listeners": "CLIENT://:0", "log.dirs": str(directory), "zookeeper.connect": "none:1"}
         )
@@ -86,6 +87,7 @@ class Leader:
             produces=Purgatory(self.clock),
             deletes=Purgatory(self.clock),
             cuts=TruncatedRecords(RealDisk(), bytes_max=0),
+            listeners=ReplicaListeners(offline_changed=lambda: self.on_offline_changed()),
         )
         self.control = BrokerControlService(
             OWN,
@@ -330,6 +332,7 @@ class Controller:
 async def test_the_controller_hears_that_a_lost_replica_is_gone_with_its_topic(leader: Leader) -> None:
     controller: Any = Controller()
     reports = OfflineReplicaReports(leader.replicas, controller, node_id=OWN, broker_epoch=lambda: 1)
+    leader.on_offline_changed = reports.report
     await leader.hear()
     leader.replicas.offline.add(KEY)
     reports.start()

@@ -147,9 +147,15 @@ def test_whoever_wants_new_high_watermarks_hears_of_those_below_what_it_has() ->
     assert not watched.lacks_high_watermark(9)
 
 
-def test_the_end_of_a_session_is_told(sessions: FetchSessions) -> None:
+def test_the_end_of_a_session_is_reported() -> None:
     ended: list[int] = []
-    sessions.on_closed = lambda session: ended.append(session.session_id)
+    ids = count(1)
+    sessions = FetchSessions(
+        slots=2,
+        eviction_ms=1000,
+        new_id=lambda: next(ids),
+        on_closed=lambda session: ended.append(session.session_id),
+    )
     follower_session(sessions, want(0))
     open_session(sessions, 1, -1)
     assert ended == [1]

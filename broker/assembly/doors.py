@@ -1,0 +1,60 @@
+"""What a broker reaches of the world: clock, chance, disk. ZooKeeper is reached through the
+membership, other processes through gRPC channels, clients through sockets.
+"""
+
+from __future__ import annotations
+
+import random
+from collections import Counter
+from dataclasses import dataclass, field
+from typing import Protocol
+
+from broker.settings.config_store import BrokerConfigStore
+from runtime.clock import Clock, SystemClock
+from runtime.disk import Disk, RealDisk
+from runtime.zookeeper import SessionState
+from wire.znodes import layout as znodes
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Doors:
+    """The world of one broker; tests and the simulation bring their own."""
+
+    clock: Clock = field(default_factory=SystemClock)
+    chance: random.Random = field(default_factory=random.Random)
+    """For ids that only have to differ, and for spreading work over time; no secrets."""
+    disk: Disk = field(default_factory=RealDisk)
+
+
+class SiteMembership(Protocol):
+    """What a broker needs of its site's ZooKeeper (`broker/site/membership.py`; tests have a lone
+    one).
+    """
+
+    broker_epoch: int
+    session_changes: Counter[SessionState]
+
+    @property
+    def configs(self) -> BrokerConfigStore:
+        """Broker configs that are altered while brokers run."""
+        ...
+
+    async def cluster_id(self, *, known: str | None) -> str:
+        """The site's cluster id."""
+        ...
+
+    async def register(self, registration: znodes.BrokerRegistration) -> None:
+        """Register, now and after every lost session."""
+        ...
+
+    async def is_registered(self) -> bool:
+        """Whether the newest registration is there now."""
+        ...
+
+    async def controller_address(self) -> str:
+        """gRPC address of the active controller, empty when none is known."""
+        ...
+
+    async def unregister(self) -> None:
+        """Leave."""
+        ...

@@ -1,0 +1,153 @@
+"""What serves the clients of one broker: the services that handlers use, the dispatcher, and the
+listeners with their limits.
+"""
+
+from __future__ import annotations
+
+from broker.assembly.coordination import Coordination
+from broker.assembly.doors import Doors, SiteMembership
+from broker.assembly.replication import Replication
+from broker.assembly.storage import Storage
+from broker.dispatch import Dispatcher
+from broker.metadata.cluster import Cluster
+from broker.metadata.metadata_encoding import MetadataCache
+from broker.metrics import BrokerMetrics
+from broker.network.connection_limits import HostAddresses
+from broker.network.connection_server import ConnectionServer
+from broker.network.request_memory import RequestMemory
+from broker.quotas.client_throttling import Quotas
+from broker.replication.core.fetch_sessions import FetchSessions
+from broker.services import BrokerServices
+from broker.settings.config import BrokerSettings
+from broker.settings.dynamic_configs import DynamicConfigs
+from broker.site.active_site import ActiveSite
+from broker.site.control_service import BrokerControlService
+from broker.site.controlled_shutdown import ControlledShutdown
+from broker.site.suspected_brokers import SuspectedBrokers
+from broker.site.topic_change_reports import TopicChangeReports
+from broker.site.topic_creation import TopicCreator
+from runtime.addresses import HostPort
+from runtime.process import OperationalFailure
+from wire.control.clients import ControllerClient
+
+FETCH_SESSION_EVICTION_MS = 120_000
+SESSION_ID_MAX = (1 << 31) - 1
+UNBOUNDED = 1 << 62
+
+
+class Serving:
+    """See the module. `bind` before the logs are opened, `open` when clients may come."""
+
+    def __init__(
+        self,
+        configs: DynamicConfigs,
+        doors: Doors,
+        *,
+        metrics: BrokerMetrics,
+        cluster: Cluster,
+        storage: Storage,
+        replication: Replication,
+        coordination: Coordination,
+        membership: SiteMembership,
+        controller: ControllerClient,
+        control: BrokerControlService,
+        suspected_brokers: SuspectedBrokers,
+    ) -> None:
+        settings = configs.current
+        self._settings = settings
+        self._configs = configs
+        self.quotas = Quotas(settings, doors.clock)
+        self._active_site = ActiveSite()
+        self._topic_change_reports = TopicChangeReports()
+        self.controlled_shutdown = ControlledShutdown()
+        self.topic_creator = TopicCreator(settings, controller)
+        self.services = BrokerServices(
+            configs=configs,
+            config_store=membership.configs,
+            clock=doors.clock,
+            cluster=cluster,
+            replicas=replication.replicas,
+            logs=storage.logs,
+            groups=coordination.groups,
+            group_reports=coordination.group_reports,
+            producer_ids=coordination.producer_ids,
+            transactions=coordination.transactions,
+            transaction_routing=coordination.routing,
+            transaction_admission=coordination.admission,
+            transaction_markers=coordination.markers,
+            controller=controller,
+            active_site=self._active_site,
+            topic_change_reports=self._topic_change_reports,
+            apply_peer_reports=control.apply_peer_reports,
+            metrics=metrics,
+            quotas=self.quotas,
+            fetch_sessions=FetchSessions(
+                slots=settings.fetch_session_slots,
+                eviction_ms=FETCH_SESSION_EVICTION_MS,
+                new_id=lambda: doors.chance.randint(1, SESSION_ID_MAX),
+                on_closed=replication.replicas.follower_fetches.unwatch,
+            ),
+            suspected_brokers=suspected_brokers,
+            controlled_shutdown=self.controlled_shutdown,
+            topic_creator=self.topic_creator,
+            merged_metadata=MetadataCache(is_merged=True),
+            site_metadata=MetadataCache(is_merged=False),
+        )
+        bound = settings.queued_request_bytes_max
+        self._host_addresses = HostAddresses()
+        self.connections = ConnectionServer(
+            Dispatcher(self.services),
+            self._host_addresses.limits(settings),
+            RequestMemory(bound if bound > 0 else UNBOUNDED),
+            doors.clock,
+            self.quotas.connections,
+            exempt_listener=_listener_between_brokers(settings),
+        )
+
+    async def bind(self) -> dict[str, int]:
+        """Bind every listener; ports by listener name. OperationalFailure when an address is
+        taken.
+        """
+        await self._host_addresses.look_up(self._settings.connections_per_address_overrides)
+        self._limit_connections()
+        return {listener.name: self._bind(listener.name, listener.address) for listener in self._settings.listeners}
+
+    def _bind(self, name: str, address: HostPort) -> int:
+        try:
+            return self.connections.listen(name, address.host, address.port)
+        except OSError as error:
+            raise OperationalFailure(
+                f"listener {name} cannot be bound to {address} ({error.strerror}): is another process using it?"
+            ) from error
+
+    def apply_configs(self, settings: BrokerSettings) -> None:
+        """Limits of connections as altered."""
+        self._limit_connections()
+        self._host_addresses.look_up_later(settings.connections_per_address_overrides, self._limit_connections)
+
+    def _limit_connections(self) -> None:
+        self.connections.limits = self._host_addresses.limits(self._configs.current)
+
+    def open(self) -> None:
+        """Let clients in."""
+        self.connections.start_accepting()
+
+    def close_doors(self) -> None:
+        """Let no more clients in; those that are connected are served."""
+        self._host_addresses.stop()
+        self.connections.stop_accepting()
+
+    async def drain(self) -> None:
+        """Answer what waits, then close the connections."""
+        await self.connections.stop(grace_s=self._settings.shutdown_grace_ms / 1000)
+
+    async def close_clients(self) -> None:
+        """Close the connections to the other site's brokers."""
+        await self._active_site.close()
+        await self._topic_change_reports.close()
+
+
+def _listener_between_brokers(settings: BrokerSettings) -> str:
+    """The listener between brokers, "" when clients use it too."""
+    own = settings.inter_broker_listener or settings.listeners[0].name
+    return own if len(settings.listeners) > 1 else ""

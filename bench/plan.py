@@ -40,5 +40,7 @@ class Plan:
             steal_cores=usage.steal_cores,
         )
         self.samples.append(sample)
-        told = ", ".join(f"{name} {value:,.4g}" for name, value in values.items())
-        self.say(f"{section}: {case}, {side}: {told} (other load {usage.other_cores + usage.steal_cores:.2f} cores)")
+        reported = ", ".join(f"{name} {value:,.4g}" for name, value in values.items())
+        self.say(
+            f"{section}: {case}, {side}: {reported} (other load {usage.other_cores + usage.steal_cores:.2f} cores)"
+        )

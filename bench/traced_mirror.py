@@ -157,8 +157,8 @@ class TracedDaemon(MirrorDaemon):
         super().__init__(config)
         self._trace = trace
 
-    def _ports(self, standing: LinkView, target: Sequence[HostPort]) -> Ports:
-        ports = super()._ports(standing, target)
+    def _ports(self, unfinished: LinkView, target: Sequence[HostPort]) -> Ports:
+        ports = super()._ports(unfinished, target)
         open_fetch: Callable[[], FetchPort] = lambda: TracedFetch(ports.open_fetch(), self._trace)  # noqa: E731
         open_append: Callable[[], AppendPort] = lambda: TracedAppend(ports.open_append(), self._trace)  # noqa: E731
         return replace(ports, open_fetch=open_fetch, open_append=open_append)

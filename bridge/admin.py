@@ -241,7 +241,9 @@ class Admin:
             with attempt:
                 found = await self.describe_topics([name])
                 if not found or len(found[0].partitions) < partition_count:
-                    raise _NotKnownYet(504, 504, f"Topic {name} was changed, and the brokers do not tell of it yet.")
+                    raise _NotKnownYet(
+                        504, 504, f"Topic {name} was changed, and the brokers do not report the change yet."
+                    )
         return found[0]
 
     async def describe_cluster(self) -> Any:

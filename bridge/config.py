@@ -114,7 +114,7 @@ class BridgeSettings(Settings):
         default=300_000,
         alias="consumer.instance.timeout.ms",
         ge=100,
-        description="life of an instance that nobody asks, 100 ms or more",
+        description="idle time after which an instance is closed, 100 ms or more",
     )
     read_timeout_ms: int = Field(
         default=1000,

@@ -46,7 +46,7 @@ class BridgeMetrics:
             f"{_PREFIX}_consumed_bytes", "Bytes of keys and values handed to readers", registry=registry
         )
         self._expired = Counter(
-            f"{_PREFIX}_expired_instances", "Consumer instances closed because nobody asked them", registry=registry
+            f"{_PREFIX}_expired_instances", "Consumer instances closed because they were idle", registry=registry
         )
         self._dropped = Counter(
             f"{_PREFIX}_dropped_connections",

@@ -67,7 +67,7 @@ def show(
     topic: Topic = None,
     broker: Broker = None,
     is_all_brokers: AllBrokers = False,
-    is_everything: Annotated[bool, typer.Option("--defaults", help="Also what nobody has set.")] = False,
+    is_everything: Annotated[bool, typer.Option("--defaults", help="Show defaults, too.")] = False,
     output: Output = OutputFormat.TEXT,
 ) -> None:
     """What is in force and where it comes from.

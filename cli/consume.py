@@ -94,7 +94,7 @@ DualCommit = Annotated[
     typer.Option("--dual-commit/--no-dual-commit", help="With --offsets-storage kafka: keep them in ZooKeeper too."),
 ]
 SessionTimeoutMs = Annotated[
-    int, typer.Option(help="A member that is not heard for so long loses its partitions.", min=1000)
+    int, typer.Option(help="A member without a heartbeat for so long loses its partitions.", min=1000)
 ]
 CommitOffsets = Annotated[bool, typer.Option("--commit/--no-commit", help="Whether a group's offsets move.")]
 WithKeys = Annotated[bool, typer.Option("--keys", help="Print `key<TAB>value`.")]
@@ -309,10 +309,10 @@ async def _starts(wanted: Wanted, bootstrap_server: str) -> dict[Place, Start]:
 
     pattern = _pattern(wanted)
     async with client_of(bootstrap_server) as client:
-        told = (await client.metadata(None if pattern is not None else wanted.topics)).topics
+        reported = (await client.metadata(None if pattern is not None else wanted.topics)).topics
     found = {
         name: topic
-        for name, topic in told.items()
+        for name, topic in reported.items()
         if not topic.error_code and (pattern is None or (not topic.is_internal and pattern.fullmatch(name)))
     }
     missing = [name for name in wanted.topics if name not in found]

@@ -213,8 +213,8 @@ def _report_verdicts(properties: Properties) -> None:
         typer.echo(f"{verdict.key}: {verdict.fate.value} ({verdict.explanation})", err=True)
     if is_mirror_maker_file(properties):
         counts = Counter(verdict.fate.value for verdict in verdicts)
-        told = ", ".join(f"{count} {fate}" for fate, count in counts.most_common())
-        typer.echo(f"{len(verdicts)} keys: {told}", err=True)
+        reported = ", ".join(f"{count} {fate}" for fate, count in counts.most_common())
+        typer.echo(f"{len(verdicts)} keys: {reported}", err=True)
 
 
 def _read(
@@ -242,7 +242,7 @@ def parse_property(text: str, *, option: str) -> tuple[str, str]:
 
 def _background(log_file: Path | None, *, is_daemon: bool) -> Path | None:
     if is_daemon and log_file is None:
-        raise usage_error("--daemon needs --log-file: nobody would see what it says")
+        raise usage_error("--daemon needs --log-file: otherwise its log is lost")
     return log_file if is_daemon else None
 
 

@@ -117,12 +117,12 @@ def failover(
 
 def _progress() -> Callable[[str, str], None]:
     """Tells each step on standard error, and again when there is something new to say of it."""
-    told: tuple[str, str] | None = None
+    reported: tuple[str, str] | None = None
 
     def tell(step: str, reason: str) -> None:
-        nonlocal told
-        if (step, reason) != told:
-            told = (step, reason)
+        nonlocal reported
+        if (step, reason) != reported:
+            reported = (step, reason)
             error_console.print(f"[bold]{step}[/]: {escape(reason)}", highlight=False)
 
     return tell

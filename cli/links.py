@@ -150,10 +150,10 @@ def create(
     target_bootstrap: Annotated[str, typer.Option(help="LINK listeners of the target, as the source reaches them.")],
     whitelist: Annotated[str, typer.Option(help="Topics carried: comma-separated regular expressions.")] = ".*",
     blacklist: Annotated[
-        str, typer.Option(help="Topics that stay at home; wins over the whitelist. Brokers' internal topics always do.")
+        str, typer.Option(help="Topics not to mirror; overrides the whitelist. Internal topics are never mirrored.")
     ] = ",".join(DEFAULT_TOPIC_BLACKLIST),
     group_whitelist: Annotated[str, typer.Option(help="Groups whose offsets are carried.")] = ".*",
-    group_blacklist: Annotated[str, typer.Option(help="Groups that stay at home.")] = "",
+    group_blacklist: Annotated[str, typer.Option(help="Groups whose offsets are not carried.")] = "",
     is_routed: Annotated[
         bool, typer.Option("--routed/--no-routed", help="Send clients of either site to the active one.")
     ] = True,
@@ -170,7 +170,7 @@ def create(
     environment: EnvironmentFile = None,
     site: SiteOptions = None,
     mirror: MirrorAddress = None,
-    is_dry_run: Annotated[bool, typer.Option("--dry-run", help="Check both sites, store nothing.")] = False,
+    is_dry_run: Annotated[bool, typer.Option("--dry-run", help="Check both sites and store nothing.")] = False,
     output: Output = OutputFormat.TEXT,
 ) -> None:
     """Make a link at both sites, or at neither. Both must have the same cluster id and no topic of
@@ -211,7 +211,7 @@ def create(
     if checked.problems:
         raise typer.Exit(ExitCode.FAILED)
     if not is_dry_run:
-        error_console.print(f"antipode links list says when {target} has heard a mirror of the link", soft_wrap=True)
+        error_console.print(f"antipode links list shows when a mirror reports to {target}", soft_wrap=True)
 
 
 async def _made(spec: LinkSpec, clients: dict[str, SiteClient], *, mirror: str, is_dry_run: bool) -> CheckedLink:

@@ -230,8 +230,8 @@ def _print(found: ReconciliationReport, directory: Path, output: OutputFormat) -
     print_table("", ("topic", "partition", *ends, *records, ""), rows)
     for finding in found.findings[:FINDINGS_SHOWN_MAX]:
         place = f"{finding.topic}-{finding.partition} offsets {finding.first_offset} to {finding.last_offset}"
-        told = " ".join(filter(None, (f"at {finding.site}" if finding.site else "", finding.detail)))
-        console.print(f"  [red]{finding.kind}[/] {place} {told}", highlight=False)
+        reported = " ".join(filter(None, (f"at {finding.site}" if finding.site else "", finding.detail)))
+        console.print(f"  [red]{finding.kind}[/] {place} {reported}", highlight=False)
     if len(found.findings) > FINDINGS_SHOWN_MAX:
         console.print(f"  and {len(found.findings) - FINDINGS_SHOWN_MAX} more: see the report")
     for reason in found.explanations[:FINDINGS_SHOWN_MAX]:

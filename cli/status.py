@@ -248,10 +248,10 @@ def problems(sites: dict[str, dict[str, Any]], links: list[dict[str, Any]]) -> l
             found.append(f"link {link['name']}: neither site says who is active")
         if link["mirror"] not in (*HEALTHY_STATES, "not known"):
             found.append(f"link {link['name']}: the mirror is {link['mirror']}")
-        heard_ms = link["mirror_report_age_ms"]
-        is_silent = heard_ms is not None and not 0 <= heard_ms <= MIRROR_SILENT_MS
+        age_ms = link["mirror_report_age_ms"]
+        is_silent = age_ms is not None and not 0 <= age_ms <= MIRROR_SILENT_MS
         if is_silent and link["mirror"] in MIRRORS_ELSEWHERE:
-            found.append(f"link {link['name']}: {_unprotected(link, mirror_sentence(heard_ms))}")
+            found.append(f"link {link['name']}: {_unprotected(link, mirror_sentence(age_ms))}")
         words = (*link["mirror_problems"], *link["differing"], *link["deposed"])
         found += [f"link {link['name']}: {problem}" for problem in words]
         if link["is_contested"]:
@@ -259,12 +259,12 @@ def problems(sites: dict[str, dict[str, Any]], links: list[dict[str, Any]]) -> l
     return found
 
 
-def _unprotected(link: dict[str, Any], heard: str) -> str:
+def _unprotected(link: dict[str, Any], received: str) -> str:
     active = link["active_site"]
     standby = link["target"] if active == link["source"] else link["source"]
     behind = "" if link["lag_records"] is None else f"; {standby} is {link['lag_records']:,} records behind"
     return (
-        f"{active or 'the active site'} is not protected: the passive site {standby} has no mirror that carries all ({heard}){behind}; "
+        f"{active or 'the active site'} is not protected: the passive site {standby} has no mirror that carries all ({received}){behind}; "
         f"start one: antipode mirror --config FILE, with link.name={link['name']} and the agents of {standby} as site.agents"
     )
 
@@ -297,7 +297,7 @@ def _page(document: dict[str, Any]) -> Group:
             link["name"],
             link["source"],
             link["target"],
-            link["active_site"] or "nobody",
+            link["active_site"] or "none",
             str(link["epoch"]),
             f"{link['sync']} ({link['suspended_sync']} suspended)" if link["suspended_sync"] else link["sync"],
             _count(link["lag_records"]),
@@ -310,9 +310,9 @@ def _page(document: dict[str, Any]) -> Group:
     unasked = sorted(link["name"] for link in document["links"] if link["mirror"] == "not known")
     well = "[green]all is well[/]"
     if unasked:
-        well += f" as far as the sites tell; what the mirror of {escape(', '.join(unasked))} says: links status LINK --mirror HOST:PORT"
-    told = [f"[red]problem:[/] {escape(problem)}" for problem in document["problems"]] or [well]
-    return Group(sites, links, *told)
+        well += f" by the sites' reports; for the mirror of {escape(', '.join(unasked))}: links status LINK --mirror HOST:PORT"
+    reported = [f"[red]problem:[/] {escape(problem)}" for problem in document["problems"]] or [well]
+    return Group(sites, links, *reported)
 
 
 def _count(value: int | None) -> str:

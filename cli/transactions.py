@@ -21,7 +21,7 @@ from wire.client.raw_client import KafkaClient
 from wire.client.transaction_descriptions import describe_transaction
 
 app = typer.Typer(
-    help="Transactions of a cluster: which are open, for how long, and those that nobody will end.\n\n"
+    help="Transactions of a cluster: which are open, for how long, and which hang.\n\n"
     "Example: antipode transactions list --bootstrap-server 127.0.0.1:9092",
     no_args_is_help=True,
 )

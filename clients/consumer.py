@@ -422,20 +422,20 @@ class Consumer:
         """Heartbeats; a coordinator that is lost is looked for again until the session must be
         over.
         """
-        heard_ms = membership.asked_at_ms
+        answered_ms = membership.asked_at_ms
 
-        def heard(at_ms: float) -> None:
-            nonlocal heard_ms
-            heard_ms = at_ms
+        def received(at_ms: float) -> None:
+            nonlocal answered_ms
+            answered_ms = at_ms
 
         while True:
             try:
-                await self._member.stay(membership, heard)
+                await self._member.stay(membership, received)
                 break
             except KafkaClientError as error:
                 self.last_problem = str(error)
                 is_refused = isinstance(error, BrokerError) and error.code in NO_MEMBER_ANY_MORE
-                is_over = self._clock.monotonic_ms() - heard_ms > self.options.session_timeout_ms
+                is_over = self._clock.monotonic_ms() - answered_ms > self.options.session_timeout_ms
                 if is_refused or is_over:
                     self._is_expelled = True
                     break
@@ -522,8 +522,8 @@ class Consumer:
             outcomes = await self._group_client.commit(group_id, wanted, committer)
         refused = {place: code for place, code in outcomes.items() if code}
         if refused:
-            told = ", ".join(f"{topic}-{index}: {code.name}" for (topic, index), code in sorted(refused.items()))
-            raise CommitRefused(f"group {group_id} cannot commit offsets of {told}")
+            reported = ", ".join(f"{topic}-{index}: {code.name}" for (topic, index), code in sorted(refused.items()))
+            raise CommitRefused(f"group {group_id} cannot commit offsets of {reported}")
 
     def _commit_if_due(self) -> None:
         now_ms = self._clock.monotonic_ms()

@@ -48,11 +48,11 @@ class GroupSnapshots:
         )
         for consumer in members:
             path = id_path(group, consumer)
-            told = await self._zookeeper.get_or_none(path)
-            if told is None:
+            reported = await self._zookeeper.get_or_none(path)
+            if reported is None:
                 continue
             try:
-                made.append((told[1].czxid, consumer, decode_registration(path, told[0])))
+                made.append((reported[1].czxid, consumer, decode_registration(path, reported[0])))
             except znodes.MalformedZnode as error:
                 _log.warning("a member of the group is left out", group=group, consumer=consumer, reason=str(error))
         found = {consumer: registration for _, consumer, registration in sorted(made, key=lambda each: each[:2])}
@@ -74,9 +74,9 @@ class GroupSnapshots:
             )
         addresses = []
         for node_id in node_ids:
-            told = await self._zookeeper.get_or_none(znodes.broker_path(int(node_id)))
-            if told is not None:
-                endpoints = znodes.decode_broker(int(node_id), told[0]).endpoints
+            reported = await self._zookeeper.get_or_none(znodes.broker_path(int(node_id)))
+            if reported is not None:
+                endpoints = znodes.decode_broker(int(node_id), reported[0]).endpoints
                 # Kafka's own registrations name listeners by their protocol; ours have one for
                 # clients.
                 for_clients = [endpoint for endpoint in endpoints if endpoint.listener == CLIENT_LISTENER]
@@ -86,8 +86,8 @@ class GroupSnapshots:
     async def partitions(self, topic: str) -> list[int]:
         """A topic's partitions, none when it is not there. MalformedZnode."""
         path = znodes.topic_path(topic)
-        told = await self._watched(path, lambda watch: self._zookeeper.get_or_none(path, watch=watch))
-        return [] if told is None else sorted(znodes.decode_topic(topic, told[0]).partitions)
+        reported = await self._watched(path, lambda watch: self._zookeeper.get_or_none(path, watch=watch))
+        return [] if reported is None else sorted(znodes.decode_topic(topic, reported[0]).partitions)
 
     async def _watched(self, path: str, ask: Callable[[Watch | None], Awaitable[Answer]]) -> Answer:
         """Ask with a watch, unless one is set on the path. A question that failed has set none that

@@ -122,7 +122,7 @@ class GroupMember:
             raise
         return Membership(joined=joined, assignment=assignment, asked_at_ms=asked_at_ms)
 
-    async def stay(self, membership: Membership, heard: Callable[[float], None]) -> None:
+    async def stay(self, membership: Membership, received: Callable[[float], None]) -> None:
         """Heartbeats until the group wants to rebalance. `heard` gets the time (monotonic ms) of
         each answered one when it was asked.
         """
@@ -141,9 +141,9 @@ class GroupMember:
                 except BrokerError as error:
                     if error.code is not ErrorCode.rebalance_in_progress:
                         raise
-                    heard(asked_at_ms)
+                    received(asked_at_ms)
                     return
-                heard(asked_at_ms)
+                received(asked_at_ms)
         except KafkaClientError as error:
             self._note(error)
             raise

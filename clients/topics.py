@@ -96,10 +96,10 @@ class Topics:
         if found is not None:
             return found
         attempts = jittered_backoff(retry_on=TRANSIENT, budget_ms=self._first_look_ms)
-        told: TopicMetadata = await attempts(self._look_up_once, topic)
+        reported: TopicMetadata = await attempts(self._look_up_once, topic)
         self._wanted.add(topic)
         self._remember([topic])
-        return told
+        return reported
 
     async def _look_up_once(self, topic: str) -> TopicMetadata:
         found = (await self._client.metadata([topic], may_create=self._may_create)).topics.get(topic)

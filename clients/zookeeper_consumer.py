@@ -549,12 +549,12 @@ class ZooKeeperConsumer:
     async def _release(self) -> None:
         for (topic, partition), thread in list(self._claimed.items()):
             path = owner_path(self.options.group_id, topic, partition)
-            told = await self._zookeeper.get_or_none(path)
+            reported = await self._zookeeper.get_or_none(path)
             # Another session's node is another owner's, even under our name.
             if (
-                told is not None
-                and told[1].ephemeral_owner == self._zookeeper.session_id
-                and told[0] == thread.encode()
+                reported is not None
+                and reported[1].ephemeral_owner == self._zookeeper.session_id
+                and reported[0] == thread.encode()
             ):
                 with contextlib.suppress(NoNodeError):
                     await self._zookeeper.delete(path)

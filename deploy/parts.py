@@ -95,7 +95,7 @@ def probe_java(executable: Path) -> Java | str:
     version = re.search(r"java\.specification\.version = (?:1\.)?(\d+)", output)
     home = re.search(r"java\.home = (.+)", output)
     if version is None or home is None:
-        return f"{executable}: does not tell its version"
+        return f"{executable}: does not print its version"
     if int(version[1]) < JAVA_VERSION_MIN:
         return f"{executable}: is Java {version[1]}"
     # The wrapper in the parts folder must stay in front of the runtime that it wraps, so its home

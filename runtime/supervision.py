@@ -73,7 +73,7 @@ async def not_broken_off(work: Callable[[], Awaitable[ResultT]]) -> ResultT:
     except asyncio.CancelledError as error:
         if was_asked_to_end():
             raise
-        raise BrokenOff("what a task awaited was cancelled by somebody else") from error
+        raise BrokenOff("another task cancelled what this task awaited") from error
 
 
 class _Waits:

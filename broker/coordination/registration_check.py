@@ -64,12 +64,12 @@ class RegistrationCheck:
         self._asking: asyncio.Task[None] | None = None
 
     def start(self) -> None:
-        """Begin to notice stops."""
+        """Begin to notice pauses."""
         self._ran_at_ms = self._clock.monotonic_ms()
-        self._loops.start("standing", self._beat)
+        self._loops.start("registration check", self._beat)
 
     async def stop(self) -> None:
-        """Ask nobody any more."""
+        """Verify nothing more."""
         await self._loops.stop()
         if self._asking is not None:
             self._asking.cancel()
@@ -85,8 +85,8 @@ class RegistrationCheck:
                 "process was paused; verifying registration before serving as coordinator", away_ms=away_ms
             )
             if self._asking is None:
-                asking = until_done("standing in doubt", self._ask)  # what is not confirmed stays in doubt
-                self._asking = asyncio.get_running_loop().create_task(asking, name="standing in doubt")
+                asking = until_done("registration verification", self._ask)  # what is not confirmed stays in doubt
+                self._asking = asyncio.get_running_loop().create_task(asking, name="registration verification")
                 self._asking.add_done_callback(self._settled)
         return self._asking is None
 

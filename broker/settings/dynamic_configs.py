@@ -33,7 +33,7 @@ class DynamicConfigs:
         self.for_all: dict[str, str] = {}
         self.for_this: dict[str, str] = {}
         self._listeners: list[Listener] = []
-        self._is_told = True
+        self._is_reported = True
 
     @property
     def properties(self) -> Mapping[str, str]:
@@ -63,7 +63,7 @@ class DynamicConfigs:
         usable_for_this = self._usable(for_this)
         self.for_all, self.for_this = usable_for_all, usable_for_this
         merged = self._merged(usable_for_all, usable_for_this)
-        if merged.properties == self.current.properties and self._is_told:
+        if merged.properties == self.current.properties and self._is_reported:
             return
         before, self.current = self.current.properties, merged
         names = {*before, *merged.properties}
@@ -71,12 +71,12 @@ class DynamicConfigs:
             name: merged.properties.get(name) for name in names if before.get(name) != merged.properties.get(name)
         }
         log.info("broker configs changed", **{name.replace(".", "_"): value for name, value in altered.items()})
-        self._is_told = (
+        self._is_reported = (
             False  # whoever calls again after a failure finds what is in force, and not everybody knowing of it
         )
         for listener in self._listeners:
             listener(merged)
-        self._is_told = True
+        self._is_reported = True
 
     def _usable(self, properties: Mapping[str, str]) -> dict[str, str]:
         usable: dict[str, str] = {}

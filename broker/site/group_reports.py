@@ -39,16 +39,16 @@ class GroupReports:
         self._groups = groups
         self._transactions = transactions
         self._clock = clock
-        self._heard: dict[str, ReceivedReports] = {}
+        self._received: dict[str, ReceivedReports] = {}
         self._link_epochs: dict[str, int] = {}
 
     def note_report(self, link: str, word: SyncReport, *, link_epoch: int) -> None:
         """A daemon of the link's mirror has said this, at that epoch."""
-        heard = self._heard.setdefault(link, ReceivedReports())
+        received = self._received.setdefault(link, ReceivedReports())
         if self._link_epochs.get(link) != link_epoch:
-            heard.forget_reports()
+            received.forget_reports()
         self._link_epochs[link] = link_epoch
-        heard.take(word, self._clock.monotonic_ms(), unix_ms=self._clock.now_ms())
+        received.take(word, self._clock.monotonic_ms(), unix_ms=self._clock.now_ms())
 
     async def describe(self, link: str, *, is_brief: bool = False) -> pb.DescribeGroupOffsetsReply:
         """Groups that the link carries, with their offsets of topics that it carries; of an unknown
@@ -90,12 +90,12 @@ class GroupReports:
         """What the mirror's daemons have said; of another epoch than the link has now only how far
         they were.
         """
-        heard = self._heard.get(link, ReceivedReports())
+        received = self._received.get(link, ReceivedReports())
         record = self._image().links.get(link)
         is_current = record is not None and record.epoch == self._link_epochs.get(link)
         now_ms = self._clock.monotonic_ms()
-        words = heard.words(now_ms) if is_current else ()
-        ages_ms = heard.ages_ms(now_ms)
+        words = received.words(now_ms) if is_current else ()
+        ages_ms = received.ages_ms(now_ms)
         youngest_ms = min((age_ms for age_ms in ages_ms if age_ms != NEVER), default=None)
         return pb.DescribeGroupOffsetsReply(
             synced_at_ms=0 if youngest_ms is None else self._clock.now_ms() - youngest_ms,

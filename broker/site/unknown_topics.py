@@ -29,10 +29,10 @@ ASK_TIMEOUT_MS: Final = 1_000
 Asked = str | UUID
 """A topic as a client asks about it: by its name, or by its id."""
 
-Told = Mapping[Asked, TopicImage]
+KnownTopics = Mapping[Asked, TopicImage]
 """Topics that peers have, as the client asked about them."""
 
-NOTHING_KNOWN: Final[Told] = {}
+NOTHING_KNOWN: Final[KnownTopics] = {}
 
 
 def unknown_topics(image: ClusterImage, wanted: Iterable[Asked]) -> dict[str, list[Asked]]:
@@ -56,7 +56,7 @@ def _sites_to_ask(image: ClusterImage, topic: Asked) -> list[str]:
 
 async def ask_peers(
     active_site: ActiveSite, image: ClusterImage, asked: Mapping[str, Sequence[Asked]], *, may_create: bool
-) -> Told:
+) -> KnownTopics:
     """What the peers know of the topics; nothing of those that nobody answers about in time.
 
     A client that may have topics made may so at the active site of a link too; names that no link
@@ -74,17 +74,17 @@ async def ask_peers(
             for site, part, is_carried in parts
         )
     )
-    told: dict[Asked, TopicImage] = {}
+    reported: dict[Asked, TopicImage] = {}
     for (site, part, _), found in zip(parts, answers, strict=True):
         for topic in found:
             if topic.error_code is not ErrorCode.none:
                 continue
             if topic.name in part:
-                told[topic.name] = _topic_image(topic)
+                reported[topic.name] = _topic_image(topic)
             elif topic.topic_id in part and site in image.sites_that_may_have(topic.name):
                 # Of a topic that only this site may have, a peer knows what its last view says.
-                told[topic.topic_id] = _topic_image(topic)
-    return told
+                reported[topic.topic_id] = _topic_image(topic)
+    return reported
 
 
 def _is_carried(image: ClusterImage, topic: Asked) -> bool:

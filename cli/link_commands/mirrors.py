@@ -236,7 +236,7 @@ def _print_daemons(reply: DescribeMirrorReply) -> None:
         print_table("settings that must be the same in all daemons", ("key", "here", "daemon", "there"), differing)
     if reply.untaken_partitions:
         nobodys = [(one.topic, one.partition, one.daemon) for one in reply.untaken_partitions]
-        title = f"partitions that nobody mirrors ({reply.untaken_count})"
+        title = f"partitions that no daemon mirrors ({reply.untaken_count})"
         print_table(title, ("topic", "partition", "in the share of, which does not carry it"), nobodys)
 
 

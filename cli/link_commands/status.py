@@ -141,7 +141,7 @@ def daemon_problems(reply: DescribeMirrorReply) -> list[str]:
     found += [one.reason for one in reply.disagreements]
     if reply.untaken_count:
         found.append(
-            f"nobody mirrors {reply.untaken_count} partitions of this daemon's filters: antipode links describe --mirror names them"
+            f"no daemon mirrors {reply.untaken_count} partitions of this daemon's filters: antipode links describe --mirror names them"
         )
     return found
 
@@ -163,4 +163,4 @@ def is_well(reply: DescribeMirrorReply) -> bool:
 def _text(value: object) -> str:
     if value is None:
         return NOT_KNOWN
-    return f"{value:,}" if isinstance(value, int) else str(value) or "nobody"
+    return f"{value:,}" if isinstance(value, int) else str(value) or "none"

@@ -142,7 +142,7 @@ class Trouble(enum.Enum):
     OUT_OF_RANGE = "the position is not in the log"
     PASSING = "ask again"
     CORRUPT = "the log is damaged there"
-    REFUSED = "tell the application"
+    REFUSED = "report it to the application"
 
 
 _MOVED: Final = frozenset(

@@ -50,7 +50,7 @@ class ControllerMachine:
             # an election may have left the wanted replicas alone in sync
             reassignment.complete_in_sync(draft, tuple(draft.changed_partitions))
         except InvariantBroken as error:
-            raise self._told(error) from error
+            raise self._reported(error) from error
         decision = draft.finish(reason)
         if decision.facts:
             self._story.append(decision.reason)
@@ -62,9 +62,9 @@ class ControllerMachine:
             for change in changes:
                 self.cluster.apply(change)
         except InvariantBroken as error:
-            raise self._told(error) from error
+            raise self._reported(error) from error
 
-    def _told(self, error: InvariantBroken) -> InvariantBroken:
+    def _reported(self, error: InvariantBroken) -> InvariantBroken:
         return InvariantBroken("\n  ".join([f"{error}; decisions before it:", *self._story]))
 
     def _consider(self, draft: Draft, command: Command) -> str:  # noqa: C901 (one branch a command)

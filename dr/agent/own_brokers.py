@@ -167,12 +167,12 @@ def not_enforcing(answer: BrokerAnswer, record: LinkRecord) -> str:
     return ""
 
 
-def _without_coordinator(topic: str, told: Iterable[tuple[Iterable[int], int]]) -> list[str]:
+def _without_coordinator(topic: str, reported: Iterable[tuple[Iterable[int], int]]) -> list[str]:
     """Partitions of an internal topic for which no broker answers, in words; each broker tells its
     own, and how many there are.
     """
     partitions, counts = set[int](), [0]
-    for of_broker, count in told:
+    for of_broker, count in reported:
         partitions.update(of_broker)
         counts.append(count)
     missing = sorted(set(range(max(counts))) - partitions)

@@ -230,7 +230,7 @@ class SiteAgentService(SiteAgentServicer):
         if request.is_dry_run:
             return site.LinkReply(record=record)
         if await self._parts.store.adopt(record) != record:
-            raise Refusal(grpc.StatusCode.ABORTED, f"somebody else changed link {stored.name!r} meanwhile: look again")
+            raise Refusal(grpc.StatusCode.ABORTED, f"another change of link {stored.name!r} came first: look again")
         if record is not stored:
             self._state_change.info(
                 "link altered",

@@ -99,7 +99,7 @@ class LagView:
         records = "not known" if lag.lag_records is None else f"{lag.lag_records:,} records"
         age = f", {lag.lag_ms} ms" if lag.lag_ms >= 0 else ""
         silent = f"; no answer from {', '.join(lag.unreachable)}" if lag.unreachable else ""
-        return f"{records}{age}; mirror {lag.mirror_state}; {lag.active_site or 'nobody'} active in epoch {lag.epoch}{silent}"
+        return f"{records}{age}; mirror {lag.mirror_state}; {lag.active_site or 'no site'} active in epoch {lag.epoch}{silent}"
 
 
 def _spark(values: list[int]) -> str:

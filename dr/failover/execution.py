@@ -223,7 +223,7 @@ class FailoverRun:
         match decision.step:
             case Step.FENCE:
                 stored, problem = await self._store(self.source, record, timeout_ms=self._fence_timeout_ms)
-            case Step.TELL:
+            case Step.NOTIFY:
                 stored, problem = await self._tell(record)
             case Step.RAISE:
                 stored, problem = await self._store(self.target, record)

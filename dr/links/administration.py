@@ -216,10 +216,10 @@ async def list_links(clients: Sequence[SiteClient], clock: Clock | None = None) 
             reply = await client.links()
         except OperationalFailure as failure:
             return [LinkAtSite(site=client.name, problem=str(failure))]
-        heard = await asyncio.gather(*(_sync_reports(status.record, client, now_ms) for status in reply.links))
+        received = await asyncio.gather(*(_sync_reports(status.record, client, now_ms) for status in reply.links))
         return [
-            LinkAtSite(site=client.name, status=status, mirror_report_age_ms=heard_ms, mirror_problems=problems)
-            for status, (heard_ms, problems) in zip(reply.links, heard, strict=True)
+            LinkAtSite(site=client.name, status=status, mirror_report_age_ms=age_ms, mirror_problems=problems)
+            for status, (age_ms, problems) in zip(reply.links, received, strict=True)
         ]
 
     now_ms = (clock or SystemClock()).now_ms()
@@ -234,21 +234,17 @@ async def _sync_reports(record: LinkRecord, client: SiteClient, now_ms: int) -> 
         words = await client.mirror_reports(record.name)
     except OperationalFailure:
         return None, ()
-    heard_ms = (
-        max(0, (words.answered_at_ms or now_ms) - words.synced_at_ms) if words.synced_at_ms else MIRROR_NEVER_SEEN
-    )
-    return heard_ms, failing_sentences(words.failing)
+    age_ms = max(0, (words.answered_at_ms or now_ms) - words.synced_at_ms) if words.synced_at_ms else MIRROR_NEVER_SEEN
+    return age_ms, failing_sentences(words.failing)
 
 
-def mirror_sentence(heard_ms: int | None) -> str:
+def mirror_sentence(age_ms: int | None) -> str:
     """What `mirror_report_age_ms` means; "" for None."""
-    if heard_ms is None:
+    if age_ms is None:
         return ""
-    if heard_ms == MIRROR_NEVER_SEEN:
-        return "never heard"
-    return (
-        f"heard {heard_ms / 1000:.1f} s ago" if heard_ms <= MIRROR_SILENT_MS else f"not heard for {heard_ms // 1000} s"
-    )
+    if age_ms == MIRROR_NEVER_SEEN:
+        return "no report yet"
+    return f"reported {age_ms / 1000:.1f} s ago" if age_ms <= MIRROR_SILENT_MS else f"no report for {age_ms // 1000} s"
 
 
 async def describe_link(name: str, clients: Sequence[SiteClient]) -> list[LinkAtSite]:

@@ -43,15 +43,15 @@ async def _checks(record: LinkRecord, by_name: Mapping[str, SiteClient], found: 
     """
     source, target = by_name.get(found.active_site), by_name[found.standby]
     age_ms = MIRROR_NEVER_SEEN if found.groups_age_ms <= UNKNOWN else found.groups_age_ms
-    heard = mirror_seen_check(
+    received = mirror_seen_check(
         mirror_sentence(age_ms),
-        is_heard=MIRROR_NEVER_SEEN < age_ms <= MIRROR_SILENT_MS,
+        is_recent=MIRROR_NEVER_SEEN < age_ms <= MIRROR_SILENT_MS,
         problems=found.mirror_problems,
     )
     if source is None:
-        return [heard]
+        return [received]
     try:
         live = len((await target.view(asking_site=source.name)).brokers)
-        return [*await preflight(record, source=source, target=target, live=live, is_made=True), heard]
+        return [*await preflight(record, source=source, target=target, live=live, is_made=True), received]
     except OperationalFailure:
-        return [heard]
+        return [received]

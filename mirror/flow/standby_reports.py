@@ -61,7 +61,7 @@ class StandbyReports:
                 for node_id, offsets in self._by_leader().items():
                     telling = in_background("standby reports", self._tell(node_id, offsets))
                     self._telling[node_id] = telling
-                    telling.add_done_callback(partial(self._told, node_id))
+                    telling.add_done_callback(partial(self._reported, node_id))
         finally:
             for telling in self._telling.values():
                 telling.cancel()
@@ -112,7 +112,7 @@ class StandbyReports:
         if refusal:
             _log.debug("the source refuses progress reports", broker=node_id, reason=refusal)
 
-    def _told(self, node_id: int, _: asyncio.Task[None]) -> None:
+    def _reported(self, node_id: int, _: asyncio.Task[None]) -> None:
         del self._telling[node_id]
         if self._changed:
             self._wake.set()

@@ -296,8 +296,8 @@ class GroupSync:
                     self._rest({name: str(error)}, problems)
                     return
             if refused:
-                told = ", ".join(_listed(f"{key} {reason}" for key, reason in refused.items()))
-                self._rest({name: f"the target refuses offset commits: {told}"}, problems)
+                reported = ", ".join(_listed(f"{key} {reason}" for key, reason in refused.items()))
+                self._rest({name: f"the target refuses offset commits: {reported}"}, problems)
 
         writes = []
         for name, offsets in carriable.items():
@@ -556,8 +556,8 @@ class GroupSync:
         self._problem = problem
 
 
-def _listed(told: Iterable[str]) -> list[str]:
+def _listed(reported: Iterable[str]) -> list[str]:
     """The first ones, and how many more there are."""
-    listed = sorted(told)
+    listed = sorted(reported)
     more = len(listed) - PARTITIONS_REPORTED
     return listed if more <= 0 else [*listed[:PARTITIONS_REPORTED], f"and {more} more"]

@@ -67,11 +67,11 @@ class TransactionalIdSync:
         while not is_all:  # not until nothing comes: a busy source always has something new
             producers, is_all = await self._source.news()
             self._take(producers)
-        told: set[str] = set()
+        reported: set[str] = set()
         while batch := dict(
-            islice(((name, it) for name, it in self._waiting.items() if name not in told), REPORTED_AT_ONCE)
+            islice(((name, it) for name, it in self._waiting.items() if name not in reported), REPORTED_AT_ONCE)
         ):
-            told |= batch.keys()
+            reported |= batch.keys()
             outcomes = await self._target.carry(batch, link=link.name, link_epoch=link.epoch)
             refused = self._note(batch, outcomes)
             if refused:

@@ -68,15 +68,15 @@ class Sharing:
 
     async def run(self) -> None:
         """Be a member until cancelled."""
-        told = ""
+        reported = ""
         while True:
             try:
                 await self._be_a_member()
             except KafkaClientError as error:
                 self.ownership.problem = f"group {self._group} at the target: {error}"
-                if str(error) != told:
-                    told = str(error)
-                    _log.warning("currently not a member of the link's group", reason=told, group=self._group)
+                if str(error) != reported:
+                    reported = str(error)
+                    _log.warning("currently not a member of the link's group", reason=reported, group=self._group)
             await asyncio.sleep(RETRY_S)
 
     async def close(self) -> None:
@@ -91,8 +91,8 @@ class Sharing:
         await self._member.find_coordinator()
         self.ownership.doubt()
         while True:
-            told = self.ownership.own
-            metadata = encode_slots(self.ownership.slots, daemon=encode_daemon(told))
+            reported = self.ownership.own
+            metadata = encode_slots(self.ownership.slots, daemon=encode_daemon(reported))
             membership = await self._member.join([(PROTOCOL, metadata)], self._assignments)
             self._reported_at_ms = self._clock.monotonic_ms()
             self.ownership.others = _others(membership.assignment)
@@ -103,11 +103,11 @@ class Sharing:
                 generation=membership.joined.generation_id,
             )
             with contextlib.suppress(_ReportsOtherSettings):
-                await _both(taking, self._member.stay(membership, partial(self._heard, told)))
+                await _both(taking, self._member.stay(membership, partial(self._received, reported)))
 
-    def _heard(self, told: Daemon, asked_at_ms: float) -> None:
+    def _received(self, reported: Daemon, asked_at_ms: float) -> None:
         self.ownership.confirm(asked_at_ms)
-        if self.ownership.own != told and self._clock.monotonic_ms() - self._reported_at_ms >= REPORTED_AGAIN_MS:
+        if self.ownership.own != reported and self._clock.monotonic_ms() - self._reported_at_ms >= REPORTED_AGAIN_MS:
             raise _ReportsOtherSettings
 
     async def _assignments(self, joined: Joined) -> dict[str, bytes]:
@@ -116,9 +116,9 @@ class Sharing:
         daemons = {name: parse_daemon(data, otherwise_named=name) for name, data in joined.members.items()}
         if not _is_worth_telling(daemons.values()):
             return {member: encode_slots(slots) for member, slots in shares.items()}
-        told = {name: {"daemon": encode_daemon(daemons[name]), "slots": sorted(shares[name])} for name in shares}
+        reported = {name: {"daemon": encode_daemon(daemons[name]), "slots": sorted(shares[name])} for name in shares}
         return {
-            member: encode_slots(slots, others=[told[name] for name in sorted(told) if name != member])
+            member: encode_slots(slots, others=[reported[name] for name in sorted(reported) if name != member])
             for member, slots in shares.items()
         }
 
@@ -147,10 +147,10 @@ def _is_worth_telling(daemons: Collection[Daemon]) -> bool:
 def _others(assignment: bytes) -> tuple[DaemonShare, ...]:
     """The other daemons, where the leader had something to tell of them."""
     try:
-        told = json.loads(assignment).get("others", ())
+        reported = json.loads(assignment).get("others", ())
         return tuple(
             DaemonShare(decode_daemon(one["daemon"], otherwise_named="of another release"), frozenset(one["slots"]))
-            for one in told
+            for one in reported
         )
     except (ValueError, KeyError, TypeError, AttributeError):
         return ()

@@ -54,20 +54,20 @@ class ZooKeeperSharing:
         self._clock = clock
         self._changed = asyncio.Event()
         self._claimed: set[int] = set()
-        self._told = b""
+        self._reported = b""
         self.ownership = Ownership(session_timeout_ms=session_timeout_ms, clock=clock)
 
     async def run(self) -> None:
         """Be a member until cancelled."""
-        told = ""
+        reported = ""
         while True:
             try:
                 await self._be_a_member()
             except (KazooException, OperationalFailure, SessionEnded) as error:
                 reason = str(error) or type(error).__name__
                 self.ownership.problem = f"ZooKeeper {self._connect}: {reason}"
-                if reason != told:
-                    told = reason
+                if reason != reported:
+                    reported = reason
                     _log.warning("currently not a member of the link", reason=reason, path=self._root)
             await asyncio.sleep(RETRY_S)
 
@@ -84,8 +84,10 @@ class ZooKeeperSharing:
             await zookeeper.start(timeout_ms=self._session_timeout_ms)
             for folder in ("ids", "owners"):
                 await zookeeper.ensure_path(f"{self._root}/{folder}")
-            self._told = self._registration()
-            path = await zookeeper.create(f"{self._root}/ids/member-", self._told, is_ephemeral=True, is_sequence=True)
+            self._reported = self._registration()
+            path = await zookeeper.create(
+                f"{self._root}/ids/member-", self._reported, is_ephemeral=True, is_sequence=True
+            )
             while True:
                 await self._turn(zookeeper, path.rpartition("/")[2])
         finally:
@@ -120,9 +122,9 @@ class ZooKeeperSharing:
 
     async def _report_to_others(self, zookeeper: ZooKeeper, path: str) -> None:
         registration = self._registration()
-        if registration != self._told:
+        if registration != self._reported:
             await zookeeper.set(path, registration)
-            self._told = registration
+            self._reported = registration
 
     async def _read_reports(
         self, zookeeper: ZooKeeper, members: Iterable[str], shares: Mapping[str, frozenset[int]]

@@ -165,10 +165,10 @@ class KafkaProducersOfTarget:
             if name in self._coordinators:
                 by_node.setdefault(self._coordinators[name], []).append(name)
         for node_id, names in by_node.items():
-            told = [{"transactional_id": name, **producers[name]._asdict()} for name in names]
-            told_of = self._client.mirror_transactional_ids(node_id, told, link=link, link_epoch=link_epoch)
+            reported = [{"transactional_id": name, **producers[name]._asdict()} for name in names]
+            reported_of = self._client.mirror_transactional_ids(node_id, reported, link=link, link_epoch=link_epoch)
             try:
-                outcomes |= await reached(told_of)
+                outcomes |= await reached(reported_of)
             except Unreachable:
                 outcomes |= dict.fromkeys(names, ErrorCode.coordinator_not_available)
         for name in producers:

@@ -153,8 +153,8 @@ class KafkaProgress:
     async def tell(self, node_id: int, *, link: str, link_epoch: int, acknowledged: Mapping[PartitionKey, int]) -> str:
         """Tell; empty when it was taken, else why not."""
         offsets = {(key.topic, key.partition): offset for key, offset in acknowledged.items()}
-        told = self._client.link_progress(node_id, link=link, link_epoch=link_epoch, acknowledged=offsets)
-        code = await reached(told)
+        reported = self._client.link_progress(node_id, link=link, link_epoch=link_epoch, acknowledged=offsets)
+        code = await reached(reported)
         return "" if code is ErrorCode.none else code.name
 
     async def close(self) -> None:

@@ -364,7 +364,7 @@ class TopicSync:
                 self._show_trouble(PartitionKey(name, partition), there, trouble)
         for key in [key for key in self._board if key.topic not in source and key.topic not in target]:
             self._board.retire(key, f"topic {key.topic} was deleted at both sites")
-        self._troubles = _told(wanted.troubles, before=self._troubles)
+        self._troubles = _reported(wanted.troubles, before=self._troubles)
         if has_moved:
             self._on_topology()
 
@@ -448,7 +448,7 @@ async def _asking(side: Side, call: Callable[[], Awaitable[Result]]) -> Result:
         raise SiteUnreachable(side, str(error)) from error
 
 
-def _told(troubles: Mapping[str, Trouble], *, before: Mapping[str, Trouble]) -> dict[str, Trouble]:
+def _reported(troubles: Mapping[str, Trouble], *, before: Mapping[str, Trouble]) -> dict[str, Trouble]:
     """The troubles; those that are new have been logged."""
     for name, trouble in troubles.items():
         if before.get(name) != trouble:

@@ -83,7 +83,9 @@ class GroupNotes:
 
     async def keep_saved(self) -> None:
         """Save each interval until cancelled."""
-        await keep_saved(self.save, interval_s=SAVE_INTERVAL_S, told="group positions cannot be stored at the target")
+        await keep_saved(
+            self.save, interval_s=SAVE_INTERVAL_S, reported="group positions cannot be stored at the target"
+        )
 
 
 class OppositeGroupNotes:

@@ -47,7 +47,7 @@ _CONFIGS = {"cleanup.policy": "compact", "min.cleanable.dirty.ratio": "0.1", "se
 _log = get_logger("mirror.translate")
 
 
-async def keep_saved(save: Callable[[], Awaitable[None]], *, interval_s: float, told: str) -> None:
+async def keep_saved(save: Callable[[], Awaitable[None]], *, interval_s: float, reported: str) -> None:
     """Save each interval until cancelled; `told` is logged when it begins to fail."""
     is_failing = False
     while True:
@@ -57,7 +57,7 @@ async def keep_saved(save: Callable[[], Awaitable[None]], *, interval_s: float, 
             is_failing = False
         except Unreachable as error:
             if not is_failing:
-                _log.warning(told, reason=str(error))
+                _log.warning(reported, reason=str(error))
             is_failing = True
 
 

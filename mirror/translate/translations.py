@@ -320,7 +320,7 @@ class Translations:
         await keep_saved(
             self.save,
             interval_s=SAVE_INTERVAL_S,
-            told="cannot save the offset map; it can be restored from the target's log",
+            reported="cannot save the offset map; it can be restored from the target's log",
         )
 
     def known(self) -> Iterable[tuple[PartitionKey, Translation]]:

@@ -64,14 +64,14 @@ async def demand_promise_is_kept(
     """In the order of the questions: what was told before a partition says that it is not degraded
     is at the target after it.
     """
-    told = [max(load.acknowledged_values(index), default=-1) + 1 for index in range(PARTITIONS)]
+    reported = [max(load.acknowledged_values(index), default=-1) + 1 for index in range(PARTITIONS)]
     seen = await shown(pair, topic)
     is_degraded = await degraded(pair, link)
     kept = [end for _, end in await pair.ends(pair.target, topic, PARTITIONS)]
     assert policy == DEGRADE or not any(is_degraded.values())
     for index in range(PARTITIONS):
         if not is_degraded[index]:
-            assert max(told[index], seen[index]) <= kept[index], f"{topic}-{index}: {told}, {seen}, {kept}"
+            assert max(reported[index], seen[index]) <= kept[index], f"{topic}-{index}: {reported}, {seen}, {kept}"
 
 
 async def in_sync_again(pair: Pair, link: str, within_ms: float) -> None:

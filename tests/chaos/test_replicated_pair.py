@@ -133,10 +133,10 @@ async def test_hundreds_of_kills_of_any_process_of_replicated_sites_lose_repeat_
             await kill_and_start(sites, chance, number)
             await asyncio.to_thread(load.wait_acknowledged, chance.randint(1, RECORDS_PER_SECOND), PROGRESS_WITHIN_MS)
             if number % CHECKED_EACH == CHECKED_EACH - 1:
-                told = [max(load.acknowledged_values(index), default=-1) for index in range(PARTITIONS)]
+                reported = [max(load.acknowledged_values(index), default=-1) for index in range(PARTITIONS)]
                 ends = await all_agree(sites)
                 if sync == BLOCK:
-                    assert all(ends[TOPIC, index] > told[index] for index in range(PARTITIONS)), (told, ends)
+                    assert all(ends[TOPIC, index] > reported[index] for index in range(PARTITIONS)), (reported, ends)
                 print(f"after {number + 1} kills: a prefix, {load.acknowledged} records acknowledged", flush=True)
         acknowledged = await asyncio.to_thread(load.finish, PROGRESS_WITHIN_MS)
         ends = await caught_up(sites.bootstrap("a"), sites.bootstrap("b"), within_ms=PROGRESS_WITHIN_MS)

@@ -162,7 +162,7 @@ async def survive(site: ReplicatedSite, loads: Loads, faults: SiteFaults, count:
                     site.wait_whole(topic, 60_000)
         outcome = await loads.check()
     except BaseException as error:
-        error.add_note(history.told())
+        error.add_note(history.reported())
         raise
     print(f"{history.summary()}\n{outcome}")
 

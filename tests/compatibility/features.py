@@ -101,8 +101,8 @@ def check_java_operations(site: Site) -> str:
     """Of the cluster, a topic and a group."""
     topic, group = site.create_topic("operated"), site.fresh("operators")
     site.commit(group, topic)
-    told = dict(line.split(" ", 1) for line in java_client("operations", site, topic, group))
-    _compare_operations({of: set(names.split()) for of, names in told.items()})
+    reported = dict(line.split(" ", 1) for line in java_client("operations", site, topic, group))
+    _compare_operations({of: set(names.split()) for of, names in reported.items()})
     return "of the cluster, a topic and a group, as Apache Kafka without an authorizer"
 
 
@@ -134,9 +134,9 @@ def check_librdkafka_ids(client: Librdkafka, site: Site) -> str:
     site.write(topic, values(0, 10))
     admin = AdminClient({"bootstrap.servers": site.bootstrap_servers})
     found = admin.describe_topics(TopicCollection([topic]))[topic].result(WITHIN_S).topic_id
-    told = found.get_most_significant_bits() & (1 << 64) - 1, found.get_least_significant_bits() & (1 << 64) - 1
+    reported = found.get_most_significant_bits() & (1 << 64) - 1, found.get_least_significant_bits() & (1 << 64) - 1
     wanted = site.topic_id(topic).int
-    assert told == (wanted >> 64, wanted & (1 << 64) - 1), f"{found} instead of {site.topic_id(topic)}"
+    assert reported == (wanted >> 64, wanted & (1 << 64) - 1), f"{found} instead of {site.topic_id(topic)}"
     read = client.join(site.bootstrap_servers, topic, site.fresh("by-id"), 10, "consumer")
     assert read == [Read(0, number, value) for number, value in enumerate(values(0, 10))], read[:3]
     return "describes the id of a topic, and reads it as a member that is assigned it by its id"

@@ -298,7 +298,7 @@ async def test_f7_a_failover_broken_off_at_any_step_is_finished_by_a_second_run(
     await produce(sites.a.bootstrap, 30)
     await eventually(lambda: caught_up(sites, 30))
 
-    for stop_at in ("fence", "raise", "account", "promote", "tell"):
+    for stop_at in ("fence", "raise", "account", "promote", "notify"):
         with contextlib.suppress(BrokenOff):
             await failover(LINK, to_site="b", agents=sites.agents, progress=break_off_at(stop_at))
     report = await failover(LINK, to_site="b", agents=sites.agents)

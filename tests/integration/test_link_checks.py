@@ -102,4 +102,4 @@ async def test_a_link_is_checked_before_it_is_made_and_afterwards(even_sites: Li
     after = {check.check: check for check in ready.checks}
     assert after["topics"].outcome is Outcome.OK, after
     assert after["versions"].outcome is Outcome.OK
-    assert (after["mirror"].outcome, after["mirror"].detail) == (Outcome.WARNING, "never heard at the standby")
+    assert (after["mirror"].outcome, after["mirror"].detail) == (Outcome.WARNING, "no report yet at the standby")

@@ -154,8 +154,8 @@ def test_so_is_every_figure_by_its_new_name(kafka_programs: KafkaPrograms, tmp_p
     legacy = []
     for line in METRICS_PAGE.read_text(encoding="utf-8").splitlines():
         if line.startswith("| `kafka_connect_mirror_"):
-            _, name, _, told, *_ = (cell.strip() for cell in line.split("|"))
-            labels = {label: values[label] for label in told.replace("`", "").replace(" ", "").split(",")}
+            _, name, _, reported, *_ = (cell.strip() for cell in line.split("|"))
+            labels = {label: values[label] for label in reported.replace("`", "").replace(" ", "").split(",")}
             legacy.append(UnknownMetricFamily(name.strip("`"), "Text.", labels=list(labels)))
             legacy[-1].add_metric(list(labels.values()), 1)
     ours = {sample.name: sample.labels for family in in_formats(legacy, [NamesFormat.NEW]) for sample in family.samples}
@@ -186,8 +186,8 @@ def test_kafka_s_own_classes_know_no_other_keys(
 ) -> None:
     program = tmp_path / "MirrorMakerKeys.java"
     program.write_text(LIST_OF_KEYS, encoding="utf-8")
-    told = kafka_programs.run_source(program).decode()
-    found = f"# Apache Kafka {jar_sets.KAFKA.version}\n{told}"
+    reported = kafka_programs.run_source(program).decode()
+    found = f"# Apache Kafka {jar_sets.KAFKA.version}\n{reported}"
     if is_golden_rewrite:
         KEYS.write_text(found, encoding="utf-8")
     assert found == KEYS.read_text(encoding="utf-8")

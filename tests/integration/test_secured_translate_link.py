@@ -209,7 +209,7 @@ async def test_a_topic_whose_rights_were_withdrawn_is_not_taken_for_deleted_and_
             assert not [part for part in said if part not in partition.reason], partition
             return True
 
-        hidden = ("topic_authorization_failed", "the mirror cannot tell whether it still exists", "keeps its copy")
+        hidden = ("topic_authorization_failed", "the mirror does not know whether it still exists", "keeps its copy")
         await delete_topic_acls(client, rights)
         await eventually(lambda: is_in("SOURCE_UNAVAILABLE", *hidden), 30_000)
         mirror.kill()

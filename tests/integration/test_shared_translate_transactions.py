@@ -77,9 +77,9 @@ async def test_daemons_that_die_or_wake_up_as_zombies_leave_each_record_seen_onc
         return True
 
     await eventually(is_only_claimed_by_the_living, 60_000)
-    told = [(await describe_mirror(mirror)).transactions for mirror in mirrors]
-    assert all(one.committed > 0 for one in told), told
-    assert len({one.transactional_id for one in told}) == len(mirrors)
+    reported = [(await describe_mirror(mirror)).transactions for mirror in mirrors]
+    assert all(one.committed > 0 for one in reported), reported
+    assert len({one.transactional_id for one in reported}) == len(mirrors)
 
 
 @pytest.mark.long

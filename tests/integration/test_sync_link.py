@@ -157,13 +157,13 @@ async def test_a_lost_source_takes_nothing_acknowledged_with_it(
     with AcknowledgedLoad(pair.source.bootstrap, TOPIC, 2) as load:
         load.wait_acknowledged(1_000)
         pair.source.process.kill()
-        told = [load.acknowledged_values(partition) for partition in range(2)]
+        reported = [load.acknowledged_values(partition) for partition in range(2)]
     await pair.turn(epoch=3, active="b")
     for partition in range(2):
         end = (await pair.ends(pair.target, TOPIC, 2))[partition][1]
         kept = await values_by_offset(pair.target, partition, end)
-        assert told[partition], "nothing was acknowledged"
-        for offset, value in told[partition].items():
+        assert reported[partition], "nothing was acknowledged"
+        for offset, value in reported[partition].items():
             assert kept.get(offset) == value
 
 

@@ -220,10 +220,10 @@ async def is_told_both_ways(a: str, b: str) -> bool:
             assert found.offset == next(at for at, one in enumerate(there.records) if one in unread), found
             assert (found.is_known, found.opposite) == (True, "counted")
     command = ["links", "translate-offset", "a-b", "--topic", "both", "--offset", "100", "-b", b]
-    told = await asyncio.to_thread(CliRunner().invoke, app, [*command, "--source-bootstrap-server", a])
-    assert told.stdout == f"both-0 offset {translator.downstream('both', 0, 100).offset}\n"
-    told = await asyncio.to_thread(CliRunner().invoke, app, command)
-    assert "(by this link alone; see --source-bootstrap-server)" in told.stdout
+    reported = await asyncio.to_thread(CliRunner().invoke, app, [*command, "--source-bootstrap-server", a])
+    assert reported.stdout == f"both-0 offset {translator.downstream('both', 0, 100).offset}\n"
+    reported = await asyncio.to_thread(CliRunner().invoke, app, command)
+    assert "(by this link alone; see --source-bootstrap-server)" in reported.stdout
     return True
 
 

@@ -475,8 +475,8 @@ async def test_members_of_a_links_group_hear_at_what_the_others_fail_and_keep_th
         assert not first.others
         for problem in ("billing: refused", ""):
             second.own = second.own._replace(problem=problem)
-            told = (DaemonShare(second.own, second.slots),) if problem else ()
-            await eventually(lambda told=told: first.others == told, 30_000)
+            reported = (DaemonShare(second.own, second.slots),) if problem else ()
+            await eventually(lambda reported=reported: first.others == reported, 30_000)
         assert (first.slots, second.slots) == before
     finally:
         for task in tasks:

@@ -67,18 +67,18 @@ async def test_many_nodes_are_read_at_once_in_the_order_asked(zookeeper_connect:
 async def test_a_watch_that_is_set_again_and_again_is_kept_once_and_told_each_change(zookeeper_connect: str) -> None:
     zookeeper = ZooKeeper(zookeeper_connect, session_timeout_ms=20_000)
     await zookeeper.start()
-    told: list[Any] = []
+    reported: list[Any] = []
     try:
         await zookeeper.ensure_path("/watched")
         for name in ("first", "second"):
-            before = len(told)
+            before = len(reported)
             for _ in range(20):
-                await zookeeper.children("/watched", watch=told.append)
-                await zookeeper.get("/watched", watch=told.append)
+                await zookeeper.children("/watched", watch=reported.append)
+                await zookeeper.get("/watched", watch=reported.append)
             client: Any = zookeeper._client
             kept = (client._child_watchers, client._data_watchers)
             assert [sum(map(len, watches.values())) for watches in kept] == [1, 1], kept
             await zookeeper.create(f"/watched/{name}")
-            await eventually(lambda known=before: len(told) > known)
+            await eventually(lambda known=before: len(reported) > known)
     finally:
         await zookeeper.stop()

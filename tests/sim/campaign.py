@@ -39,11 +39,15 @@ class Summary:
             self.invariants[outcome.violations[0].invariant] += 1
 
     def __str__(self) -> str:
-        told = (
+        reported = (
             f"{self.seeds} seeds, {self.virtual_s / 3600:.1f} virtual hours, {self.steps} steps, {self.faults} faults, "
             f"{self.acknowledged} acknowledged batches"
         )
-        return f"{told}; failed: {sorted(self.failed)} {dict(self.invariants)}" if self.failed else f"{told}; all sound"
+        return (
+            f"{reported}; failed: {sorted(self.failed)} {dict(self.invariants)}"
+            if self.failed
+            else f"{reported}; all sound"
+        )
 
 
 def _play(seed: int) -> tuple[int, Outcome]:

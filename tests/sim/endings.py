@@ -102,11 +102,11 @@ def unsound_endings(
 
 
 def _lost_or_changed(ledger: Ledger, by_key: Mapping[Any, StoredLog]) -> Iterator[tuple[str, str]]:
-    for invariant, told in (
+    for invariant, reported in (
         ("acknowledged-records-stay", ledger.acknowledged),
         ("read-records-never-change", ledger.read),
     ):
-        for key, batches in told.items():
+        for key, batches in reported.items():
             log = by_key.get(key)
             if log is None or key in ledger.waived:
                 continue

@@ -63,7 +63,7 @@ class World:
         self.history: deque[str] = deque(maxlen=HISTORY_LINES_MAX)
         self.violations: list[Violation] = []
         self.digest = 0
-        self._is_told = is_told
+        self._is_reported = is_told
 
     # --- what happened
 
@@ -73,7 +73,7 @@ class World:
         line = f"{self.loop.now_s:9.4f} {process.name if process else '*':>4} {sentence}"
         self.history.append(line)
         self.digest = hash_of(line, self.digest)
-        if self._is_told:
+        if self._is_reported:
             print(line)
 
     def violate(self, invariant: str, story: str) -> None:

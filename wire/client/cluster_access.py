@@ -163,9 +163,9 @@ class ClusterAccess:
         """A connection to whichever broker answers: one that stands, then known brokers, then the
         bootstrap list.
         """
-        standing = self._pool.open_addresses()
-        if standing:
-            return await self._pool.get(random.choice(standing))  # noqa: S311 (spreads load)
+        connected = self._pool.open_addresses()
+        if connected:
+            return await self._pool.get(random.choice(connected))  # noqa: S311 (spreads load)
         known = [broker.address for broker in self._cluster.brokers.values()]
         random.shuffle(known)
         bootstrap = [address for address in self._bootstrap if address not in known]

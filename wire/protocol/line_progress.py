@@ -59,12 +59,12 @@ def _moved_bytes(transport: asyncio.BaseTransport, sent_until_bytes: int | None)
     if connected is None:
         return None
     try:
-        told = connected.getsockopt(socket.IPPROTO_TCP, socket.TCP_INFO, _MOVED_AT + _MOVED.size)
+        reported = connected.getsockopt(socket.IPPROTO_TCP, socket.TCP_INFO, _MOVED_AT + _MOVED.size)
     except (OSError, AttributeError):
         return None
-    if len(told) < _MOVED_AT + _MOVED.size:
+    if len(reported) < _MOVED_AT + _MOVED.size:
         return None
     acknowledged: int
     received: int
-    acknowledged, received = _MOVED.unpack_from(told, _MOVED_AT)
+    acknowledged, received = _MOVED.unpack_from(reported, _MOVED_AT)
     return received + (acknowledged if sent_until_bytes is None else min(acknowledged, sent_until_bytes))

@@ -117,10 +117,12 @@ def counting(words: Collection[ReceivedReport]) -> list[ReceivedReport]:
     """Those that count, of one word a daemon: heard lately, or nobody has told of one of its parts
     since.
     """
-    return [word for word in words if word.received_ms_ago <= REPORT_COUNTS_MS or word.slots - _told_after(word, words)]
+    return [
+        word for word in words if word.received_ms_ago <= REPORT_COUNTS_MS or word.slots - _reported_after(word, words)
+    ]
 
 
-def _told_after(word: ReceivedReport, words: Iterable[ReceivedReport]) -> frozenset[int]:
+def _reported_after(word: ReceivedReport, words: Iterable[ReceivedReport]) -> frozenset[int]:
     return frozenset().union(*(one.slots for one in words if one.received_ms_ago < word.received_ms_ago))
 
 

@@ -15,7 +15,7 @@ class ReceivedReports:
     def __init__(self) -> None:
         # When each part was carried whole, by this broker's monotonic clock.
         self._synced_ms: list[float | None] = [None] * MIRROR_SLOTS
-        self._heard: dict[str, tuple[SyncReport, float]] = {}
+        self._received: dict[str, tuple[SyncReport, float]] = {}
 
     def ages_ms(self, now_ms: float) -> list[int]:
         """How long ago each part was carried whole, by whomever; NEVER where nobody said so."""
@@ -29,16 +29,16 @@ class ReceivedReports:
                 before_ms = self._synced_ms[slot]
                 at_ms = now_ms - ago_ms
                 self._synced_ms[slot] = at_ms if before_ms is None else max(at_ms, before_ms)
-        self._heard[word.daemon] = (word, now_ms)
+        self._received[word.daemon] = (word, now_ms)
         counted = {one.daemon for one in self.words(now_ms)}
-        self._heard = {daemon: heard for daemon, heard in self._heard.items() if daemon in counted}
+        self._received = {daemon: received for daemon, received in self._received.items() if daemon in counted}
 
     def words(self, now_ms: float) -> list[ReceivedReport]:
         """The words that count."""
         return counting(
             [
                 ReceivedReport(word.daemon, word.slots, word.problems, now_ms - at_ms)
-                for word, at_ms in self._heard.values()
+                for word, at_ms in self._received.values()
             ]
         )
 
@@ -46,4 +46,4 @@ class ReceivedReports:
         """The link has turned: what was said before is of another time. How far groups were carried
         stays known.
         """
-        self._heard.clear()
+        self._received.clear()

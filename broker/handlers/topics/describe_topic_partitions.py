@@ -38,7 +38,7 @@ async def handle(services: BrokerServices, context: RequestContext, request: Any
     build = builder(API_KEY, context.api_version)
     named = [topic.name for topic in request.topics]
     unheard = {} if context.client_id == FORWARDED_CLIENT_ID else unknown_topics(services.image, named)
-    told = await ask_peers(services.active_site, services.image, unheard, may_create=False)
+    reported = await ask_peers(services.active_site, services.image, unheard, may_create=False)
     image = services.image
     names = sorted({*named} or image.routed_topic_names())
     cursor, first = request.cursor, 0
@@ -52,7 +52,7 @@ async def handle(services: BrokerServices, context: RequestContext, request: Any
         if not left:
             return build.response(topics=tuple(topics), next_cursor=_cursor(build, name, 0))
         routed = image.routed_topic(name)
-        topic = told.get(name) if routed is None else routed.topic
+        topic = reported.get(name) if routed is None else routed.topic
         if topic is None:
             topics.append(_unknown(build, name))
             first = 0

@@ -31,7 +31,7 @@ from broker.metadata.request_context import RequestContext
 from broker.services import BrokerServices
 from broker.site.active_site import FORWARDED_CLIENT_ID
 from broker.site.topic_creation import COORDINATORS_TOPICS
-from broker.site.unknown_topics import NOTHING_KNOWN, Asked, Told, ask_peers, unknown_topics
+from broker.site.unknown_topics import NOTHING_KNOWN, Asked, KnownTopics, ask_peers, unknown_topics
 from wire.protocol.frames import decode_request_body
 from wire.rules.topic_names import CLUSTER_METADATA_TOPIC
 
@@ -76,13 +76,13 @@ async def _answer_later(
     """
     if is_doubtful:
         await services.suspected_brokers.settled()
-    told = await ask_peers(
+    reported = await ask_peers(
         services.active_site,
         services.image,
         _unknown(services, context, request),
         may_create=getattr(request, "allow_auto_topic_creation", True),
     )
-    answer(services, exchange, request, services.merged_metadata, version=context.api_version, told=told)
+    answer(services, exchange, request, services.merged_metadata, version=context.api_version, reported=reported)
 
 
 def answer(
@@ -92,7 +92,7 @@ def answer(
     cache: MetadataCache,
     *,
     version: int,
-    told: Told = NOTHING_KNOWN,
+    reported: KnownTopics = NOTHING_KNOWN,
 ) -> None:
     """Answer from the cache, merged or not, and by what peers told of topics that it does not
     have.
@@ -109,7 +109,7 @@ def answer(
             and services.config.may_auto_create_topics
             and getattr(request, "allow_auto_topic_creation", True)
         )
-        topics, missing, errors = _topics(image, writer, cache, _asked(request), told, may_create=may_create)
+        topics, missing, errors = _topics(image, writer, cache, _asked(request), reported, may_create=may_create)
         exchange.count_errors(errors)
         if missing:
             mutation_ms = _create(services, exchange, missing)
@@ -168,7 +168,7 @@ def _topics(
     writer: MetadataWriter,
     cache: MetadataCache,
     wanted: Sequence[Asked | None],
-    told: Told,
+    reported: KnownTopics,
     *,
     may_create: bool,
 ) -> tuple[list[bytes], list[str], list[ErrorCode]]:
@@ -179,7 +179,7 @@ def _topics(
     missing: list[str] = []
     errors: list[ErrorCode] = []
     for asked in wanted:
-        found = _found(image, cache, asked) or (None if asked is None else told.get(asked))
+        found = _found(image, cache, asked) or (None if asked is None else reported.get(asked))
         if found is not None:
             encoded.append(cache.topic(writer, image, found))
             continue

@@ -78,14 +78,14 @@ class PeerTopics:
         """The topics after a report about one."""
         known = self.reports.get(topic.name)
         deleted = known.deleted_ids if known is not None else NO_IDS
-        told = known.topic if known is not None else None
+        reported = known.topic if known is not None else None
         if is_deleted:
             deleted |= {topic.topic_id}
         else:
-            told = _newer(told, topic)
-        if told is not None and told.topic_id in deleted:
-            told = None
-        report = TopicReport(topic=told, deleted_ids=deleted, at_ms=at_ms)
+            reported = _newer(reported, topic)
+        if reported is not None and reported.topic_id in deleted:
+            reported = None
+        report = TopicReport(topic=reported, deleted_ids=deleted, at_ms=at_ms)
         found = {**self._reported, topic.name: _current(self.viewed.get(topic.name), report)}
         return replace(self, reports={**self.reports, topic.name: report}, _reported=found)
 

@@ -17,7 +17,7 @@ Steps, in the order of an undisturbed run:
                to them
     promote    leaders above the floor are awaited, then the target is told that its role stands:
                writes begin
-    tell       the source learns the new record (or reads it from its peer when it comes back)
+    notify     the source learns the new record (or reads it from its peer when it comes back)
 
 What a step must do is decided from the link records and logs as observed, never from what this run
 remembers, so a rerun after a crash goes on where the first one stopped. Only four things are
@@ -64,7 +64,7 @@ fenced.
 """
 
 
-CHANGING_STEPS = ("prepare", "fence", "drain", "raise", "account", "promote", "tell")
+CHANGING_STEPS = ("prepare", "fence", "drain", "raise", "account", "promote", "notify")
 """What an undisturbed run of a source that answers consists of."""
 
 
@@ -77,7 +77,7 @@ class Step(enum.StrEnum):
     RAISE = "raise"
     ACCOUNT = "account"
     PROMOTE = "promote"
-    TELL = "tell"
+    NOTIFY = "notify"
     GIVE_BACK = "give_back"
     REFUSE = "refuse"
     DONE = "done"
@@ -395,12 +395,12 @@ class FailoverPlaybook:
             return ""
         if self._source_groups is None or target.groups is None:
             return f"what groups have committed at {source.site} is not known yet"
-        told = self._source_groups
-        if told.committing_transactions:
-            return f"{told.committing_transactions} committed transactions are not marked at {source.site} yet"
-        if problems := (*told.problems, *told.transaction_problems, *target.groups.problems):
+        reported = self._source_groups
+        if reported.committing_transactions:
+            return f"{reported.committing_transactions} committed transactions are not marked at {source.site} yet"
+        if problems := (*reported.problems, *reported.transaction_problems, *target.groups.problems):
             return f"what groups have committed cannot be compared: {'; '.join(problems)}"
-        behind = offsets_behind(told, target.groups, target.partitions, is_routed=evidence.governing.is_routed)
+        behind = offsets_behind(reported, target.groups, target.partitions, is_routed=evidence.governing.is_routed)
         if not behind:
             return ""
         return (
@@ -531,9 +531,9 @@ class FailoverPlaybook:
             return Decision(
                 step=Step.PROMOTE, reason=f"not every partition takes writes at {target.site} yet", record=governing
             )
-        if source is not None and supersedes(governing, source.record) and Step.TELL not in self._ended:
+        if source is not None and supersedes(governing, source.record) and Step.NOTIFY not in self._ended:
             return Decision(
-                step=Step.TELL, reason=f"{source.site} is at epoch {source.record.epoch} still", record=governing
+                step=Step.NOTIFY, reason=f"{source.site} is at epoch {source.record.epoch} still", record=governing
             )
         if not self._ended:
             return _refuse(f"{target.site} is active for link {governing.name} already, since epoch {epoch}")

@@ -112,7 +112,7 @@ class Completeness:
         for one in reply.partitions:
             key = TopicPartition(one.topic, one.partition)
             self._behind[key] = one.lag_records
-            self._until_ms[key] = max(self._until_ms.get(key, NEVER), _told(one, asked_at_ms))
+            self._until_ms[key] = max(self._until_ms.get(key, NEVER), _reported(one, asked_at_ms))
 
     def partitions(self) -> list[PartitionCompleteness]:
         """Every partition that is known."""
@@ -146,7 +146,7 @@ def _newest(position: PartitionPosition, asked_at_ms: int) -> int:
     return position.max_timestamp_ms if position.max_timestamp_ms <= asked_at_ms else NEVER
 
 
-def _told(one: MirrorPartition, asked_at_ms: int) -> int:
+def _reported(one: MirrorPartition, asked_at_ms: int) -> int:
     """A mirror that has brought nothing yet, or does not know how far it is, has a lag since its
     own start only.
     """

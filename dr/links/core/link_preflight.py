@@ -64,14 +64,14 @@ def version_check(releases: Mapping[str, str | None]) -> LinkCheck:
     silent = [site for site, release in releases.items() if release is None]
     if silent:
         detail = (
-            f"site {' and '.join(silent)} does not tell its release, so that it is older than this command: topics cannot be checked. "
+            f"site {' and '.join(silent)} does not report its release, so that it is older than this command: topics cannot be checked. "
             "Update its brokers first"
         )
         return LinkCheck(check="versions", outcome=Outcome.WARNING, detail=detail)
-    told = " and ".join(f"{site} runs {release}" for site, release in releases.items())
+    reported = " and ".join(f"{site} runs {release}" for site, release in releases.items())
     if len(set(releases.values())) == 1:
-        return LinkCheck(check="versions", outcome=Outcome.OK, detail=told)
-    detail = f"{told}: what the newer one's topics use may be unknown to the other. Update brokers before mirrors"
+        return LinkCheck(check="versions", outcome=Outcome.OK, detail=reported)
+    detail = f"{reported}: what the newer one's topics use may be unknown to the other. Update brokers before mirrors"
     return LinkCheck(check="versions", outcome=Outcome.WARNING, detail=detail)
 
 
@@ -182,9 +182,9 @@ def mirror_check(link: str, *, address: str, answer: DescribeMirrorReply | str) 
     return LinkCheck(check="mirror", outcome=Outcome.WARNING, detail=detail)
 
 
-def mirror_seen_check(sentence: str, *, is_heard: bool, problems: Sequence[str] = ()) -> LinkCheck:
+def mirror_seen_check(sentence: str, *, is_recent: bool, problems: Sequence[str] = ()) -> LinkCheck:
     """Of a link that is there: when its mirror last told the standby that it carries all, and what
     its daemons cannot carry.
     """
-    outcome = Outcome.OK if is_heard and not problems else Outcome.WARNING
+    outcome = Outcome.OK if is_recent and not problems else Outcome.WARNING
     return LinkCheck(check="mirror", outcome=outcome, detail="; ".join((f"{sentence} at the standby", *problems)))

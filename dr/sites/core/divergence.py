@@ -72,12 +72,14 @@ class Differences:
 
     def sentences(self, *, copy_site: str, source_site: str) -> list[str]:
         """One for each partition, by name."""
-        told = {key: one.sentence(copy_site=copy_site, source_site=source_site) for key, one in self.diverged.items()}
-        told |= {
+        reported = {
+            key: one.sentence(copy_site=copy_site, source_site=source_site) for key, one in self.diverged.items()
+        }
+        reported |= {
             key: f"nothing shows that {copy_site}'s copy of {key}, which ends at {end}, is the history of {source_site}"
             for key, end in self.unproven.items()
         }
-        return [told[key] for key in sorted(told)]
+        return [reported[key] for key in sorted(reported)]
 
     def summary(self, *, copy_site: str, source_site: str) -> str:
         """The sentences in one line, the first few of them."""

@@ -267,7 +267,7 @@ def positions_of(descriptions: Iterable[PartitionDescription]) -> dict[TopicPart
     }
 
 
-def truncations_of(site: str, told: Iterable[TruncatedLog]) -> tuple[ReplicaTruncation, ...]:
+def truncations_of(site: str, reported: Iterable[TruncatedLog]) -> tuple[ReplicaTruncation, ...]:
     """What the site's brokers told of cuts, by partition and broker."""
     found = [
         ReplicaTruncation(
@@ -280,7 +280,7 @@ def truncations_of(site: str, told: Iterable[TruncatedLog]) -> tuple[ReplicaTrun
             kept_bytes=one.kept_bytes,
             at_ms=one.last_at_ms,
         )
-        for one in told
+        for one in reported
     ]
     return tuple(sorted(found, key=lambda cut: (cut.topic, cut.partition, cut.node_id)))
 

@@ -235,15 +235,15 @@ def account(
     """
     topics = sorted(unprotected, key=lambda topic: topic.topic)
     missing = {TopicPartition(topic.topic, partition) for topic in topics for partition in topic.partitions}
-    heard = SourceEnd(log_start_offset=0, end_offset=UNKNOWN, seen_at_ms=peer_seen_at_ms, is_exact=False)
+    received = SourceEnd(log_start_offset=0, end_offset=UNKNOWN, seen_at_ms=peer_seen_at_ms, is_exact=False)
     partitions = tuple(
-        _partition_loss(key, 0, None, source.get(key, heard), now_ms, is_protected=False)
+        _partition_loss(key, 0, None, source.get(key, received), now_ms, is_protected=False)
         if key in missing
         else _partition_loss(
             key,
             kept.get(key, 0),
             target.get(key),
-            source.get(key) or (heard if key not in target else None),
+            source.get(key) or (received if key not in target else None),
             now_ms,
             is_protected=key in kept or key in target,
             divergence=differences.diverged.get(key),
@@ -305,17 +305,17 @@ def best_source_end(target: PartitionPosition | None, source: SourceEnd | None) 
         return source
     if target is None or target.source_high_watermark == UNKNOWN:
         return source
-    heard = SourceEnd(
+    received = SourceEnd(
         log_start_offset=0,
         end_offset=target.source_high_watermark,
         seen_at_ms=target.source_seen_at_ms,
         is_exact=False,
     )
     if source is None:
-        return heard
+        return received
     return SourceEnd(
         log_start_offset=source.log_start_offset,
-        end_offset=max(source.end_offset, heard.end_offset),
-        seen_at_ms=max(source.seen_at_ms, heard.seen_at_ms),
+        end_offset=max(source.end_offset, received.end_offset),
+        seen_at_ms=max(source.seen_at_ms, received.seen_at_ms),
         is_exact=False,
     )

@@ -21,11 +21,11 @@ def sync_reports_of_mirror(
     """As of when (Unix ms) every part of the link is carried, 0 when that is not known of all; and
     the daemons that fail at it.
     """
-    told = list(replies)
-    ages_ms = [reply.synced_ms_ago or _one_age_ms(reply, now_ms) for reply in told]
+    reported = list(replies)
+    ages_ms = [reply.synced_ms_ago or _one_age_ms(reply, now_ms) for reply in reported]
     words = [
         ReceivedReport(word.daemon, frozenset(word.slots), dict(word.problems), word.received_ms_ago)
-        for reply in told
+        for reply in reported
         for word in reply.words
     ]
     found = link_sync_reports(ages_ms, words)
@@ -56,6 +56,6 @@ def failing_sentences(failing: Iterable[SyncReport]) -> tuple[str, ...]:
 
 
 def _named(problems: dict[str, str]) -> str:
-    told = [f"{name}: {reason}" for name, reason in sorted(problems.items())]
-    more = len(told) - GROUPS_NAMED
-    return "; ".join(told if more <= 0 else [*told[:GROUPS_NAMED], f"and {more} more"])
+    reported = [f"{name}: {reason}" for name, reason in sorted(problems.items())]
+    more = len(reported) - GROUPS_NAMED
+    return "; ".join(reported if more <= 0 else [*reported[:GROUPS_NAMED], f"and {more} more"])

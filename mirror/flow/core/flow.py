@@ -69,7 +69,7 @@ from mirror.flow.core.flow_events import (
     TopicReplaced,
 )
 from mirror.flow.core.flow_state import TRANSITIONS, FlowFacts, FlowState, InvariantBroken, Step
-from mirror.flow.core.lag import UNKNOWN, heard, moved, put_back, without_ends
+from mirror.flow.core.lag import UNKNOWN, moved, put_back, received, without_ends
 from mirror.flow.core.tombstones import tombstone_risk
 from mirror.link.core.link_roles import GapPolicy, LinkRole
 
@@ -304,7 +304,7 @@ class Flow:
             return self._halt(FlowState.FAULTED, f"{divergence}{self._way_out}")
         missing = max(0, command.log_start_offset - facts.chain_offset)
         expired = max(0, command.log_start_offset - promised_from(facts, command))
-        progress = heard(facts.progress, command.high_watermark, command.asked_at_ms, now_ms)
+        progress = received(facts.progress, command.high_watermark, command.asked_at_ms, now_ms)
         is_in_hand = facts.is_chained and facts.progress.target_log_end_offset < facts.chain_offset
         if expired and self._gap_policy is GapPolicy.HALT:
             gap = (
@@ -375,7 +375,7 @@ class Flow:
             chain_offset=run.next_offset,
             chain_epoch=run.last_epoch,
             source_log_start_offset=command.log_start_offset,
-            progress=heard(facts.progress, command.high_watermark, command.asked_at_ms, now_ms),
+            progress=received(facts.progress, command.high_watermark, command.asked_at_ms, now_ms),
             may_lack_tombstones=facts.may_lack_tombstones or bool(doubt),
             is_resuming=False,
         )
@@ -394,7 +394,7 @@ class Flow:
         facts = self.facts
         if facts.step is not Step.STREAMING:
             return self._ignore()
-        progress = heard(facts.progress, command.high_watermark, command.asked_at_ms, now_ms)
+        progress = received(facts.progress, command.high_watermark, command.asked_at_ms, now_ms)
         is_complete = progress.target_log_end_offset >= facts.chain_offset
         new = facts._replace(
             source_log_start_offset=command.log_start_offset,
@@ -455,8 +455,8 @@ class Flow:
         reason = (
             facts.reason if facts.state is label else f"mirroring; the target acknowledged {command.log_end_offset}"
         )
-        told = "" if facts.state is label else reason
-        return Decision(facts._replace(state=label, reason=reason, attempts=0, progress=progress), (), told)
+        reported = "" if facts.state is label else reason
+        return Decision(facts._replace(state=label, reason=reason, attempts=0, progress=progress), (), reported)
 
     def _append_refused(self, command: AppendRefused, now_ms: int) -> Decision:  # noqa: ARG002
         if not self.facts.is_chained:

@@ -78,7 +78,7 @@ def moved(progress: Progress, **changes: int) -> Progress:
     return changed._replace(caught_up_at_ms=caught_up_at_ms, marker_offset=marker_offset, marker_at_ms=marker_at_ms)
 
 
-def heard(progress: Progress, high_watermark: int, asked_at_ms: int, now_ms: int) -> Progress:
+def received(progress: Progress, high_watermark: int, asked_at_ms: int, now_ms: int) -> Progress:
     """The source has told where its log ends; it was asked at `asked_at_ms`, or where that is not
     known just now.
     """

@@ -76,8 +76,8 @@ class Liveness:
             return False
         if trying != seen.trying:
             seen.trying, seen.trying_since_ms = trying, now_ms
-        is_heard = progress.source_high_watermark != UNKNOWN and received_ms_ago < self._stall_ms
-        if is_heard and progress.source_high_watermark <= progress.target_log_end_offset:
+        is_recent = progress.source_high_watermark != UNKNOWN and received_ms_ago < self._stall_ms
+        if is_recent and progress.source_high_watermark <= progress.target_log_end_offset:
             seen.end_since_ms, seen.remedies = now_ms, 0
             self._stalled_since_ms.pop(key, None)
             return False

@@ -48,7 +48,7 @@ class Stay(enum.Enum):
     ALIKE = "the group has the same offset at both sites"
     AHEAD = "the group is ahead at the target, and was not reset at the source"
     FROM_TARGET = "the source's offset came from the target"
-    UNKNOWN = "the group was reset at the source or has advanced at the target; the mirror cannot tell which"
+    UNKNOWN = "the group was reset at the source or has advanced at the target; the mirror cannot decide which"
     MOVED_ON = "the group was reset at the source, but has also moved at the target"
 
 

@@ -222,7 +222,7 @@ def absence_trouble(
         case Absence.HIDDEN:
             return Trouble(
                 Finding.HIDDEN,
-                f"the source hides topic {name} from the mirror (topic_authorization_failed), so the mirror cannot tell whether it "
+                f"the source hides topic {name} from the mirror (topic_authorization_failed), so the mirror does not know whether it "
                 f"still exists; the target keeps its copy (id {actual.topic_id}), and mirroring resumes when the mirror's principal has "
                 "DESCRIBE and READ on the topic at the source",
             )

@@ -134,12 +134,12 @@ def test_topics_are_placed_and_shown_as_kafkas_tool_does_it(
         ("--at-min-isr", "--at-min-isr-partitions"),
         ("--under-min-isr", "--under-min-isr-partitions"),
     ):
-        told = kafka_programs.run(
+        reported = kafka_programs.run(
             TOPICS, "--bootstrap-server", bootstrap, "--describe", "--exclude-internal", theirs
         ).decode()
-        named = {topic: told.count(f"Topic: {topic}\t") for topic in ("ours", "theirs", "whole", "alone")}
+        named = {topic: reported.count(f"Topic: {topic}\t") for topic in ("ours", "theirs", "whole", "alone")}
         shown = {row["topic"]: row["partitions"] for row in run(site, "topics", "list", ours)}
-        assert shown == {topic: count for topic, count in named.items() if count}, (ours, told)
+        assert shown == {topic: count for topic, count in named.items() if count}, (ours, reported)
     assert [
         row["partition"] for row in run(site, "topics", "describe", "ours", "--under-replicated")["partitions"]
     ] == [1, 2]

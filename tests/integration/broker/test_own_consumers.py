@@ -397,18 +397,18 @@ async def test_the_command_ends_in_good_order_when_it_is_asked_to(broker: LoneBr
 def test_the_command_says_what_goes_together(broker: LoneBroker) -> None:
     topic = asyncio.run(new_topic(broker))
 
-    def told(*arguments: str, code: int) -> str:
+    def reported(*arguments: str, code: int) -> str:
         ended = CliRunner().invoke(app, ["consume", "-b", broker.bootstrap, *arguments])
         assert ended.exit_code == code, ended.output
         return " ".join(ended.output.split())
 
-    assert "name topics" in told(code=2)
-    assert "--partition goes with one topic" in told(topic, "--partition", "1", "--group", "g", code=2)
-    assert "no regular expression" in told("--whitelist", "(", code=2)
-    assert "'never' is not a reset policy" in told(topic, "--reset", "never", code=2)
-    assert "has no partition 9" in told(topic, "--partition", "9", code=1)
-    assert "not there: nothing-here" in told("nothing-here", "--max-messages", "1", code=1)
-    lost = told(topic, "--partition", "0", "--offset", "99", "--reset", "fail", code=1)
+    assert "name topics" in reported(code=2)
+    assert "--partition goes with one topic" in reported(topic, "--partition", "1", "--group", "g", code=2)
+    assert "no regular expression" in reported("--whitelist", "(", code=2)
+    assert "'never' is not a reset policy" in reported(topic, "--reset", "never", code=2)
+    assert "has no partition 9" in reported(topic, "--partition", "9", code=1)
+    assert "not there: nothing-here" in reported("nothing-here", "--max-messages", "1", code=1)
+    lost = reported(topic, "--partition", "0", "--offset", "99", "--reset", "fail", code=1)
     assert "offset 99 is not in the log, which is 0 to 0" in lost
 
 

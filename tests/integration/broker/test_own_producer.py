@@ -150,10 +150,10 @@ class Command:
         self._topic = topic
 
     def run(self, *arguments: str, given: bytes = b"", code: int = 0) -> str:
-        told, complaints = self.told(*arguments, given=given, code=code)
-        return told + complaints
+        reported, complaints = self.reported(*arguments, given=given, code=code)
+        return reported + complaints
 
-    def told(self, *arguments: str, given: bytes, code: int, modules: Path = REPOSITORY) -> tuple[str, str]:
+    def reported(self, *arguments: str, given: bytes, code: int, modules: Path = REPOSITORY) -> tuple[str, str]:
         command = [sys.executable, "-m", "cli.main", "produce", self._topic, "-b", self._broker.bootstrap, *arguments]
         environment = os.environ | {"PYTHONPATH": str(modules)}
         ended = subprocess.run(
@@ -170,13 +170,13 @@ async def test_the_command_sends_lines_with_keys_and_headers(
     lines = b"".join(b"%d:value %d\n" % (number % 5, number) for number in range(100))
     (tmp_path / "orders.txt").write_bytes(lines)
     planned = json.loads(command.run("--key-separator", ":", "--dry-run", "-o", "json", given=lines))
-    told = json.loads(
+    reported = json.loads(
         command.run(
             "--file", str(tmp_path / "orders.txt"), "--key-separator", ":", "--header", "source=file", "-o", "json"
         )
     )
-    assert (told["delivered"], told["failed"], told["dropped"]) == (100, 0, 0)
-    assert told["partitions"] == planned["partitions"]
+    assert (reported["delivered"], reported["failed"], reported["dropped"]) == (100, 0, 0)
+    assert reported["partitions"] == planned["partitions"]
     received = await asyncio.to_thread(librdkafka_consume, lone_broker.bootstrap, topic, 100, group=f"g-{topic}")
     assert min(received).key is not None
     assert {record.value for record in received} == {b"value %d" % number for number in range(100)}
@@ -190,8 +190,8 @@ async def test_the_command_flags_a_constant_key(lone_broker: LoneBroker, topic: 
 async def test_the_command_takes_a_partitioner_by_its_name(lone_broker: LoneBroker, topic: str) -> None:
     command = Command(lone_broker, topic)
     name = "clients.core.partitioners:RoundRobinPartitioner"
-    told = json.loads(command.run("--partitioner", name, "-o", "json", given=b"x\n" * 14))
-    assert set(told["partitions"].values()) == {2}
+    reported = json.loads(command.run("--partitioner", name, "-o", "json", given=b"x\n" * 14))
+    assert set(reported["partitions"].values()) == {2}
 
 
 FAULTY_PARTITIONER = """
@@ -211,25 +211,29 @@ def test_a_command_that_ends_early_says_what_became_of_every_line(
     arguments = ["--key-separator", ":", "--partitioner", "faulty:Faulty", "--queue-records", "10"]
     command = Command(lone_broker, topic)
     lines = b"good:x\n" * 30 + bad_line + b"\n" + b"good:x\n" * 5
-    printed, complaint = command.told(*arguments, "-o", "json", given=lines, code=1, modules=tmp_path)
-    told = json.loads(printed)
+    printed, complaint = command.reported(*arguments, "-o", "json", given=lines, code=1, modules=tmp_path)
+    reported = json.loads(printed)
     # 30 lines went through room for 10
-    assert told["delivered"] >= 20
-    assert (told["lines_read"], told["delivered"] + told["unacknowledged"], told["unsent"]) == (31, 30, 1)
-    assert not told["is_complete"]
+    assert reported["delivered"] >= 20
+    assert (reported["lines_read"], reported["delivered"] + reported["unacknowledged"], reported["unsent"]) == (
+        31,
+        30,
+        1,
+    )
+    assert not reported["is_complete"]
     assert "'nonsense'" in complaint or "no key separator" in complaint
-    _, complaint = command.told(*arguments, given=lines, code=1, modules=tmp_path)
+    _, complaint = command.reported(*arguments, given=lines, code=1, modules=tmp_path)
     assert "ended early: of 31 lines" in " ".join(complaint.split())
 
 
 def test_the_command_says_what_it_accepts(lone_broker: LoneBroker, topic: str) -> None:
-    def told(*arguments: str, code: int) -> str:
+    def reported(*arguments: str, code: int) -> str:
         ended = CliRunner().invoke(app, ["produce", topic, "-b", lone_broker.bootstrap, *arguments])
         assert ended.exit_code == code, ended.output
         return " ".join(ended.output.split())
 
-    assert "accepted are murmur2" in told("--partitioner", "nonsense", code=2)
-    assert "it lacks choose" in told("--partitioner", "json:JSONDecoder", code=2)
-    assert "--compression 'rar'" in told("--compression", "rar", code=2)
-    assert "or give --no-idempotence" in told("--acks", "1", code=2)
-    assert "cannot be read" in told("--file", "not-there.txt", code=1)
+    assert "accepted are murmur2" in reported("--partitioner", "nonsense", code=2)
+    assert "it lacks choose" in reported("--partitioner", "json:JSONDecoder", code=2)
+    assert "--compression 'rar'" in reported("--compression", "rar", code=2)
+    assert "or give --no-idempotence" in reported("--acks", "1", code=2)
+    assert "cannot be read" in reported("--file", "not-there.txt", code=1)

@@ -129,9 +129,9 @@ def test_preferred_and_unclean_leaders_are_elected_on_request(site: ReplicatedSi
     assert site.nodes[SECOND].figure("antipode_broker_truncated_records_total") == 3
     assert site.nodes[SECOND].figure("antipode_broker_truncated_unkept_bytes_total") == 0
     with grpc.insecure_channel(site.nodes[SECOND].grpc_address) as channel:
-        (told,) = BrokerControlStub(channel).DescribePartitions(DescribePartitionsRequest(), timeout=20).cuts
-    assert (told.topic, told.partition, told.node_id, told.records) == (TOPIC, 0, SECOND, 3)
-    assert told.kept_bytes == told.bytes > 0
+        (reported,) = BrokerControlStub(channel).DescribePartitions(DescribePartitionsRequest(), timeout=20).cuts
+    assert (reported.topic, reported.partition, reported.node_id, reported.records) == (TOPIC, 0, SECOND, 3)
+    assert reported.kept_bytes == reported.bytes > 0
     kept = site.directory_of(SECOND, TOPIC, 0).with_name(f"0.cut.{TOPIC}-0.log")
     shown = [sys.executable, "-m", "cli.main", "log-dirs", "show-truncated", str(kept)]
     assert subprocess.run(shown, capture_output=True, timeout=60, check=True).stdout == b"one\ntwo\nthree\n"

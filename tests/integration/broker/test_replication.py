@@ -382,14 +382,14 @@ def committed(site: ReplicatedSite, group: str) -> int:
     """
     consumer = Consumer({"bootstrap.servers": site.bootstrap, "group.id": group, "log_level": 2})
 
-    def told() -> list[TopicPartition] | None:
+    def reported() -> list[TopicPartition] | None:
         try:
             return list(consumer.committed([TopicPartition(TOPIC, 0)], timeout=30))
         except KafkaException:
             return None
 
     try:
-        (found,) = eventually_sync(told, 60_000)
+        (found,) = eventually_sync(reported, 60_000)
         return int(found.offset)
     finally:
         consumer.close()
@@ -416,10 +416,10 @@ def coordinator(site: ReplicatedSite, group: str) -> int:
 
     def found() -> int:
         try:
-            told = site.admin.describe_consumer_groups([group], request_timeout=60)[group].result(30)
+            reported = site.admin.describe_consumer_groups([group], request_timeout=60)[group].result(30)
         except KafkaException:
             return 0
-        return int(told.coordinator.id)
+        return int(reported.coordinator.id)
 
     return eventually_sync(found)
 

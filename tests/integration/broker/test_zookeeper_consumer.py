@@ -335,13 +335,13 @@ async def test_a_group_moves_its_offsets_from_zookeeper_into_the_broker(site: Si
             await read.has(10)
         assert read.values == list(range(number * 10 - 10, number * 10))
         async with KafkaClient(site.node.bootstrap) as client:
-            told = await client.committed(group, [(topic, 0)])
+            reported = await client.committed(group, [(topic, 0)])
         zookeeper = ZooKeeper(site.connect)
         await zookeeper.start()
         written, _ = await zookeeper.get(offset_path(group, topic, 0))
         await zookeeper.stop()
         assert (int(written) == number * 10) is is_in_zookeeper
-        assert (told[topic, 0].offset == number * 10) is is_in_broker
+        assert (reported[topic, 0].offset == number * 10) is is_in_broker
 
 
 async def test_offsets_that_did_not_move_are_not_written_and_those_taken_but_not_worked_on_are(site: Site) -> None:

@@ -309,11 +309,11 @@ def test_links_are_listed_and_described_as_each_site_sees_them(pair: Pair, order
     # only the passive site has a mirror that writes to it
     assert entries[0]["mirror_report_age_ms"] is None
 
-    def is_heard() -> bool:
+    def is_recent() -> bool:
         heard_ms = pair.json("links", "list")[1]["mirror_report_age_ms"]
         return heard_ms is not None and 0 <= heard_ms < 10_000
 
-    eventually_sync(is_heard)
+    eventually_sync(is_recent)
     assert AT_HOME in pair.run("links", "list").stdout
     pair.run(*pair.at("a", "topics", "create", "linked", "--partitions", "1"))
     pair.produce("linked", 10)
@@ -340,11 +340,11 @@ def test_links_are_shown_in_a_line_each_by_the_sites_and_by_their_mirror(pair: P
 def test_whether_a_window_of_time_has_arrived_is_told_by_topic_and_waited_for(pair: Pair) -> None:
     pair.run(*pair.at("a", "topics", "create", "windowed", "--partitions", "2"))
     pair.produce("windowed", 20)
-    told = pair.json("links", "complete", "a-b", "--topic", "windowed", "--wait", "--timeout-ms", "60000")
-    assert told["is_complete"]
-    ((topic, partitions),) = [(one["topic"], one["partitions_complete"]) for one in told["topics"]]
+    reported = pair.json("links", "complete", "a-b", "--topic", "windowed", "--wait", "--timeout-ms", "60000")
+    assert reported["is_complete"]
+    ((topic, partitions),) = [(one["topic"], one["partitions_complete"]) for one in reported["topics"]]
     assert (topic, partitions) == ("windowed", 2)
-    assert told["topics"][0]["complete_until_ms"] >= told["until_ms"]
+    assert reported["topics"][0]["complete_until_ms"] >= reported["until_ms"]
     past = pair.run("links", "complete", "a-b", "--until", "2026-01-31T12:00:00Z", "--topic", "windowed")
     assert "2026-01-31T12:00:00.000Z" in past.stdout
     future = pair.json("links", "complete", "a-b", "--until", "2999-01-01T00:00:00Z", "--topic", "windowed", code=1)
@@ -444,7 +444,7 @@ def test_a_link_is_checked_before_it_is_made_and_a_dry_run_stores_nothing(pair: 
 def test_a_dry_run_of_a_failover_says_what_would_be_done_and_does_nothing(pair: Pair) -> None:
     planned = pair.json("failover", "a-b", "--to", "b", "--dry-run")
     assert planned["outcome"] == "planned"
-    assert planned["planned_steps"] == ["prepare", "fence", "drain", "raise", "account", "promote", "tell"]
+    assert planned["planned_steps"] == ["prepare", "fence", "drain", "raise", "account", "promote", "notify"]
     assert "would do: prepare, fence, drain" in pair.run("failover", "a-b", "--to", "b", "--dry-run").stdout
     refused = pair.json("failover", "a-b", "--to", "a", "--dry-run", code=1)
     assert (refused["outcome"], "active for link a-b already" in refused["reason"]) == ("refused", True)

@@ -78,9 +78,9 @@ async def owners(connect: str, group: str, topic: str) -> dict[int, str]:
             return {}
         found = {}
         for name in await zookeeper.children(owners_path(group, topic)):
-            told = await zookeeper.get_or_none(owner_path(group, topic, int(name)))
-            if told is not None:
-                found[int(name)] = told[0].decode()
+            reported = await zookeeper.get_or_none(owner_path(group, topic, int(name)))
+            if reported is not None:
+                found[int(name)] = reported[0].decode()
         return found
     finally:
         await zookeeper.stop()

@@ -400,7 +400,7 @@ class ConsumerMember:
                 self._send()
             elif self._sent.is_settled:
                 sent, self._sent = self._sent, None
-                self._heard(sent.answer())
+                self._received(sent.answer())
         except ConnectionLost:
             self.coordinator_lost()
 
@@ -426,7 +426,7 @@ class ConsumerMember:
         self._sent = self._calls.send(CONSUMER_HEARTBEAT, VERSIONS[CONSUMER_HEARTBEAT], values)
         self._said = self.partitions
 
-    def _heard(self, answer: Any) -> None:
+    def _received(self, answer: Any) -> None:
         error = ErrorCode(answer.error_code)
         if error:
             assert error in FORGOTTEN | TRY_AGAIN | {ErrorCode.unreleased_instance_id}, error

@@ -277,7 +277,7 @@ class ControllerScene:
 
     def _give(self, command: ask.Command) -> list[str]:
         try:
-            return told(self.model.give(command))
+            return reported(self.model.give(command))
         except Crashed:
             return ["the controller crashed"]
 
@@ -302,7 +302,7 @@ class ControllerScene:
     def do_take_over(self) -> list[str]:
         """A new controller."""
         try:
-            return told(self.model.take_over())
+            return reported(self.model.take_over())
         except Crashed:
             return ["the controller crashed"]
 
@@ -349,7 +349,7 @@ class ControllerScene:
         """Brokers answer deletions."""
         nodes = frozenset(int(node) for node in failing.split(",") if node)
         try:
-            return [line for decision in self.model.answer_deletions(failing=nodes) for line in told(decision)]
+            return [line for decision in self.model.answer_deletions(failing=nodes) for line in reported(decision)]
         except Crashed:
             return ["the controller crashed"]
 
@@ -382,7 +382,7 @@ class ControllerScene:
 
     def do_mend(self, name: str) -> list[str]:
         """The topic's znodes are as they were; the controller looks at them, then at the marks."""
-        return [line for decision in self.model.mend(name) for line in told(decision)]
+        return [line for decision in self.model.mend(name) for line in reported(decision)]
 
     def do_remove(self, name: str) -> list[str]:
         """Somebody removes the topic's znodes."""
@@ -410,7 +410,7 @@ class ControllerScene:
             )
         except Crashed:
             return ["the controller crashed"]
-        return told(decision)
+        return reported(decision)
 
     def do_reassign(self, partition: str, replicas: str) -> list[str]:
         """Other replicas for a partition; `cancel` ends what is under way."""
@@ -470,7 +470,7 @@ def _nodes(nodes: tuple[int, ...]) -> str:
     return ",".join(map(str, nodes))
 
 
-def told(decision: ask.Decision) -> list[str]:
+def reported(decision: ask.Decision) -> list[str]:
     """A decision in lines: outcomes, leaderships and topics stored, and what is published to
     whom.
     """
@@ -485,13 +485,13 @@ def told(decision: ask.Decision) -> list[str]:
             case ask.PublishImage(node_ids=node_ids):
                 lines.append(f"image to {_nodes(node_ids)}")
             case ask.Publish():
-                told_of = [
+                reported_of = [
                     *sorted(map(str, effect.partitions)),
                     *(f"configs of {name}" for name in sorted(effect.topics)),
                     *(f"deletion of {name}" for name, _ in effect.deleted_topics),
                     *(f"link {name}" for name in sorted(effect.links)),
                 ]
-                lines.append(f"tell all brokers: {', '.join(told_of) or 'who is alive'}")
+                lines.append(f"tell all brokers: {', '.join(reported_of) or 'who is alive'}")
     return lines or ["nothing to do"]
 
 

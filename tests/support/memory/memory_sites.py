@@ -371,11 +371,11 @@ class MemoryAppend:
 class MemoryProgress:
     """ProgressPort: keeps what is told."""
 
-    def __init__(self, told: list[dict[PartitionKey, int]]) -> None:
-        self._told = told
+    def __init__(self, reported: list[dict[PartitionKey, int]]) -> None:
+        self._reported = reported
 
     async def tell(self, node_id: int, *, link: str, link_epoch: int, acknowledged: Mapping[PartitionKey, int]) -> str:
-        self._told.append(dict(acknowledged))
+        self._reported.append(dict(acknowledged))
         return ""
 
     async def close(self) -> None:
@@ -401,7 +401,7 @@ class MemoryWorld:
         self.is_link_there = True
         self.reads = 0
         # What the source is told of what the target has, on sync links.
-        self.told: list[dict[PartitionKey, int]] = []
+        self.reported: list[dict[PartitionKey, int]] = []
         # Which partitions the daemon mirrors, of a link that several share.
         self.owns: Callable[[PartitionKey], bool] = lambda _: True
         self.slots = ALL_SLOTS
@@ -432,7 +432,7 @@ class MemoryWorld:
             open_fetch=lambda: MemoryFetch(self.source, lambda: self.before_fetch()),
             open_append=lambda: MemoryAppend(self.target, lambda: self.before_append()),
             read_link=self.read_link,
-            open_progress=lambda: MemoryProgress(self.told),
+            open_progress=lambda: MemoryProgress(self.reported),
             owns=lambda key: self.owns(key),
             daemon="m1:9391",
             slots=lambda: self.slots,

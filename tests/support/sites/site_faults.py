@@ -71,7 +71,7 @@ class History:
         """One more line."""
         self.lines.append(f"{time.monotonic() - self.began:8.2f} s  {what}")
 
-    def told(self) -> str:
+    def reported(self) -> str:
         """Everything, for a failed test."""
         return "\n".join([f"seed {self.seed}", *self.lines])
 

@@ -315,19 +315,19 @@ async def test_an_image_that_one_listener_does_not_survive_reaches_the_others_an
     cluster = Cluster(ClusterImage(site="a", node_id=1))
     parts: Any = (1, cluster, NoReplicas())
     service = BrokerControlService(*parts, broker_epoch=lambda: 7, describe_groups=NotImplemented)
-    heard: list[ClusterImage] = []
+    received: list[ClusterImage] = []
 
     async def broken(_: ClusterImage, __: ClusterImage) -> None:
         raise ValueError("a defect")
 
     async def sound(_: ClusterImage, after: ClusterImage) -> None:
-        heard.append(after)
+        received.append(after)
 
     service.on_image(broken)
     service.on_image(sound)
     with pytest.raises(ValueError, match="a defect"):
         await service.Apply(ControlBatch(is_full=True, broker_epoch=7), NotImplemented)
-    assert heard == [cluster.image]
+    assert received == [cluster.image]
 
 
 async def test_an_image_is_in_force_although_somebody_waits_for_what_cannot_be_asked_of_it() -> None:

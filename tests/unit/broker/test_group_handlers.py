@@ -504,8 +504,8 @@ async def test_a_mirror_says_as_of_when_it_has_carried_all(
     for link_epoch, said in ((4, str(before_ms)), (3, str(before_ms + 30)), (4, "soon")):
         values = commit_values("", group_instance_id=link_claim("l", link_epoch)) | {"topics": [], "member_id": said}
         assert outcomes(await ask(services, "mirror_offset_commit", version, **values)) == []
-    told = await services.group_reports.describe("l", is_brief=True)
-    assert (set(told.synced_ms_ago), told.synced_at_ms) == ({70}, before_ms)
+    reported = await services.group_reports.describe("l", is_brief=True)
+    assert (set(reported.synced_ms_ago), reported.synced_at_ms) == ({70}, before_ms)
 
 
 @pytest.mark.parametrize("version", versions("mirror_offset_commit"))
@@ -523,10 +523,10 @@ async def test_a_broker_keeps_the_word_of_each_daemon_of_a_mirror(
     clock.advance(60_000)
     await say(SyncReport(daemon="m2", slots=rest, synced_at_ms=1700, synced_ms_ago=40))
     await say(SyncReport(daemon="m2", slots=half, synced_at_ms=1800, synced_ms_ago=10), link_epoch=3)
-    told = await services.group_reports.describe("l", is_brief=True)
-    assert list(told.synced_ms_ago) == [-1] * 120 + [40] * 120
-    assert {word.daemon: dict(word.problems) for word in told.words} == {"m1": {"billing": "refused"}, "m2": {}}
-    assert {word.daemon: word.received_ms_ago for word in told.words} == {"m1": 60_000, "m2": 0}
+    reported = await services.group_reports.describe("l", is_brief=True)
+    assert list(reported.synced_ms_ago) == [-1] * 120 + [40] * 120
+    assert {word.daemon: dict(word.problems) for word in reported.words} == {"m1": {"billing": "refused"}, "m2": {}}
+    assert {word.daemon: word.received_ms_ago for word in reported.words} == {"m1": 60_000, "m2": 0}
 
 
 @pytest.mark.parametrize("at", ["mirror", "broker"])
@@ -543,9 +543,9 @@ async def test_how_long_ago_groups_were_carried_is_known_whichever_clock_is_put_
     word = SyncReport(synced_at_ms=clock.now_ms() + ahead_ms, synced_ms_ago=40)
     reports.note_report("l", word, link_epoch=4)
     clock.advance(60_000)
-    told = await reports.describe("l", is_brief=True)
-    assert set(told.synced_ms_ago) == {60_040}
-    synced_at_ms, _ = sync_reports_of_mirror([told], now_ms=clock.now_ms())
+    reported = await reports.describe("l", is_brief=True)
+    assert set(reported.synced_ms_ago) == {60_040}
+    synced_at_ms, _ = sync_reports_of_mirror([reported], now_ms=clock.now_ms())
     assert synced_at_ms == clock.now_ms() - 60_040
 
 

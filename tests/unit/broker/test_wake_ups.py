@@ -53,11 +53,11 @@ class Waiting:
     """A request that ends with the first change that it hears of."""
 
     def __init__(self) -> None:
-        self.heard: list[int] = []
+        self.received: list[int] = []
 
     def changed(self, key: Hashable, grown_bytes: int) -> bool:
         """Any change will do."""
-        self.heard.append(grown_bytes)
+        self.received.append(grown_bytes)
         return True
 
     def complete(self) -> None:
@@ -119,13 +119,13 @@ class Leader:
             replicas=replicas,
             isr=isr,
         )
-        told = broker_pb2.ControlBatch(
+        reported = broker_pb2.ControlBatch(
             controller_epoch=1,
             brokers=[BrokerInfo(node_id=node, broker_epoch=node) for node in alive],
             topics=[TopicInfo(name="t", topic_id=TOPIC_ID, partitions=[state])],
             links=links,
         )
-        await self.control.Apply(told, None)  # type: ignore[arg-type]
+        await self.control.Apply(reported, None)  # type: ignore[arg-type]
         found = self.replicas.find(*KEY)
         assert found is not None
         return found
@@ -168,7 +168,7 @@ async def test_a_mirror_hears_that_fewer_replicas_are_in_sync(leader: Leader) ->
     await leader.hear(isr=(OWN,), partition_epoch=2)
     assert hosted.safe_end == 1
     await turn()
-    assert waiting.heard == [hosted.log.size_bytes]
+    assert waiting.received == [hosted.log.size_bytes]
 
 
 async def test_a_consumer_at_a_follower_hears_how_much_its_new_high_watermark_shows(leader: Leader) -> None:
@@ -180,7 +180,7 @@ async def test_a_consumer_at_a_follower_hears_how_much_its_new_high_watermark_sh
         answer = PartitionFetched(0, high_watermark=high_watermark, log_start_offset=0, records=sent)
         apply_answer(leader.replicas, hosted, answer, now_ms=leader.clock.now_ms())
         await turn()
-    assert waiting.heard == [len(records)]
+    assert waiting.received == [len(records)]
 
 
 def deletion(offset: int, timeout_s: float) -> Any:
@@ -226,8 +226,8 @@ async def test_followers_and_producers_hear_that_a_mirrored_log_restarts_higher(
     append_mirrored(leader.replicas, hosted, sent, now_ms=leader.clock.now_ms())
     assert hosted.state.log_end_offset == 100
     await turn()
-    assert following.heard
-    assert producing.heard
+    assert following.received
+    assert producing.received
     assert list(session.unsettled) == [wanted.key]
 
 
@@ -239,7 +239,7 @@ async def test_a_consumer_hears_that_it_has_to_go_to_the_other_site(leader: Lead
     await leader.hear(links=(link(active_site="b", epoch=2),))
     assert hosted.read_error is ErrorCode.not_leader_or_follower
     await turn()
-    assert waiting.heard == [0]
+    assert waiting.received == [0]
 
 
 class Asked:
@@ -319,13 +319,13 @@ class Controller:
     """Remembers which replicas it was told of."""
 
     def __init__(self) -> None:
-        self.told: list[list[str]] = []
+        self.reported: list[list[str]] = []
 
     async def report_offline_replicas(
         self, request: controller_pb2.ReportOfflineReplicasRequest
     ) -> controller_pb2.ReportOfflineReplicasReply:
         """As the client of a controller."""
-        self.told.append([partition.topic for partition in request.partitions])
+        self.reported.append([partition.topic for partition in request.partitions])
         return controller_pb2.ReportOfflineReplicasReply()
 
 
@@ -336,12 +336,12 @@ async def test_the_controller_hears_that_a_lost_replica_is_gone_with_its_topic(l
     await leader.hear()
     leader.replicas.offline.add(KEY)
     reports.start()
-    await eventually(lambda: controller.told == [["t"]])
+    await eventually(lambda: controller.reported == [["t"]])
     gone = broker_pb2.DeletedTopic(name="t", topic_id=TOPIC_ID)
     brokers = [BrokerInfo(node_id=OWN, broker_epoch=1)]
-    told = broker_pb2.ControlBatch(controller_epoch=1, brokers=brokers, deleted_topics=[gone])
-    await leader.control.Apply(told, None)  # type: ignore[arg-type]
+    reported = broker_pb2.ControlBatch(controller_epoch=1, brokers=brokers, deleted_topics=[gone])
+    await leader.control.Apply(reported, None)  # type: ignore[arg-type]
     try:
-        await eventually(lambda: controller.told == [["t"], []])
+        await eventually(lambda: controller.reported == [["t"], []])
     finally:
         await reports.stop()

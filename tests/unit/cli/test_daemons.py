@@ -71,9 +71,9 @@ def test_a_bad_setting_is_named_with_what_is_accepted(
     with pytest.raises(typer.Exit) as ended:
         command(_file(tmp_path, properties), override=[override])
     assert ended.value.exit_code == 2
-    told = capsys.readouterr().err
-    assert all(word in told for word in words), told
-    assert "Traceback" not in told
+    reported = capsys.readouterr().err
+    assert all(word in reported for word in words), reported
+    assert "Traceback" not in reported
 
 
 def test_a_file_that_is_not_there_is_named(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

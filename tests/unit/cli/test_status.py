@@ -90,8 +90,8 @@ async def test_a_standby_that_is_longer_and_has_another_history_is_named_with_wh
             links=(EnvironmentLink(name="a-b", source="a", target="b"),),
         )
         found = await look(known)
-    (told,) = found["links"]
-    assert (told["lag_records"], told["copyable_records"]) == (3, 3)
+    (reported,) = found["links"]
+    assert (reported["lag_records"], reported["copyable_records"]) == (3, 3)
     (problem,) = found["problems"]
     assert problem.startswith(
         "link a-b: flights-0 differs from offset 4 on: b has 6 records of its own (offsets 4 to 9)"
@@ -117,12 +117,14 @@ def link(**fields: Any) -> dict[str, Any]:
 
 
 @pytest.mark.parametrize("mirror", ["PROMOTED", "not known"])
-@pytest.mark.parametrize(("heard_ms", "heard"), [(-1, "never heard"), (90_000, "not heard for 90 s")])
-def test_a_promoted_site_without_a_mirror_back_is_named(mirror: str, heard_ms: int, heard: str) -> None:
-    (told,) = problems({}, [link(mirror=mirror, mirror_report_age_ms=heard_ms)])
-    assert told.startswith(f"link a-b: b is not protected: the passive site a has no mirror that carries all ({heard})")
-    assert "a is 100 records behind" in told
-    assert "link.name=a-b and the agents of a" in told
+@pytest.mark.parametrize(("age_ms", "received"), [(-1, "no report yet"), (90_000, "no report for 90 s")])
+def test_a_promoted_site_without_a_mirror_back_is_named(mirror: str, age_ms: int, received: str) -> None:
+    (reported,) = problems({}, [link(mirror=mirror, mirror_report_age_ms=age_ms)])
+    assert reported.startswith(
+        f"link a-b: b is not protected: the passive site a has no mirror that carries all ({received})"
+    )
+    assert "a is 100 records behind" in reported
+    assert "link.name=a-b and the agents of a" in reported
 
 
 def test_a_link_with_a_mirror_back_and_equal_histories_is_well() -> None:

@@ -88,14 +88,14 @@ def test_keys_go_to_the_same_partition_whatever_the_process_is_salted_with() -> 
         "        choice = Choice(topic='t', key=b'key-%d' % number, partition_count=7, available=range(7))\n"
         "        print(PARTITIONERS[name]().choose(choice, lambda _: 0))\n"
     )
-    told = {
+    reported = {
         subprocess.run(
             [sys.executable, "-c", script], env={"PYTHONHASHSEED": seed}, capture_output=True, check=True
         ).stdout
         for seed in ("1", "2")
     }
-    assert len(told) == 1
-    assert len(told.pop().split()) == 60
+    assert len(reported) == 1
+    assert len(reported.pop().split()) == 60
 
 
 @given(st.sampled_from(sorted(PARTITIONERS)), st.none() | st.binary(max_size=20), st.integers(1, 50), st.integers(0))

@@ -27,20 +27,20 @@ class Living(broker_pb2_grpc.BrokerControlServicer):
 
 
 async def test_a_broker_that_a_takeover_held_for_dead_is_taken_back_though_it_is_never_seen_refusing() -> None:
-    server, told = GrpcServer("127.0.0.1", 0), list[ask.Command]()
+    server, reported = GrpcServer("127.0.0.1", 0), list[ask.Command]()
     broker_pb2_grpc.add_BrokerControlServicer_to_server(Living(), server.server)  # type: ignore[no-untyped-call]
     port = await server.start()
 
     async def tell(command: ask.Command) -> None:
-        told.append(command)
+        reported.append(command)
 
     registration = BrokerRegistration(node_id=OTHER, endpoints=(), grpc_address=f"127.0.0.1:{port}")
     cluster: Any = SimpleNamespace(brokers={}, presumed_dead={OTHER: Broker(registration=registration, epoch=EPOCH)})
     sentinels = Sentinels(tell, own_node=OWN)
     sentinels.follow(cluster)
     try:
-        await eventually(lambda: told, within_ms=10_000)
+        await eventually(lambda: reported, within_ms=10_000)
     finally:
         await sentinels.close()
         await server.stop(0)
-    assert told == [ask.BrokerAnswered(node_id=OTHER, broker_epoch=EPOCH)]
+    assert reported == [ask.BrokerAnswered(node_id=OTHER, broker_epoch=EPOCH)]

@@ -25,8 +25,8 @@ def read_pkcs12(data: bytes, password: str | None) -> KeyStore:
     except (ValueError, UnsupportedAlgorithm) as error:
         if "password" not in str(error).lower():
             raise UnusableStore(str(error)) from error
-        told = "no password is given" if password is None else "the password is wrong, or the file was changed"
-        raise WrongPassword(told) from error
+        reported = "no password is given" if password is None else "the password is wrong, or the file was changed"
+        raise WrongPassword(reported) from error
     above, trusted = _divided(store)
     keys = () if store.key is None else (_key(store, above),)
     return KeyStore(keys=keys, certificates=tuple(_der(one.certificate) for one in trusted))

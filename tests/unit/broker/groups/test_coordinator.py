@@ -485,11 +485,11 @@ async def test_the_groups_of_a_link_are_told_with_every_commit_that_was_taken(si
     begun = [site.coordinator.commit(command) for command in (carried, other)]
     for ago_ms in (50, 70):
         reports.note_report("a-b", SyncReport(synced_at_ms=1, synced_ms_ago=ago_ms), link_epoch=1)
-    told = await reports.describe("a-b")
+    reported = await reports.describe("a-b")
     assert all(commit.done() for commit in begun)
-    assert [(group.group, [item.offset for item in group.offsets]) for group in told.groups] == [(GROUP, [7])]
-    assert (list(told.partitions), told.partition_count) == (list(range(PARTITIONS)), PARTITIONS)
-    assert set(told.synced_ms_ago) == {50}
+    assert [(group.group, [item.offset for item in group.offsets]) for group in reported.groups] == [(GROUP, [7])]
+    assert (list(reported.partitions), reported.partition_count) == (list(range(PARTITIONS)), PARTITIONS)
+    assert set(reported.synced_ms_ago) == {50}
     assert not (await reports.describe("unknown")).groups
 
 

@@ -321,12 +321,12 @@ def test_truncation_below_the_recovery_point_is_told_before_it_happens(tmp_path)
     log = open_log(tmp_path)
     fill(log, 10)
     log.flush_now()
-    told = []
-    log.save_recovery_point_by(lambda: told.append((log.recovery_point, log.log_end_offset)), asyncio.Event().wait)
+    reported = []
+    log.save_recovery_point_by(lambda: reported.append((log.recovery_point, log.log_end_offset)), asyncio.Event().wait)
     log.truncate_to(12)
-    assert told == [(0, 20)]  # where the segment of the cut begins
+    assert reported == [(0, 20)]  # where the segment of the cut begins
     log.truncate_to(12)
-    assert len(told) == 1
+    assert len(reported) == 1
 
 
 def test_the_last_stable_offset_stops_at_an_open_transaction_and_aborts_are_indexed(tmp_path):

@@ -9,11 +9,11 @@ class Waiter:
     """A connection that found no room."""
 
     def __init__(self) -> None:
-        self.told = 0
+        self.reported = 0
 
     def memory_freed(self) -> None:
         """There may be room."""
-        self.told += 1
+        self.reported += 1
 
 
 def test_a_connection_that_tries_again_waits_once_and_is_forgotten_when_it_closes() -> None:
@@ -26,4 +26,4 @@ def test_a_connection_that_tries_again_waits_once_and_is_forgotten_when_it_close
     memory.forget(waiter)
     assert memory.waiting_count == 1
     memory.give_back(taken)
-    assert (waiter.told, other.told, memory.waiting_count) == (0, 1, 0)
+    assert (waiter.reported, other.reported, memory.waiting_count) == (0, 1, 0)

@@ -76,28 +76,28 @@ async def test_what_ends_early_does_not_keep_others_from_ending() -> None:
 
 class _Hears:
     def __init__(self) -> None:
-        self.heard: list[int] = []
+        self.received: list[int] = []
 
     def changed(self, key: Hashable, grown_bytes: int) -> bool:
-        self.heard.append(grown_bytes)
+        self.received.append(grown_bytes)
         return False
 
     def complete(self) -> None:
         pass
 
 
-@pytest.mark.parametrize("told", [(10, 0), (0, 10), (0, 10, 10)])
-async def test_growth_covers_no_other_change_of_the_same_turn_up(told: tuple[int, ...]) -> None:
+@pytest.mark.parametrize("reported", [(10, 0), (0, 10), (0, 10, 10)])
+async def test_growth_covers_no_other_change_of_the_same_turn_up(reported: tuple[int, ...]) -> None:
     purgatory, waiter = Purgatory(ManualClock()), _Hears()
     purgatory.wait(waiter, keys=["p"], timeout_ms=1e6)
-    for grown_bytes in told:
+    for grown_bytes in reported:
         purgatory.notify("p", grown_bytes)
     await asyncio.sleep(0)
-    assert waiter.heard == [0]
+    assert waiter.received == [0]
     purgatory.notify("p", 10)
     purgatory.notify("p", 20)
     await asyncio.sleep(0)
-    assert waiter.heard == [0, 30]
+    assert waiter.received == [0, 30]
     purgatory.stop()
 
 

@@ -41,27 +41,27 @@ def test_the_counterpart_of_a_topic_config_is_in_force_with_its_source(configs):
 
 
 def test_listeners_hear_only_of_changes(configs):
-    heard = []
-    configs.on_change(heard.append)
+    received = []
+    configs.on_change(received.append)
     configs.take({}, {})
     configs.take({"log.retention.ms": "9"}, {})
     configs.take({"log.retention.ms": "9"}, {})
-    assert [settings.properties["log.retention.ms"] for settings in heard] == ["9"]
+    assert [settings.properties["log.retention.ms"] for settings in received] == ["9"]
 
 
 def test_a_change_of_which_a_listener_did_not_take_all_is_told_again(configs):
-    heard, moods = [], iter([True])
+    received, moods = [], iter([True])
 
     def moody(settings):
         for _ in moods:
             raise ValueError("a defect")
-        heard.append(settings.properties["log.retention.ms"])
+        received.append(settings.properties["log.retention.ms"])
 
     configs.on_change(moody)
     with pytest.raises(ValueError, match="a defect"):
         configs.take({"log.retention.ms": "9"}, {})
     configs.take({"log.retention.ms": "9"}, {})
-    assert heard == ["9"]
+    assert received == ["9"]
 
 
 def test_what_is_stored_and_not_usable_is_left_out_alone(configs):

@@ -68,11 +68,11 @@ async def test_an_answer_waits_for_the_image_without_the_doubted_broker(
 async def test_an_answer_waits_no_longer_when_the_doubted_broker_is_there_after_all(
     suspected_brokers: SuspectedBrokers,
 ) -> None:
-    heard = suspected_brokers._listener((OTHER, OTHER))
-    heard(True)
+    received = suspected_brokers._listener((OTHER, OTHER))
+    received(True)
     settled = asyncio.create_task(suspected_brokers.settled())
     await eventually(lambda: suspected_brokers._cluster._waiting)
-    heard(False)
+    received(False)
     await asyncio.sleep(0)
     assert not suspected_brokers._cluster._waiting or suspected_brokers._cluster._waiting[0][1].done()
     await settled

@@ -42,7 +42,7 @@ class Peer:
         return {"error_code": ErrorCode.none}
 
     @property
-    def told(self) -> list[list[tuple[str, bool, int]]]:
+    def reported(self) -> list[list[tuple[str, bool, int]]]:
         """For each report the topics: name, whether deleted, number of partitions."""
         return [
             [(topic.name, topic.is_deleted, len(topic.partitions)) for topic in request.topics]
@@ -104,13 +104,13 @@ async def test_peers_are_told_of_what_clients_may_ask_them_for_and_of_no_copy(
     await news.tell(lambda: image, image.topics)
     await news.tell(lambda: image, (), {"a2": OWN_ID, "b2": COPY_ID})
     await news.tell(lambda: image, ["b1"])
-    assert peer.told == [[("a1", False, 1), ("home", False, 1)], [("a2", True, 0)]]
+    assert peer.reported == [[("a1", False, 1), ("home", False, 1)], [("a2", True, 0)]]
 
 
 async def test_without_routing_nobody_is_told(peer: Peer, news: TopicChangeReports) -> None:
     image = peer.image(is_routed=False)
     await news.tell(lambda: image, ["a1", "home"])
-    assert peer.told == []
+    assert peer.reported == []
 
 
 async def test_an_answer_waits_until_the_peers_broker_has_taken_the_report(
@@ -119,7 +119,7 @@ async def test_an_answer_waits_until_the_peers_broker_has_taken_the_report(
     image = peer.image()
     peer.may_answer.clear()
     telling = asyncio.ensure_future(news.tell(lambda: image, ["a1"]))
-    await eventually(lambda: peer.told)
+    await eventually(lambda: peer.reported)
     assert not telling.done()
     peer.may_answer.set()
     await telling
@@ -133,13 +133,13 @@ async def test_of_a_silent_broker_one_answer_waits_a_moment_and_those_after_it_n
     await news.tell(lambda: image, ["a1"])
     for _ in range(100):
         await news.tell(lambda: image, ["home"])
-    assert peer.told == [[("a1", False, 1)]], "one report is under way at a time"
+    assert peer.reported == [[("a1", False, 1)]], "one report is under way at a time"
     peer.may_answer.set()
     await eventually(lambda: _told_again(news, image, peer))
     peer.may_answer.clear()
     telling = asyncio.ensure_future(news.tell(lambda: image, ["a1"]))
-    before = len(peer.told)
-    await eventually(lambda: len(peer.told) > before)
+    before = len(peer.reported)
+    await eventually(lambda: len(peer.reported) > before)
     assert not telling.done(), "it answers again, so that answers wait for it again"
     peer.may_answer.set()
     await telling
@@ -147,7 +147,7 @@ async def test_of_a_silent_broker_one_answer_waits_a_moment_and_those_after_it_n
 
 async def _told_again(news: TopicChangeReports, image: ClusterImage, peer: Peer) -> bool:
     await news.tell(lambda: image, ["home"])
-    return len(peer.told) > 1
+    return len(peer.reported) > 1
 
 
 async def test_a_broker_that_is_not_there_delays_nothing_for_long(peer: Peer, news: TopicChangeReports) -> None:
@@ -156,9 +156,9 @@ async def test_a_broker_that_is_not_there_delays_nothing_for_long(peer: Peer, ne
     for _ in range(5):
         await news.tell(lambda: image, ["a1"])
     await peer._broker.start()
-    await eventually(lambda: _told(news, image, peer))
+    await eventually(lambda: _reported(news, image, peer))
 
 
-async def _told(news: TopicChangeReports, image: ClusterImage, peer: Peer) -> bool:
+async def _reported(news: TopicChangeReports, image: ClusterImage, peer: Peer) -> bool:
     await news.tell(lambda: image, ["a1"])
-    return bool(peer.told)
+    return bool(peer.reported)

@@ -63,22 +63,22 @@ def test_unknown_ids_are_asked_about_wherever_clients_may_have_made_a_topic() ->
         assert unknown_topics(image(active=active), [NEW]) == {"a": [NEW]}
 
 
-async def told(known: ClusterImage, peers: Peers, *topics: Any) -> dict[Any, str]:
+async def reported(known: ClusterImage, peers: Peers, *topics: Any) -> dict[Any, str]:
     answer = await ask_peers(peers, known, unknown_topics(known, topics), may_create=True)  # type: ignore[arg-type]
     return {asked: topic.name for asked, topic in answer.items()}
 
 
 async def test_a_new_topic_is_told_by_its_id_and_never_made() -> None:
     known, peers = image(active="a"), Peers(orders=NEW, local=OLD)
-    assert await told(known, peers, NEW, OLD) == {NEW: "orders", OLD: "local"}
+    assert await reported(known, peers, NEW, OLD) == {NEW: "orders", OLD: "local"}
     assert peers.asked == [("a", [NEW, OLD], False)]
 
 
 async def test_a_new_topic_is_told_by_its_name_and_made_where_its_link_is_active() -> None:
     known, peers = image(active="a"), Peers(orders=NEW, local=OLD)
-    assert await told(known, peers, "orders", "local") == {"orders": "orders", "local": "local"}
+    assert await reported(known, peers, "orders", "local") == {"orders": "orders", "local": "local"}
     assert sorted(peers.asked, key=repr) == [("a", ["local"], False), ("a", ["orders"], True)]
 
 
 async def test_a_peers_old_view_of_a_topic_that_only_this_site_may_have_does_not_count() -> None:
-    assert await told(image(active="b"), Peers(orders=OLD), OLD) == {}
+    assert await reported(image(active="b"), Peers(orders=OLD), OLD) == {}

@@ -301,8 +301,8 @@ async def test_nothing_is_committed_under_a_fence_and_what_was_committed_before_
     committing = asyncio.create_task(site.end(0))
     await eventually(lambda: site.markers.waiting == 1)
     site.image = apply_batch(site.image, ControlBatch(brokers=[BrokerInfo(node_id=1)], links=[LINK]))
-    told = await reports.describe("a-b")
-    assert (told.committing_transactions, list(told.transaction_partitions)) == (1, [0])
+    reported = await reports.describe("a-b")
+    assert (reported.committing_transactions, list(reported.transaction_partitions)) == (1, [0])
     site.markers.gate.set()
     assert (await committing).error is ErrorCode.none
 

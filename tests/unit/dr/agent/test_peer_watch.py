@@ -88,8 +88,8 @@ LINK = {
         ("MIRRORING", 100, False, ""),
         ("not known", 100, False, ""),
         ("not known", None, False, ""),
-        ("not known", -1, False, "has no mirror that carries all (never heard)"),
-        ("not known", 60_000, False, "has no mirror that carries all (not heard for 60 s)"),
+        ("not known", -1, False, "has no mirror that carries all (no report yet)"),
+        ("not known", 60_000, False, "has no mirror that carries all (no report for 60 s)"),
         ("silent", -1, False, "the mirror is silent"),
         ("MIRRORING", 100, True, "both sites hold themselves for active in epoch 2"),
     ],
@@ -97,8 +97,8 @@ LINK = {
 def test_status_names_a_mirror_that_is_not_there_and_a_link_with_two_active_sites(
     mirror: str, heard_ms: int | None, said: str, *, is_contested: bool
 ) -> None:
-    told = {"mirror": mirror, "mirror_report_age_ms": heard_ms, "is_contested": is_contested, "mirror_problems": []}
-    found = problems({}, [{**LINK, **told}])
+    reported = {"mirror": mirror, "mirror_report_age_ms": heard_ms, "is_contested": is_contested, "mirror_problems": []}
+    found = problems({}, [{**LINK, **reported}])
     assert len(found) == bool(said)
     assert said in "".join(found)
 

@@ -257,9 +257,9 @@ class Operator:
             link.carry_groups()
             return StepEnded(step=step, reason=reason)
         assert record is not None
-        if step in (Step.FENCE, Step.TELL):
+        if step in (Step.FENCE, Step.NOTIFY):
             ended = self._store(step, reason, source, record)
-            if step is Step.TELL and source.is_up:
+            if step is Step.NOTIFY and source.is_up:
                 source.accounts |= target.accounts
             return ended
         if step is Step.GIVE_BACK:

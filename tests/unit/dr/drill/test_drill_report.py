@@ -28,9 +28,9 @@ def test_a_report_has_what_is_missing_and_what_a_backup_would_have_lost(tmp_path
         measured=measured,
     )
     files = write_report(result, tmp_path)
-    told = json.loads(files.json.read_text())["measured"]
-    assert told["missing"] == {"count": 1, "examples": ["A3 orders-0@1999: shop:1999"]}
-    first, *_, nightly = told["snapshots"]
+    reported = json.loads(files.json.read_text())["measured"]
+    assert reported["missing"] == {"count": 1, "examples": ["A3 orders-0@1999: shop:1999"]}
+    first, *_, nightly = reported["snapshots"]
     assert first == {"interval_ms": 10_000, "lost_records": 999, "is_counted": True}
     assert nightly == {"interval_ms": 86_400_000, "lost_records": 8_640_000, "is_counted": False}
     page = files.html.read_text()

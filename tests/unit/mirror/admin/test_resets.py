@@ -74,7 +74,7 @@ async def test_a_topic_that_the_source_hides_keeps_its_copy_and_goes_on_when_it_
     async with mirroring(world) as mirror:
         await eventually(world.is_equal)
         world.source.hidden.add("orders")
-        await is_in(mirror, FlowState.SOURCE_UNAVAILABLE, "the mirror cannot tell whether it still exists")
+        await is_in(mirror, FlowState.SOURCE_UNAVAILABLE, "the mirror does not know whether it still exists")
         assert describe(mirror.parts).state == "SOURCE_UNAVAILABLE"
         await eventually(lambda: mirror.board.lag(FIRST).records == UNKNOWN)
         (refused,) = await reset(mirror)
@@ -87,7 +87,7 @@ async def test_a_topic_that_the_source_hides_keeps_its_copy_and_goes_on_when_it_
         await eventually(lambda: mirror.topics.synced_at_ms > rounds_at_ms + 100)
         assert states(mirror) == {FlowState.PAUSED}
         mirror.pauses.resume(["orders"])
-        await is_in(mirror, FlowState.SOURCE_UNAVAILABLE, "the mirror cannot tell whether it still exists")
+        await is_in(mirror, FlowState.SOURCE_UNAVAILABLE, "the mirror does not know whether it still exists")
         assert world.target.ids["orders"] == UUID(int=1)
         world.source.produce("orders", 0, 2)
         world.source.hidden.clear()

@@ -31,35 +31,35 @@ def sync_world() -> MemoryWorld:
     return world
 
 
-def told_of(world: MemoryWorld, key: PartitionKey) -> list[int]:
-    return [told[key] for told in world.told if key in told]
+def reported_of(world: MemoryWorld, key: PartitionKey) -> list[int]:
+    return [reported[key] for reported in world.reported if key in reported]
 
 
 async def test_a_paused_partition_is_told_of_only_when_its_history_was_proven() -> None:
     world = sync_world()
     async with mirroring(world) as mirror:
         await eventually(lambda: FIRST in mirror.board and mirror.board.row(FIRST).facts.state is FlowState.FAULTED)
-        await eventually(lambda: 15 in told_of(world, OTHER))
+        await eventually(lambda: 15 in reported_of(world, OTHER))
         mirror.pauses.pause([])
         assert states(mirror) == {FlowState.PAUSED}
-        world.told.clear()
-        await eventually(lambda: len(told_of(world, OTHER)) > 2)
-        assert not told_of(world, FIRST)
+        world.reported.clear()
+        await eventually(lambda: len(reported_of(world, OTHER)) > 2)
+        assert not reported_of(world, FIRST)
 
 
 async def test_a_paused_partition_is_not_told_of_to_a_new_leader() -> None:
     world = world_with(partitions=1)
     world.record.sync_policy = SyncPolicy.BLOCK.value
     async with mirroring(world) as mirror:
-        await eventually(lambda: 60 in told_of(world, FIRST))
+        await eventually(lambda: 60 in reported_of(world, FIRST))
         mirror.pauses.pause([])
         world.source.leader = Leader(1002, 1)
         await eventually(lambda: mirror.board.row(FIRST).source.epoch == 1)
-        world.told.clear()
+        world.reported.clear()
         await eventually(lambda: not mirror.board.row(FIRST).facts.is_chained)
-        assert not told_of(world, FIRST)
+        assert not reported_of(world, FIRST)
         mirror.pauses.resume([])
-        await eventually(lambda: 60 in told_of(world, FIRST))
+        await eventually(lambda: 60 in reported_of(world, FIRST))
 
 
 async def test_a_quiet_partition_is_told_of_again_and_again_while_others_are_busy() -> None:
@@ -67,19 +67,19 @@ async def test_a_quiet_partition_is_told_of_again_and_again_while_others_are_bus
     and consumers wait for it.
     """
     world = sync_world()
-    told: list[dict[PartitionKey, int]] = []
+    reported: list[dict[PartitionKey, int]] = []
     async with mirroring(world) as mirror:
-        await eventually(lambda: 15 in told_of(world, OTHER))
+        await eventually(lambda: 15 in reported_of(world, OTHER))
         world.source.add("quiet", 1, number=3)
         world.source.produce("quiet", 0, 5, epoch=7)
         quiet = PartitionKey("quiet", 0)
-        await eventually(lambda: 15 in told_of(world, quiet))
-        reports = StandbyReports(mirror.board, MemoryProgress(told), mirror.link)
+        await eventually(lambda: 15 in reported_of(world, quiet))
+        reports = StandbyReports(mirror.board, MemoryProgress(reported), mirror.link)
         running = asyncio.create_task(reports.run())
 
         def has_heard_more_than_once() -> bool:
             reports.acknowledged(OTHER)
-            return len([one for one in told if quiet in one]) > 2
+            return len([one for one in reported if quiet in one]) > 2
 
         await eventually(has_heard_more_than_once)
         running.cancel()

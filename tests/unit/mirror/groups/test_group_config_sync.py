@@ -38,8 +38,8 @@ def sync(source: Site, target: Site, *, role: LinkRole = LinkRole.MIRRORING, is_
     record = LinkRecord(
         name="a-b", source_site="a", target_site="b", active_site="a", group_whitelist=["g.*"], is_routed=is_routed
     )
-    standing = LinkView("a-b", 1, role, "", record, "b")
-    return GroupConfigSync(source=source, target=target, link=lambda: standing, interval_ms=1)
+    link_view = LinkView("a-b", 1, role, "", record, "b")
+    return GroupConfigSync(source=source, target=target, link=lambda: link_view, interval_ms=1)
 
 
 async def test_what_is_set_changed_and_removed_at_the_source_is_so_at_the_target() -> None:

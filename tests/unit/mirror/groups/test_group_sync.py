@@ -243,10 +243,10 @@ async def test_offsets_that_the_target_refuses_are_told(world: MemoryWorld) -> N
     world.target.commit_errors["billing"] = ErrorCode.group_authorization_failed
     async with mirroring(world) as mirror:
         await eventually(lambda: world.target.group_offsets.get("live") == world.source.group_offsets["live"])
-        told = {
+        reported = {
             "billing": "the target refuses offset commits: orders-0 group_authorization_failed, orders-1 group_authorization_failed"
         }
-        await eventually(lambda: dict(describe(mirror.parts).group_problems) == told)
+        await eventually(lambda: dict(describe(mirror.parts).group_problems) == reported)
         world.target.commit_errors.clear()
         await are_carried(world)
         await eventually(lambda: not describe(mirror.parts).group_problems)
@@ -264,9 +264,9 @@ async def test_while_a_site_does_not_answer_no_group_counts_as_carried(world: Me
 async def test_a_broker_that_does_not_tell_its_groups_is_told_and_those_known_before_go_on(world: MemoryWorld) -> None:
     async with mirroring(world) as mirror:
         await are_carried(world)
-        told = await world.source.groups()
+        reported = await world.source.groups()
         world.source.group_problems["broker 3"] = "connection refused"
-        assert (await world.source.groups()).by_group == told.by_group
+        assert (await world.source.groups()).by_group == reported.by_group
         await eventually(lambda: "broker 3" in describe(mirror.parts).group_problems)
         world.source.group_offsets["live"][FIRST] = GroupOffset(12)
         await eventually(lambda: world.target.group_offsets["live"][FIRST] == GroupOffset(12))
@@ -346,14 +346,14 @@ async def test_a_group_that_moved_at_the_target_stays_there_when_it_was_reset_at
         await eventually(lambda: not describe(mirror.parts).groups_ahead)
 
 
-async def test_of_a_group_ahead_at_the_target_it_is_told_that_nobody_knows_whether_it_was_reset(
+async def test_of_a_group_ahead_at_the_target_it_is_reported_that_the_reason_is_not_known(
     open_world: MemoryWorld,
 ) -> None:
     world = open_world
     world.target.group_offsets = {"billing": {FIRST: GroupOffset(12), SECOND: GroupOffset(9)}}
     async with mirroring(world) as mirror:
         await eventually(
-            lambda: "the mirror cannot tell" in dict(describe(mirror.parts).groups_ahead).get("billing", "")
+            lambda: "the mirror cannot decide" in dict(describe(mirror.parts).groups_ahead).get("billing", "")
         )
         world.source.group_offsets["billing"][FIRST] = GroupOffset(4)
         await rounds_go_by(world)

@@ -79,7 +79,7 @@ class Scene:
     def link(self) -> LinkView:
         return stand(self.record, "b")
 
-    async def told(self) -> list[dict[str, TransactionalProducer]]:
+    async def reported(self) -> list[dict[str, TransactionalProducer]]:
         """What a round tells."""
         self.target.requests.clear()
         await self.sync.round()
@@ -89,29 +89,29 @@ class Scene:
 async def test_the_last_word_on_each_id_is_told_once() -> None:
     scene = Scene()
     scene.source.written += [{"one": FIRST, "two": FIRST}, {"one": SECOND}]
-    assert await scene.told() == [{"one": SECOND, "two": FIRST}]
-    assert await scene.told() == []
+    assert await scene.reported() == [{"one": SECOND, "two": FIRST}]
+    assert await scene.reported() == []
     scene.source.written.append({"one": SECOND, "two": SECOND})
-    assert await scene.told() == [{"two": SECOND}]
+    assert await scene.reported() == [{"two": SECOND}]
 
 
 async def test_what_was_refused_or_not_answered_is_told_again() -> None:
     scene = Scene()
     scene.source.written.append({"one": FIRST, "two": FIRST})
     scene.target.refusals = {"one": ErrorCode.concurrent_transactions}
-    assert await scene.told() == [{"one": FIRST, "two": FIRST}]
+    assert await scene.reported() == [{"one": FIRST, "two": FIRST}]
     scene.target.is_up = False
     with pytest.raises(Unreachable):
-        await scene.told()
+        await scene.reported()
     scene.target.is_up, scene.target.refusals = True, {}
-    assert await scene.told() == [{"one": FIRST}]
-    assert await scene.told() == []
+    assert await scene.reported() == [{"one": FIRST}]
+    assert await scene.reported() == []
 
 
 async def test_many_ids_go_in_requests_of_a_bounded_size() -> None:
     scene = Scene()
     scene.source.written.append({f"id-{number}": FIRST for number in range(2 * REPORTED_AT_ONCE + 1)})
-    assert [len(request) for request in await scene.told()] == [REPORTED_AT_ONCE, REPORTED_AT_ONCE, 1]
+    assert [len(request) for request in await scene.reported()] == [REPORTED_AT_ONCE, REPORTED_AT_ONCE, 1]
 
 
 async def test_a_source_that_never_rests_does_not_keep_what_it_said_from_being_told() -> None:
@@ -123,32 +123,32 @@ async def test_a_source_that_never_rests_does_not_keep_what_it_said_from_being_t
 
     scene.source.written.append({"one": FIRST})
     scene.source.on_read = write_more
-    assert await scene.told() == [{"one": FIRST}]
-    assert len(await scene.told()) == 1
+    assert await scene.reported() == [{"one": FIRST}]
+    assert len(await scene.reported()) == 1
 
 
 async def test_an_id_that_the_source_has_forgotten_is_no_news() -> None:
     scene = Scene()
     scene.source.written += [{"one": FIRST}, {"one": None}]
-    assert await scene.told() == []
+    assert await scene.reported() == []
 
 
 async def test_nothing_is_told_once_the_link_has_turned_and_everything_when_it_turns_back() -> None:
     scene = Scene()
     scene.source.written.append({"one": FIRST})
-    assert len(await scene.told()) == 1
+    assert len(await scene.reported()) == 1
     scene.record.active_site = "b"
     assert scene.link().role is LinkRole.TURNED
-    assert await scene.told() == []
+    assert await scene.reported() == []
     scene.record.active_site = "a"
-    assert await scene.told() == [{"one": FIRST}]
+    assert await scene.reported() == [{"one": FIRST}]
 
 
 async def test_nothing_is_told_on_a_link_that_does_not_route_clients() -> None:
     scene = Scene()
     scene.record.is_routed = False
     scene.source.written.append({"one": FIRST})
-    assert await scene.told() == []
+    assert await scene.reported() == []
 
 
 def test_records_of_the_coordinator_are_read_and_what_a_mirror_wrote_there_is_no_news() -> None:

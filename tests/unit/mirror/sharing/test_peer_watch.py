@@ -96,8 +96,8 @@ async def test_the_others_are_told_what_this_daemon_fails_at_for_as_long_as_it_d
     world.source.group_offsets = {"billing": {SECOND: GroupOffset(3)}}
     world.target.commit_errors["billing"] = ErrorCode.group_authorization_failed
     async with shared(world, CollectorRegistry()) as (_, ownership):
-        told = "billing: the target refuses offset commits: orders-1 group_authorization_failed"
-        await eventually(lambda: ownership.own.problem == told)
+        reported = "billing: the target refuses offset commits: orders-1 group_authorization_failed"
+        await eventually(lambda: ownership.own.problem == reported)
         world.target.commit_errors.clear()
         await eventually(lambda: not ownership.own.problem)
 

@@ -42,9 +42,9 @@ def test_mirrors_of_earlier_releases_speak_of_the_whole_link() -> None:
 
 def test_a_word_is_short_however_much_fails() -> None:
     word = SyncReport(problems={f"group {number:04}": "x" * 1000 for number in range(1000)})
-    told = decode_report(encode_report(word), synced_at_ms=0).problems
-    assert len(told) == PROBLEMS_REPORTED
-    assert {len(reason) for reason in told.values()} == {REASON_LENGTH_MAX}
+    reported = decode_report(encode_report(word), synced_at_ms=0).problems
+    assert len(reported) == PROBLEMS_REPORTED
+    assert {len(reason) for reason in reported.values()} == {REASON_LENGTH_MAX}
 
 
 @pytest.mark.parametrize("text", ["soon", "[]", "{}", '{"daemon": "m", "slots": 5, "problems": {}}'])

@@ -43,7 +43,7 @@ def test_f1_a_source_that_answers_is_fenced_drained_and_nothing_is_lost() -> Non
         "raise",
         "account",
         "promote",
-        "tell",
+        "notify",
         "done",
     ]
     kept = link.b.accounts[2].partitions[0]

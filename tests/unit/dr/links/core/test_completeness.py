@@ -21,7 +21,7 @@ def at(
     start: int = 0,
     safe: int = -1,
     newest_ms: int = -1,
-    heard: tuple[int, int] = (-1, -1),
+    received: tuple[int, int] = (-1, -1),
 ) -> PartitionPosition:
     return PartitionPosition(
         leader_epoch=1,
@@ -31,8 +31,8 @@ def at(
         is_writable=False,
         high_watermark=safe if safe >= 0 else end,
         max_timestamp_ms=newest_ms,
-        source_high_watermark=heard[0],
-        source_seen_at_ms=heard[1],
+        source_high_watermark=received[0],
+        source_seen_at_ms=received[1],
         epochs=tuple(EpochStart(*entry) for entry in epochs),
     )
 
@@ -100,8 +100,8 @@ def test_a_record_from_a_clock_that_is_ahead_proves_nothing() -> None:
 
 
 def test_of_a_silent_source_only_what_was_heard_is_claimed() -> None:
-    level = evidence(None, at(10, heard=(10, 700)), is_source_silent=True)
-    behind = evidence(None, at(9, heard=(10, 700)), is_source_silent=True)
+    level = evidence(None, at(10, received=(10, 700)), is_source_silent=True)
+    behind = evidence(None, at(9, received=(10, 700)), is_source_silent=True)
     unheard = evidence(None, at(9), is_source_silent=True)
     assert [looked((1000, one)).complete_until_ms for one in (level, behind, unheard)] == [700, NEVER, NEVER]
     assert looked((1000, level)).behind_records == UNKNOWN
@@ -123,21 +123,21 @@ def test_what_was_claimed_stands_when_the_target_falls_back_or_goes_silent() -> 
 
 
 def test_a_mirror_that_has_begun_tells_by_its_lag() -> None:
-    def told(**fields: int) -> int:
+    def reported(**fields: int) -> int:
         seen = Completeness()
         reply = DescribeMirrorReply(partitions=[MirrorPartition(topic="orders", partition=0, **fields)])
         seen.take_mirror(reply, asked_at_ms=1000)
         (partition,) = seen.partitions()
         return partition.complete_until_ms
 
-    assert told(lag_records=0, lag_ms=0) == 1000
-    assert told(lag_records=5, lag_ms=40, mirrored_records=9) == 960
-    assert told(lag_records=5, lag_ms=40) == NEVER
-    assert told(lag_records=-1, lag_ms=40, mirrored_records=9) == NEVER
+    assert reported(lag_records=0, lag_ms=0) == 1000
+    assert reported(lag_records=5, lag_ms=40, mirrored_records=9) == 960
+    assert reported(lag_records=5, lag_ms=40) == NEVER
+    assert reported(lag_records=-1, lag_ms=40, mirrored_records=9) == NEVER
     # One that says when it last knew is taken at its word: a lag of zero is that of the last answer
     # that it had from the source.
-    assert told(lag_records=0, lag_ms=0, complete_ms_ago=300) == 700
-    assert told(lag_records=-1, lag_ms=40, complete_ms_ago=900) == 100
+    assert reported(lag_records=0, lag_ms=0, complete_ms_ago=300) == 700
+    assert reported(lag_records=-1, lag_ms=40, complete_ms_ago=900) == 100
 
 
 def test_a_topic_is_as_complete_as_its_last_partition() -> None:

@@ -97,7 +97,7 @@ def test_more_in_sync_replicas_than_copies_will_have_are_a_warning_with_what_is_
     [
         ({"a": "1.0", "b": "1.0"}, OK, "a runs 1.0 and b runs 1.0"),
         ({"a": "1.1", "b": "1.0"}, WARNING, "a runs 1.1 and b runs 1.0"),
-        ({"a": "1.1", "b": None}, WARNING, "site b does not tell its release"),
+        ({"a": "1.1", "b": None}, WARNING, "site b does not report its release"),
     ],
 )
 def test_releases_that_differ_or_are_not_told_are_a_warning(
@@ -126,8 +126,8 @@ def test_a_link_without_its_mirror_is_a_warning(
 
 
 def test_what_was_not_heard_or_not_asked_is_a_warning() -> None:
-    assert mirror_seen_check("heard 0.1 s ago", is_heard=True).outcome is OK
-    assert mirror_seen_check("never heard", is_heard=False).outcome is WARNING
+    assert mirror_seen_check("reported 0.1 s ago", is_recent=True).outcome is OK
+    assert mirror_seen_check("no report yet", is_recent=False).outcome is WARNING
     assert [check.outcome for check in unasked("gone", target="b")] == [WARNING]
 
 

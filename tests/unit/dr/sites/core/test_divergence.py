@@ -121,14 +121,14 @@ def test_a_standby_without_records_of_its_own_fails_over_again_although_nothing_
     assert [item.kept_below for item in link.a.accounts[3].partitions] == [4, 4]
 
 
-def position(end: int, *epochs: tuple[int, int], heard: int = -1) -> PartitionPosition:
+def position(end: int, *epochs: tuple[int, int], received: int = -1) -> PartitionPosition:
     return PartitionPosition(
         leader_epoch=0,
         last_log_epoch=epochs[-1][0] if epochs else -1,
         log_start_offset=0,
         log_end_offset=end,
         is_writable=False,
-        source_high_watermark=heard,
+        source_high_watermark=received,
         epochs=tuple(EpochStart(*entry) for entry in epochs),
     )
 
@@ -137,7 +137,7 @@ def position(end: int, *epochs: tuple[int, int], heard: int = -1) -> PartitionPo
     ("copy", "is_unproven", "parts_at"),
     [
         (position(0), False, None),
-        (position(10, (0, 0), heard=10), False, None),
+        (position(10, (0, 0), received=10), False, None),
         (position(10, (0, 0), (FLOOR, 4)), False, None),
         (position(4, (0, 0)), False, None),
         (position(10, (0, 0)), False, 4),
@@ -154,6 +154,6 @@ def test_what_shows_that_a_copy_is_the_history_of_a_source_that_is_silent(
 
 
 def test_a_copy_that_went_on_after_the_source_was_last_seen_is_no_divergence() -> None:
-    copy, seen = {KEY: position(12, (0, 0), heard=12)}, {KEY: history_of(0, 10, [(0, 0)])}
+    copy, seen = {KEY: position(12, (0, 0), received=12)}, {KEY: history_of(0, 10, [(0, 0)])}
     assert not find_differences(copy, seen, is_source_final={KEY: False}, promotion=None)
     assert find_differences(copy, seen, is_source_final={KEY: True}, promotion=None).diverged[KEY].parts_at == 10

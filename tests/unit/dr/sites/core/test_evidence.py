@@ -9,20 +9,20 @@ from wire.control.broker_pb2 import TruncatedLog
 
 
 @pytest.mark.parametrize(
-    ("kept_bytes", "told"),
+    ("kept_bytes", "reported"),
     [(50, "all of them are kept in a file"), (20, "20 of 50 bytes are kept in a file"), (0, "none of them are kept")],
 )
-def test_a_cut_is_told_with_its_place_and_what_is_kept_of_it(kept_bytes: int, told: str) -> None:
+def test_a_cut_is_told_with_its_place_and_what_is_kept_of_it(kept_bytes: int, reported: str) -> None:
     (cut,) = truncations_of(
         "a", [TruncatedLog(topic="t", partition=3, node_id=2, records=5, bytes=50, kept_bytes=kept_bytes)]
     )
-    assert cut.sentence == f"t-3: broker 2 of a cut 5 records from its replica; {told}"
+    assert cut.sentence == f"t-3: broker 2 of a cut 5 records from its replica; {reported}"
 
 
 def test_cuts_come_by_partition_and_broker() -> None:
-    told = [
+    reported = [
         TruncatedLog(topic="t", partition=1, node_id=2),
         TruncatedLog(topic="t", partition=1, node_id=1),
         TruncatedLog(topic="s"),
     ]
-    assert [(cut.topic, cut.node_id) for cut in truncations_of("a", told)] == [("s", 0), ("t", 1), ("t", 2)]
+    assert [(cut.topic, cut.node_id) for cut in truncations_of("a", reported)] == [("s", 0), ("t", 1), ("t", 2)]

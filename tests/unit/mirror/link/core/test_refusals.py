@@ -70,11 +70,11 @@ def test_a_topic_may_have_its_growth_and_its_configs_refused() -> None:
 
 def test_what_is_new_and_what_is_healed_is_told_once() -> None:
     refusals = Refusals()
-    told = [
+    reported = [
         refusals.take(outcomes, compared=(), present=(), now_ms=1)
         for outcomes in ([(GROW, "no")], [(GROW, "no")], [(GROW, "never")], [])
     ]
-    assert [([one.reason for one in new], [one.reason for one in healed]) for new, healed in told] == [
+    assert [([one.reason for one in new], [one.reason for one in healed]) for new, healed in reported] == [
         (["no"], []),
         ([], []),
         (["never"], []),

@@ -1,0 +1,119 @@
+"""Plain English: no private words where Kafka or the field has one, and commit subjects that say
+what was done.
+
+`dialect.txt` has, for each package, how many private words are left in its prose; the figures only
+shrink. Names, log events and messages have none, apart from `ALLOWED_NAMES`.
+"""
+
+from __future__ import annotations
+
+import ast
+import io
+import re
+import subprocess
+import tokenize
+from collections import Counter
+from collections.abc import Iterator
+
+from tests.tidy import sources
+
+PRIVATE = re.compile(
+    r"\b(nobody|somebody|whoever|tells?|told|hears?|heard|standing)\b|\bword of (?:a|the) (?:daemon|mirror)\b",
+    re.IGNORECASE,
+)
+PRIVATE_IN_NAMES = {"nobody", "somebody", "whoever", "told", "heard", "standing", "doubts", "sieve"}
+LEFT_FILE = "tests/tidy/dialect.txt"
+SUBJECT = re.compile(r"^[a-z][a-z0-9_, -]*: [a-z].*[^.]$")
+SUBJECT_COLUMNS_MAX = 72
+
+
+def _prose(name: str) -> Iterator[str]:
+    """Comments and docstrings of a module."""
+    for token in tokenize.generate_tokens(io.StringIO(sources.text(name)).readline):
+        if token.type == tokenize.COMMENT:
+            yield token.string
+    for node in ast.walk(sources.tree(name)):
+        match node:
+            case ast.Expr(value=ast.Constant(value=str(text))):
+                yield text
+
+
+def _messages(name: str) -> Iterator[tuple[int, str]]:
+    """Texts that are no docstrings: errors, log events, help, output."""
+    tree = sources.tree(name)
+    docstrings = {id(node.value) for node in ast.walk(tree) if isinstance(node, ast.Expr)}
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Constant) and isinstance(node.value, str) and id(node) not in docstrings:
+            yield node.lineno, node.value
+
+
+def _names(name: str) -> Iterator[tuple[int, str]]:
+    for node in ast.walk(sources.tree(name)):
+        match node:
+            case ast.FunctionDef() | ast.AsyncFunctionDef() | ast.ClassDef():
+                yield node.lineno, node.name
+            case ast.arg():
+                yield node.lineno, node.arg
+            case ast.Name(ctx=ast.Store()):
+                yield node.lineno, node.id
+            case ast.Attribute(ctx=ast.Store()):
+                yield node.lineno, node.attr
+
+
+def _words(name: str) -> set[str]:
+    return set(re.sub(r"(?<=[a-z0-9])(?=[A-Z])", "_", name).lower().split("_"))
+
+
+def _left() -> dict[str, int]:
+    lines = (line.split() for line in sources.text(LEFT_FILE).splitlines() if line and not line.startswith("#"))
+    return {package: int(count) for package, count in lines}
+
+
+def test_prose_says_what_happens_in_plain_words() -> None:
+    found = Counter(dict.fromkeys(sources.PACKAGES, 0))
+    for package in sources.PACKAGES:
+        for name in sources.modules(package):
+            found[package] += sum(len(PRIVATE.findall(text)) for text in _prose(name))
+    offenders = [
+        f"{package}: {found[package]}, and {LEFT_FILE} has {allowed}"
+        for package, allowed in sorted(_left().items())
+        if found[package] != allowed
+    ]
+    sources.assert_none(offenders, "use the glossary's terms; where there are fewer now, lower the figure in the file")
+    assert set(_left()) == set(sources.PACKAGES)
+
+
+def test_messages_have_no_private_words() -> None:
+    offenders = [
+        f"{name}:{line}: {text.strip()[:80]}"
+        for name in sources.modules(*sources.PACKAGES)
+        for line, text in _messages(name)
+        if PRIVATE.search(text)
+    ]
+    sources.assert_none(offenders, "a message names who does what, in the glossary's terms")
+
+
+def test_names_have_no_private_words() -> None:
+    offenders = sorted(
+        f"{name}:{line}: {found}"
+        for name in sources.modules(*sources.PACKAGES)
+        for line, found in _names(name)
+        if _words(found) & PRIVATE_IN_NAMES
+    )
+    sources.assert_none(offenders, "name it by the glossary's term")
+
+
+def test_commit_subjects_say_what_was_done() -> None:
+    """Since this test is there."""
+    command = ["git", "log", "--diff-filter=A", "--format=%H", "--", "tests/tidy/test_language.py"]
+    added = subprocess.run(command, cwd=sources.ROOT, capture_output=True, text=True, check=True).stdout.split()
+    span = f"{added[-1]}..HEAD" if added else "HEAD..HEAD"
+    command = ["git", "log", "--no-merges", "--format=%h %s", span]
+    lines = subprocess.run(command, cwd=sources.ROOT, capture_output=True, text=True, check=True).stdout.splitlines()
+    subjects = (line.partition(" ") for line in lines)
+    offenders = [
+        f"{commit} {subject}"
+        for commit, _, subject in subjects
+        if len(subject) > SUBJECT_COLUMNS_MAX or not SUBJECT.match(subject)
+    ]
+    sources.assert_none(offenders, f"`area: verb object`, at most {SUBJECT_COLUMNS_MAX} columns")

@@ -35,7 +35,7 @@ def elect(
     kind: Annotated[
         ElectionKind,
         typer.Argument(
-            help="preferred: the first replica, if it is in sync; unclean: any live replica of a partition without a leader, which loses records."
+            help="preferred: the first replica, if it is in sync; unclean: any live replica where no replica leads; loses records."
         ),
     ],
     bootstrap_server: BootstrapServer = DEFAULT_BOOTSTRAP,

@@ -1,8 +1,8 @@
-"""What a mirror last said of the source of a copied log. Kept beside the log, so that a standby
-which is restarted after its source was lost still knows how far behind it was, and since when.
+"""What a mirror last reported about the source of a copied log. Kept beside the log, so that a
+standby which restarts after its source was lost still knows how far behind it was, and since when.
 
-Changed by broker/replication/mirror_append.py; checkpointed by log_directory.py once a minute and
-at a clean stop.
+`broker/replication/mirror_append.py` changes it; `directories/log_directory.py` checkpoints it once
+a minute and at a clean stop.
 """
 
 from __future__ import annotations
@@ -15,18 +15,22 @@ UNKNOWN: Final = -1
 
 @dataclass(slots=True)
 class SourceSeen:
-    """The source's high watermark (UNKNOWN: no mirror has said), and when the mirror saw it (Unix
-    ms, 0 never).
+    """The source's high watermark (UNKNOWN: no report yet), when the mirror saw it (Unix ms, 0
+    never), and the leader epoch of the last record of this log then (UNKNOWN: no record).
+
+    Records of another epoch at the end of the log are not from that source: this site was promoted
+    since, or the topic left its link. A checkpoint from before that must not be believed.
     """
 
     high_watermark: int = UNKNOWN
     seen_at_ms: int = 0
+    log_epoch: int = UNKNOWN
 
     @property
     def is_known(self) -> bool:
-        """Whether a mirror has said anything."""
+        """Whether a mirror has reported."""
         return self.high_watermark != UNKNOWN
 
     def forget(self) -> None:
-        """The log is nobody's copy any more: what comes of it again is told again."""
-        self.high_watermark, self.seen_at_ms = UNKNOWN, 0
+        """The log is no copy now; a later copy gets reports of its own."""
+        self.high_watermark, self.seen_at_ms, self.log_epoch = UNKNOWN, 0, UNKNOWN

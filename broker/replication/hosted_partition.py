@@ -108,8 +108,14 @@ class HostedPartition:
 
     @property
     def source(self) -> SourceSeen:
-        """What a mirror last said of the log's source."""
+        """What a mirror last reported about the log's source, as it is stored."""
         return self.log.source
+
+    @property
+    def source_of_copy(self) -> SourceSeen:
+        """The same, and nothing known where the log's end is not from that source."""
+        seen = self.log.source
+        return seen if seen.log_epoch == self.last_record_epoch else SourceSeen()
 
     @property
     def last_record_epoch(self) -> int:

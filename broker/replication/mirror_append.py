@@ -42,6 +42,7 @@ def append_mirrored(replicas: Replicas, hosted: HostedPartition, sent: Partition
         raise failure_of(error) from error
     hosted.source.high_watermark = sent.source_high_watermark
     hosted.source.seen_at_ms = sent.source_seen_at_ms
+    hosted.source.log_epoch = hosted.last_record_epoch
 
 
 def _append(replicas: Replicas, hosted: HostedPartition, sent: PartitionToMirror, now_ms: int) -> None:

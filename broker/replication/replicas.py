@@ -568,7 +568,7 @@ class Replicas:
         for hosted in self:
             if not hosted.state.is_leader:
                 continue
-            link = image.link_of(hosted.topic)
+            link, seen = image.link_of(hosted.topic), hosted.source_of_copy
             yield pb.PartitionDescription(
                 topic=hosted.topic,
                 topic_id=hosted.topic_id,
@@ -581,8 +581,8 @@ class Replicas:
                 link=link.name if link is not None else "",
                 link_epoch=link.epoch if link is not None else 0,
                 is_writable=hosted.write_error is ErrorCode.none,
-                source_high_watermark=hosted.source.high_watermark,
-                source_seen_at_ms=hosted.source.seen_at_ms,
+                source_high_watermark=seen.high_watermark,
+                source_seen_at_ms=seen.seen_at_ms,
                 max_timestamp_ms=hosted.log.max_timestamp_ms,
                 size_bytes=hosted.log.size_bytes,
                 is_degraded=hosted.state.hold is not None and hosted.state.hold.is_degraded,

@@ -49,9 +49,10 @@ VALUES: Final[Mapping[str, ValueOf]] = {
     checkpoints.CLEANER_OFFSETS: _compacted_to,
     checkpoints.SOURCE_HIGH_WATERMARKS: lambda log: log.source.high_watermark if log.source.is_known else None,
     checkpoints.SOURCE_SEEN_AT: lambda log: log.source.seen_at_ms if log.source.is_known else None,
+    checkpoints.SOURCE_LOG_EPOCHS: lambda log: log.source.log_epoch if log.source.is_known else None,
 }
 """What each file says of a log; None for no line."""
-_OF_COPIES: Final = (checkpoints.SOURCE_HIGH_WATERMARKS, checkpoints.SOURCE_SEEN_AT)
+_OF_COPIES: Final = (checkpoints.SOURCE_HIGH_WATERMARKS, checkpoints.SOURCE_SEEN_AT, checkpoints.SOURCE_LOG_EPOCHS)
 """A broker without copies of another site's topics does not have these files."""
 
 

@@ -178,8 +178,10 @@ class LogDirectory:
         log.advance_high_watermark(line(checkpoints.HIGH_WATERMARKS, key) or 0)
         log.compacted_to = min(max(log.compacted_to, line(checkpoints.CLEANER_OFFSETS, key) or 0), log.log_end_offset)
         source_high_watermark = line(checkpoints.SOURCE_HIGH_WATERMARKS, key)
-        if source_high_watermark is not None:
-            log.source = SourceSeen(source_high_watermark, line(checkpoints.SOURCE_SEEN_AT, key) or 0)
+        source_log_epoch = line(checkpoints.SOURCE_LOG_EPOCHS, key)
+        if source_high_watermark is not None and source_log_epoch is not None:
+            seen_at_ms = line(checkpoints.SOURCE_SEEN_AT, key) or 0
+            log.source = SourceSeen(source_high_watermark, seen_at_ms, source_log_epoch)
         return log
 
     def _read_topic_id(self, log: PartitionLog) -> None:

@@ -10,6 +10,7 @@ import pytest
 from kio.schema.errors import ErrorCode
 
 from broker.log.core.producer_state import PrecedingBatchPending
+from broker.log.source_seen import SourceSeen
 from broker.metadata.core.cluster_image import PartitionImage
 from broker.metrics import TopicMetrics
 from broker.replication.core.partition import Partition
@@ -111,3 +112,14 @@ def test_a_log_that_becomes_a_copy_keeps_the_epochs_of_its_records(tmp_path: Pat
     append(hosted, producer_id=6, sequence=4)
     hosted.begin_following()
     assert hosted.written_epochs == hosted.log.leader_epochs == [(0, 0), (FLOOR, 1)]
+
+
+def test_a_report_about_the_source_counts_only_while_the_log_ends_with_records_of_that_source(tmp_path: Path) -> None:
+    """A checkpoint may be older than the promotion after which this site wrote."""
+    hosted = led(tmp_path, leader_epoch=FLOOR)
+    hosted.log.source = SourceSeen(700, NOW_MS, log_epoch=0)
+    assert hosted.source_of_copy == SourceSeen(700, NOW_MS, log_epoch=0)
+    append(hosted, producer_id=5, sequence=1)
+    assert not hosted.source_of_copy.is_known
+    hosted.log.source = SourceSeen(700, NOW_MS)
+    assert not hosted.source_of_copy.is_known

@@ -248,7 +248,7 @@ def test_a_new_log_does_not_inherit_checkpoints_of_a_deleted_one(tmp_path):
     again.close()
 
 
-SOURCE_FILES = (checkpoints.SOURCE_HIGH_WATERMARKS, checkpoints.SOURCE_SEEN_AT)
+SOURCE_FILES = (checkpoints.SOURCE_HIGH_WATERMARKS, checkpoints.SOURCE_SEEN_AT, checkpoints.SOURCE_LOG_EPOCHS)
 
 
 @pytest.mark.parametrize("is_clean", [True, False])
@@ -260,7 +260,7 @@ def test_what_a_mirror_said_of_the_source_survives_a_restart(tmp_path, is_clean)
     asyncio.run(logs.checkpoint())
     # a broker without copies has no such files
     assert not any((tmp_path / name).exists() for name in SOURCE_FILES)
-    log.source = SourceSeen(700, NOW_MS)
+    log.source = SourceSeen(700, NOW_MS, log_epoch=3)
     if is_clean:
         logs.close()
     else:
@@ -268,14 +268,14 @@ def test_what_a_mirror_said_of_the_source_survives_a_restart(tmp_path, is_clean)
         log.source.seen_at_ms += 1
         logs.abandon()
     again = store(tmp_path)
-    assert again.get("t", 0).source == SourceSeen(700, NOW_MS)
+    assert again.get("t", 0).source == SourceSeen(700, NOW_MS, log_epoch=3)
     assert not again.get("own", 0).source.is_known
     again.get("t", 0).source.forget()
     again.close()
     once_more = store(tmp_path)
     assert not once_more.get("t", 0).source.is_known
     # nor does a new topic of the name inherit it
-    once_more.get("t", 0).source = SourceSeen(800, NOW_MS)
+    once_more.get("t", 0).source = SourceSeen(800, NOW_MS, log_epoch=3)
     asyncio.run(once_more.checkpoint())
     once_more.delete(once_more.get("t", 0))
     create(once_more)

@@ -14,6 +14,7 @@ from typing import Final
 from controller.config import ControllerSettings
 from runtime.logs import get_logger
 from runtime.zookeeper import CreateNode, SetNode, TransactionStep, ZooKeeper
+from wire.protocol.json_documents import parse_json
 from wire.znodes.controller_znodes import SITE_RULES
 
 _log = get_logger(__name__)
@@ -50,7 +51,7 @@ async def warn_of_other_rules(zookeeper: ZooKeeper, settings: ControllerSettings
     if found is None:
         return
     try:
-        document = json.loads(found[0])
+        document = parse_json(found[0])
         node, others = int(document["node"]), {str(key): str(value) for key, value in document["rules"].items()}
     except (ValueError, KeyError, TypeError, AttributeError) as error:
         _log.warning("settings stored by the last controller cannot be decoded", path=SITE_RULES, problem=repr(error))

@@ -95,6 +95,6 @@ def _read(path: str) -> list[SessionKey]:
         return [SessionKey(int(entry["id"]), bytes.fromhex(entry["password"])) for entry in sessions]
     except FileNotFoundError:
         return []
-    except (OSError, ValueError, LookupError, TypeError) as error:
+    except (OSError, ValueError, LookupError, TypeError, RecursionError) as error:
         log.warning("a note of ZooKeeper sessions is not used", path=path, reason=repr(error))
         return []

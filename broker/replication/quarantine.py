@@ -30,6 +30,10 @@ from broker.log.batch_scan import BatchScan
 from broker.log.errors import CorruptLog
 from broker.log.partition_log import PartitionLog
 from runtime.disk import Disk, read_file, write_all, write_file
+from runtime.logs import get_logger
+from wire.protocol.json_documents import parse_json
+
+log = get_logger(__name__)
 
 PREFIX: Final = "0.cut."
 """Kafka's dump tool reads a number in front of the first dot."""
@@ -189,11 +193,15 @@ class Quarantine:
         return sorted(named, key=lambda one: one.name)
 
     def _kept_in(self, directory: str) -> list[Entry]:
-        return [
-            Entry(**json.loads(read_file(self._disk, f"{directory}/{one.name}")))
-            for one in self._disk.entries(directory)
-            if one.name.startswith(f"{PREFIX}@") and one.name.endswith(ACCOUNT)
-        ]
+        found = []
+        for one in self._disk.entries(directory):
+            if one.name.startswith(f"{PREFIX}@") and one.name.endswith(ACCOUNT):
+                path = f"{directory}/{one.name}"
+                try:
+                    found.append(Entry(**parse_json(read_file(self._disk, path))))
+                except (ValueError, TypeError) as error:
+                    log.warning("account of quarantined records is damaged", path=path, reason=str(error))
+        return found
 
     def _truncated_in(self, directory: str) -> list[Entry]:
         found = []

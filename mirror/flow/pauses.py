@@ -20,6 +20,7 @@ from mirror.link.core.link_roles import LinkRole
 from mirror.link.core.partitions import PartitionKey
 from runtime.configuration import ConfigurationError
 from runtime.process import OperationalFailure
+from wire.protocol.json_documents import parse_json
 from wire.rules.links import matches
 
 ALL_TOPICS = ".*"
@@ -98,7 +99,7 @@ def _load(file: Path | None) -> list[str]:
     if file is None or not file.exists():
         return []
     try:
-        patterns = json.loads(file.read_text(encoding="utf-8"))
+        patterns = parse_json(file.read_text(encoding="utf-8"))
         matches("", whitelist=patterns, blacklist=())
     except (OSError, ValueError, TypeError) as error:
         accepted = f"a file of a JSON list of topic patterns, which this one is not ({error})"

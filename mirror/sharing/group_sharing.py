@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import json
 from collections.abc import Collection, Coroutine
 from functools import partial
 from typing import Any
@@ -24,6 +23,7 @@ from runtime.logs import get_logger
 from wire.client.client_errors import KafkaClientError
 from wire.client.group_membership import Joined
 from wire.client.raw_client import KafkaClient
+from wire.protocol.json_documents import parse_json
 from wire.rules.links import MIRROR_GROUP_PREFIX
 
 PROTOCOL_TYPE = "antipode-mirror"
@@ -147,7 +147,7 @@ def _is_worth_telling(daemons: Collection[Daemon]) -> bool:
 def _others(assignment: bytes) -> tuple[DaemonShare, ...]:
     """The other daemons, where the leader had something to tell of them."""
     try:
-        reported = json.loads(assignment).get("others", ())
+        reported = parse_json(assignment).get("others", ())
         return tuple(
             DaemonShare(decode_daemon(one["daemon"], otherwise_named="of another release"), frozenset(one["slots"]))
             for one in reported

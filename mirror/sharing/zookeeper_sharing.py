@@ -29,6 +29,7 @@ from runtime.clock import Clock
 from runtime.logs import get_logger
 from runtime.process import OperationalFailure
 from runtime.zookeeper import CreateNode, NodeStat, SessionState, ZooKeeper
+from wire.protocol.json_documents import parse_json
 
 ROOT = "/antipode/mirrors"
 TURNS_A_SESSION = 6
@@ -210,14 +211,14 @@ def _shares(found: tuple[bytes, NodeStat] | None) -> dict[str, frozenset[int]]:
     if found is None:
         return {}
     try:
-        return {str(name): frozenset(map(int, slots)) for name, slots in json.loads(found[0])["shares"].items()}
+        return {str(name): frozenset(map(int, slots)) for name, slots in parse_json(found[0])["shares"].items()}
     except (ValueError, KeyError, TypeError, AttributeError):
         return {}
 
 
 def _generation(found: tuple[bytes, NodeStat] | None) -> int:
     try:
-        return 0 if found is None else int(json.loads(found[0])["generation"])
+        return 0 if found is None else int(parse_json(found[0])["generation"])
     except (ValueError, KeyError, TypeError):
         return 0
 

@@ -8,13 +8,13 @@ their own site, whatever topics are called and through however many sites they w
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable, Iterable
 from uuid import UUID
 
 from mirror.sites.kafka_site import reached
 from mirror.translate.offset_store import READ_UNCOMMITTED, TOPIC_PREFIX, read_topic
 from wire.client.raw_client import KafkaClient
+from wire.protocol.json_documents import parse_json
 
 KNOWN_PRODUCERS_MAX = 100_000
 """Producer ids that are remembered as ordinary ones; past that they are asked about again."""
@@ -72,7 +72,7 @@ class Provenance:
     def _take(self, key: bytes | None, value: bytes | None) -> None:
         if key is None or value is None:
             return
-        name = json.loads(key)
+        name = parse_json(key)
         if name.get("kind") in ("producer", "writer"):
-            self.origins[name["id"] if "id" in name else json.loads(value)["id"]] = name["origin"]
+            self.origins[name["id"] if "id" in name else parse_json(value)["id"]] = name["origin"]
             self.on_origin(name["origin"])

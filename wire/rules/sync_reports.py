@@ -14,6 +14,8 @@ from dataclasses import dataclass, field
 from itertools import islice
 from typing import Final, NamedTuple
 
+from wire.protocol.json_documents import parse_json
+
 MIRROR_SLOTS: Final = 240
 """Divisible by 1 to 6, 8, 10 and 12, so that so many daemons share evenly."""
 
@@ -88,7 +90,7 @@ def decode_report(text: str | None, *, synced_at_ms: int) -> SyncReport:
     if not text:
         return SyncReport(synced_at_ms=synced_at_ms)
     try:
-        document = json.loads(text)
+        document = parse_json(text)
         bits = int(document["slots"], 16)
         problems = {str(name): str(reason) for name, reason in document["problems"].items()}
         slots = frozenset(slot for slot in ALL_SLOTS if bits >> slot & 1)

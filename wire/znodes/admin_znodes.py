@@ -11,7 +11,7 @@ import json
 from collections.abc import Mapping
 from typing import Any
 
-from wire.znodes.json_documents import parse_json
+from wire.protocol.json_documents import parse_json
 from wire.znodes.layout import ADMIN, MalformedZnode
 
 REASSIGN_PARTITIONS = f"{ADMIN}/reassign_partitions"

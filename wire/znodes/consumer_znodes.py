@@ -15,7 +15,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Final
 
-from wire.znodes.json_documents import parse_json
+from wire.protocol.json_documents import parse_json
 from wire.znodes.layout import MalformedZnode
 
 CONSUMERS: Final = "/consumers"

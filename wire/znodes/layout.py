@@ -22,9 +22,9 @@ from typing import Any, NoReturn
 from google.protobuf import json_format
 
 from wire.control.cluster_pb2 import LinkRecord
+from wire.protocol.json_documents import is_number_text, parse_json
 from wire.rules.client_quotas import CLIENT_ID, IP, QUOTA_KEYS, USER, QuotaEntity, quota_text
 from wire.rules.links import InvalidPattern, check_pattern, patterns_of
-from wire.znodes.json_documents import is_number_text, parse_json
 
 BROKERS = "/brokers"
 BROKER_IDS = "/brokers/ids"

@@ -21,6 +21,7 @@ from dr.sites.core.evidence import UNKNOWN, PartitionPosition, Promotion, TopicP
 from dr.sites.core.group_offsets import GroupLoss
 from dr.sites.core.protection import UnprotectedTopic
 from wire.batches.log_histories import EpochStart, LogHistory
+from wire.protocol.json_documents import parse_json
 
 SAME = Differences(diverged={}, unproven={})
 """No partition differs."""
@@ -185,7 +186,7 @@ class LossAccount:
     @classmethod
     def from_json(cls, text: str) -> LossAccount:
         """ValueError or TypeError when `text` is not an account."""
-        fields = json.loads(text)
+        fields = parse_json(text)
         fields["partitions"] = tuple(PartitionLoss(**item) for item in fields["partitions"])
         if groups := fields.get("groups"):
             fields["groups"] = GroupLoss(**{**groups, "named": tuple(groups["named"])})

@@ -15,6 +15,7 @@ from itertools import cycle
 
 from clients.core.slots import stable_slot
 from mirror.link.core.partitions import PartitionKey
+from wire.protocol.json_documents import parse_json
 from wire.rules.sync_reports import MIRROR_SLOTS
 
 SLOTS = MIRROR_SLOTS
@@ -93,6 +94,6 @@ def encode_slots(slots: Iterable[int], **beside: object) -> bytes:
 def decode_slots(data: bytes) -> frozenset[int]:
     """The slots; none of what is not ours to read."""
     try:
-        return frozenset(int(slot) for slot in json.loads(data)["slots"]) & frozenset(range(SLOTS))
+        return frozenset(int(slot) for slot in parse_json(data)["slots"]) & frozenset(range(SLOTS))
     except (ValueError, KeyError, TypeError):
         return frozenset()

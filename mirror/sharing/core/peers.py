@@ -10,13 +10,13 @@ register slots alone are not judged.
 from __future__ import annotations
 
 import hashlib
-import json
 from collections.abc import Collection, Iterable, Mapping
 from typing import Any, Final, NamedTuple
 
 from mirror.link.core.partitions import PartitionKey
 from mirror.link.core.slots import slot_of
 from wire.control.cluster_pb2 import LinkRecord
+from wire.protocol.json_documents import parse_json
 from wire.rules.links import carries_topic
 
 VALUE_LENGTH_MAX: Final = 200
@@ -113,7 +113,7 @@ def decode_daemon(document: Any, *, otherwise_named: str) -> Daemon:
 def parse_daemon(data: bytes, *, otherwise_named: str) -> Daemon:
     """As `decode_daemon`, of what a member's metadata or node says."""
     try:
-        document = json.loads(data)["daemon"]
+        document = parse_json(data)["daemon"]
     except (ValueError, KeyError, TypeError):
         document = None
     return decode_daemon(document, otherwise_named=otherwise_named)

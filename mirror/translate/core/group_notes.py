@@ -18,6 +18,7 @@ from typing import NamedTuple
 
 from mirror.link.core.partitions import PartitionKey
 from mirror.translate.core.stored_map import StoredRecord
+from wire.protocol.json_documents import parse_json
 
 
 class GroupNote(NamedTuple):
@@ -38,12 +39,12 @@ class StoredGroups:
         """The next record of the topic. ValueError when it is none of ours."""
         if key is None:
             raise ValueError("a record without a key")
-        name = json.loads(key)
+        name = parse_json(key)
         place = name["group"], PartitionKey(name["topic"], name["partition"])
         if value is None:
             self.notes.pop(place, None)
         else:
-            content = json.loads(value)
+            content = parse_json(value)
             self.notes[place] = GroupNote(content["from"], content["source"], content["target"])
 
 

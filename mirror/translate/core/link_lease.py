@@ -24,6 +24,8 @@ import json
 from collections.abc import Callable
 from typing import Final, NamedTuple
 
+from wire.protocol.json_documents import parse_json
+
 KEY: Final = b'{"kind":"owner"}'
 
 
@@ -64,7 +66,7 @@ def encode_notice(notice: Notice) -> bytes:
 def decode_notice(value: bytes | None) -> Notice | None:
     """None for a record that is no notice; early releases left others under the same key."""
     try:
-        fields = json.loads(value or b"null")
+        fields = parse_json(value or b"null")
         return Notice(
             process=str(fields["process"]),
             number=int(fields["number"]),

@@ -28,6 +28,7 @@ from mirror.link.core.partitions import PartitionKey
 from mirror.translate.core.claims import Claim, ClaimName
 from mirror.translate.core.offset_map import OffsetMap, Run
 from mirror.translate.core.translation import Position, Translation
+from wire.protocol.json_documents import parse_json
 
 StoredRecord = tuple[bytes, bytes | None]
 
@@ -62,8 +63,8 @@ class StoredLink:
         """The next record of the topic. ValueError when it is none of ours."""
         if key is None:
             raise ValueError("a record without a key")
-        name = json.loads(key)
-        content = None if value is None else json.loads(value)
+        name = parse_json(key)
+        content = None if value is None else parse_json(value)
         match name["kind"]:
             case "producer":
                 # The first one stands: a second mirror that started at the same moment takes it

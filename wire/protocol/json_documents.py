@@ -5,7 +5,8 @@ ValueError. Pure.
 from __future__ import annotations
 
 import json
-from typing import Any, Final
+import math
+from typing import Any, Final, NoReturn
 
 DIGITS_MAX: Final = 19
 """As many as a number of 64 bits has; Python refuses to convert thousands."""
@@ -13,12 +14,24 @@ DIGITS_MAX: Final = 19
 
 def parse_json(payload: bytes | str) -> Any:
     """The document. Arrays and objects inside each other, more than Python can follow, are a
-    ValueError as well.
+    ValueError as well, and so are numbers that are not finite: they cannot be converted to whole
+    ones.
     """
     try:
-        return json.loads(payload)
+        return json.loads(payload, parse_float=_finite, parse_constant=_refuse_constant)
     except RecursionError as error:
         raise ValueError("arrays and objects are nested too deeply") from error
+
+
+def _finite(text: str) -> float:
+    number = float(text)
+    if not math.isfinite(number):
+        raise ValueError(f"the number {text[:DIGITS_MAX]} is too large")
+    return number
+
+
+def _refuse_constant(text: str) -> NoReturn:
+    raise ValueError(f"{text} is not JSON")
 
 
 def is_number_text(text: str) -> bool:

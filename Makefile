@@ -15,6 +15,10 @@ PYTHON ?= $(shell for candidate in python3.13 python3.12 python3.11 python3; do 
 BIN := .venv/bin
 PYTEST := $(BIN)/python -m pytest
 PROTOS := $(wildcard wire/control/*.proto)
+# What tests the compiled modules (runtime/compiled.py): make test runs it a second time, interpreted;
+# test_record_machine.py gives damaged records to both.
+BOTH_WAYS := -k "not damaged and not random_bytes" tests/golden/test_record_verdicts.py tests/unit/wire/batches/test_record_batch.py \
+	$(foreach name,hot_codecs record_batches record_machine wire_frames,tests/property/test_$(name).py)
 
 SITES ?= a,b
 BROKERS ?= 1
@@ -66,9 +70,10 @@ check: setup ## Formatting, lint, types, import directions, tidiness: everything
 .PHONY: test
 test: setup-java check ## Set-up, check, then every test but the long chaos scenarios: what CI runs
 	@mkdir -p out/test
-	@echo "two runs side by side: unit tests of broker, mirror and wire; the other unit tests, golden and property tests. What the second says comes at the end"
+	@echo "two runs side by side: unit tests of broker, mirror and wire, and those of compiled modules once more interpreted; the other unit tests, golden and property tests. What the second says comes at the end"
 	@ANTIPODE_PORTS=17000-21999 $(PYTEST) -q tests/unit tests/golden tests/property $(foreach part,broker mirror wire,--ignore=tests/unit/$(part)) > out/test/unit.log 2>&1 & others=$$!; failed=0; \
 	ANTIPODE_PORTS=12000-16999 $(PYTEST) -q $(foreach part,broker mirror wire,tests/unit/$(part)) || failed=1; \
+	ANTIPODE_INTERPRETED=1 $(PYTEST) -q $(BOTH_WAYS) || failed=1; \
 	wait $$others || failed=1; cat out/test/unit.log; exit $$failed
 	@echo "four runs side by side: the broker's integration tests; those of sites; of mirrors; bridge, deploy, spark, sim and chaos. What the last three say comes at the end"
 	@ANTIPODE_PORTS=17000-21999 $(PYTEST) -q -m "not long" tests/integration/sites > out/test/sites.log 2>&1 & sites=$$!; \
@@ -83,6 +88,7 @@ test: setup-java check ## Set-up, check, then every test but the long chaos scen
 .PHONY: unit
 unit: setup ## Unit, golden and property tests: a minute or two, loopback only
 	$(PYTEST) -q tests/unit tests/golden tests/property
+	ANTIPODE_INTERPRETED=1 $(PYTEST) -q $(BOTH_WAYS)
 	$(PYTEST) -q -m "not long" tests/sim
 
 .PHONY: integration

@@ -2,21 +2,23 @@
 environment.
 
 The machine's C compiler does it, or the one in the `ziglang` wheel where there is none; the wheel
-(100 MB) lies in a scratch folder that is removed afterwards. Where Python's headers are missing
-(Debian's python3-dev), they are unpacked out of Debian's own package, which needs no root. A
-machine that can compile nothing runs the same sources interpreted: everything works, and records
-are checked more slowly.
+(100 MB) is fetched while mypyc translates, into a scratch folder that is removed afterwards. Where
+Python's headers are missing (Debian's python3-dev), they are unpacked out of Debian's own package,
+which needs no root. A machine that can compile nothing runs the same sources interpreted:
+everything works, and records are checked more slowly.
 """
 
 from __future__ import annotations
 
+import contextlib
 import os
+import pickle
 import shutil
 import subprocess
 import sys
 import sysconfig
 import tempfile
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Final
 
@@ -24,12 +26,16 @@ from runtime import compiled
 from runtime.process import OperationalFailure
 
 WHEEL: Final = "ziglang==0.17.1"
-FLAGS: Final = "-O3 -fno-semantic-interposition -fvisibility=hidden"
+OPTIMIZATION: Final = "2"
+"""A higher level takes a third more time for the same speed."""
+FLAGS: Final = f"-O{OPTIMIZATION} -fno-semantic-interposition -fvisibility=hidden"
 """Calls between functions of one module are inlined only when no other library may put itself
 between them.
 """
 OUTPUT_LINES_SHOWN: Final = 15
 LIMIT_S: Final = 300
+BUILT: Final = "lib"
+NOTED: Final = "extensions"
 
 
 def ensure(say: Callable[[str], None]) -> None:
@@ -41,40 +47,67 @@ def ensure(say: Callable[[str], None]) -> None:
         say(f"compiled modules: {', '.join(compiled.MODULES)}")
         return
     target.parent.mkdir(parents=True, exist_ok=True)
-    say(f"compiling {', '.join(compiled.MODULES)} with mypyc (half a minute)")
+    say(f"compiling {len(compiled.MODULES)} modules with mypyc (half a minute)")
     refusals: list[str] = []
-    with tempfile.TemporaryDirectory(dir=target.parent, prefix="build-") as scratch_name:
+    with (
+        tempfile.TemporaryDirectory(dir=target.parent, prefix="build-") as scratch_name,
+        contextlib.ExitStack() as fetching,
+    ):
         scratch = Path(scratch_name)
-        for environment in _compilers(scratch, say, refusals):
-            failure = _compile(scratch, environment)
-            if failure is None:
-                _replace(target, scratch / "lib")
-                say(f"compiled modules: {', '.join(compiled.MODULES)}")
-                return
+        own = _own_compiler()
+        wheel = None if own else fetching.enter_context(_fetch_wheel(scratch, say))
+        if failure := _step("translate", scratch, {}):
+            raise OperationalFailure(f"mypyc could not translate the modules:\n{failure}")
+        if own and (failure := _step("build", scratch, {"CC": own, "CFLAGS": FLAGS + _headers(scratch, say)})):
             refusals.append(failure)
-    raise OperationalFailure("no C compiler could compile the modules:\n" + "\n".join(refusals))
+            wheel = fetching.enter_context(_fetch_wheel(scratch, say))
+        if wheel is not None:
+            failure = _wheel_failure(wheel) or _step("build", scratch, _wheel_environment(scratch, say))
+            refusals += [failure] if failure else []
+        if not compiled.compiled_files(scratch / BUILT):
+            raise OperationalFailure("no C compiler could compile the modules:\n" + "\n".join(refusals))
+        _replace(target, scratch / BUILT)
+    say(f"compiled modules: {', '.join(compiled.MODULES)}")
 
 
-def _compilers(scratch: Path, say: Callable[[str], None], refusals: list[str]) -> Iterator[Mapping[str, str]]:
-    """What each compiler wants in the environment."""
-    flags = FLAGS + _headers(scratch, say)
-    own = (sysconfig.get_config_var("CC") or "cc").split()[0]
-    for name in dict.fromkeys((own, "cc", "gcc", "clang")):
-        if shutil.which(name) is not None:
-            yield {"CC": name, "CFLAGS": flags}
-            break
+def _own_compiler() -> str | None:
+    """The machine's C compiler."""
+    configured = (sysconfig.get_config_var("CC") or "cc").split()[0]
+    return next((name for name in (configured, "cc", "gcc", "clang") if shutil.which(name) is not None), None)
+
+
+def _fetch_wheel(scratch: Path, say: Callable[[str], None]) -> subprocess.Popen[str]:
+    """The installation of the wheel, under way while mypyc translates."""
     say(f"  fetching a C compiler ({WHEEL}); removed afterwards")
-    folder = scratch / "wheel"
-    command = [sys.executable, "-m", "pip", "install", "--quiet", "--no-deps", "--target", str(folder), WHEEL]
-    ended = subprocess.run(command, capture_output=True, text=True, check=False)
-    if ended.returncode != 0:
-        refusals.append(f"pip could not install {WHEEL}: {ended.stderr.strip()}")
-        return
+    command = [sys.executable, "-m", "pip", "install", "--quiet", "--no-deps", "--no-compile", "--target"]
+    return subprocess.Popen(
+        [*command, str(scratch / "wheel"), WHEEL], stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True
+    )
+
+
+def _wheel_failure(wheel: subprocess.Popen[str]) -> str | None:
+    """What pip said when it failed; waits for its end."""
+    try:
+        _, said = wheel.communicate(timeout=LIMIT_S)
+    except subprocess.TimeoutExpired:
+        wheel.kill()
+        return f"pip did not install {WHEEL} within {LIMIT_S} s"
+    return f"pip could not install {WHEEL}: {said.strip()}" if wheel.returncode else None
+
+
+def _wheel_environment(scratch: Path, say: Callable[[str], None]) -> Mapping[str, str]:
+    """What a build with the wheel's compiler wants in the environment."""
     script = scratch / "zigcc"
-    script.write_text(f'#!/bin/sh\nexec "{folder}/ziglang/zig" cc "$@"\n', encoding="utf-8")
+    script.write_text(f'#!/bin/sh\nexec "{scratch}/wheel/ziglang/zig" cc "$@"\n', encoding="utf-8")
     script.chmod(0o755)
-    caches = {"ZIG_GLOBAL_CACHE_DIR": str(scratch / "zig-cache"), "ZIG_LOCAL_CACHE_DIR": str(scratch / "zig-cache")}
-    yield {"CC": str(script), "LDSHARED": f"{script} -shared", "CFLAGS": flags, **caches}
+    cache = str(scratch / "zig-cache")
+    return {
+        "CC": str(script),
+        "LDSHARED": f"{script} -shared",
+        "CFLAGS": FLAGS + _headers(scratch, say),
+        "ZIG_GLOBAL_CACHE_DIR": cache,
+        "ZIG_LOCAL_CACHE_DIR": cache,
+    }
 
 
 def _headers(scratch: Path, say: Callable[[str], None]) -> str:
@@ -95,12 +128,12 @@ def _headers(scratch: Path, say: Callable[[str], None]) -> str:
     return f" -I{include / f'python{version}'} -I{include}" if include.exists() else ""
 
 
-def _compile(scratch: Path, environment: Mapping[str, str]) -> str | None:
-    """Compile into `scratch`/lib; what the compiler said when it failed."""
-    command = [sys.executable, "-m", "deploy.module_compiler", str(scratch)]
+def _step(name: str, scratch: Path, environment: Mapping[str, str]) -> str | None:
+    """Run `translate` or `build` in a process of its own; its last lines when it failed."""
+    tool = environment.get("CC", "mypyc")
     try:
         ended = subprocess.run(
-            command,
+            [sys.executable, "-m", "deploy.module_compiler", name, str(scratch)],
             cwd=compiled.ROOT,
             env={**os.environ, **environment, compiled.INTERPRETED_VARIABLE: "1"},
             capture_output=True,
@@ -109,11 +142,11 @@ def _compile(scratch: Path, environment: Mapping[str, str]) -> str | None:
             timeout=LIMIT_S,
         )
     except subprocess.TimeoutExpired:
-        return f"{environment['CC']} did not end within {LIMIT_S} s"
-    if ended.returncode == 0 and compiled.compiled_files(scratch / "lib"):
+        return f"{tool} did not end within {LIMIT_S} s"
+    if ended.returncode == 0:
         return None
     lines = (ended.stdout + ended.stderr).splitlines()[-OUTPUT_LINES_SHOWN:]
-    return "\n".join([f"{environment['CC']}:", *(f"    {line}" for line in lines)])
+    return "\n".join([f"{tool}:", *(f"    {line}" for line in lines)])
 
 
 def _replace(target: Path, built: Path) -> None:
@@ -125,22 +158,30 @@ def _replace(target: Path, built: Path) -> None:
     built.replace(target)
 
 
-def build(scratch: Path) -> None:
-    """In a process of its own: mypyc and the C compiler of the environment, into `scratch`/lib."""
+def translate(scratch: Path) -> None:
+    """From Python to C, into `scratch`/c; what to compile is noted for `build`."""
     from mypyc.build import mypycify
-    from setuptools import Distribution
-    from setuptools.command.build_ext import build_ext
 
     sources = [str(compiled.source(name).relative_to(compiled.ROOT)) for name in compiled.MODULES]
     options = ["--config-file=pyproject.toml", f"--cache-dir={scratch / 'cache'}", *sources]
-    extensions = mypycify(options, opt_level="3", debug_level="0", target_dir=str(scratch / "c"))
+    extensions = mypycify(options, opt_level=OPTIMIZATION, debug_level="0", target_dir=str(scratch / "c"))
+    (scratch / NOTED).write_bytes(pickle.dumps(extensions))
+
+
+def build(scratch: Path) -> None:
+    """From C to machine code with the compiler that the environment names, into `scratch`/lib."""
+    from setuptools import Distribution
+    from setuptools.command.build_ext import build_ext
+
+    extensions = pickle.loads((scratch / NOTED).read_bytes())  # noqa: S301  our own note of a moment ago
     command = build_ext(Distribution({"name": "antipode-compiled", "ext_modules": extensions}))
-    command.build_lib = str(scratch / "lib")
+    command.build_lib = str(scratch / BUILT)
     command.build_temp = str(scratch / "objects")
+    command.force = True
     command.ensure_finalized()
     command.run()
 
 
 if __name__ == "__main__":
     sys.path.insert(0, str(compiled.ROOT))
-    build(Path(sys.argv[1]))
+    {"translate": translate, "build": build}[sys.argv[1]](Path(sys.argv[2]))

@@ -4,7 +4,9 @@ with the reader that makes records.
 
 from __future__ import annotations
 
+import importlib
 import importlib.util
+import os
 import sys
 from types import ModuleType
 from typing import Any
@@ -107,7 +109,14 @@ def _header(count: int) -> BatchHeader:
     return read_header(CASES["as-claimed"].records)._replace(base_offset=0, base_timestamp=0, record_count=count)
 
 
-@pytest.mark.skipif(not compiled.compiled_files(compiled.directory()), reason="no C compiler on this machine")
-def test_the_compiled_module_is_the_one_in_use() -> None:
-    assert compiled.is_compiled("wire.batches.records")
+IS_INTERPRETED = os.environ.get(compiled.INTERPRETED_VARIABLE) == "1"
+
+
+@pytest.mark.skipif(
+    not IS_INTERPRETED and not compiled.compiled_files(compiled.directory()), reason="no C compiler on this machine"
+)
+def test_modules_run_as_this_run_of_the_tests_is_meant_to() -> None:
+    for name in compiled.MODULES:
+        importlib.import_module(name)
+        assert compiled.is_compiled(name) is not IS_INTERPRETED, name
     assert INTERPRETED.__file__ == str(compiled.source("wire.batches.records"))

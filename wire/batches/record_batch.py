@@ -145,7 +145,7 @@ def read_header(buffer: Buffer, position: int = 0) -> BatchHeader:
     """
     if position < 0 or len(buffer) - position < HEADER_SIZE:
         raise InvalidBatch(f"{len(buffer) - position} bytes left, a header has {HEADER_SIZE}", position)
-    return BatchHeader._make(_LAYOUT.unpack_from(buffer, position))
+    return tuple.__new__(BatchHeader, _LAYOUT.unpack_from(buffer, position))
 
 
 def iterate_headers(
@@ -165,7 +165,7 @@ def iterate_headers(
             if may_end_in_partial:
                 return
             raise InvalidBatch(f"incomplete: {end - position} bytes left", position)
-        header = BatchHeader._make(_LAYOUT.unpack_from(buffer, position))
+        header = tuple.__new__(BatchHeader, _LAYOUT.unpack_from(buffer, position))
         _check_header(header, position, is_from_producer=is_from_producer)
         yield position, header
         position += size_bytes
@@ -214,7 +214,7 @@ class PatchedBatch(NamedTuple):
     """
 
     prefix: bytes
-    rest: memoryview
+    rest: Buffer
 
 
 def patch_placement(

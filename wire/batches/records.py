@@ -14,7 +14,8 @@ from typing import Any, Final, NamedTuple
 import lz4.frame
 import snappy
 import zstandard
-from mypy_extensions import i64
+from librt.strings import BytesWriter
+from mypy_extensions import i64, u8
 
 from wire.batches.record_batch import (
     HEADER_SIZE,
@@ -36,7 +37,6 @@ _XERIAL_HEADER_SIZE: Final = 16
 _CHUNK_BYTES: Final = 1 << 20
 _NULL_LENGTH: Final = 1
 """How a length of -1 is written."""
-_TWO_BYTES_MAX: Final = 0x3FFF
 _ZSTD_LEVEL: Final = 3
 _NAME_ERRORS: Final = "surrogateescape"
 _INT32: Final = struct.Struct(">i")
@@ -46,6 +46,8 @@ _INT32_SHIFT_MAX: Final = 28
 """How far the last byte of a varint of 32 bits is shifted."""
 _INT64_SHIFT_MAX: Final = 63
 _INT64_MAX: Final = 2**63 - 1
+_AFTER_SHIFT: Final = 2**57 - 1
+"""The bits of an unsigned number of 64 bits that a shift by seven leaves."""
 
 
 class Record(NamedTuple):
@@ -186,10 +188,13 @@ def decode_body(body: bytes, header: BatchHeader, position: int = 0) -> Iterator
     """The records of a body that `open_body` opened, from a batch at `position`. Raises
     InvalidBatch.
     """
-    at = 0
+    at: i64 = 0
+    base_offset: i64 = header.base_offset
+    base_timestamp = header.base_timestamp
+    append_time = header.max_timestamp if header.is_log_append_time else None
     for _ in range(header.record_count):
         try:
-            record, at = _read_record(body, at, header)
+            record, at = _read_record(body, at, base_offset, base_timestamp, append_time)
         except (IndexError, ValueError) as error:
             raise InvalidBatch(f"record at byte {at} of its body: {error}", position) from error
         yield record
@@ -349,44 +354,41 @@ def read_keys(
     half a microsecond a record: numbers of one or two bytes, as most are, are read in place, and
     nothing is made but the key.
     """
-    at, tombstone_count = start, 0
+    at: i64 = start
+    stop: i64 = end
+    tombstones: i64 = 0
     try:
         for _ in range(record_count):
-            number = buffer[at]
-            if number > 127:
-                at += 1
-                number += (buffer[at] << 7) - 128
-                if number > _TWO_BYTES_MAX:
-                    number, at = _read_last_byte(buffer, at - 1)
-            record_end = at + 1 + (number >> 1)
-            if number & 1 or record_end > end:
-                raise ValueError(f"a length that does not fit the {end - at} bytes that are left")  # noqa: TRY301
+            number: i64 = buffer[at]
+            at += 1
+            if number >= _CONTINUES:
+                number, at = _longer_varint(buffer, at - 1, _INT32_SHIFT_MAX)
+            record_end: i64 = at + (number >> 1)
+            if number & 1 or record_end > stop:
+                raise ValueError(f"a length that does not fit the {stop - at} bytes that are left")  # noqa: TRY301
             at += 2
-            if buffer[at] > 127:
-                _, at = _read_last_byte(buffer, at)
+            if buffer[at - 1] >= _CONTINUES:
+                _, at = _longer_varint(buffer, at - 1, _INT64_SHIFT_MAX)
+            delta: i64 = buffer[at]
             at += 1
-            delta = buffer[at]
-            if delta > 127:
-                at += 1
-                delta += (buffer[at] << 7) - 128
-                if delta > _TWO_BYTES_MAX:
-                    delta, at = _read_last_byte(buffer, at - 1)
-            at += 1
+            if delta >= _CONTINUES:
+                delta, at = _longer_varint(buffer, at - 1, _INT32_SHIFT_MAX)
             number = buffer[at]
-            if number > 127:
-                number, at = _read_last_byte(buffer, at)
             at += 1
-            value_at = at + (number >> 1)
+            if number >= _CONTINUES:
+                number, at = _longer_varint(buffer, at - 1, _INT32_SHIFT_MAX)
+            value_at: i64 = at + (number >> 1)
             if value_at >= record_end or (number & 1 and number > 1):
                 raise ValueError("a record does not have its declared size")  # noqa: TRY301
-            tombstone_count += buffer[value_at] == _NULL_LENGTH
+            if buffer[value_at] == _NULL_LENGTH:
+                tombstones += 1
             offsets[None if number & 1 else buffer[at:value_at]] = base_offset + (delta >> 1)
             at = record_end
     except (IndexError, ValueError) as error:
         raise InvalidBatch(f"record at byte {at - start} of its body: {error}", 0) from error
-    if at != end:
-        raise InvalidBatch(f"{end - at} bytes after the last record", 0)
-    return tombstone_count
+    if at != stop:
+        raise InvalidBatch(f"{stop - at} bytes after the last record", 0)
+    return tombstones
 
 
 def record_spans(body: bytes, record_count: int) -> list[RecordSpan]:
@@ -407,90 +409,89 @@ def record_spans(body: bytes, record_count: int) -> list[RecordSpan]:
     return spans
 
 
-def _read_span(body: bytes, start: int) -> RecordSpan:
-    length, at = _read_varint(body, start)
-    end = at + length
+def _read_span(body: bytes, start: i64) -> RecordSpan:
+    length, at = _read_varint(body, start, _INT32_SHIFT_MAX)
+    end: i64 = at + length
     if length < 0 or end > len(body):
         raise ValueError(f"{length} bytes claimed, {len(body) - at} left")
-    byte, after_time = body[at + 1], at + 2
-    timestamp_delta = (byte >> 1) ^ -(byte & 1)
-    if byte > 127:
-        timestamp_delta, after_time = _read_varint(body, at + 1)
-    byte, at = body[after_time], after_time + 1
-    offset_delta = (byte >> 1) ^ -(byte & 1)
-    if byte > 127:
-        offset_delta, at = _read_varint(body, after_time)
-    byte, key_at = body[at], at + 1
-    key_length = (byte >> 1) ^ -(byte & 1)
-    if byte > 127:
-        key_length, key_at = _read_varint(body, at)
+    timestamp_delta, after_time = _read_varint(body, at + 1, _INT64_SHIFT_MAX)
+    offset_delta, at = _read_varint(body, after_time, _INT32_SHIFT_MAX)
+    key_length, key_at = _read_varint(body, at, _INT32_SHIFT_MAX)
     at = key_at + key_length if key_length >= 0 else key_at
     if at >= end or key_length < -1:
         raise ValueError("a record does not have its declared size")
     key = body[key_at:at] if key_length >= 0 else None
-    return RecordSpan(start, after_time, end, timestamp_delta, offset_delta, key, body[at] == _NULL_LENGTH)
+    is_tombstone = body[at] == _NULL_LENGTH
+    return tuple.__new__(RecordSpan, (start, after_time, end, timestamp_delta, offset_delta, key, is_tombstone))
 
 
 def with_timestamp_delta(body: bytes, span: RecordSpan, timestamp_delta: int) -> bytes:
     """The record at `span` as it stands in a batch of another base timestamp."""
-    _, at = _read_varint(body, span.start)
-    content = b"".join((body[at : at + 1], _varint(timestamp_delta), body[span.after_time : span.end]))
-    return _varint(len(content)) + content
+    _, at = _read_varint(body, span.start, _INT32_SHIFT_MAX)
+    content = BytesWriter()
+    content.append(body[at])
+    _write_varint(content, _wrapped(timestamp_delta))
+    content.write(body[span.after_time : span.end])
+    return _with_length(content)
 
 
 def encode_record(record: Record, offset_delta: int, base_timestamp: int) -> bytes:
     """One record as it stands in a batch of this base timestamp, its length in front."""
-    parts = [b"\0", _varint(record.timestamp_ms - base_timestamp), _varint(offset_delta)]
-    parts += (_sized(record.key), _sized(record.value), _varint(len(record.headers)))
-    for name, value in record.headers:
-        parts += (_sized(name.encode(errors=_NAME_ERRORS)), _sized(value))
-    body = b"".join(parts)
-    return _varint(len(body)) + body
+    key, value, timestamp_ms, headers, _ = record
+    content = BytesWriter()
+    content.append(0)
+    _write_varint(content, _wrapped(timestamp_ms - base_timestamp))
+    _write_varint(content, offset_delta)
+    _write_sized(content, key)
+    _write_sized(content, value)
+    _write_varint(content, len(headers))
+    for name, header_value in headers:
+        _write_sized(content, name.encode(errors=_NAME_ERRORS))
+        _write_sized(content, header_value)
+    return _with_length(content)
 
 
-def _sized(value: bytes | None) -> bytes:
-    return b"\x01" if value is None else _varint(len(value)) + value
+def _wrapped(delta_ms: int) -> int:
+    """A difference of two timestamps in 64 bits, as Java has it: readers add it in 64 bits too."""
+    return delta_ms if -_INT64_MAX <= delta_ms <= _INT64_MAX else (delta_ms + 2**63) % 2**64 - 2**63
 
 
-def _varint(value: int) -> bytes:
+def _with_length(content: BytesWriter) -> bytes:
+    whole = BytesWriter()
+    _write_varint(whole, len(content))
+    whole.write(content.getvalue())
+    return whole.getvalue()
+
+
+def _write_sized(writer: BytesWriter, value: bytes | None) -> None:
+    if value is None:
+        writer.append(_NULL_LENGTH)
+    else:
+        _write_varint(writer, len(value))
+        writer.write(value)
+
+
+def _write_varint(writer: BytesWriter, value: i64) -> None:
     """A zigzag varint of up to 64 bits."""
-    zigzag = (value << 1) ^ (value >> 63)
-    if zigzag < 128:
-        return bytes((zigzag,))
-    parts = bytearray()
-    while zigzag > 127:
-        parts.append(zigzag & 0x7F | 0x80)
-        zigzag >>= 7
-    parts.append(zigzag)
-    return bytes(parts)
+    number: i64 = (value << 1) ^ (value >> 63)
+    while number & ~0x7F:
+        writer.append(u8(number & 0x7F | _CONTINUES))
+        # the mask makes the shift a logical one, as the number may fill all 64 bits
+        number = (number >> 7) & _AFTER_SHIFT
+    writer.append(u8(number))
 
 
-def _read_varint(body: bytes, at: int) -> tuple[int, int]:
-    byte = body[at]
-    if byte < 128:
-        return (byte >> 1) ^ -(byte & 1), at + 1
-    value, shift = byte & 0x7F, 7
-    while True:
-        at += 1
-        byte = body[at]
-        value |= (byte & 0x7F) << shift
-        if byte < 128:
-            return (value >> 1) ^ -(value & 1), at + 1
-        shift += 7
-        if shift > 63:
-            raise ValueError("a varint has more than ten bytes")
+def _read_varint(body: bytes, at: i64, shift_max: i64) -> tuple[i64, i64]:
+    """The signed number at `at`, and its end."""
+    number: i64 = body[at]
+    at += 1
+    if number >= _CONTINUES:
+        number, at = _longer_varint(body, at - 1, shift_max)
+    return ((number >> 1) & _INT64_MAX) ^ -(number & 1), at
 
 
-def _read_last_byte(body: bytes, at: int) -> tuple[int, int]:
-    """A varint as it stands, twice the number or odd when that is negative; and where its last byte
-    is.
-    """
-    value, after = _read_varint(body, at)
-    return (value << 1) ^ (value >> 63), after - 1
-
-
-def _read_sized(body: bytes, at: int) -> tuple[bytes | None, int]:
-    length, at = _read_varint(body, at)
+def _read_sized(body: bytes, at: i64) -> tuple[bytes | None, i64]:
+    length, at = _read_varint(body, at, _INT32_SHIFT_MAX)
     if length == -1:
         return None, at
     if length < 0 or at + length > len(body):
@@ -498,24 +499,26 @@ def _read_sized(body: bytes, at: int) -> tuple[bytes | None, int]:
     return body[at : at + length], at + length
 
 
-def _read_record(body: bytes, at: int, header: BatchHeader) -> tuple[Record, int]:
-    length, at = _read_varint(body, at)
-    end = at + length
+def _read_record(
+    body: bytes, at: i64, base_offset: i64, base_timestamp: int, append_time_ms: int | None
+) -> tuple[Record, i64]:
+    length, at = _read_varint(body, at, _INT32_SHIFT_MAX)
+    end: i64 = at + length
     if length < 0 or end > len(body):
         raise ValueError(f"{length} bytes claimed, {len(body) - at} left")
-    timestamp_delta, at = _read_varint(body, at + 1)
-    offset_delta, at = _read_varint(body, at)
+    timestamp_delta, at = _read_varint(body, at + 1, _INT64_SHIFT_MAX)
+    offset_delta, at = _read_varint(body, at, _INT32_SHIFT_MAX)
     key, at = _read_sized(body, at)
     value, at = _read_sized(body, at)
     headers, at = _read_headers(body, at)
     if at != end:
         raise ValueError("a record does not have its declared size")
-    time_ms = header.max_timestamp if header.is_log_append_time else header.base_timestamp + timestamp_delta
-    return Record(key, value, time_ms, headers, header.base_offset + offset_delta), at
+    time_ms = base_timestamp + int(timestamp_delta) if append_time_ms is None else append_time_ms
+    return tuple.__new__(Record, (key, value, time_ms, headers, base_offset + offset_delta)), at
 
 
-def _read_headers(body: bytes, at: int) -> tuple[Sequence[tuple[str, bytes | None]], int]:
-    count, at = _read_varint(body, at)
+def _read_headers(body: bytes, at: i64) -> tuple[Sequence[tuple[str, bytes | None]], i64]:
+    count, at = _read_varint(body, at, _INT32_SHIFT_MAX)
     if count == 0:
         return (), at
     if not 0 < count <= len(body) - at:

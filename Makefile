@@ -27,6 +27,7 @@ COUNT ?= 2000
 SEED ?=
 FAULTS ?=
 FIRST ?= 1
+KIND ?= replication
 JOBS ?= $(shell nproc)
 SCENARIO ?=
 SECONDS ?= 60
@@ -109,8 +110,8 @@ compatibility: setup-clients ## Other people's clients at a lone broker, three b
 	$(BIN)/python -m tests.compatibility $(if $(ONLY),--only "$(ONLY)") $(if $(AT),--at "$(AT)")
 
 .PHONY: sim
-sim: setup ## The simulated site under COUNT=2000 seeds of random faults; SEED= replays one with its history (FAULTS= its first ones)
-	$(BIN)/python -m tests.sim $(if $(SEED),--seed $(SEED) $(if $(FAULTS),--faults $(FAULTS)),--count $(COUNT) --first $(FIRST) --jobs $(JOBS))
+sim: setup ## The simulated site under COUNT=2000 seeds of random faults, KIND=transactions with transactions; SEED= replays one with its history (FAULTS= its first ones)
+	$(BIN)/python -m tests.sim --kind $(KIND) $(if $(SEED),--seed $(SEED) $(if $(FAULTS),--faults $(FAULTS)),--count $(COUNT) --first $(FIRST) --jobs $(JOBS))
 
 .PHONY: properties
 properties: setup ## Property tests of the machines with COUNT=2000 random histories each

@@ -76,7 +76,7 @@ class MarkerSender:
         image = self._image()
         done: set[TopicPartition] = set()
         by_leader: dict[int, list[TopicPartition]] = {}
-        for partition in left:
+        for partition in sorted(left):
             found = image.partition(*partition)
             if image.role_of_topic(partition.topic) is LinkRole.PASSIVE or (found is None and image.is_complete):
                 done.add(partition)

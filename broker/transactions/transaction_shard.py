@@ -86,7 +86,7 @@ class TransactionShard(StateShard[TransactionCommand, TransactionReply, Transact
 
     def answer_now(self, question: VerifyPartitions) -> AddReply | None:
         """The answer, None while something about the transactional id is on its way into the
-        log.
+        log, or when the log has to confirm the answer.
         """
         return None if question.transactional_id in self._lanes else self.transactions.verified(question)
 

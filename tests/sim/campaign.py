@@ -8,8 +8,9 @@ import multiprocessing
 from collections import Counter
 from collections.abc import Iterable
 from dataclasses import dataclass, field
+from functools import partial
 
-from tests.sim.simulation import Outcome, play
+from tests.sim.simulation import Kind, Outcome, play
 
 LINES_TOLD_MAX = 120
 SEEDS_BETWEEN_LINES = 250
@@ -23,6 +24,7 @@ class Summary:
     steps: int = 0
     faults: int = 0
     acknowledged: int = 0
+    transactions: int = 0
     virtual_s: float = 0.0
     failed: list[int] = field(default_factory=list)
     invariants: Counter[str] = field(default_factory=Counter)
@@ -33,6 +35,7 @@ class Summary:
         self.steps += outcome.steps
         self.faults += outcome.faults
         self.acknowledged += outcome.acknowledged
+        self.transactions += outcome.transactions
         self.virtual_s += outcome.virtual_s
         if not outcome.is_sound:
             self.failed.append(seed)
@@ -41,7 +44,7 @@ class Summary:
     def __str__(self) -> str:
         reported = (
             f"{self.seeds} seeds, {self.virtual_s / 3600:.1f} virtual hours, {self.steps} steps, {self.faults} faults, "
-            f"{self.acknowledged} acknowledged batches"
+            f"{self.acknowledged} acknowledged batches, {self.transactions} transactions"
         )
         return (
             f"{reported}; failed: {sorted(self.failed)} {dict(self.invariants)}"
@@ -50,21 +53,21 @@ class Summary:
         )
 
 
-def _play(seed: int) -> tuple[int, Outcome]:
-    outcome = play(seed)
+def _play(seed: int, kind: Kind) -> tuple[int, Outcome]:
+    outcome = play(seed, kind)
     outcome.history = []
     return seed, outcome
 
 
-def play_many(seeds: Iterable[int], *, jobs: int) -> Summary:
+def play_many(seeds: Iterable[int], kind: Kind, *, jobs: int) -> Summary:
     """Play the seeds; the order of their ends does not matter."""
     summary = Summary()
     if jobs <= 1:
         for seed in seeds:
-            summary.add(*_play(seed))
+            summary.add(*_play(seed, kind))
         return summary
     with multiprocessing.get_context("forkserver").Pool(jobs, maxtasksperchild=200) as pool:
-        for seed, outcome in pool.imap_unordered(_play, seeds, chunksize=2):
+        for seed, outcome in pool.imap_unordered(partial(_play, kind=kind), seeds, chunksize=2):
             summary.add(seed, outcome)
             if not outcome.is_sound:
                 print(f"seed {seed}: {outcome.violations[0]}", flush=True)
@@ -74,14 +77,14 @@ def play_many(seeds: Iterable[int], *, jobs: int) -> Summary:
     return summary
 
 
-def story_of(seed: int) -> str:
+def story_of(seed: int, kind: Kind) -> str:
     """The end of a failing seed's history under as few of its first faults as still break
     something, and how to replay it.
     """
-    outcome = play(seed)
+    outcome = play(seed, kind)
     faults = outcome.faults
     for fewer in range(faults):
-        shorter = play(seed, faults_max=fewer)
+        shorter = play(seed, kind, faults_max=fewer)
         if not shorter.is_sound:
             outcome, faults = shorter, fewer
             break
@@ -90,11 +93,11 @@ def story_of(seed: int) -> str:
     return (
         f"seed {seed}, {outcome.plan}\n"
         + "\n".join(lines)
-        + f"\n{broken}\nreplay: make sim SEED={seed}"
+        + f"\n{broken}\nreplay: make sim SEED={seed} KIND={kind.value}"
         + (f" FAULTS={faults}" if faults < outcome.faults else "")
     )
 
 
-def tell_failure(seed: int) -> None:
+def tell_failure(seed: int, kind: Kind) -> None:
     """Print it, without the rest of the world's output."""
-    print(story_of(seed), flush=True)
+    print(story_of(seed, kind), flush=True)

@@ -181,6 +181,7 @@ class Consumer:
     index: int
     position: int = 0
     topic_id: str = ""
+    isolation_level: int = 0
     failures: dict[str, int] = field(default_factory=dict)
 
     async def run(self) -> None:
@@ -196,7 +197,9 @@ class Consumer:
 
     async def _read(self, leader: int, epoch: int, topic_id: bytes) -> bool:
         at = PartitionToFetch(self.index, self.position, 1 << 20, epoch)
-        wanted = FetchRequest([TopicToFetch(self.topic, UUID(bytes=topic_id), [at])], max_wait_ms=400)
+        wanted = FetchRequest(
+            [TopicToFetch(self.topic, UUID(bytes=topic_id), [at])], 400, isolation_level=self.isolation_level
+        )
         try:
             response = await request_fetch(await self.router.connection(leader), wanted)
         except KafkaClientError:

@@ -25,8 +25,8 @@ from broker.log.errors import OffsetOutOfRange
 from broker.log.intake import AppendInfo, Intake
 from broker.log.log_slice import LogSlice
 from broker.log.partition_log import PartitionLog
-from broker.log.producer_replay import replay_batch
 from broker.log.source_seen import SourceSeen
+from broker.log.transaction_index import AbortedTransaction
 from broker.settings.core.topic_configs import LogConfig
 from wire.batches.record_batch import iterate_headers
 
@@ -126,6 +126,7 @@ class MemoryLog(PartitionLog):
         self._limits = BatchLimits.of(config)
         self._epochs = LeaderEpochs(stored.epochs)
         self._producers = ProducerStates()
+        self._aborted: list[AbortedTransaction] = []
         self._durability = _Durability(stored)  # type: ignore[assignment]
         self._observer = observer
         self.log_start_offset, self.log_end_offset = stored.start, stored.end
@@ -136,10 +137,12 @@ class MemoryLog(PartitionLog):
 
     def _replay_producers(self) -> None:
         self._producers.restore([])
+        self._aborted.clear()
         for batch in self.stored.batches:
             for _, header in iterate_headers(batch.content):
                 if header.producer_id >= 0:
-                    replay_batch(self._producers, header, batch.content)
+                    self._replay(batch.content, 0, header)
+        self._producers.advance_high_watermark(self._high_watermark)
 
     @property
     def size_bytes(self) -> int:
@@ -196,8 +199,13 @@ class MemoryLog(PartitionLog):
     def offset_for_timestamp(self, timestamp_ms: int) -> None:
         return None
 
-    def aborted_transactions(self, from_offset: int, end_offset: int) -> list[Any]:
-        return []
+    def aborted_transactions(self, from_offset: int, end_offset: int) -> list[AbortedTransaction]:
+        return [
+            entry for entry in self._aborted if entry.last_offset >= from_offset and entry.first_offset < end_offset
+        ]
+
+    def _index_aborted(self, aborted: AbortedTransaction) -> None:
+        self._aborted.append(aborted)
 
     @asynccontextmanager
     async def truncation(self, offset: int) -> AsyncIterator[None]:
@@ -261,6 +269,9 @@ class MemoryLogStore:
 
     def note_failure(self, error: Exception) -> None:
         raise error
+
+    def remove_file(self, _path: str, **_: object) -> None:
+        """No file of truncated records is kept here."""
 
     def is_offline(self, _topic: str, _partition: int) -> bool:
         return False

@@ -48,8 +48,12 @@ class Ledger:
         self.read: dict[Key, dict[int, bytes]] = defaultdict(dict)
         self.leaders: dict[tuple[bytes, int, int], int] = {}
         self.excused: dict[int, set[tuple[str, int]]] = defaultdict(set)
-        """Node to partitions whose unflushed end it may have lost and whose in-sync replicas still
-        name it.
+        """Node to partitions whose unflushed end it may have lost, until it has registered anew and
+        has been outside the in-sync replicas.
+        """
+        self._registered_at: dict[int, int] = {}
+        """Where a node lost power: the zxid of its registration then. The leader may take the node
+        back on a fetch that it sent before.
         """
         self.waived: set[Key] = set()
         """Partitions led by a replica that has lost power, for want of another in sync: what it had
@@ -120,6 +124,8 @@ class Ledger:
         """Unless everything is flushed before it is acknowledged, this node may lack records until
         it has left the in-sync replicas.
         """
+        broker = self._world.ensemble.tree.nodes.get(znodes.broker_path(node))
+        self._registered_at[node] = 0 if broker is None else broker.czxid
         if not self.must_flush:
             self.excused[node] |= {(log.topic, log.partition) for log in self.disks[node].logs.values()}
 
@@ -179,6 +185,8 @@ class Ledger:
                 )
         if former is not None and (topic, index) in self.excused[state.leader]:
             self._waive(tree, topic, index, (topic_id, index), former)
+        former_isr = znodes.decode_partition_state(topic, index, former.value).isr if former is not None else ()
+        self._end_excuses(tree, topic, index, set(state.isr) & set(former_isr))
         self._check_in_sync(topic, index, (topic_id, index), state.isr)
 
     def _waive(self, tree: Tree, topic: str, index: int, key: Key, former: Node) -> None:
@@ -194,11 +202,15 @@ class Ledger:
         )
         self.waived.add(key)
 
+    def _end_excuses(self, tree: Tree, topic: str, index: int, in_sync_throughout: set[int]) -> None:
+        for node, excused in self.excused.items():
+            broker = tree.nodes.get(znodes.broker_path(node))
+            is_new = broker is not None and broker.czxid != self._registered_at.get(node)
+            if is_new and node not in in_sync_throughout:
+                excused.discard((topic, index))
+
     def _check_in_sync(self, topic: str, index: int, key: Key, isr: tuple[int, ...]) -> None:
         committed = self.committed.get(key)
-        for node, excused in self.excused.items():
-            if node not in isr:
-                excused.discard((topic, index))
         if committed is None or key in self.waived:
             return
         for node in isr:

@@ -33,6 +33,7 @@ from controller.core.draft import Draft
 from controller.core.elections import Election
 from controller.store import ClusterWriter
 from runtime.zookeeper import SetNode
+from tests.sim.simulation import Kind
 
 Original = Callable[..., Any]
 Substitute = Callable[[Original], Any]
@@ -48,6 +49,7 @@ class Mutant:
     substitute: Substitute
     known_seed: int
     seeds_max: int = 200
+    kind: Kind = Kind.REPLICATION
 
     @contextmanager
     def in_force(self) -> Iterator[None]:

@@ -1,14 +1,16 @@
 """One node of the site: the real broker's replication and the real controller candidate in one
 simulated process.
 
-Put together as `broker/main.py` and `cli/embedding/hosting.py` do it, without groups, transactions,
-links and housekeeping. `Node` outlives its processes and owns their disk; `kill`, `lose_power`,
-`pause` and `stop` are what can happen to one.
+Replication and coordinators are the broker's own assemblies (`broker/assembly/`) over simulated
+doors; links and housekeeping are left out, and coordinators work only where the kind of the seed
+asks for them. `Node` outlives its
+processes and owns their disk; `kill`, `lose_power`, `pause` and `stop` are what can happen to one.
 """
 
 from __future__ import annotations
 
 import json
+import random
 import struct
 from collections import deque
 from types import SimpleNamespace
@@ -17,6 +19,9 @@ from typing import Any
 from kazoo.exceptions import KazooException
 from prometheus_client import CollectorRegistry
 
+from broker.assembly.coordination import Coordination
+from broker.assembly.doors import Doors
+from broker.assembly.replication import Replication
 from broker.dispatch import Dispatcher
 from broker.log.log_slice import LogSlice
 from broker.metadata.cluster import Cluster
@@ -25,21 +30,16 @@ from broker.metrics import BrokerMetrics
 from broker.network.response_slots import Place, ResponseSlots
 from broker.quotas.client_throttling import Quotas
 from broker.replication.core.fetch_sessions import FetchSessions
-from broker.replication.follower_fetches import FollowerFetches
-from broker.replication.isr_proposals import IsrProposals
-from broker.replication.purgatory import Purgatory
-from broker.replication.replica_fetchers import ReplicaFetchers
-from broker.replication.replicas import ReplicaListeners, Replicas
-from broker.replication.truncated_records import TruncatedRecords
+from broker.replication.replicas import Replicas
 from broker.settings.config import BrokerSettings, load_broker_settings
 from broker.settings.core.topic_configs import LogConfig
 from broker.site.control_service import BrokerControlService
 from broker.site.controlled_shutdown import ControlledShutdown
 from broker.site.membership import Membership
+from broker.site.topic_creation import TopicCreator
 from controller.config import ControllerSettings
 from controller.main import ControllerCandidate
 from runtime.configuration import load_settings
-from runtime.disk import RealDisk
 from runtime.process import OperationalFailure
 from tests.sim.disk import Disk, MemoryLogStore
 from tests.sim.ledger import Ledger
@@ -74,11 +74,16 @@ PROPERTIES: dict[str, Any] = {
     "replica.fetch.wait.max.ms": "250",
     "replica.socket.timeout.ms": "1000",
     "replica.fetch.backoff.ms": "200",
+    "transaction.state.log.num.partitions": "2",
+    "offsets.topic.num.partitions": "2",
+    "antipode.truncated.records.max.bytes": "0",
 }
 
 
 class Services:
-    """What the handlers of Produce, Fetch and ListOffsets use of `BrokerServices`."""
+    """What the handlers that clients here reach use of `BrokerServices`; `reach` adds
+    to it.
+    """
 
     def __init__(
         self,
@@ -101,6 +106,16 @@ class Services:
     def _new_id(self) -> int:
         self._sessions += 1
         return self._sessions
+
+    def reach(self, coordination: Coordination, topic_creator: TopicCreator) -> None:
+        """Let handlers reach the coordinators."""
+        self.groups = coordination.groups
+        self.producer_ids = coordination.producer_ids
+        self.transactions = coordination.transactions
+        self.transaction_routing = coordination.routing
+        self.transaction_admission = coordination.admission
+        self.transaction_markers = coordination.markers
+        self.topic_creator = topic_creator
 
     @property
     def image(self) -> ClusterImage:
@@ -193,21 +208,23 @@ class Running:
         self.membership = Membership(self.settings, self.zookeeper, self.clock)
         self.cluster = Cluster(ClusterImage(site="a", node_id=node.node_id))
         self.logs = MemoryLogStore(node.disk, node.ledger.of_node(node.node_id))
-        purgatories = {name: Purgatory(self.clock) for name in ("fetches", "mirror_fetches", "produces", "deletes")}
-        self.replicas = Replicas(
+        self.controller = ControllerClient(self._controller_addresses)
+        doors = Doors(clock=self.clock, chance=random.Random(0))
+        self.replication = Replication(
             self.settings,
-            self.clock,
-            self.logs,  # type: ignore[arg-type]
-            BrokerMetrics(),
-            follower_fetches=FollowerFetches(self.clock),
-            cuts=TruncatedRecords(RealDisk(), bytes_max=0),
-            listeners=ReplicaListeners(follower_outside=lambda *which: self.proposals.consider(*which)),
-            **purgatories,
+            doors,
+            cluster=self.cluster,
+            logs=self.logs,  # type: ignore[arg-type]
+            controller=self.controller,
+            metrics=BrokerMetrics(),
+            broker_epoch=self._broker_epoch,
+            on_lost=lambda _: None,
         )
+        self.replicas, self.fetchers = self.replication.replicas, self.replication.fetchers
+        self.proposals = self.replication.proposals
         self.controlled_shutdown = ControlledShutdown()
         self.services = Services(self.cluster, self.replicas, self.settings, self.clock, self.controlled_shutdown)
         self.dispatcher = Dispatcher(self.services)  # type: ignore[arg-type]
-        self.controller = ControllerClient(self._controller_addresses)
         self.control = BrokerControlService(
             node.node_id,
             self.cluster,
@@ -215,17 +232,17 @@ class Running:
             broker_epoch=self._broker_epoch,
             describe_groups=_no_groups,
         )
-        self.fetchers = ReplicaFetchers(
-            self.replicas,
-            self.cluster,
+        self.coordination = Coordination(
             self.settings,
-            self.clock,
+            doors,
+            cluster=self.cluster,
+            replicas=self.replicas,
+            membership=self.membership,
+            controller=self.controller,
             broker_epoch=self._broker_epoch,
-            on_lost=lambda _: None,
         )
-        self.proposals = IsrProposals(
-            self.replicas, self.cluster, self.controller, self.settings, self.clock, broker_epoch=self._broker_epoch
-        )
+        self.topic_creator = TopicCreator(self.settings, self.controller)
+        self.services.reach(self.coordination, self.topic_creator)
         self.is_open = False
         broker_pb2_grpc.add_BrokerControlServicer_to_server(self.control, self.rpc)  # type: ignore[no-untyped-call]
         self.rpc.add_plain(METADATA_PATH, self._metadata)
@@ -256,6 +273,9 @@ class Running:
         self.logs.load(LogConfig.from_topic_configs(self.settings.properties, {}))
         self.control.on_image(self.fetchers.on_image)
         self.control.on_image(self.proposals.on_image)
+        if self.node.has_coordinators:
+            self.control.on_image(self.coordination.groups.on_image)
+            self.control.on_image(self.coordination.transactions.on_image)
         self.control.on_image(self._take_image)
         await self.zookeeper.start()
         await self.membership.cluster_id(known=None)
@@ -268,6 +288,8 @@ class Running:
             )
         )
         self.proposals.start()
+        if self.node.has_coordinators:
+            self.coordination.start()
         while True:
             await self.world.pause(HIGH_WATERMARK_CHECKPOINT_S)
             self.logs.save()
@@ -282,6 +304,14 @@ class Running:
     def _accept(self, end: End, _: str) -> None:
         ServedConnection(end, self.dispatcher)
 
+    async def _stop_coordinators(self) -> None:
+        await self.coordination.transactions.stop()
+        await self.coordination.registration.stop()
+        await self.coordination.groups.stop()
+        await self.coordination.producer_ids.stop()
+        await self.topic_creator.stop()
+        await self.coordination.peers.close()
+
     async def stop(self) -> None:
         """A controlled shutdown."""
         await self.controlled_shutdown.run(
@@ -292,6 +322,8 @@ class Running:
             image=lambda: self.cluster.image,
         )
         self.world.network.listeners.pop(self.node.kafka_address, None)
+        if self.node.has_coordinators:
+            await self._stop_coordinators()
         await self.proposals.stop()
         await self.fetchers.stop()
         for log in self.logs:
@@ -312,6 +344,7 @@ class Node:
         self.host = f"b{node_id}"
         self.kafka_address = f"{self.host}:{KAFKA_PORT}"
         self.rpc_address = f"{self.host}:{RPC_PORT}"
+        self.has_coordinators = False
         self.disk = ledger.disks[node_id] = Disk()
         self.properties = PROPERTIES | {"node.id": str(node_id), "listeners": f"CLIENT://{self.kafka_address}"}
         self.process: Process | None = None

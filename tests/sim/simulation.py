@@ -4,6 +4,7 @@ whole.
 
 from __future__ import annotations
 
+import enum
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -19,6 +20,7 @@ from tests.sim.endings import missing_for_wholeness, unsound_endings
 from tests.sim.faults import Faults
 from tests.sim.ledger import Ledger
 from tests.sim.node import Node
+from tests.sim.transactional_clients import TransactionalClients
 from tests.sim.virtual_loop import CURRENT
 from tests.sim.world import Violation, World
 from tests.sim.zookeeper_door import SimZooKeeper
@@ -32,11 +34,21 @@ producers that a power cut made unknown.
 STEPS_MAX = 3_000_000
 
 
+class Kind(enum.Enum):
+    """What the clients of a seed do."""
+
+    REPLICATION = "replication"
+    """Producers and consumers; brokers without coordinators."""
+    TRANSACTIONS = "transactions"
+    """Transactional producers and readers of committed records too."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Plan:
     """What a seed stands for."""
 
     seed: int
+    kind: Kind
     node_count: int
     min_insync: int
     flushes: bool
@@ -44,11 +56,12 @@ class Plan:
     calm: float
 
     @classmethod
-    def of(cls, seed: int) -> Plan:
+    def of(cls, seed: int, kind: Kind) -> Plan:
         """The plan of a seed."""
         chance = Random(seed * 7919 + 13)
         return cls(
             seed=seed,
+            kind=kind,
             node_count=chance.choice((3, 3, 4)),
             min_insync=chance.choice((1, 2, 2)),
             flushes=chance.random() < 0.3,
@@ -70,6 +83,7 @@ class Outcome:
     read: int
     virtual_s: float
     faults: int
+    transactions: int
     counts: dict[str, int] = field(default_factory=dict)
 
     @property
@@ -90,6 +104,7 @@ class Simulation:
         node_ids = tuple(range(1, plan.node_count + 1))
         self.nodes = {node_id: Node(world, self.ledger, node_id) for node_id in node_ids}
         for node in self.nodes.values():
+            node.has_coordinators = plan.kind is Kind.TRANSACTIONS
             node.properties |= {"min.insync.replicas": str(plan.min_insync)}
             if plan.flushes:
                 node.properties |= {"log.flush.interval.messages": "1"}
@@ -98,7 +113,7 @@ class Simulation:
         self.administrator = Administrator(world, node_ids)
         self.faults = Faults(world, self.nodes, self.ledger, calm_s=plan.calm, faults_max=faults_max)
         self.producers: list[Producer] = []
-        self.consumers: list[Consumer] = []
+        self.transactions = TransactionalClients(world, self.ledger, self.process, self.router, node_ids)
 
     def run(self) -> Outcome:
         """Play the seed."""
@@ -122,6 +137,7 @@ class Simulation:
             virtual_s=world.loop.now_s,
             faults=self.faults.count,
             counts=dict(self.faults.counts),
+            transactions=len(self.transactions.ledger.transactions),
         )
 
     @contextmanager
@@ -157,6 +173,8 @@ class Simulation:
         if not self.administrator.is_ready:
             world.violate("progress", "the topics were not created")
         self._start_clients()
+        if self.plan.kind is Kind.TRANSACTIONS:
+            self.transactions.start(self.administrator.standing)
         self._run_for(0.5)
         self.process.spawn(self.administrator.work(), name="administrator")
         self.faults.begin()
@@ -165,6 +183,7 @@ class Simulation:
         self.administrator.is_wanted = False
         for producer in self.producers:
             producer.is_wanted = False
+        self.transactions.finish()
         if not world.violations:
             self._become_whole()
 
@@ -189,7 +208,6 @@ class Simulation:
                 self.producers.append(producer)
                 self.process.spawn(producer.run(), name=producer.name)
             consumer = Consumer(self.world, self.ledger, self.router, topic, index)
-            self.consumers.append(consumer)
             self.process.spawn(consumer.run(), name=f"consumer of {topic}-{index}")
 
     def _become_whole(self) -> None:
@@ -199,6 +217,7 @@ class Simulation:
             if self.world.violations:
                 return
             missing = missing_for_wholeness(self.world, self.nodes, self.producers, self.administrator)
+            missing += self.transactions.missing(self.nodes)
             if not missing:
                 break
         if missing:
@@ -206,8 +225,10 @@ class Simulation:
             return
         for invariant, story in unsound_endings(self.world, self.ledger, self.nodes, self.producers):
             self.world.violate(invariant, story)
+        for invariant, story in self.transactions.unsound_endings(self.nodes):
+            self.world.violate(invariant, story)
 
 
-def play(seed: int, *, is_told: bool = False, faults_max: int | None = None) -> Outcome:
+def play(seed: int, kind: Kind = Kind.REPLICATION, *, is_told: bool = False, faults_max: int | None = None) -> Outcome:
     """Run one seed, the first `faults_max` faults of it."""
-    return Simulation(Plan.of(seed), is_told=is_told, faults_max=faults_max).run()
+    return Simulation(Plan.of(seed, kind), is_told=is_told, faults_max=faults_max).run()

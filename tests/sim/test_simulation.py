@@ -10,27 +10,33 @@ from pathlib import Path
 import pytest
 
 from tests.sim.campaign import story_of
-from tests.sim.simulation import play
+from tests.sim.simulation import Kind, play
 
 pytestmark = pytest.mark.timeout(900)  # of a machine that others use too
 
 ROOT = Path(__file__).resolve().parents[2]
-SEEDS = range(1, 13)
-ONCE_FAILED = tuple(
-    int(line.split()[0]) for line in (Path(__file__).parent / "seeds.txt").read_text().splitlines() if line
-)
+FIRST_SEEDS = [
+    *((Kind.REPLICATION, seed) for seed in range(1, 13)),
+    *((Kind.TRANSACTIONS, seed) for seed in range(1, 7)),
+]
+ONCE_FAILED = [
+    (Kind(line.split()[0]), int(line.split()[1]))
+    for line in (Path(__file__).parent / "seeds.txt").read_text().splitlines()
+    if line
+]
 
 
-@pytest.mark.parametrize("seed", [*SEEDS, *ONCE_FAILED])
-def test_no_invariant_breaks_and_the_healed_site_becomes_whole(seed: int) -> None:
-    if not play(seed).is_sound:
-        pytest.fail(story_of(seed))
+@pytest.mark.parametrize(("kind", "seed"), [*FIRST_SEEDS, *ONCE_FAILED])
+def test_no_invariant_breaks_and_the_healed_site_becomes_whole(kind: Kind, seed: int) -> None:
+    if not play(seed, kind).is_sound:
+        pytest.fail(story_of(seed, kind))
 
 
-def test_a_seed_plays_the_same_history_in_any_process() -> None:
+@pytest.mark.parametrize("kind", Kind)
+def test_a_seed_plays_the_same_history_in_any_process(kind: Kind) -> None:
     seed = 4
-    digest = play(seed).digest
-    program = f"from tests.sim.simulation import play; print(play({seed}).digest)"
+    digest = play(seed, kind).digest
+    program = f"from tests.sim.simulation import Kind, play; print(play({seed}, Kind('{kind.value}')).digest)"
     environment = {**os.environ, "PYTHONHASHSEED": "77"}
     found = subprocess.run(
         [sys.executable, "-c", program],
@@ -41,4 +47,4 @@ def test_a_seed_plays_the_same_history_in_any_process() -> None:
         check=True,
         timeout=100,
     )
-    assert int(found.stdout) == digest == play(seed).digest
+    assert int(found.stdout) == digest == play(seed, kind).digest

@@ -11,6 +11,11 @@ Fencing: an epoch only grows under a producer id; whatever comes with another on
 is refused, and a transaction that its producer does not end itself (timeout, another producer) is
 aborted under an epoch that its producer does not have.
 
+Confirmed answers: a former coordinator may not know yet that there is a new one (it is cut off from
+ZooKeeper and the controller, say), and most answers are final for a producer. So an answer that
+follows from memory alone brings a record that changes nothing: its append fails where another
+broker leads, and the producer looks for the coordinator anew.
+
 Carried producers: a mirror keeps a passive site's machine informed of the other site's. What it
 says is late by a moment, and under KIP-890 every transaction has an epoch of its own, so an epoch
 counted on from a carried one could be one that the logs have passed. After a promotion the id
@@ -62,6 +67,10 @@ from broker.transactions.core.transaction_states import (
 )
 
 NOTHING: Final = TransactionDecision()
+_NEED_NO_LOG: Final = frozenset(
+    (ErrorCode.concurrent_transactions, ErrorCode.invalid_request, ErrorCode.invalid_transaction_timeout)
+)
+"""Refusals that are repeated, or that follow from the request alone."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -85,11 +94,12 @@ class Transactions:
         """The transactional id, None when it is not known."""
         return self._transactions.get(transactional_id)
 
-    def verified(self, question: VerifyPartitions) -> AddReply:
+    def verified(self, question: VerifyPartitions) -> AddReply | None:
         """Whether the partitions take part, as far as the records say that are applied: as
-        `decide`, without a decision.
+        `decide`, without a decision. None for an answer that the log has to confirm.
         """
-        return _verified(self._transactions.get(question.transactional_id), question)
+        reply = _verified(self._transactions.get(question.transactional_id), question)
+        return None if _may_be_outdated(question, reply) else reply
 
     def __iter__(self) -> Iterator[Transaction]:
         return iter(tuple(self._transactions.values()))
@@ -124,6 +134,11 @@ class Transactions:
         answer (0: nobody does).
         """
         known = self._transactions.get(command.transactional_id)
+        return _confirmed(known, command, self._decided(known, command, now_ms, token))
+
+    def _decided(
+        self, known: Transaction | None, command: TransactionCommand, now_ms: int, token: int
+    ) -> TransactionDecision:
         match command:
             case InitProducer():
                 return self._init(known, command, now_ms, token)
@@ -465,6 +480,34 @@ def _resume(known: Transaction | None, now_ms: int) -> TransactionDecision:
 
 
 # --- answers
+
+
+def _confirmed(
+    known: Transaction | None, command: TransactionCommand, decision: TransactionDecision
+) -> TransactionDecision:
+    """The decision, with a record that changes nothing when it would answer from memory alone."""
+    if decision.records or not any(
+        isinstance(effect, TransactionAnswer) and _may_be_outdated(command, effect.reply) for effect in decision.effects
+    ):
+        return decision
+    same: TransactionRecord = TransactionRemoved(transactional_id=command.transactional_id)
+    if known is not None:
+        same = TransactionStored(transaction=known)
+    return replace(decision, records=(same,))
+
+
+def _may_be_outdated(command: TransactionCommand, reply: TransactionReply) -> bool:
+    """Whether the answer is wrong where another broker coordinates by now.
+
+    A mirror repeats what it carries. That a partition takes part needs no proof: the partition
+    itself refuses a batch behind the transaction's marker (KIP-890).
+    """
+    if isinstance(command, CarryProducer):
+        return False
+    if isinstance(reply, ProducerReply):
+        return not reply.needs_producer_id and reply.error not in _NEED_NO_LOG
+    codes = {reply.error, *reply.errors.values()} - _NEED_NO_LOG
+    return not codes <= {ErrorCode.none} if isinstance(command, VerifyPartitions) else bool(codes)
 
 
 def _answer(token: int, reply: TransactionReply) -> TransactionDecision:

@@ -178,11 +178,12 @@ async def test_whether_a_partition_takes_part_is_answered_in_place_unless_someth
     await site.init()
     assert await site.add(0) is ErrorCode.none
     assert admission.admit_now(writer, [T0]) == {T0: ErrorCode.none}
-    assert admission.admit_now(writer, [other]) == {other: ErrorCode.transaction_abortable}
-    assert admission.admit_now(Writer("tx", 7, 5), [T0]) == {T0: ErrorCode.producer_fenced}
+    assert admission.admit_now(writer, [other]) is None, "the log confirms a refusal"
+    assert await admission.admit(writer, [other], is_added=False) == {other: ErrorCode.transaction_abortable}
+    assert admission.admit_now(Writer("tx", 7, 5), [T0]) is None
     site.log.gate.clear()
     ending = asyncio.ensure_future(site.end(0))
-    await eventually(lambda: site.log.append_count == 3)
+    await eventually(lambda: site.log.append_count == 4)
     assert admission.admit_now(writer, [T0]) is None
     site.log.gate.set()
     assert (await ending).error is ErrorCode.none
@@ -191,6 +192,36 @@ async def test_whether_a_partition_takes_part_is_answered_in_place_unless_someth
     site.log.epochs.clear()
     await site.loaded()
     assert admission.admit_now(writer, [T0]) == {T0: ErrorCode.not_coordinator}
+
+
+@pytest.mark.parametrize(
+    ("producer_id", "producer_epoch"),
+    [
+        pytest.param(7, 1, id="nothing to commit"),
+        pytest.param(7, 0, id="a repeated end"),
+        pytest.param(7, 5, id="fenced"),
+        pytest.param(8, 0, id="unknown"),
+    ],
+)
+async def test_a_former_coordinator_that_does_not_know_it_yet_gives_no_final_answer(
+    site: Site, producer_id: int, producer_epoch: int
+) -> None:
+    """Another broker coordinates and knows more; this one has the transaction before, completed."""
+    await site.init()
+    await site.add(0)
+    await site.end(0)
+    await eventually(lambda: site.state() is TransactionState.COMPLETE_COMMIT)
+    site.log.epochs.clear()
+    command = EndTransaction(
+        transactional_id="tx",
+        producer_id=producer_id,
+        producer_epoch=producer_epoch,
+        is_commit=True,
+        is_bumped=True,
+    )
+    with pytest.raises(CoordinatorRefusal) as refused:
+        await site.coordinator.end(command)
+    assert refused.value.code is ErrorCode.not_coordinator
 
 
 async def test_a_new_coordinator_carries_out_what_the_former_one_decided(site: Site) -> None:

@@ -48,7 +48,7 @@ Result = TypeVar("Result")
 
 
 class KnownPartition(NamedTuple):
-    """A partition as a broker tells of it; leader -1 for none. The fields are named as in
+    """A partition in a broker's metadata; leader -1 for none. The fields are named as in
     librdkafka's metadata of all topics.
     """
 
@@ -168,9 +168,7 @@ class Admin:
         await self._await_all(self._client.incremental_alter_configs([resource]).values())
 
     async def groups(self) -> list[str]:
-        """Names of the groups that the brokers tell of; one that does not answer in time is left
-        out.
-        """
+        """Names of the groups that the brokers list; one that does not answer in time is left out."""
         timeout_s = min(self._timeout_s, GROUPS_TIMEOUT_S)
         listing = await self._await(self._client.list_consumer_groups(request_timeout=timeout_s))
         return sorted(group.group_id for group in listing.valid)
@@ -284,7 +282,7 @@ class Admin:
 
 
 class _NotKnownYet(Refused):
-    """What was changed is not told by the broker that was asked."""
+    """The broker that was asked does not show the change yet."""
 
 
 def _is_unknown_topic(error: BaseException) -> bool:

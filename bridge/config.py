@@ -186,7 +186,7 @@ class BridgeSettings(Settings):
 
     @property
     def bootstrap(self) -> str:
-        """As librdkafka is told."""
+        """In the form that librdkafka takes."""
         return ",".join(map(str, self.bootstrap_servers))
 
 
@@ -219,9 +219,7 @@ def _passed_on(properties: Mapping[str, str], prefixes: tuple[str, ...], own: se
 
 
 def _check_with_librdkafka(settings: BridgeSettings) -> None:
-    """Make a producer and a consumer that connect to nobody: only librdkafka knows all its
-    properties.
-    """
+    """Make a producer and a consumer without connecting: only librdkafka knows all its properties."""
     from confluent_kafka import Consumer, KafkaException, Producer
 
     producing = ("producer", settings.producer_properties, Producer)

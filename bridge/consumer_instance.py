@@ -1,10 +1,11 @@
 """One consumer instance of API v2: a librdkafka consumer, what it has read and not handed out, and
 one request at a time.
 
-Every call to the consumer runs in a thread of its own pool, so that a read that waits holds nobody
-up. A second request while one is under way is refused; deleting the instance ends a waiting read
-instead. What a read has gathered for a client that is gone waits for the next read. Only records
-that were handed out count as read: their offsets are stored for the next commit.
+Every call to the consumer runs in a thread of its own pool, so that a waiting read delays no other
+request. A second request while one is under way is refused; deleting the instance ends a waiting
+read instead. Records that a read has gathered for a client that is gone wait for the next read.
+Only records that were sent to the client count as read: their offsets are stored for the next
+commit.
 
 librdkafka takes part in rebalances while it is polled. So that an idle instance does not hold its
 group up, it is tended: polled with all partitions paused, which brings rebalances and no records.
@@ -152,7 +153,7 @@ class ConsumerInstance:
             await self._call(self.consumer.close)
 
     async def tend(self) -> None:
-        """Take part in rebalances of a group although nobody reads."""
+        """Take part in rebalances of a group without a read."""
         is_idle = not self._is_busy and not self._is_closing and time.monotonic() - self._polled_at_s > IDLE_S
         if not is_idle or self._mode not in ("topics", "pattern"):
             return
@@ -281,8 +282,8 @@ class ConsumerInstance:
         self._poll(0)
 
     def _resume(self) -> None:
-        """A partition stays paused when it goes and comes back, so whoever reads looks again after
-        each poll.
+        """A partition stays paused when it is revoked and assigned again, so a reader looks again
+        after each poll.
         """
         if self._paused:
             back = [item for item in self.consumer.assignment() if (item.topic, item.partition) in self._paused]

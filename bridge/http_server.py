@@ -2,8 +2,8 @@
 head, and the time a client may take.
 
 uvicorn itself bounds idle connections between requests and what it buffers of a body. Here are
-bounded: connections that send no head or half of one, bodies that nobody reads any more, and
-answers that the client does not take.
+bounded: connections that send no head or half of one, bodies that no handler reads, and answers
+that the client does not take.
 """
 
 from __future__ import annotations

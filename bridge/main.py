@@ -88,9 +88,7 @@ class Bridge:
         return addresses
 
     async def until_failed(self, stop: asyncio.Event) -> bool:
-        """Wait until `stop` is set (False), or HTTP is served no more although nobody asked for
-        that.
-        """
+        """Wait until `stop` is set (False), or the HTTP server ended without a request to stop."""
         stopping = asyncio.ensure_future(stop.wait())
         try:
             await asyncio.wait([stopping, self._http.serving], return_when=asyncio.FIRST_COMPLETED)

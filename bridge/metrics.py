@@ -75,7 +75,7 @@ class BridgeMetrics:
         self._consumed_bytes.inc(size_bytes)
 
     def record_expired(self) -> None:
-        """An instance nobody asked."""
+        """An instance that no client has used."""
         self._expired.inc()
 
     def record_dropped(self, reason: str) -> None:

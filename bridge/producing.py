@@ -2,8 +2,8 @@
 to the event loop.
 
 A thread serves librdkafka's callbacks and wakes the loop once for all acknowledgements that came
-together. Bytes that wait for acknowledgement are bounded: whoever finds no room waits in line. A
-producer with a fatal error is replaced by a new one.
+together. Bytes that wait for acknowledgement are bounded: a request that finds no room waits in
+line. A producer with a fatal error is replaced by a new one.
 """
 
 from __future__ import annotations
@@ -80,7 +80,7 @@ class Undelivered:
 
     @property
     def is_unknown_topic(self) -> bool:
-        """There is no such topic."""
+        """Whether a waiter of this rank or of one that goes first is in line."""
         return self.error.code() in (KafkaError._UNKNOWN_TOPIC, KafkaError.UNKNOWN_TOPIC_OR_PART)
 
     @property
@@ -109,8 +109,8 @@ _RETRIABLE = {
 
 
 class Room:
-    """Bytes that may wait for acknowledgement; whoever finds none waits in line. One item larger
-    than all of it goes alone.
+    """Bytes that may wait for acknowledgement; a request that finds no room waits in line. One item
+    larger than all of it goes alone.
     """
 
     def __init__(self, size_bytes: int) -> None:
@@ -279,7 +279,7 @@ class RecordProducer:
             self._loop.call_soon_threadsafe(self._settle, arrived)
 
     def _settle(self, arrived: Sequence[tuple[_Sent, Outcome]]) -> None:
-        """On the loop: those who wait are told."""
+        """On the loop: wake the waiters."""
         freed = produced = produced_bytes = 0
         for sent, outcome in arrived:
             freed += sent.size_bytes

@@ -40,7 +40,7 @@ class V2Topics:
         ]
 
     async def root(self, request: Request) -> Response:
-        """Says that somebody is there."""
+        """A client is using the instance."""
         return answer_v2(request, {})
 
     async def brokers(self, request: Request) -> Response:

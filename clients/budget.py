@@ -27,7 +27,7 @@ class QueueFull(Exception):
 
 
 class _Waiter:
-    """Somebody who waits for room."""
+    """A waiter for room."""
 
     def __init__(self, size_bytes: int) -> None:
         self.size_bytes = size_bytes
@@ -40,8 +40,8 @@ def whole(_rank: int, capacity_bytes: int) -> int:
 
 
 class Budget:
-    """One event loop only. Room is taken with `take` and given back with `release`, by whoever is
-    done with the bytes.
+    """One event loop only. Room is taken with `take` and given back with `release` by the last user
+    of the bytes.
     """
 
     def __init__(

@@ -60,7 +60,9 @@ class AlreadyPolling(Exception):
 
 
 class CommitRefused(Exception):
-    """The coordinator did not take the offsets: the member's generation is over, or it said why."""
+    """The coordinator refused the offsets: the member's generation is over, or for the cause that
+    it gave.
+    """
 
 
 class RebalanceListener(Protocol):
@@ -75,7 +77,7 @@ class RebalanceListener(Protocol):
         ...
 
     async def lost(self, places: frozenset[Place]) -> None:
-        """Partitions are somebody else's already; nothing can be committed."""
+        """The partitions belong to another member already; nothing can be committed."""
         ...
 
 
@@ -200,7 +202,7 @@ class Consumer:
         return self.reader.readings.positions()
 
     def lag(self, place: Place) -> int:
-        """Records between the position and the end of the log as last heard; -1 while unknown."""
+        """Records between the position and the last reported end of the log; -1 while unknown."""
         reading = self.reader.readings.get(place)
         return -1 if reading is None else reading.lag
 
@@ -361,7 +363,7 @@ class Consumer:
                 self._joining.add_done_callback(lambda _: self._prefetch.news.set())
 
     async def _give_back(self) -> None:
-        """Before a new generation: commit what has been taken, tell the application."""
+        """Before a new generation: commit what has been taken, notify the application."""
         if self._membership is None:
             return
         if self._staying is not None:
@@ -422,20 +424,20 @@ class Consumer:
         """Heartbeats; a coordinator that is lost is looked for again until the session must be
         over.
         """
-        heard_ms = membership.asked_at_ms
+        answered_ms = membership.asked_at_ms
 
-        def heard(at_ms: float) -> None:
-            nonlocal heard_ms
-            heard_ms = at_ms
+        def note_answer(at_ms: float) -> None:
+            nonlocal answered_ms
+            answered_ms = at_ms
 
         while True:
             try:
-                await self._member.stay(membership, heard)
+                await self._member.stay(membership, note_answer)
                 break
             except KafkaClientError as error:
                 self.last_problem = str(error)
                 is_refused = isinstance(error, BrokerError) and error.code in NO_MEMBER_ANY_MORE
-                is_over = self._clock.monotonic_ms() - heard_ms > self.options.session_timeout_ms
+                is_over = self._clock.monotonic_ms() - answered_ms > self.options.session_timeout_ms
                 if is_refused or is_over:
                     self._is_expelled = True
                     break
@@ -522,8 +524,8 @@ class Consumer:
             outcomes = await self._group_client.commit(group_id, wanted, committer)
         refused = {place: code for place, code in outcomes.items() if code}
         if refused:
-            told = ", ".join(f"{topic}-{index}: {code.name}" for (topic, index), code in sorted(refused.items()))
-            raise CommitRefused(f"group {group_id} cannot commit offsets of {told}")
+            listed = ", ".join(f"{topic}-{index}: {code.name}" for (topic, index), code in sorted(refused.items()))
+            raise CommitRefused(f"group {group_id} cannot commit offsets of {listed}")
 
     def _commit_if_due(self) -> None:
         now_ms = self._clock.monotonic_ms()

@@ -6,10 +6,10 @@ A chunk is the raw batches of one partition from one answer. The sink may make t
 other partitions of that broker. Positions move behind a chunk after it was put, so nothing is
 skipped when that fails. One fetch is in flight to a broker, in an incremental session.
 
-Whatever is wrong with a partition sends it back to the leader finder, except what only the
-application can resolve: that goes to the sink as a chunk with a `problem`, and the partition halts
-until it is sought or dropped, or until the application has heard (`retry`): then it goes on if the
-cause is gone, and halts again if not.
+Every problem of a partition sends it back to the leader finder, except those that only the
+application can resolve: these go to the sink as a chunk with a `problem`, and the partition halts
+until it is sought or dropped, or until the application calls `retry`: then it goes on if the cause
+is gone, and halts again if not.
 """
 
 from __future__ import annotations
@@ -129,7 +129,7 @@ class Reader:
         """
         self.failure: BaseException | None = None
         self.on_failure: Callable[[BaseException], None] = lambda _: None
-        """Hears of a defect that has ended a part of the reading."""
+        """Receives a defect that has ended a part of the reading."""
 
     @property
     def fetcher_nodes(self) -> list[int]:
@@ -164,9 +164,7 @@ class Reader:
         self._place()
 
     def retry(self, place: Place) -> None:
-        """The application has heard the problem of a halted partition: look whether it is still
-        there.
-        """
+        """The application has got the problem of a halted partition: look whether it persists."""
         self.readings.retry(place)
         self._place()
 
@@ -417,7 +415,7 @@ class Reader:
         task.add_done_callback(self._note_failure)
 
     def _note_failure(self, task: asyncio.Task[None]) -> None:
-        """A bug ends a task: whoever reads looks at `failure`, or is told."""
+        """A bug ends a task: readers look at `failure`, or get `on_failure`."""
         error = None if task.cancelled() else task.exception()
         if error is not None:
             self.failure = error

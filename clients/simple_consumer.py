@@ -1,10 +1,10 @@
-"""The simple consumer: reads one partition where it is told to, and leaves nothing to chance. No
-group, no background work.
+"""The simple consumer: reads one partition from the position that the caller gives. No group, no
+background work.
 
-Five steps in a loop: find the leader, find the position, fetch, hand out, go on behind it; a
-failure goes back to the first one. What happens at a position that the log does not have is the
-policy's business. After a change of leader the position is validated by its epoch before anything
-is fetched (KIP-320). Offsets are kept by whoever calls, or in the broker through
+Five steps in a loop: find the leader, find the position, fetch, yield the records, go on after
+them; a failure goes back to the first step. The policy decides what happens at a position that the
+log does not have. After a change of leader the position is validated by its epoch before the next
+fetch (KIP-320). The caller keeps the offsets, or commits them to the broker through
 `KafkaClient.commit`.
 
 `fetch_at_leader` is the fetch alone, for those with a loop of their own: mirror, verifier,
@@ -135,9 +135,7 @@ def records_of(fetched: PartitionFetched) -> memoryview:
 
 
 class SimpleConsumer:
-    """One reader; the client stays the caller's. `on_step` is told each step, for those who want to
-    see what it does.
-    """
+    """One reader; the client stays the caller's. `on_step` gets each step, for tests and diagnosis."""
 
     def __init__(
         self,

@@ -60,7 +60,7 @@ class Stream:
             self._queue.get_nowait()
 
     def end(self, failure: Exception | None = None) -> None:
-        """Whoever reads returns, or gets the failure."""
+        """A waiting reader returns, or gets the failure."""
         self._failure = failure
         self.clear()
         self._queue.put_nowait(END)

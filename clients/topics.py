@@ -68,15 +68,13 @@ class Topics:
         self._asked.set()
 
     def doubt(self, topic: str) -> None:
-        """What is known of its leaders has turned out wrong: nobody leads it until it has been
-        asked for again.
-        """
+        """The known leaders have turned out wrong: the topic has none until the next metadata."""
         self._doubted.add(topic)
         self._wanted.add(topic)
         self._asked.set()
 
     def known(self, topic: str) -> TopicMetadata | None:
-        """As it was last told; None when it was never there."""
+        """The last metadata of the topic; None when there was none."""
         return self._last_reported.get(topic)
 
     def topic_id(self, topic: str) -> UUID | None:
@@ -96,10 +94,10 @@ class Topics:
         if found is not None:
             return found
         attempts = jittered_backoff(retry_on=TRANSIENT, budget_ms=self._first_look_ms)
-        told: TopicMetadata = await attempts(self._look_up_once, topic)
+        metadata: TopicMetadata = await attempts(self._look_up_once, topic)
         self._wanted.add(topic)
         self._remember([topic])
-        return told
+        return metadata
 
     async def _look_up_once(self, topic: str) -> TopicMetadata:
         found = (await self._client.metadata([topic], may_create=self._may_create)).topics.get(topic)

@@ -92,7 +92,7 @@ class Ports:
     verifier: Verifier | None = None
     # Who keeps what is removed of copies; None where the mirror removes nothing.
     quarantine: QuarantinePort | None = None
-    # Where the source hears what the target has, for sync links.
+    # The port that reports the target's progress to the source, for sync links.
     open_progress: Callable[[], ProgressPort] | None = None
     # What compressed connections save, by end.
     tallies: Mapping[str, CompressionTally] = field(default_factory=dict)
@@ -140,7 +140,7 @@ class Mirror:
         self,
         config: MirrorConfig,
         ports: Ports,
-        standing: LinkView,
+        link_view: LinkView,
         *,
         registry: CollectorRegistry,
         clock: Clock,
@@ -148,7 +148,7 @@ class Mirror:
     ) -> None:
         self._config = config
         self._ports = ports
-        self._standing = standing
+        self._link_view = link_view
         self._clock = clock
         self.failed: asyncio.Future[BaseException] = asyncio.get_running_loop().create_future()
         self.board = FlowBoard(
@@ -175,7 +175,7 @@ class Mirror:
         self._link_watch = LinkWatch(
             ports.read_link,
             interval_ms=config.link_refresh_interval_ms,
-            on_link_view=self._stand,
+            on_link_view=self._apply_link_view,
             on_missing=self._lose_link,
         )
         self._groups = self._make_groups(registry)
@@ -196,7 +196,7 @@ class Mirror:
 
     def link(self) -> LinkView:
         """The link as last read."""
-        return self._standing
+        return self._link_view
 
     @property
     def restarts(self) -> dict[str, int]:
@@ -253,7 +253,7 @@ class Mirror:
             self._supervisor.start(name, worker)
 
     async def stop(self, *, drain_timeout_ms: int) -> DrainResult:
-        """Stop fetching, let what is queued reach the target, carry groups a last time, end. Says
+        """Stop fetching, let queued batches reach the target, carry groups a last time, end. Logs
         what was left.
         """
         self.board.stop_timers()
@@ -440,7 +440,7 @@ class Mirror:
 
     def _fetch_interval_ms(self) -> float:
         """Producers wait for a sync link, so it waits for nothing."""
-        is_waited_for = sync_policy(self._standing.record) is not SyncPolicy.NONE
+        is_waited_for = sync_policy(self._link_view.record) is not SyncPolicy.NONE
         return 0 if is_waited_for else self._config.fetch_interval_ms
 
     def _rank(self) -> bool:
@@ -463,19 +463,21 @@ class Mirror:
         self.fetchers.reassign()
         self.producers.wake()
 
-    def _stand(self, standing: LinkView) -> None:
-        if not _supersedes(standing, self._standing):
+    def _apply_link_view(self, link_view: LinkView) -> None:
+        if not _supersedes(link_view, self._link_view):
             return
-        if (standing.epoch, standing.role) != (self._standing.epoch, self._standing.role):
-            _state_change.info(standing.reason, link=standing.name, epoch=standing.epoch, role=standing.role.value)
-        self._standing = standing
-        self._turn(standing.role, standing.reason)
+        if (link_view.epoch, link_view.role) != (self._link_view.epoch, self._link_view.role):
+            _state_change.info(link_view.reason, link=link_view.name, epoch=link_view.epoch, role=link_view.role.value)
+        self._link_view = link_view
+        self._turn(link_view.role, link_view.reason)
 
     def _lose_link(self, reason: str) -> None:
-        if self._standing.role is not LinkRole.GONE:
-            _state_change.warning(reason, link=self._standing.name)
-        standing = self._standing
-        self._standing = LinkView(standing.name, standing.epoch, LinkRole.GONE, reason, standing.record, standing.site)
+        if self._link_view.role is not LinkRole.GONE:
+            _state_change.warning(reason, link=self._link_view.name)
+        link_view = self._link_view
+        self._link_view = LinkView(
+            link_view.name, link_view.epoch, LinkRole.GONE, reason, link_view.record, link_view.site
+        )
         self._turn(LinkRole.GONE, reason)
 
     def _turn(self, role: LinkRole, reason: str) -> None:

@@ -1,8 +1,8 @@
 """The mirror daemon: reads its link from the target's site agents, connects both sites, mirrors
-until it is told to stop.
+until it is stopped.
 
-It starts serving metrics and MirrorAdmin at once, also while nobody answers yet. `cli` calls `run`;
-tests make a `MirrorDaemon` themselves.
+It serves metrics and MirrorAdmin at once, also before a site answers. `cli` calls `run`; tests make
+a `MirrorDaemon` themselves.
 """
 
 from __future__ import annotations
@@ -150,7 +150,7 @@ class MirrorDaemon:
         self._loops.start("health", self._report_health)
 
     async def _report_health(self) -> None:
-        """Have gRPC health of the process say what the mirror's is; MirrorAdmin itself serves from
+        """Publish the mirror's health as the process's gRPC health; MirrorAdmin itself serves from
         the start.
         """
         while self._grpc is not None:
@@ -159,13 +159,13 @@ class MirrorDaemon:
 
     async def _bring_up(self) -> None:
         try:
-            config, ports, standing = await self._find_ends()
+            config, ports, link_view = await self._find_ends()
             if config.is_sharing:
-                ports = self._shared(ports, standing)
+                ports = self._shared(ports, link_view)
             self.mirror = Mirror(
                 config,
                 replace(ports, daemon=daemon_name(self.grpc_port)),
-                standing,
+                link_view,
                 registry=self._registry,
                 clock=self._clock,
                 chance=self._chance,
@@ -182,16 +182,16 @@ class MirrorDaemon:
             )
             return
         leave_startup_objects_alone()
-        _log.info("mirroring", link=standing.name, epoch=standing.epoch, role=standing.role.value)
+        _log.info("mirroring", link=link_view.name, epoch=link_view.epoch, role=link_view.role.value)
 
     async def _find_ends(self) -> tuple[MirrorConfig, Ports, LinkView]:
         if self._config.link_mode is LinkMode.TRANSLATE:
             return await self._open_translate_link()
-        standing, target_bootstrap = await self._find_link()
-        check_filters(self._config, standing)
+        link_view, target_bootstrap = await self._find_link()
+        check_filters(self._config, link_view)
         if self._config.is_sharing:
             self._sharing = self._make_sharing(target_bootstrap)
-        return self._config, self._ports(standing, target_bootstrap), standing
+        return self._config, self._ports(link_view, target_bootstrap), link_view
 
     async def _open_translate_link(self) -> tuple[MirrorConfig, Ports, LinkView]:
         """The link once both ends answer, however long that takes."""
@@ -200,15 +200,15 @@ class MirrorDaemon:
         async for attempt in jittered_backoff(retry_on=Unreachable, initial_ms=50, max_ms=500):
             with attempt:
                 try:
-                    standing = await link.open()
+                    link_view = await link.open()
                 except Unreachable as error:
                     self._explain(str(error))
                     raise
         if self._config.is_sharing:
             self._sharing = self._make_sharing(self._config.target_bootstrap_servers)
             link.share(self._sharing.ownership)
-            return link.mirror_config(), link.ports(), standing
-        return link.mirror_config(), await self._held(link, link.ports()), standing
+            return link.mirror_config(), link.ports(), link_view
+        return link.mirror_config(), await self._held(link, link.ports()), link_view
 
     async def _held(self, link: TranslateLink, ports: Ports) -> Ports:
         """The ports of a daemon that carries the link alone: while another one does, it waits."""
@@ -233,17 +233,17 @@ class MirrorDaemon:
         async for attempt in jittered_backoff(retry_on=AgentsUnreachable, initial_ms=50, max_ms=500):
             with attempt:
                 try:
-                    standing = await self._links.read()
+                    link_view = await self._links.read()
                     configured = self._config.target_bootstrap_servers
-                    return standing, configured or await self._links.target_bootstrap_servers()
+                    return link_view, configured or await self._links.target_bootstrap_servers()
                 except AgentsUnreachable as error:
                     self._explain(str(error))
                     raise
         raise AgentsUnreachable("no attempt was made")
 
-    def _ports(self, standing: LinkView, target: Sequence[HostPort]) -> Ports:
+    def _ports(self, link_view: LinkView, target: Sequence[HostPort]) -> Ports:
         config = self._config
-        source = config.source_bootstrap_servers or source_bootstrap(standing)
+        source = config.source_bootstrap_servers or source_bootstrap(link_view)
         dialing = Dialing(config, client_id=CLIENT_ID)
         source_site = KafkaSite(source, dialing.source, replica_id=MIRROR)
         target_site = KafkaSite(target, dialing.target)
@@ -253,13 +253,13 @@ class MirrorDaemon:
         transactional_ids = TransactionalIdSync(
             KafkaProducersOfSource(source_client),
             KafkaProducersOfTarget(target_client),
-            link=lambda: standing if self.mirror is None else self.mirror.link(),
+            link=lambda: link_view if self.mirror is None else self.mirror.link(),
             interval_ms=config.group_sync_interval_ms,
         )
         group_configs = GroupConfigSync(
             source=source_site,
             target=target_site,
-            link=lambda: standing if self.mirror is None else self.mirror.link(),
+            link=lambda: link_view if self.mirror is None else self.mirror.link(),
             interval_ms=config.config_sync_interval_ms,
         )
         self._closing += [source_site, target_site, actor, source_client, target_client]
@@ -287,11 +287,11 @@ class MirrorDaemon:
             quarantine=KafkaQuarantine(target_client),
         )
 
-    def _shared(self, ports: Ports, standing: LinkView) -> Ports:
+    def _shared(self, ports: Ports, link_view: LinkView) -> Ports:
         """The ports of a daemon that is one of several."""
         assert self._sharing is not None
         ownership = self._sharing.ownership
-        ownership.own = self_description(self._config, standing.record, name=daemon_name(self.grpc_port))
+        ownership.own = self_description(self._config, link_view.record, name=daemon_name(self.grpc_port))
         return replace(
             ports,
             ownership=ownership,
@@ -325,7 +325,7 @@ class MirrorDaemon:
         return sharing
 
     def _explain(self, reason: str) -> None:
-        """Why there is nothing to mirror yet: to whoever asks, and to the log as often as it
+        """Set why there is nothing to mirror yet: for MirrorAdmin, and for the log each time it
         changes.
         """
         self._admin.explain(reason)
@@ -346,9 +346,9 @@ def daemon_name(grpc_port: int | None) -> str:
     return f"{host} (process {os.getpid()})" if grpc_port is None else f"{host}:{grpc_port}"
 
 
-def check_filters(config: MirrorConfig, standing: LinkView) -> None:
+def check_filters(config: MirrorConfig, link_view: LinkView) -> None:
     """ConfigurationError when the file's filters are not those of the link, naming both."""
-    record = standing.record
+    record = link_view.record
     for key, ours, theirs, implied in (
         ("whitelist", config.whitelist, tuple(record.topic_whitelist), ()),
         ("blacklist", config.blacklist, blacklist_of(record), set(blacklist_of(record)) - set(record.topic_blacklist)),
@@ -359,14 +359,12 @@ def check_filters(config: MirrorConfig, standing: LinkView) -> None:
             )
 
 
-def source_bootstrap(standing: LinkView) -> tuple[HostPort, ...]:
-    """The source's brokers as the link's record tells the other site. OperationalFailure when it
-    does not.
-    """
-    servers = standing.record.sites[standing.source_site].bootstrap_servers
+def source_bootstrap(link_view: LinkView) -> tuple[HostPort, ...]:
+    """The source's brokers by the link's record. OperationalFailure when the record has none."""
+    servers = link_view.record.sites[link_view.source_site].bootstrap_servers
     if not servers:
         raise OperationalFailure(
-            f"link {standing.name} has no address of site {standing.source_site}; set source.bootstrap.servers"
+            f"link {link_view.name} has no address of site {link_view.source_site}; set source.bootstrap.servers"
         )
     return parse_host_ports(servers)
 

@@ -247,8 +247,8 @@ class TranslateLink:
         )
 
     def append_options(self) -> ConnectionOptions:
-        """Options of the connections that carry records to the target: what a file says of requests
-        in flight is in force.
+        """Options of the connections that carry records to the target: the file's number of
+        requests in flight is in force.
 
         Without that more are allowed than on exact links, since each batch of a partition takes a
         Produce request of its own.

@@ -237,7 +237,7 @@ class Resources:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Lag:
-    """A group in one partition; member, client and instance are empty where nobody reads it."""
+    """A group in one partition; member, client and instance are empty where no member reads it."""
 
     topic: str
     partition: int

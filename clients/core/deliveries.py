@@ -54,9 +54,9 @@ def judge(code: ErrorCode) -> Verdict:
 class Sequences:
     """The identity of a producer and where each partition's sequence stands.
 
-    A batch keeps what it was given for all its attempts. After a batch that had been sent is given
-    up, nobody knows which sequence its partition expects: the identity is over, and the next one
-    begins everywhere from 0.
+    A batch keeps its identity for all its attempts. When a batch that had been sent expires, the
+    sequence that its partition expects is unknown: the identity is over, and the next one begins
+    everywhere from 0.
     """
 
     identity: ProducerIdentity = NO_IDENTITY

@@ -1,8 +1,8 @@
-"""A line of those who wait for something scarce: by rank, then by arrival; of `TURNS` grants one
-goes to the last rank, so nobody starves.
+"""A line of waiters for something scarce: by rank, then by arrival; of `TURNS` grants one goes to
+the last rank, so no rank starves.
 
-Pure. Used wherever callers wait for room or for their turn: budgets of bytes
-(`budget.py`) and the mirror's throttle.
+Pure. Used wherever callers wait for room or for their turn: budgets of bytes (`budget.py`) and the
+mirror's throttle.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ class Line(Generic[Waiter]):
         heapq.heapify(self._waiting)
 
     def has_before(self, rank: int) -> bool:
-        """Whether somebody of this rank or one that goes first is waiting."""
+        """Whether a waiter of this rank or of one that goes first is in line."""
         return bool(self._waiting) and self._waiting[0][0] <= rank
 
     def candidates(self) -> list[tuple[int, Waiter]]:

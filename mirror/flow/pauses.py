@@ -65,7 +65,7 @@ class Pauses:
         return self._change([pattern for pattern in self._patterns if patterns and pattern not in patterns])
 
     def enforce(self) -> None:
-        """Pause and resume what is not as it should be."""
+        """The text for operators."""
         for key, row in list(self._board.rows()):
             facts = row.facts
             row.is_ours = self._owns(key)

@@ -80,8 +80,8 @@ class Rolling:
         now.add(value)
 
     def figures(self, now_ms: float, *, is_stalled: bool = False, waiting_ms: float | None = None) -> Figures:
-        """What is known of now. Nothing when it stands still, but for what has waited for longer
-        than anything seen lately.
+        """The present figures. Of a flow that has stopped, only waits longer than every recent
+        value.
         """
         before, now = self._windows
         age_ms = now_ms - now.began_ms

@@ -59,7 +59,7 @@ class Throttle:
         """So much was fetched, or less than was expected when it is negative."""
         self._bucket.spend(size_bytes, self._clock.monotonic_ms())
         if size_bytes < 0 and self._timer is not None:
-            # The timer counts on what was expected: whoever waits may go sooner now.
+            # The timer assumes the expected bytes: a waiter may go sooner now.
             self._timer.cancel()
             self._timer = None
             self._arm()

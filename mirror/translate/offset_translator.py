@@ -2,13 +2,13 @@
 link keeps at the target.
 
 Reads the link's topic there (`offset_store.py`), so it needs neither the source nor a running
-mirror: an application that keeps its offsets itself can ask after the source is gone. What the
-mirror brought in its last moments may not be noted yet; then the answer says that the offset is
-beyond what is known.
+mirror: an application that keeps its offsets itself can ask after the source is gone. Records that
+the mirror wrote in its last moments may not be noted yet; then the answer is that the offset is
+beyond the known ones.
 
 Where both directions go by the same names, the records that the opposite link has brought count
-too, and what is known of those lies at the source: give it, and the answer is as a group's would be
-(`core/both_ways.py`). Without it the answer is of this link alone and says so.
+too, and their notes are at the source: given the source, the answer is as a group's would be
+(`core/both_ways.py`). Without it the answer covers this link alone, and its text says so.
 
 Python: `await (await OffsetTranslator.read(client, "a-b", source=source)).downstream("orders", 0,
 1234)`; commands: `antipode links translate-offset`.
@@ -72,8 +72,8 @@ class OffsetTranslator:
 
     @classmethod
     async def read(cls, client: KafkaClient, link: str, *, source: KafkaClient | None = None) -> Self:
-        """Read the link's topic at the target, and what the source says. OperationalFailure when
-        the target has none, Unreachable.
+        """Read the link's topic at the target, and the opposite notes at the source.
+        OperationalFailure when the target has none, Unreachable.
         """
         topic = TOPIC_PREFIX + link
         found = (await reached(client.metadata([topic]))).topics.get(topic)
@@ -91,7 +91,7 @@ class OffsetTranslator:
 
     def downstream(self, topic: str, partition: int, offset: int) -> TranslatedOffset:
         """From the source's topic and offset to the target's. OperationalFailure for what the link
-        does not carry, or cannot tell.
+        does not carry, or cannot translate.
         """
         binding = self._stored.bindings.get(topic)
         if binding is None:
@@ -112,7 +112,7 @@ class OffsetTranslator:
 
     def upstream(self, topic: str, partition: int, offset: int) -> TranslatedOffset:
         """From the target's topic and offset to the source's. OperationalFailure for what the link
-        does not carry, or cannot tell.
+        does not carry, or cannot translate.
         """
         by_target = {binding.target: binding for binding in self._stored.bindings.values()}
         if topic not in by_target:

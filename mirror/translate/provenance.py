@@ -1,9 +1,10 @@
-"""Whose records are those of a batch at the source: told by its producer id, without opening it.
+"""The site at which a source's batch was first written: known by its producer id, without opening
+it.
 
 Every mirror writes under producer ids of its own and notes them, with the site that the records
 came into being at, in its link's topic at the cluster that it writes to, before it writes anything.
-So whoever mirrors from that cluster knows of each batch where it is from: records never return to
-their own site, whatever topics are called and through however many sites they went (M5).
+So each mirror that reads that cluster knows the origin of each batch: records never return to their
+own site, whatever topics are called and through however many sites they went (M5).
 """
 
 from __future__ import annotations
@@ -23,7 +24,7 @@ NO_PRODUCER = -1
 
 
 class Provenance:
-    """What the source's clusters' link topics say."""
+    """The contents of the link topics at the source's clusters."""
 
     def __init__(self, client: KafkaClient, *, source_alias: str) -> None:
         self._client = client

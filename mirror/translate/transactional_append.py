@@ -2,9 +2,9 @@
 its transaction is committed.
 
 Batches go as in `translated_append.py`, many requests under way, each with one batch a partition.
-An answer comes when the transaction that carried the batches is over: committed, and all of them
-are there; broken off, and none is. So nothing has to be recognised at the target, and an offset is
-never told of a record that nobody will see.
+An append is answered when the transaction that carried its batches is over: committed, and all of
+them are there; aborted, and none is. So no batch has to be recognised at the target, and no
+reported offset belongs to a record that readers never see.
 
 One producer writes everything, so whose records they were at first is not kept apart
 (`provenance.py`): where names do not prevent loops, records that were first written at a third site
@@ -193,8 +193,8 @@ class TransactionalAppend:
         return ""
 
     async def _send(self, connection: Connection, sent: Round[OutgoingPart]) -> None:
-        """One request; its outcome is noted with each part. `ports.Unreachable`: nobody knows the
-        outcome.
+        """One request; its outcome is noted with each part. `ports.Unreachable`: the outcome is
+        unknown.
         """
         outcomes = await send_round(
             connection,

@@ -1,9 +1,9 @@
 """Everything that one translate link knows, in memory and in its topic: producers, topics, a
 translation for each partition.
 
-`load` once, `save` now and then (`keep_saved`). What is not saved yet is never lost: after a crash
-the target's log itself says how far the mirror came (`core/resume.py`); the topic only makes that a
-short look, and keeps the offset map.
+`load` once, `save` now and then (`keep_saved`). Unsaved changes are never lost: after a crash the
+target's log itself shows how far the mirror came (`core/resume.py`); the topic only makes that look
+short, and keeps the offset map.
 """
 
 from __future__ import annotations
@@ -60,7 +60,7 @@ class Translations:
         # Partitions whose copy is another topic than before, with the sequences that go on there:
         # what came to it before that was noticed came under those before.
         self._rebound: dict[PartitionKey, dict[int, tuple[int, int]]] = {}
-        # Of each partition, whichever translation stands for it.
+        # Of each partition, across its translations.
         self._surplus: defaultdict[PartitionKey, Surplus] = defaultdict(Surplus)
         self._allocating = asyncio.Lock()
         self.saved_at_ms = -1
@@ -108,8 +108,8 @@ class Translations:
         return self._transactions.era
 
     def demand(self, key: PartitionKey, era: int) -> None:
-        """Unreachable when what was read of a partition in that era may not hold any more: another
-        daemon may have written it since.
+        """Unreachable when what was read of a partition in that era may be outdated: another daemon
+        may have written it since.
         """
         if self._transactions is None:
             return
@@ -132,8 +132,8 @@ class Translations:
                 return
             producer_id = await reached(self._client.new_producer_id())
             await self._store.save([[producer_record(origin, producer_id)]], now_ms=self._clock.now_ms())
-            # Another mirror of the link may have been first: then its id stands, and is written
-            # again as the last word.
+            # Another mirror of the link may have been first: then its id counts, and is written
+            # again as the last record.
             found = (await self._store.load()).producers[origin]
             if found != producer_id:
                 await self._store.save([[producer_record(origin, found)]], now_ms=self._clock.now_ms())
@@ -320,7 +320,7 @@ class Translations:
         await keep_saved(
             self.save,
             interval_s=SAVE_INTERVAL_S,
-            told="cannot save the offset map; it can be restored from the target's log",
+            event="cannot save the offset map; it can be restored from the target's log",
         )
 
     def known(self) -> Iterable[tuple[PartitionKey, Translation]]:

@@ -374,7 +374,9 @@ class MemoryProgress:
     def __init__(self, told: list[dict[PartitionKey, int]]) -> None:
         self._told = told
 
-    async def tell(self, node_id: int, *, link: str, link_epoch: int, acknowledged: Mapping[PartitionKey, int]) -> str:
+    async def report(
+        self, node_id: int, *, link: str, link_epoch: int, acknowledged: Mapping[PartitionKey, int]
+    ) -> str:
         self._told.append(dict(acknowledged))
         return ""
 

@@ -204,7 +204,7 @@ class Connection:
             self._write(api_key, version, body, body_size)
 
     def close(self, reason: str = "closed by the client") -> None:
-        """Close at once; whoever waits for an answer gets Unreachable."""
+        """Close at once; requests under way fail with Unreachable."""
         self._lose(reason)
         with contextlib.suppress(AssertionError):
             self._stream.transport.abort()
@@ -212,8 +212,8 @@ class Connection:
     async def _send(
         self, api_key: int, version: int, body: Sequence[Buffer], body_size: int
     ) -> asyncio.Future[memoryview]:
-        # The lock is fair: whoever called first is written first, also after waiting for a slot or
-        # for the transport.
+        # The lock is fair: callers are written in the order of their calls, also after waiting for
+        # a slot or for the transport.
         async with self._order:
             self._check_open(api_key)
             await self._slots.acquire()

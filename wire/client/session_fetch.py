@@ -50,7 +50,7 @@ class SessionFetch:
         self._topic_ids: dict[str, UUID | None] = {}
 
     def reset(self) -> None:
-        """No answer came: nobody knows what the broker has of the session."""
+        """No answer came: what the broker has of the session is unknown."""
         self._session.reset()
 
     def request(self, wanted: Mapping[Place, FetchPosition], topic_ids: Mapping[str, UUID | None]) -> FetchRequest:

@@ -31,8 +31,8 @@ class ProducerIdentity(NamedTuple):
 
 
 async def request_identity(connection: Connection, transactional_id: str, *, timeout_ms: int) -> ProducerIdentity:
-    """InitProducerId: fences whoever had the id, and has its open transaction aborted. BrokerError,
-    transient while that goes on.
+    """InitProducerId: fences the id's earlier producers, and has their open transaction aborted.
+    BrokerError, transient while that goes on.
     """
     values = {
         "transactional_id": transactional_id,

@@ -52,7 +52,7 @@ Seeds = Callable[[], Sequence[str] | Awaitable[Sequence[str]]]
 
 
 class ControllerUnavailable(Exception):
-    """No active controller answered in time; says whom was asked last and what it said."""
+    """No active controller answered in time; names the last one that was asked, and its answer."""
 
 
 class _AskAnother(Exception):
@@ -72,8 +72,8 @@ class ControllerClient:
     while it answers.
 
     A channel whose call failed takes no new ones and is closed when those that are under way on it
-    have ended: they may be carried out yet, and one that is asked again would then hear that its
-    topic exists already.
+    have ended: they may still be carried out, and a caller that repeats one would then get, for
+    example, that its topic exists already.
     """
 
     def __init__(self, seeds: Seeds, *, timeout_ms: float = 10_000) -> None:
@@ -127,7 +127,7 @@ class ControllerClient:
         return reply
 
     async def alter_partitions(self, request: pb.AlterPartitionsRequest) -> pb.AlterPartitionsReply:
-        """Propose in-sync replicas. After ControllerUnavailable nobody knows whether they are in
+        """Propose in-sync replicas. After ControllerUnavailable it is unknown whether they are in
         force.
         """
         reply: pb.AlterPartitionsReply = await self._call("AlterPartitions", request, REPEATED_WITHIN_MS)
@@ -144,7 +144,10 @@ class ControllerClient:
         return reply
 
     async def elect_leaders(self, request: pb.ElectLeadersRequest) -> pb.PartitionResultsReply:
-        """Elect leaders."""
+        """Java marks the certificates that are trusted, and `cryptography` does not expose the
+        marks. So a certificate is trusted unless it is above the key's own certificate in its
+        chain; one that appears twice, once in the chain and once by itself, is trusted.
+        """
         reply: pb.PartitionResultsReply = await self._call(
             "ElectLeaders", request, self._allowed_ms(request.timeout_ms)
         )

@@ -54,7 +54,7 @@ class Compression:
     level: int
     tally: CompressionTally = field(default_factory=CompressionTally)
     on_refused: Callable[[str], None] | None = None
-    """Told the address of each broker that does not offer it."""
+    """Called with the address of each broker that does not offer it."""
 
 
 class ChunkPacker:

@@ -70,7 +70,7 @@ class AbortedTransaction(NamedTuple):
 
 
 class EpochEnd(NamedTuple):
-    """A leader epoch and where it ends: tells a follower where to truncate."""
+    """A leader epoch and where it ends: a follower truncates by it."""
 
     epoch: int = -1
     end_offset: int = -1

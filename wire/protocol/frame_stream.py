@@ -3,8 +3,8 @@ kilobytes per frame.
 
 Small frames are received together into a scratch buffer and copied out. A frame that does not fit
 is received straight into a buffer of its own, so the records of a large Fetch response are written
-once by the kernel and never moved: whoever gets the frame may keep slices of it. A buffer whose
-frame nobody holds any more is used again.
+once by the kernel and never moved: the frame's owner may keep slices of it. A buffer whose frame is
+no longer referenced is used again.
 
 An asyncio BufferedProtocol: the same code runs on plain and on TLS transports. Called by
 wire/client/connection.py only.
@@ -28,7 +28,7 @@ class FrameBuffers:
     """Buffers for large frames. A frame is a view, and its buffer cannot be resized as long as any
     slice of it lives.
 
-    For one connection, or for all that one event loop serves: whoever holds frames of many
+    For one connection, or for all that one event loop serves: an owner that queues frames of many
     connections in one bounded queue needs no more buffers than fit there.
     """
 

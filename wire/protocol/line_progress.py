@@ -8,7 +8,7 @@ at now and then (TCP_INFO), and a request fails only when neither moved for its 
 quarter of the time passes before the first look: a broker that takes the request and then says
 nothing misses the deadline as it always did, and later requests that it takes as well do not count.
 
-Where the system does not tell (it is Linux's structure that is read), deadlines are not put off.
+Where the system does not report it (the structure is Linux's), deadlines are not extended.
 """
 
 import asyncio
@@ -59,12 +59,12 @@ def _moved_bytes(transport: asyncio.BaseTransport, sent_until_bytes: int | None)
     if connected is None:
         return None
     try:
-        told = connected.getsockopt(socket.IPPROTO_TCP, socket.TCP_INFO, _MOVED_AT + _MOVED.size)
+        info = connected.getsockopt(socket.IPPROTO_TCP, socket.TCP_INFO, _MOVED_AT + _MOVED.size)
     except (OSError, AttributeError):
         return None
-    if len(told) < _MOVED_AT + _MOVED.size:
+    if len(info) < _MOVED_AT + _MOVED.size:
         return None
     acknowledged: int
     received: int
-    acknowledged, received = _MOVED.unpack_from(told, _MOVED_AT)
+    acknowledged, received = _MOVED.unpack_from(info, _MOVED_AT)
     return received + (acknowledged if sent_until_bytes is None else min(acknowledged, sent_until_bytes))

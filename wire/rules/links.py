@@ -152,7 +152,7 @@ def role_of(link: LinkRecord, site: str) -> SiteRole:
 
 
 def sync_policy(link: LinkRecord) -> SyncPolicy:
-    """The link's policy; a word that this release does not know is taken for the strictest one."""
+    """The link's policy; a value that this release does not know counts as the strictest one."""
     return _SYNC_POLICIES.get(link.sync_policy, SyncPolicy.BLOCK)
 
 

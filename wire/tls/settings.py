@@ -1,8 +1,8 @@
 """The `ssl.*` options of a client, and the `ssl.SSLContext` that they make.
 
-`ssl.truststore.type` and `ssl.keystore.type` name what the store is: JKS or PKCS12, either of which
-reads both, as in Java; or PEM. Where the type is not given, the file's bytes tell. PEM may also
-stand in the options themselves (KIP-651).
+`ssl.truststore.type` and `ssl.keystore.type` name the store's format: JKS or PKCS12, either of
+which reads both, as in Java; or PEM. Without a type, the file's bytes decide. PEM may also be given
+in the options themselves (KIP-651).
 
 A private key out of a key store goes to OpenSSL through a file that exists in memory alone and for
 this process alone: Python's ssl takes keys from files only, and one on disk might be read by others

@@ -25,8 +25,8 @@ PATTERNS: Final = (STATIC, WHITE_LIST, BLACK_LIST)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ConsumerRegistration:
-    """What a consumer tells the group: streams by topic, or by a regular expression for the other
-    two patterns.
+    """A consumer's registration in its group: streams by topic, or by a regular expression for the
+    other two patterns.
     """
 
     subscription: Mapping[str, int]

@@ -86,7 +86,7 @@ class LinkLease:
         self._last_id: str | None = None
         # Other processes that may carry the link, with the time at which their last notice was
         # read.
-        self._heard: dict[str, tuple[Notice, float]] = {}
+        self._received: dict[str, tuple[Notice, float]] = {}
         self.holder: Notice | None = None
 
     @property
@@ -106,28 +106,28 @@ class LinkLease:
         match notice.step:
             case Step.TAKE if self._last_id is None or notice.after == self._last_id:
                 # The daemon that took it has made sure that no other process carries the link.
-                self._heard.clear()
+                self._received.clear()
                 self._hold(notice, now_ms)
             case Step.RENEW if notice.process != self._process or self.is_ours:
                 self._hold(notice, now_ms)
             case Step.RELEASE:
-                self._heard.pop(notice.process, None)
+                self._received.pop(notice.process, None)
                 if self.holder is not None and self.holder.process == notice.process:
                     self.holder = None
         self._last_id = notice.id
 
     def may_take(self, *, now_ms: float, is_gone: Callable[[str], bool]) -> bool:
-        """Whether no other process carries the link any more; `is_gone` says it of a process by its
-        place.
+        """Whether no other process carries the link; `is_gone` decides it for a process by its
+        line.
         """
         return all(
             is_gone(notice.place) or now_ms - received_at_ms >= self._session_timeout_ms
-            for notice, received_at_ms in self._heard.values()
+            for notice, received_at_ms in self._received.values()
         )
 
     def _hold(self, notice: Notice, now_ms: float) -> None:
         if notice.process != self._process:
-            self._heard[notice.process] = notice, now_ms
+            self._received[notice.process] = notice, now_ms
             if notice.step is Step.RENEW and self.is_ours:
                 return  # it was written before its daemon learned that the link is ours
         self.holder = notice

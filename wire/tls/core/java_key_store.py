@@ -6,7 +6,7 @@ over the password and all of them.
     2, alias, time, certificate                  a certificate that is trusted
 
 Numbers are big-endian, names have 2 bytes of length before them, all else 4. The digest is the
-integrity check, and the only thing that tells whether the store's password is right.
+integrity check, and the only proof that the store's password is right.
 """
 
 from __future__ import annotations

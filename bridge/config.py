@@ -114,7 +114,7 @@ class BridgeSettings(Settings):
         default=300_000,
         alias="consumer.instance.timeout.ms",
         ge=100,
-        description="life of an instance that nobody asks, 100 ms or more",
+        description="life of an unused instance, 100 ms or more",
     )
     read_timeout_ms: int = Field(
         default=1000,
@@ -219,7 +219,9 @@ def _passed_on(properties: Mapping[str, str], prefixes: tuple[str, ...], own: se
 
 
 def _check_with_librdkafka(settings: BridgeSettings) -> None:
-    """Make a producer and a consumer without connecting: only librdkafka knows all its properties."""
+    """Make a producer and a consumer without connecting: only librdkafka knows all its
+    properties.
+    """
     from confluent_kafka import Consumer, KafkaException, Producer
 
     producing = ("producer", settings.producer_properties, Producer)

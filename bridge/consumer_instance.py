@@ -1,4 +1,4 @@
-"""One consumer instance of API v2: a librdkafka consumer, what it has read and not handed out, and
+"""One consumer instance of API v2: a librdkafka consumer, the records it has read and not sent, and
 one request at a time.
 
 Every call to the consumer runs in a thread of its own pool, so that a waiting read delays no other
@@ -7,9 +7,9 @@ read instead. Records that a read has gathered for a client that is gone wait fo
 Only records that were sent to the client count as read: their offsets are stored for the next
 commit.
 
-librdkafka takes part in rebalances while it is polled. So that an idle instance does not hold its
-group up, it is tended: polled with all partitions paused, which brings rebalances and no records.
-The next read lets them go on.
+librdkafka takes part in rebalances while it is polled. So that an idle instance does not delay its
+group, it is tended: polled with all partitions paused, which brings rebalances and no records. The
+next read lets them go on.
 """
 
 from __future__ import annotations
@@ -143,8 +143,8 @@ class ConsumerInstance:
         self._read_must_end.set()
 
     async def close(self) -> None:
-        """Leave the group; what was handed out is committed if the instance commits by itself. Ends
-        a read that waits.
+        """Leave the group; the offsets of sent records are committed if the instance commits by
+        itself. Ends a read that waits.
         """
         self._is_closing = True
         self.interrupt_read()
@@ -180,7 +180,7 @@ class ConsumerInstance:
         self._pending.clear()
 
     async def assign(self, partitions: Sequence[Place]) -> None:
-        """Take these partitions, without the group's say."""
+        """Read these partitions, without the group's assignment."""
         self._enter("assignment")
         await self._call(self.consumer.assign, [TopicPartition(*place) for place in partitions])
         self._mode = "assignment" if partitions else ""
@@ -212,7 +212,7 @@ class ConsumerInstance:
         await self.seek(edges)
 
     async def commit(self, offsets: Sequence[TopicPartition] | None, *, is_waiting: bool) -> None:
-        """Commit the offsets, or behind everything that was handed out."""
+        """Commit the offsets, or those after all sent records."""
         try:
             await self._call(self._commit, None if offsets is None else list(offsets), is_waiting)
         except KafkaException as error:
@@ -246,7 +246,7 @@ class ConsumerInstance:
         for item in stored:
             try:
                 self.consumer.store_offsets(offsets=[item])
-            except KafkaException:  # the partition has gone to somebody else, who will read these records again
+            except KafkaException:  # another member has the partition now, and reads these records again
                 continue
 
     def keep(self, messages: Sequence[Message]) -> None:

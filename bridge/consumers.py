@@ -146,7 +146,7 @@ class Consumers:
 
 
 async def _closed(instance: ConsumerInstance) -> None:
-    """Close; an instance that cannot say good-bye to its group is gone all the same."""
+    """Close; an instance that cannot leave its group is gone all the same."""
     try:
         await instance.close()
     except Refused as refused:

@@ -104,14 +104,14 @@ class BoundedProtocol(HttpToolsProtocol):
                 return
 
     def drop(self, reason: str) -> None:
-        """Cut the connection."""
+        """Disconnect."""
         self._metrics.record_dropped(reason)
         log.info("connection dropped", client=self.client, reason=reason)
         self.transport.abort()
 
 
 class _Server(uvicorn.Server):
-    """uvicorn without a hold on the process's signals."""
+    """uvicorn without its signal handlers."""
 
     @contextlib.contextmanager
     def capture_signals(self) -> Iterator[None]:

@@ -126,8 +126,8 @@ class Bridge:
 
 
 async def run_bridge(properties: Mapping[str, str], stop: asyncio.Event) -> None:
-    """A bridge until `stop` is set. ConfigurationError says what is in the way, OperationalFailure
-    that it cannot go on.
+    """A bridge until `stop` is set. ConfigurationError names what is wrong with the settings,
+    OperationalFailure why it cannot go on.
     """
     bridge = Bridge(load_bridge_settings(properties))
     await bridge.start()

@@ -1,10 +1,10 @@
 """The poll loop of the modern consumer, over raw batches: subscription, group membership,
 positions, prefetch, commits.
 
-`poll` does what is due (join a group again, commit) and returns what has been prefetched; fetching
+`poll` does due work (join a group again, commit) and returns what has been prefetched; fetching
 goes on between two polls, bounded in bytes. A rebalance happens inside of `poll`, so that
-everything of the polls before counts as done when offsets are committed for it. Three ways to say
-what is read: topics or a pattern, shared out in the group, or partitions by hand.
+everything of the polls before counts as done when offsets are committed for it. Three ways to
+choose partitions: topics or a pattern, shared out in the group, or partitions by hand.
 
 Chunks are raw batches; `records` opens them, at the edge. One task may poll at a time; `wakeup` may
 be called by anybody.
@@ -186,7 +186,7 @@ class Consumer:
             self._loops.start("topics of a subscription", self._watch_topics)
 
     def assign(self, starts: Mapping[Place, Start]) -> None:
-        """Read these partitions from these places on, without the group."""
+        """Read these partitions from these positions on, without the group."""
         self._is_manual = True
         self.reader.end(set(self.reader.readings.places) - set(starts))
         self.reader.begin(starts)
@@ -409,7 +409,7 @@ class Consumer:
             self._join_later()
             return
         except Exception:
-            self._join_later()  # told once; who goes on polling must not wait for a group that it never joins
+            self._join_later()  # raised once; further polls must not wait for a group that is never joined
             raise
         self._membership = membership
         self.reader.begin(starts)
@@ -443,7 +443,7 @@ class Consumer:
                     break
                 await asyncio.sleep(self.options.retry_backoff_ms / 1000)
             except Exception:
-                note_death("heartbeats")  # the coordinator hears nothing more: others will get what is read here
+                note_death("heartbeats")  # the coordinator gets no heartbeat: others will get these partitions
                 self._is_expelled = True
                 break
         self._needs_join = True

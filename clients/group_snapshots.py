@@ -1,9 +1,9 @@
 """What a classic consumer sees of its group in ZooKeeper: members, brokers, topics and partitions,
 with a watch on each.
 
-A watch only says that something has changed. It is set once and noted; one that has fired, or that
-was to be set by a question that failed, is set again by the next question. Used by the high-level
-consumer, which reads all of it anew in every rebalance.
+A watch only shows that something has changed. It is set once and noted; one that has fired, or
+whose request failed, is set again by the next request. Used by the high-level consumer, which reads
+everything again in every rebalance.
 """
 
 from __future__ import annotations

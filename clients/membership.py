@@ -67,7 +67,7 @@ class Membership:
 
 
 class GroupMember:
-    """One member. `join` and `stay` are called in turns by one task; errors of the coordinator are
+    """One member. One task calls `join` and `stay` alternately; errors of the coordinator are
     raised.
     """
 
@@ -164,8 +164,8 @@ class GroupMember:
         return ""
 
     def _note(self, error: KafkaClientError) -> None:
-        """The coordinator is looked up again after any error; some errors also say that this member
-        is forgotten.
+        """The coordinator is looked up again after any error; some errors also mean that this
+        member is forgotten.
         """
         self._connection = None
         if isinstance(error, BrokerError) and error.code in NO_MEMBER_ANY_MORE:

@@ -134,7 +134,7 @@ class ProducerCounts:
 
 @dataclass(frozen=True, slots=True)
 class _Token:
-    """A record's, or a raw batch's, place in its caller's hands."""
+    """The caller's own handle for a record or a raw batch."""
 
     outcome: asyncio.Future[Delivered] = field(default_factory=lambda: asyncio.get_running_loop().create_future())
 
@@ -267,8 +267,8 @@ class Producer:
             self._partitioner.rotate(record.topic)
 
     async def send_batch(self, topic: str, partition: int, batch: bytes) -> asyncio.Future[Delivered]:
-        """Queue a whole batch as it is; with idempotence the producer's identity is stamped in and
-        its checksum made anew.
+        """Queue a whole batch as it is; with idempotence the producer's identity is written into it
+        and its checksum renewed.
         """
         await self._topics.look_up(topic)
         await self._take_room(len(batch))

@@ -123,7 +123,7 @@ async def fetch_at_leader(
 
 
 def is_throttled_away(response: FetchResponse) -> bool:
-    """Whether a quota kept the broker from reading anything: such an answer says nothing about any
+    """Whether a quota kept the broker from reading anything: such an answer has no news of any
     partition.
     """
     return response.throttle_time_ms > 0 and not response.error_code and not response.topics
@@ -135,7 +135,9 @@ def records_of(fetched: PartitionFetched) -> memoryview:
 
 
 class SimpleConsumer:
-    """One reader; the client stays the caller's. `on_step` gets each step, for tests and diagnosis."""
+    """One reader; the client stays the caller's. `on_step` gets each step, for tests and
+    diagnosis.
+    """
 
     def __init__(
         self,
@@ -219,9 +221,7 @@ class SimpleConsumer:
         )
 
     async def _validated(self, place: Place, position: Position, epoch: int) -> Position:
-        """The position, if the new leader's log still has what was read; else as the policy
-        says.
-        """
+        """The position, if the new leader's log still has what was read; else by the policy."""
         self._on_step("validate")
         query = EpochQuery(position.leader_epoch, epoch)
         leader = await self._client.leader(*place)

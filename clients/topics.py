@@ -60,7 +60,7 @@ class Topics:
             self._asked.set()
 
     def forget(self, topics: Iterable[str]) -> None:
-        """Not wanted any more."""
+        """No longer needed."""
         self._wanted.difference_update(topics)
 
     def refresh_soon(self) -> None:
@@ -87,8 +87,8 @@ class Topics:
         return -1 if topic in self._doubted else self._client.cluster.leader_of(topic, partition)
 
     async def look_up(self, topic: str) -> TopicMetadata:
-        """What is known, or what brokers say now. BrokerError when the topic is not there;
-        Unreachable.
+        """The cached metadata, or the brokers' present one. BrokerError when the topic does not
+        exist; Unreachable.
         """
         found = self.known(topic)
         if found is not None:

@@ -6,8 +6,7 @@ claim: an owner's node is ephemeral, and creating it is what makes an owner. A r
 of steps (`STEPS`); whatever fails or interrupts it, the next attempt begins at the first step and
 gives back what the last one had claimed, so no partition ever has two owners.
 
-read the group, read the brokers -> stop fetchers -> commit -> hook -> release -> assign -> fetch
-offsets -> claim -> hook -> start
+    read the group, read the brokers -> stop fetchers -> commit -> hook -> release -> assign -> fetch offsets -> claim -> hook -> start
 
 Watches only set a flag; one task rebalances, so twenty joins in a second cost a few rebalances.
 While ZooKeeper does not answer, the session may be over without our knowing: reading stops when two

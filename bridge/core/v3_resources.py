@@ -40,7 +40,7 @@ class Resources:
     address: str
     cluster_id: str
     quoted: Callable[[str], str]
-    """How a name stands in a link."""
+    """A name as a link has it."""
 
     def link(self, *path: object) -> str:
         """Where something of the cluster is."""

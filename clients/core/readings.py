@@ -1,4 +1,5 @@
-"""The partitions that a reader reads: where each stands, who leads it, what it waits for. Pure.
+"""The partitions that a reader reads: their positions, their leaders, and what each waits for.
+Pure.
 
 A partition that is begun, sought or rewound gets a new generation; what was asked under an older
 one is not looked at when it comes.
@@ -10,8 +11,8 @@ one is not looked at when it comes.
                                  reported. After `retry` the partition returns to its phase: it goes
                                  on if the cause is gone, else the problem is reported again
 
-`fetched` is the position behind the last chunk handed over, `consumed` the one behind the last that
-the application took. Called by `reader.py`.
+`fetched` is the position behind the last chunk put into the sink, `consumed` the one behind the
+last that the application took. Called by `reader.py`.
 """
 
 from __future__ import annotations
@@ -126,12 +127,12 @@ class Readings:
         self._readings[place] = reading
 
     def end(self, places: Iterable[Place]) -> None:
-        """Not read any more."""
+        """Stop reading it."""
         for place in places:
             self._readings.pop(place, None)
 
     def pause(self, places: Iterable[Place]) -> None:
-        """Do not fetch; what was handed over and not consumed is fetched again later."""
+        """Do not fetch; chunks that were put and not consumed are fetched again later."""
         for place in places:
             if (reading := self._readings.get(place)) is not None and not reading.is_paused:
                 self._generations += 1
@@ -143,7 +144,7 @@ class Readings:
                     self._take_back(reading)
 
     def _take_back(self, reading: Reading) -> None:
-        """Fetch again what was handed over and not consumed."""
+        """Fetch again the chunks that were put and not consumed."""
         reading.fetched = reading.consumed
         if reading.phase is Phase.UNVALIDATED and reading.fetched.leader_epoch == NO_EPOCH:
             reading.phase = Phase.READY  # there is no epoch that a leader could be asked about
@@ -219,7 +220,7 @@ class Readings:
         reading.phase = Phase.NO_OFFSET
 
     def advance(self, reading: Reading, position: Position, *, high_watermark: int, log_start_offset: int) -> None:
-        """A chunk was handed over; its partition goes to the end of the line."""
+        """A chunk was put; its partition goes to the end of the line."""
         reading.fetched = position
         reading.high_watermark, reading.log_start_offset = high_watermark, log_start_offset
         self._readings[reading.place] = self._readings.pop(reading.place)

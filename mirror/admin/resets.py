@@ -79,7 +79,7 @@ class CopyLog:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TopicReset:
-    """A topic with its outcome, the reason in a sentence, and what its copy holds."""
+    """A topic with its outcome, the reason in a sentence, and the records of its copy."""
 
     topic: str
     outcome: ResetOutcome
@@ -119,9 +119,7 @@ class Resets:
         self._on_put_away = on_put_away
 
     async def reset(self, patterns: Sequence[str], *, is_dry_run: bool) -> list[TopicReset]:
-        """Put away the copies of the topics whose whole names match. Unreachable,
-        InvalidPattern.
-        """
+        """Delete the copies of the topics whose whole names match. Unreachable, InvalidPattern."""
         link = self._link()
         if not patterns:
             raise InvalidPattern("name at least one topic pattern: an empty list does not mean all topics")

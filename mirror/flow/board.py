@@ -3,7 +3,7 @@ effects.
 
 The board is the only caller of `Flow.decide` and `Flow.apply`. Workers (prober, fetchers,
 producers, syncs) submit commands and get effects through the `Effects` door; nothing here awaits,
-so what a flow decided still holds when its effects run.
+so a flow's decision is still valid when its effects run.
 """
 
 from __future__ import annotations

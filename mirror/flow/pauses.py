@@ -1,9 +1,9 @@
 """What an operator has paused: patterns of topics, kept until they are resumed, over restarts too
 when a file is named for them.
 
-Held against the board again and again (`enforce`), so that topics that appear, links that turn and
-workers that die do not let a paused partition run. A link that drains is not held up: a promotion
-counts for more than a pause.
+Enforced on the board again and again (`enforce`), so that new topics, changes of the link's
+direction and dead workers do not let a paused partition run. A draining link is not paused: a
+promotion counts for more than a pause.
 """
 
 from __future__ import annotations

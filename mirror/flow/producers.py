@@ -177,7 +177,9 @@ class Producer:
                 self._queue.release(entry.size_bytes)
 
     def _send_ready(self) -> None:
-        """Send while a leader has room for one more request; partitions that cannot go stay ready."""
+        """Send while a leader has room for one more request; partitions that cannot go
+        stay ready.
+        """
         while self._ready:
             batches: dict[int, list[QueuedBatches]] = {}
             sizes: dict[int, int] = {}

@@ -2,8 +2,8 @@
 happen, and a scrape reads what is of now.
 
 Two windows of 30 s, the present one and the one before, which is what Kafka's two samples are.
-There is no timer: windows turn when a value comes, and what is too old is left out when it is asked
-for.
+There is no timer: windows change when a value comes, and outdated ones are left out when they are
+read.
 """
 
 from __future__ import annotations

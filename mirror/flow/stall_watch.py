@@ -45,7 +45,7 @@ class StallWatch:
         self._clock = clock
         self._stall_ms = stall_ms
         self._liveness = Liveness(stall_ms=stall_ms)
-        # When the link as a whole last moved while fetchers waited for their turn.
+        # When the link as a whole last moved while fetchers waited for bytes.
         self._congested_at_ms = float("-inf")
         self._before = (0.0, 0)
         self.remedies: dict[str, int] = {remedy.value: 0 for remedy in Remedy if remedy is not Remedy.NONE}

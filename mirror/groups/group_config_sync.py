@@ -1,5 +1,5 @@
 """Keeps the configs of single groups at the target of an exact link like those at the source, so
-that they hold after a failover.
+that they are in force after a failover.
 
 Only configs of groups that the link carries are touched; where groups may work at the target (all
 links but those that route clients), configs that were set there stay. A config that the target

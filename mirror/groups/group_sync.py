@@ -198,8 +198,8 @@ class GroupSync:
                 del group.at_target[key]
 
     def _forget_truncated(self) -> None:
-        """Of copies that ended below what they had: perhaps they were put away, and their groups'
-        offsets with them.
+        """Forget offsets of copies that ended below their earlier end: such a copy may have been
+        deleted, with its groups' offsets.
         """
         losses = {key: row.facts.target_losses for key, row in self._board.our_rows()}
         lost = {key for key, count in losses.items() if count > self._losses.get(key, 0)}
@@ -376,12 +376,14 @@ class GroupSync:
         if not offsets.keys() <= group.at_target.keys():
             return True
         if link.record.is_routed:
-            return False  # nobody else commits there
+            return False  # only this mirror commits there
         is_written_again = self._clock.monotonic_ms() >= group.written_again_at_ms
         return is_written_again or any(group.carried.get(key) != offset for key, offset in offsets.items())
 
     def _take_from_target(self, name: str, offsets: _Offsets, found: GroupReading) -> None:
-        """Store the target's offsets, and whether the group has moved there since both ends agreed."""
+        """Store the target's offsets, and whether the group has moved there since both
+        ends agreed.
+        """
         group, at_target, last_in_sync = self._groups[name], found.by_group[name], found.last_in_sync.get(name, {})
         for key in offsets:
             before, now = group.at_target.pop(key, None), at_target.get(key)

@@ -71,7 +71,7 @@ def stand(record: LinkRecord, site: str) -> LinkView:
 
 
 class LinkReader:
-    """Asks the agents in turn, the one that answered last first."""
+    """Asks the agents one after the other, the one that answered last first."""
 
     def __init__(self, link: str, agents: Sequence[HostPort]) -> None:
         self._link = link

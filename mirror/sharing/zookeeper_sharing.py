@@ -129,8 +129,8 @@ class ZooKeeperSharing:
     async def _read_reports(
         self, zookeeper: ZooKeeper, members: Iterable[str], shares: Mapping[str, frozenset[int]]
     ) -> None:
-        """Read what they have registered; looked at each turn, since a watch on each would be left
-        behind each turn.
+        """Read what they have registered, in each round, since each watch would outlive
+        its round.
         """
         others = []
         for name in members:

@@ -1,9 +1,9 @@
 """Keeps the offsets at which groups were last seen to agree at both ends of a translate link
 (layout: `core/group_notes.py`).
 
-In memory, and in a topic at the target for the next daemon. What is not saved when a daemon is
-killed is merely not known: then a group's offset at the target is not the noted one, and the group
-is left where it is.
+In memory, and in a topic at the target for the next daemon. Notes that are lost when a daemon is
+killed are merely unknown: then a group's offset at the target is not the noted one, and the group
+stays where it is.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ class GroupNotes:
         self._unsaved: set[tuple[str, PartitionKey]] = set()
 
     async def load(self) -> None:
-        """Read what was noted, by other daemons of the link too. Unreachable; OperationalFailure
+        """Read the notes, those of other daemons of the link too. Unreachable; OperationalFailure
         when the target refuses the topic.
         """
         await self._store.create()
@@ -49,7 +49,7 @@ class GroupNotes:
         self._stored = stored
 
     def of(self, group: str, key: PartitionKey) -> GroupNote | None:
-        """What is noted of the group in a partition of the target."""
+        """The note on the group in a partition of the target."""
         return self._stored.notes.get((group, key))
 
     def note(self, group: str, key: PartitionKey, *, source_offset: int, target_offset: int) -> None:
@@ -70,7 +70,7 @@ class GroupNotes:
             self.forget(group, key)
 
     async def save(self) -> None:
-        """Write what has changed. Unreachable: it will be written with the next save."""
+        """Write the changes. Unreachable: they will be written with the next save."""
         saving, self._unsaved = self._unsaved, set()
         if not saving:
             return
@@ -87,8 +87,8 @@ class GroupNotes:
 
 
 class OppositeGroupNotes:
-    """What links from our target have noted at our source: groups' offsets that came from there.
-    `refresh` before asking.
+    """Notes of links from our target at our source: groups' offsets that came from there. `refresh`
+    before asking.
     """
 
     def __init__(self, client: KafkaClient, *, target_alias: str, clock: Clock) -> None:

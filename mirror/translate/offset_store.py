@@ -1,4 +1,4 @@
-"""The compacted topic at the target in which a translate link keeps what it knows (layout:
+"""The compacted topic at the target in which a translate link keeps its state (layout:
 `core/stored_map.py`).
 
 Reading it from its beginning gives all of it; writing is a batch a call, acknowledged by all
@@ -91,7 +91,7 @@ class LinkTopic:
 
 
 class OffsetStore(LinkTopic):
-    """The link's topic of what it knows."""
+    """The topic of the link's state."""
 
     def __init__(self, client: KafkaClient, link: str, *, replication_factor: int) -> None:
         super().__init__(client, TOPIC_PREFIX + link, replication_factor=replication_factor)
@@ -201,7 +201,7 @@ async def read_topic(
     first_offset: int = 0,
     isolation_level: int = READ_COMMITTED,
 ) -> int:
-    """Give all records of partition 0 from `first_offset` to its end to `take`; returns the end.
+    """Pass all records of partition 0 from `first_offset` to its end to `take`; returns the end.
     Unreachable.
     """
     noted_key = (topic, 0)

@@ -1,5 +1,5 @@
-"""One offset of a translate link, from the source's numbers to the target's and back, by what the
-link keeps at the target.
+"""Translates one offset of a translate link, from the source's to the target's and back, by the
+link's state at the target.
 
 Reads the link's topic there (`offset_store.py`), so it needs neither the source nor a running
 mirror: an application that keeps its offsets itself can ask after the source is gone. Records that
@@ -37,8 +37,8 @@ _START = 0
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TranslatedOffset:
-    """Where a consumer goes on at the other end: at the first record that is there of those at or
-    after the offset asked for.
+    """Where a consumer goes on at the other end: the first record there of those at or after the
+    requested offset.
 
     `is_known` False: nothing at or after it is noted as mirrored; `offset` is then the end of what
     is. `opposite`: whether a link that carries the same topics back was looked for, and whether
@@ -54,8 +54,8 @@ class TranslatedOffset:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SourceNotes:
-    """What the source's brokers know: the opposite links' maps and, looked at after those, where
-    the logs ended.
+    """The knowledge of the source's brokers: the opposite links' maps and, read after those, the
+    log ends.
     """
 
     opposite: OppositeLinks
@@ -63,7 +63,7 @@ class SourceNotes:
 
 
 class OffsetTranslator:
-    """What a link knew when it was read."""
+    """A link's state when it was read."""
 
     def __init__(self, link: str, stored: StoredLink, source: SourceNotes | None = None) -> None:
         self._link = link

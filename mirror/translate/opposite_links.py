@@ -1,5 +1,5 @@
-"""What the links that write into this link's source have noted there: needed where both directions
-go by the same names.
+"""The notes of the links that write into this link's source: needed where both directions go by the
+same names.
 
 Each of them keeps its offset map in a topic at our source (`offset_store.py`). The one whose
 binding has the same two topics as ours, by their ids, is the opposite link of a topic;

@@ -30,9 +30,7 @@ from wire.protocol.produce_codec import PartitionProduced, PartitionRecords, Pro
 
 @dataclass(slots=True)
 class OutgoingPart:
-    """One partition of a call: what is sent for it, in order, and the first thing that went
-    wrong.
-    """
+    """One partition of a call: its batches in order, and the first error."""
 
     part: AppendPart
     translation: Translation
@@ -59,7 +57,7 @@ class OutgoingPart:
             self.error, self.message = error, message
 
     def refuse(self, code: ErrorCode, message: str | None) -> None:
-        """The target took a batch of it not."""
+        """The target refused a batch of it."""
         if code is ErrorCode.invalid_record:
             # A broker's errors for records that a topic does not take, such as those without a key
             # in a compacted one.

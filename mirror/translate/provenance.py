@@ -51,7 +51,7 @@ class Provenance:
         self._ordinary |= unknown - self.origins.keys()
 
     async def refresh(self) -> None:
-        """Read what mirrors have noted at the source since the last look."""
+        """Read the notes that mirrors have written at the source since the last look."""
         metadata = await reached(self._client.metadata())
         for topic, described in sorted(metadata.topics.items()):
             if topic.startswith(TOPIC_PREFIX):
@@ -63,8 +63,8 @@ class Provenance:
                 self._read_to[topic] = described.topic_id, end
 
     async def _read(self, topic: str, first_offset: int) -> int:
-        """Whose a producer is holds before its mirror's transaction is committed: others' open ones
-        must not hide it.
+        """Counts before its mirror's transaction is committed: open transactions must not hide a
+        producer's origin.
         """
         return await read_topic(
             self._client, topic, self._take, first_offset=first_offset, isolation_level=READ_UNCOMMITTED

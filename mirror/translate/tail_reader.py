@@ -1,5 +1,5 @@
 """Finds where each partition of a translate link goes on: the stored position, and what the
-target's log holds beyond it.
+target's log has beyond it.
 
 Three cases: the target ends at the noted position (nothing to do), it ends later (the tail is read
 and compared with the source, `core/resume.py`, or record by record where the source was compacted
@@ -91,8 +91,8 @@ class TailReader:
             era = await self._translations.be_ready()
             ends = await log_ends()
             found = await asyncio.gather(*(self._position(key, end, era) for key, end in ends.items()))
-            # Noted before anything is written: what lies beyond the note is then known to be the
-            # link's own.
+            # Noted before the first write: records beyond the note are then known to be the link's
+            # own.
             await self._translations.save()
         except TakenOver as error:
             return dict.fromkeys(keys, Differs(str(error)))

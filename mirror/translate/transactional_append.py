@@ -155,8 +155,8 @@ class TransactionalAppend:
         return self._naming.target_name(part.part.key.topic)
 
     def _nothing_to_append(self, part: AppendPart) -> AppendAnswer:
-        """An idle partition's report: where the source's log starts is noted, and who was replaced
-        finds out.
+        """An idle partition's report: the start of the source's log is noted, and a replaced daemon
+        notices that.
         """
         self._translations.note_source_start(part.key, part.source_log_start_offset)
         end = min(self._translations.of(part.key).position.source_next, part.expected_log_end_offset)

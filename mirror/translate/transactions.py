@@ -69,11 +69,11 @@ class TakenOver(Unreachable):
 
 
 class Book(Protocol):
-    """What is noted of the link (`translations.py`)."""
+    """The notes of the link (`translations.py`)."""
 
     def notes(self, keys: Iterable[PartitionKey]) -> Sequence[Sequence[StoredRecord]]:
-        """What is to be noted when everything planned of these partitions is done, with what else
-        has changed.
+        """The notes for the state after all planned batches of these partitions, with other
+        changes.
         """
         ...
 
@@ -86,7 +86,7 @@ class Book(Protocol):
         ...
 
     async def load(self) -> None:
-        """Read what the target has noted, and go by that."""
+        """Read the target's notes, and use them."""
         ...
 
 
@@ -141,12 +141,11 @@ class Transactions:
         self._note_sequence = 0
         self._opening = asyncio.Lock()
         self._opened_not_before_ms = 0.0
-        # What the last opening claimed, and the offset in the link's topic from which claims are
+        # The claim of the last opening, and the offset in the link's topic from which claims are
         # later ones.
         self._claim: Claim | None = None
         self._claimed_at = -1
-        # How often the producer was opened: what was read of the target before may be outdated
-        # then.
+        # How often the producer was opened: earlier reads of the target may be outdated then.
         self.era = 0
         self._reason = ""
         # Why another mirror writes now and this one must not; empty while none does.
@@ -164,8 +163,8 @@ class Transactions:
     # For writers.
 
     async def ready(self) -> None:
-        """Have a producer for the slots that are this mirror's. TakenOver; Unreachable while the
-        target does not give one.
+        """Have a producer for this mirror's slots. TakenOver; Unreachable while the target does not
+        give one.
         """
         async with self._opening:
             if self.taken_over:
@@ -189,8 +188,8 @@ class Transactions:
 
     @contextlib.contextmanager
     def coming(self) -> Iterator[None]:
-        """A writer waits for its turn to `enter`: a transaction whose time has come still takes it
-        in.
+        """A writer waits until it may `enter`: a transaction that is about to end still
+        admits it.
         """
         self._coming += 1
         try:
@@ -288,7 +287,7 @@ class Transactions:
         await asyncio.shield(transaction.over)
 
     def describe(self) -> MirrorTransactions:
-        """How it goes, for those who ask."""
+        """The state for MirrorAdmin and metrics."""
         return MirrorTransactions(
             transactional_id=self.transactional_id,
             committed=self._metrics.committed,
@@ -299,7 +298,7 @@ class Transactions:
         )
 
     async def close(self) -> None:
-        """End; what is open is aborted, so that readers need not wait for its timeout."""
+        """End; the open transaction is aborted, so that readers need not wait for its timeout."""
         if self._ending is not None:
             self._ending.cancel()
             await asyncio.gather(self._ending, return_exceptions=True)
@@ -460,7 +459,9 @@ class Transactions:
         return [*rivals, *outlived(own, claims.values())]
 
     async def _look_for_successor(self, own: Claim) -> None:
-        """TakenOver when another mirror has claimed after us what it does not share."""
+        """TakenOver when another mirror has later claimed slots that it does not share with this
+        one.
+        """
         # Another daemon's open transaction must hide nothing; on a link that is not shared, an
         # aborted claim has no owner.
         isolation_level = READ_UNCOMMITTED if own.is_shared else READ_COMMITTED
@@ -483,8 +484,8 @@ def is_fencing(error: BaseException) -> bool:
 
 
 async def end_transactions(client: KafkaClient, store: OffsetStore, *, clock: Clock, timeout_ms: int) -> None:
-    """For a mirror that writes without: what others have open is aborted, and they stay out.
-    Unreachable.
+    """For a mirror that writes without transactions: abort the open ones of others, and fence their
+    producers. Unreachable.
     """
     claim = Claim(name=ClaimName(NO_TRANSACTIONS, -1, -1), mirror=uuid.uuid4().hex, slots=None)
     await store.save([[claim_record(claim)]], now_ms=clock.now_ms())

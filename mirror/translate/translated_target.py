@@ -70,7 +70,7 @@ class TranslatedTarget:
         self._carries = carries
         self._opposite = opposite
         self._group_notes = group_notes
-        # What groups have at the target, as last read there.
+        # The groups' offsets at the target, as last read there.
         self._read: dict[str, Mapping[PartitionKey, GroupOffset]] = {}
         self._unknown_places: set[str] = set()
         self._is_syncing_configs = is_syncing_configs
@@ -289,8 +289,8 @@ class TranslatedTarget:
         return GroupReading(known, found.problems, last_in_sync)
 
     def _as_noted(self, group: str, key: PartitionKey, target_offset: int) -> int | None:
-        """What a group's offset at the target is at the source; where the group has not moved, what
-        was noted.
+        """The source's offset for a group's offset at the target; the noted one where the group has
+        not moved.
 
         Between two records there are several of the source for one of the target.
         """
@@ -383,9 +383,7 @@ class TranslatedTarget:
                 self._group_notes.note(group, place, source_offset=at.offset, target_offset=read[place].offset)
 
     async def outgrown(self, carried: Mapping[str, Mapping[PartitionKey, GroupOffset]]) -> Sequence[str]:
-        """Those whose offsets an old map of the opposite link made too small: what it had brought
-        was read before it was noted.
-        """
+        """Join the end of the rank."""
         if self._naming.policy is NamingPolicy.PREFIX:
             return ()
         await self._look_opposite()

@@ -27,7 +27,7 @@ PartitionsByTopic = Mapping[str, tuple[int, ...]]
 
 
 class Subscription(NamedTuple):
-    """What a member wants, and what it says that it has."""
+    """A member's subscription, and the partitions that it reports to own."""
 
     version: int
     topics: tuple[str, ...]

@@ -58,8 +58,8 @@ class Compression(IntEnum):
 
 
 class InvalidBatch(ValueError):
-    """Bytes that are not a well-formed batch; `reason` says why, `position` where the batch begins
-    in the buffer.
+    """Bytes that are not a well-formed batch; `reason` is the contradiction, `position` where the
+    batch begins in the buffer.
 
     With `is_damage` the bytes have no recognisable batch bounds; else they are a batch whose parts
     contradict each other.

@@ -89,7 +89,7 @@ class EpochEndOffset(NamedTuple):
 
 
 class GroupListing(NamedTuple):
-    """A group as its coordinator lists it; the state is "" from brokers that do not say it."""
+    """A group as its coordinator lists it; the state is "" from brokers that do not report it."""
 
     group_id: str
     protocol_type: str
@@ -358,7 +358,7 @@ async def request_mirror_commit(
 
 
 async def request_sync_report(connection: Connection, report: SyncReport, *, link: str, link_epoch: int) -> None:
-    """Say what a daemon of the link's mirror has carried of its part of the link, and at what it
+    """Report what a daemon of the link's mirror has carried of its part of the link, and at what it
     fails.
     """
     version = connection.version_for(MIRROR_OFFSET_COMMIT)

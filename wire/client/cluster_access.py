@@ -160,7 +160,7 @@ class ClusterAccess:
         return newer
 
     async def _any_connection(self) -> Connection:
-        """A connection to whichever broker answers: one that stands, then known brokers, then the
+        """A connection to any broker that answers: an open one first, then known brokers, then the
         bootstrap list.
         """
         open_addresses = self._pool.open_addresses()

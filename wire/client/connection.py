@@ -1,9 +1,9 @@
 """One client connection to a broker: pipelined requests, answers in order, a deadline for each.
 
-Between connecting and the first request of a user stands one place for authentication: `handshake`,
+Between connecting and the first request of a user is one step for authentication: `handshake`,
 which may exchange requests on the connection as it likes; TLS comes as an `ssl.SSLContext`. Then
 ApiVersions is negotiated, under the software name that makes Antipode's brokers advertise their
-private messages, and compression is agreed on where it is wanted and offered.
+private messages, and compression is agreed on where it is requested and offered.
 
 Order: requests are written in the order of the calls, and Kafka answers in the order of the
 requests. At most `in_flight_max` are unanswered, further callers wait. A request that misses its
@@ -269,7 +269,7 @@ class Connection:
 
     @contextlib.contextmanager
     def _trusting(self) -> Any:
-        """Bytes that are not what their version says end the connection."""
+        """Bytes that contradict their version's schema end the connection."""
         try:
             yield
         except (Malformed, frames.MalformedResponse) as error:

@@ -28,7 +28,7 @@ _NOT_READY: Final = (
 
 
 class GroupCalls(ClusterAccess):
-    """Groups and offsets; retried unless the call says otherwise."""
+    """Groups and offsets; retried unless the method's docstring excludes it."""
 
     async def list_groups(self) -> list[GroupListing]:
         """The groups of all brokers."""
@@ -113,8 +113,8 @@ class GroupCalls(ClusterAccess):
         return await self._at_coordinator(group_id, ask)
 
     async def send_sync_report(self, report: SyncReport, *, link: str, link_epoch: int) -> None:
-        """Say to any broker what a daemon of the link's mirror has carried of groups' offsets, and
-        at what it fails. One attempt.
+        """Report to any broker what a daemon of the link's mirror has carried of groups' offsets,
+        and at what it fails. One attempt.
         """
         connection = await self._any_connection()
         await requests.request_sync_report(connection, report, link=link, link_epoch=link_epoch)
@@ -150,9 +150,7 @@ class GroupCalls(ClusterAccess):
 
 
 def _coordinated(outcomes: dict[TopicPartition, ErrorCode], group_id: str) -> dict[TopicPartition, ErrorCode]:
-    """The outcomes, unless they say that the coordinator is elsewhere or not ready: then a
-    transient error.
-    """
+    """The outcomes; a transient error if the coordinator is elsewhere or not ready."""
     for code in outcomes.values():
         if code in _NOT_READY:
             raise broker_error(code, message=group_id)

@@ -37,12 +37,10 @@ CLIENT_TIMEOUT_MS_MAX = 300_000
 request would be forgotten here.
 """
 ANSWERED_WITHIN_MS = 500.0
-"""Longer than the controller waits for a client: its answer says what goes on, and has to come back
-yet.
-"""
+"""Longer than the controller waits for a client: its answer with the cause has to come back yet."""
 REPEATED_WITHIN_MS = 3000.0
-"""For what its caller repeats without harm: a controller that has vanished is looked up anew after
-so long.
+"""For calls that can be repeated without harm: a controller that has vanished is looked up anew
+after so long.
 """
 _FOLLOWED = (grpc.StatusCode.UNAVAILABLE, grpc.StatusCode.FAILED_PRECONDITION, grpc.StatusCode.ABORTED)
 
@@ -139,7 +137,7 @@ class ControllerClient:
         return reply
 
     async def report_offline_replicas(self, request: pb.ReportOfflineReplicasRequest) -> pb.ReportOfflineReplicasReply:
-        """Say which of a broker's replicas have no log directory any more."""
+        """Report which of a broker's replicas have lost their log directory."""
         reply: pb.ReportOfflineReplicasReply = await self._call("ReportOfflineReplicas", request, REPEATED_WITHIN_MS)
         return reply
 
@@ -184,8 +182,8 @@ class ControllerClient:
             await line.channel.close(None)
 
     def _allowed_ms(self, timeout_ms: int) -> float:
-        """How long a request of a client may take that allows `timeout_ms` (0: it says nothing),
-        with time for the way of the answer.
+        """How long a client's request with `timeout_ms` (0: not given) may take, with time for the
+        way of the answer.
         """
         if timeout_ms <= 0:
             return self._timeout_ms

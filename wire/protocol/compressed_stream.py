@@ -122,9 +122,7 @@ class ChunkUnpacker:
 
 
 class CompressedStream(asyncio.BufferedProtocol):
-    """Stands between a transport and the FrameStream that it served so far, from the answer to
-    CompressConnection on.
-    """
+    """Is put between a transport and its FrameStream, from the answer to CompressConnection on."""
 
     def __init__(self, frames: FrameStream, compression: Compression) -> None:
         self._frames = frames

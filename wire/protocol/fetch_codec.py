@@ -55,7 +55,7 @@ class RecordsElsewhere(Protocol):
 
     @property
     def length(self) -> int:
-        """Bytes that will be sent in its place."""
+        """Bytes that will be sent instead."""
         ...
 
 
@@ -88,7 +88,7 @@ NO_SNAPSHOT: Final = SnapshotId()
 
 
 class PartitionFetched(NamedTuple):
-    """What a Fetch response says of one partition. `records` None is null on the wire; a parsed one
+    """A Fetch response's fields of one partition. `records` None is null on the wire; a parsed one
     is never RecordsElsewhere.
     """
 

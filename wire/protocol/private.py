@@ -171,7 +171,7 @@ class MirrorAppendPartitionResponse:
     error_message: str | None = field(metadata={"kafka_type": "string"}, default=None)
     """A sentence for the log."""
     log_end_offset: i64 = field(metadata={"kafka_type": "int64"}, default=i64(-1))
-    """Where the target's log ends now; -1 when the broker cannot say."""
+    """Where the target's log ends now; -1 when the broker does not know."""
     link_epoch: i32 = field(metadata={"kafka_type": "int32"}, default=i32(-1))
     """The link's epoch as the broker knows it; -1 for an unknown link."""
     divergence_epoch: i32 = field(metadata={"kafka_type": "int32"}, default=i32(NO_DIVERGENCE))
@@ -327,7 +327,9 @@ class MirroredProducer:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MirrorTransactionalIdsRequest:
-    """The source's transactional producers, sent by the mirror to the coordinators of the target."""
+    """The source's transactional producers, sent by the mirror to the coordinators of the
+    target.
+    """
 
     __type__: ClassVar = EntityType.request
     __version__: ClassVar[i16] = i16(0)
@@ -409,7 +411,7 @@ class ChangedTopic:
     topic_id: uuid.UUID | None = field(metadata={"kafka_type": "uuid"})
     """The topic's id: a topic that is made again under the same name has another one."""
     is_deleted: bool = field(metadata={"kafka_type": "bool"}, default=False)
-    """True when the site does not have the topic any more."""
+    """True when the site no longer has the topic."""
     partitions: tuple[ChangedPartition, ...]
     """All partitions; none of a deleted topic."""
 

@@ -25,8 +25,8 @@ class ReceiveMark:
         self._mark_bytes = 1
 
     def expect(self, missing_bytes: int) -> None:
-        """So many bytes are still to come of the frame that is being received; 0: whatever comes is
-        welcome.
+        """The contents of a Metadata response, the same for all versions: brokers, topics, leaders.
+        A value, not a cache.
         """
         mark_bytes = min(max(missing_bytes, 1), MARK_BYTES_MAX)
         if mark_bytes != self._mark_bytes:

@@ -1,5 +1,5 @@
-"""What the daemons of a link's mirror say of groups' offsets, each of its own part of the link, and
-what that means for the whole link.
+"""Reports of a link's mirror daemons on groups' offsets, each of its own part of the link, and
+their result for the whole link.
 
 A link has `MIRROR_SLOTS` parts, which the daemons that share it divide among themselves
 (`mirror/link/core/slots.py`); a single daemon has all. The link is as stale as its stalest part,
@@ -41,7 +41,7 @@ class SyncReport:
     daemon: str = ""
     slots: frozenset[int] = ALL_SLOTS
     synced_at_ms: int = 0
-    # None from mirrors of earlier releases, which do not say it.
+    # None from mirrors of earlier releases, which do not report it.
     synced_ms_ago: int | None = None
     # Groups (and brokers that do not list theirs) whose offsets it cannot carry, and why.
     problems: Mapping[str, str] = field(default_factory=dict)

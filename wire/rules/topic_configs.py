@@ -36,8 +36,8 @@ class ConfigKind(StrEnum):
 
 
 class InvalidTopicConfig(ValueError):
-    """A config is unknown, its value is not accepted, or it contradicts another; `accepted` says
-    what would be.
+    """A config is unknown, its value is not accepted, or it contradicts another; `accepted`
+    describes valid values.
     """
 
     def __init__(self, message: str, *, key: str = "", value: str = "", accepted: str = "") -> None:

@@ -71,7 +71,7 @@ def encode_registration(registration: ConsumerRegistration) -> bytes:
 
 
 def decode_registration(path: str, payload: bytes) -> ConsumerRegistration:
-    """What a consumer's node says. MalformedZnode."""
+    """The contents of a consumer's node. MalformedZnode."""
     try:
         document = parse_json(payload)
         subscription = {str(topic): int(count) for topic, count in document["subscription"].items()}

@@ -267,7 +267,9 @@ class TopicRefused:
 
 @dataclass(frozen=True, slots=True)
 class CopyRenewed:
-    """The target's copy was deleted and has been made anew: it begins where the source's log does."""
+    """The target's copy was deleted and has been made anew: it begins where the source's
+    log does.
+    """
 
 
 @dataclass(frozen=True, slots=True)

@@ -60,7 +60,7 @@ def _ranges(names: Sequence[str]) -> dict[str, frozenset[int]]:
 
 def _sticky(members: Collection[str], held: Mapping[str, Collection[int]]) -> dict[str, frozenset[int]]:
     fair, extra = divmod(SLOTS, len(members))
-    # Those who hold most get the odd slots, so that they need not give them away.
+    # Members with the most slots keep the odd ones, so that they need not give them away.
     by_size = sorted(members, key=lambda member: (-len(held.get(member, ())), member))
     quotas = {member: fair + (number < extra) for number, member in enumerate(by_size)}
     shares: dict[str, set[int]] = {member: set() for member in members}

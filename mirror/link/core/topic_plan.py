@@ -76,7 +76,7 @@ class AlterConfigs:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DeleteCopy:
-    """A person has the target's copy put away; by id, so that no other topic of the name is meant.
+    """A person has the target's copy deleted; by id, so that no other topic of the name is meant.
     Never planned.
     """
 

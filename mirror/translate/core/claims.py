@@ -22,7 +22,7 @@ from typing import NamedTuple
 
 
 class ClaimName(NamedTuple):
-    """What a claim holds under: it ends with the epoch."""
+    """The key of a claim: it ends with the epoch."""
 
     transactional_id: str
     producer_id: int

@@ -48,7 +48,7 @@ class StoredGroups:
 
 
 def note_record(group: str, key: PartitionKey, note: GroupNote | None) -> StoredRecord:
-    """The record of a note, or what takes it away."""
+    """The record of a note, or the tombstone that removes it."""
     name = json.dumps({"group": group, "topic": key.topic, "partition": key.partition}, separators=(",", ":"))
     if note is None:
         return name.encode(), None

@@ -28,7 +28,7 @@ KEY: Final = b'{"kind":"owner"}'
 
 
 class Step(enum.Enum):
-    """What a notice does."""
+    """The meaning of a notice."""
 
     TAKE = "take"
     RENEW = "renew"
@@ -78,7 +78,7 @@ def decode_notice(value: bytes | None) -> Notice | None:
 
 
 class LinkLease:
-    """What one daemon knows of the link from the notices that it has read, its own included."""
+    """One daemon's view of the link from the notices that it has read, its own included."""
 
     def __init__(self, process: str, *, session_timeout_ms: int) -> None:
         self._process = process

@@ -45,7 +45,7 @@ class Piece(NamedTuple):
 
 
 class Stamp(NamedTuple):
-    """Who writes a batch, and which of its records come before."""
+    """The writer of a batch, and the number of its earlier records."""
 
     producer_id: int
     producer_epoch: int

@@ -25,9 +25,7 @@ _HALF = 1 << 30
 
 
 class HistoryMismatch(Exception):
-    """The target's tail is not what the source's log and the stored position would have made of
-    it.
-    """
+    """The target's tail is not the result of the source's log and the stored position."""
 
 
 class SourceIsThinned(Exception):

@@ -46,7 +46,7 @@ class Binding:
 
 @dataclass(slots=True)
 class StoredLink:
-    """Everything that the topic holds, by the last value of each key."""
+    """The topic's contents, by the last value of each key."""
 
     producers: dict[str, int] = field(default_factory=dict)
     writers: set[int] = field(default_factory=set)

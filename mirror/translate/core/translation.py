@@ -10,9 +10,7 @@ repeated or sent by the wrong mirror can do harm (M11).
   b. What was not confirmed and is planned again gets the same stamp.
   c. The position never passes a batch that is neither confirmed nor left out on purpose.
 
-Called by the appending shell (`plan`, `confirm`), by the resuming one (`rest`, `lose_target`,
-`core/resume.py`) and, for translation, by groups and checkpoints. No commit but the target's log
-itself.
+The notes of the link (`translations.py`).
 """
 
 from __future__ import annotations

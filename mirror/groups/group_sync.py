@@ -1,10 +1,10 @@
-"""Brings consumer groups' offsets along: reads them at the source, clamps them to what is mirrored,
+"""Carries consumer groups' offsets: reads them at the source, limits them to mirrored records,
 writes them at the target.
 
 One round an interval, in few requests however many groups there are: on a long line a round trip
 for each would be too many. A group with members at the target is left alone, and so is every offset
-that `mirror/link/core/group_offsets.py` would not move. What the source had is remembered only once
-it has been carried, so that a failed write is tried again.
+that `mirror/link/core/group_offsets.py` would not move. A source offset is remembered only after it
+has been carried, so that a failed write is tried again.
 
 Where groups may work at the target (all links but those that route clients), the target's offsets
 are read again before anything is written over them: a group that was active there meanwhile keeps
@@ -97,10 +97,10 @@ _Offsets = Mapping[PartitionKey, GroupOffset]
 
 @dataclass(slots=True)
 class _Group:
-    """What is known of one group."""
+    """The state of one group."""
 
     written_again_at_ms: float
-    # What the source had when it was carried last, and what the target has.
+    # The source's offsets when they were carried last, and the target's offsets.
     carried: dict[PartitionKey, GroupOffset] = field(default_factory=dict)
     at_target: dict[PartitionKey, GroupOffset] = field(default_factory=dict)
     # Since when the source is without an offset that was carried.
@@ -142,12 +142,11 @@ class GroupSync:
         self._clock = clock
         self._interval_s = interval_ms / 1000
         self._groups: dict[str, _Group] = {}
-        # How often copies had lost their ends when it was last known what the target has of groups
-        # there.
+        # How often each copy had lost its end when the target's group offsets were last read.
         self._losses: dict[PartitionKey, int] = {}
         self._problem = ""
         self._problems: dict[str, str] = {}
-        # By the monotonic clock, as all times here: who puts the machine's right changes no age.
+        # By the monotonic clock, as all times here: setting the machine's clock changes no age.
         self._stale_since_ms: dict[str, float] = {}
         self._synced_ms: float | None = None
         self._reported_ahead: set[str] = set()

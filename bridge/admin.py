@@ -48,7 +48,7 @@ Result = TypeVar("Result")
 
 
 class KnownPartition(NamedTuple):
-    """A partition as a broker tells of it; leader -1 for none. The fields are named as in
+    """A partition in a broker's metadata; leader -1 for none. The fields are named as in
     librdkafka's metadata of all topics.
     """
 
@@ -117,7 +117,7 @@ class Admin:
         return self._cluster_id
 
     def forget_topics(self) -> None:
-        """What was remembered has turned out to be wrong."""
+        """The cached metadata has turned out to be wrong."""
         self._known_at_s = -TOPICS_LIFE_S
 
     async def watermarks(self, topic: str, partition: int) -> tuple[int, int]:
@@ -168,8 +168,8 @@ class Admin:
         await self._await_all(self._client.incremental_alter_configs([resource]).values())
 
     async def groups(self) -> list[str]:
-        """Names of the groups that the brokers tell of; one that does not answer in time is left
-        out.
+        """Names of the groups that the brokers list; one that does not answer in time is
+        left out.
         """
         timeout_s = min(self._timeout_s, GROUPS_TIMEOUT_S)
         listing = await self._await(self._client.list_consumer_groups(request_timeout=timeout_s))
@@ -196,8 +196,8 @@ class Admin:
         }
 
     async def describe_topics(self, names: Sequence[str]) -> list[Any]:
-        """Descriptions that say which topics are internal, in the order of the names; those that
-        are gone meanwhile are left out.
+        """Descriptions with the internal topics marked, in the order of the names; those that are
+        gone meanwhile are left out.
         """
         if not names:
             return []
@@ -242,7 +242,7 @@ class Admin:
                 found = await self.describe_topics([name])
                 if not found or len(found[0].partitions) < partition_count:
                     raise _NotKnownYet(
-                        504, 504, f"Topic {name} was changed, and the brokers do not report the change yet."
+                        504, 504, f"Topic {name} was changed, but the brokers do not report the change yet."
                     )
         return found[0]
 
@@ -286,7 +286,7 @@ class Admin:
 
 
 class _NotKnownYet(Refused):
-    """What was changed is not told by the broker that was asked."""
+    """The broker that was asked does not show the change yet."""
 
 
 def _is_unknown_topic(error: BaseException) -> bool:

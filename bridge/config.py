@@ -114,7 +114,7 @@ class BridgeSettings(Settings):
         default=300_000,
         alias="consumer.instance.timeout.ms",
         ge=100,
-        description="idle time after which an instance is closed, 100 ms or more",
+        description="life of an unused instance, 100 ms or more",
     )
     read_timeout_ms: int = Field(
         default=1000,
@@ -186,7 +186,7 @@ class BridgeSettings(Settings):
 
     @property
     def bootstrap(self) -> str:
-        """As librdkafka is told."""
+        """In the form that librdkafka takes."""
         return ",".join(map(str, self.bootstrap_servers))
 
 
@@ -219,7 +219,7 @@ def _passed_on(properties: Mapping[str, str], prefixes: tuple[str, ...], own: se
 
 
 def _check_with_librdkafka(settings: BridgeSettings) -> None:
-    """Make a producer and a consumer that connect to nobody: only librdkafka knows all its
+    """Make a producer and a consumer without connecting: only librdkafka knows all its
     properties.
     """
     from confluent_kafka import Consumer, KafkaException, Producer

@@ -1,14 +1,15 @@
-"""One consumer instance of API v2: a librdkafka consumer, what it has read and not handed out, and
+"""One consumer instance of API v2: a librdkafka consumer, the records it has read and not sent, and
 one request at a time.
 
-Every call to the consumer runs in a thread of its own pool, so that a read that waits holds nobody
-up. A second request while one is under way is refused; deleting the instance ends a waiting read
-instead. What a read has gathered for a client that is gone waits for the next read. Only records
-that were handed out count as read: their offsets are stored for the next commit.
+Every call to the consumer runs in a thread of its own pool, so that a waiting read delays no other
+request. A second request while one is under way is refused; deleting the instance ends a waiting
+read instead. Records that a read has gathered for a client that is gone wait for the next read.
+Only records that were sent to the client count as read: their offsets are stored for the next
+commit.
 
-librdkafka takes part in rebalances while it is polled. So that an idle instance does not hold its
-group up, it is tended: polled with all partitions paused, which brings rebalances and no records.
-The next read lets them go on.
+librdkafka takes part in rebalances while it is polled. So that an idle instance does not delay its
+group, it is tended: polled with all partitions paused, which brings rebalances and no records. The
+next read lets them go on.
 """
 
 from __future__ import annotations
@@ -142,8 +143,8 @@ class ConsumerInstance:
         self._read_must_end.set()
 
     async def close(self) -> None:
-        """Leave the group; what was handed out is committed if the instance commits by itself. Ends
-        a read that waits.
+        """Leave the group; the offsets of sent records are committed if the instance commits by
+        itself. Ends a read that waits.
         """
         self._is_closing = True
         self.interrupt_read()
@@ -152,7 +153,7 @@ class ConsumerInstance:
             await self._call(self.consumer.close)
 
     async def tend(self) -> None:
-        """Take part in rebalances of a group although nobody reads."""
+        """Take part in rebalances of a group without a read."""
         is_idle = not self._is_busy and not self._is_closing and time.monotonic() - self._polled_at_s > IDLE_S
         if not is_idle or self._mode not in ("topics", "pattern"):
             return
@@ -179,7 +180,7 @@ class ConsumerInstance:
         self._pending.clear()
 
     async def assign(self, partitions: Sequence[Place]) -> None:
-        """Take these partitions, without the group's say."""
+        """Read these partitions, without the group's assignment."""
         self._enter("assignment")
         await self._call(self.consumer.assign, [TopicPartition(*place) for place in partitions])
         self._mode = "assignment" if partitions else ""
@@ -211,7 +212,7 @@ class ConsumerInstance:
         await self.seek(edges)
 
     async def commit(self, offsets: Sequence[TopicPartition] | None, *, is_waiting: bool) -> None:
-        """Commit the offsets, or behind everything that was handed out."""
+        """Commit the offsets, or those after all sent records."""
         try:
             await self._call(self._commit, None if offsets is None else list(offsets), is_waiting)
         except KafkaException as error:
@@ -245,7 +246,7 @@ class ConsumerInstance:
         for item in stored:
             try:
                 self.consumer.store_offsets(offsets=[item])
-            except KafkaException:  # the partition has gone to somebody else, who will read these records again
+            except KafkaException:  # another member has the partition now, and reads these records again
                 continue
 
     def keep(self, messages: Sequence[Message]) -> None:
@@ -281,8 +282,8 @@ class ConsumerInstance:
         self._poll(0)
 
     def _resume(self) -> None:
-        """A partition stays paused when it goes and comes back, so whoever reads looks again after
-        each poll.
+        """A partition stays paused when it is revoked and assigned again, so a reader looks again
+        after each poll.
         """
         if self._paused:
             back = [item for item in self.consumer.assignment() if (item.topic, item.partition) in self._paused]

@@ -1,5 +1,5 @@
-"""The consumer instances that there are: made under a bound, found by group and name, closed when
-nobody asks them any more.
+"""The consumer instances: made under a bound, found by group and name, closed when no client uses
+them for a while.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ class Consumers:
         metrics.add_gauge("consumer_instances", lambda: len(self._instances))
 
     def start(self) -> None:
-        """Begin to look for instances that nobody asks."""
+        """Begin to look for unused instances."""
         self._loops.start("expired consumer instances", self._sweep)
         self._loops.start("idle consumer instances", self._tend)
 
@@ -113,7 +113,7 @@ class Consumers:
                     log.info("consumer instance expired", group=key[0], instance=key[1])
 
     async def _tend(self) -> None:
-        """Instances that nobody reads from take part in rebalances all the same."""
+        """Instances without a read under way take part in rebalances all the same."""
         while True:
             await asyncio.sleep(TEND_PAUSE_S)
             for key, instance in list(self._instances.items()):
@@ -146,7 +146,7 @@ class Consumers:
 
 
 async def _closed(instance: ConsumerInstance) -> None:
-    """Close; an instance that cannot say good-bye to its group is gone all the same."""
+    """Close; an instance that cannot leave its group is gone all the same."""
     try:
         await instance.close()
     except Refused as refused:

@@ -2,8 +2,8 @@
 head, and the time a client may take.
 
 uvicorn itself bounds idle connections between requests and what it buffers of a body. Here are
-bounded: connections that send no head or half of one, bodies that nobody reads any more, and
-answers that the client does not take.
+bounded: connections that send no head or half of one, bodies that no handler reads, and answers
+that the client does not take.
 """
 
 from __future__ import annotations
@@ -104,14 +104,14 @@ class BoundedProtocol(HttpToolsProtocol):
                 return
 
     def drop(self, reason: str) -> None:
-        """Cut the connection."""
+        """Disconnect."""
         self._metrics.record_dropped(reason)
         log.info("connection dropped", client=self.client, reason=reason)
         self.transport.abort()
 
 
 class _Server(uvicorn.Server):
-    """uvicorn without a hold on the process's signals."""
+    """uvicorn without its signal handlers."""
 
     @contextlib.contextmanager
     def capture_signals(self) -> Iterator[None]:

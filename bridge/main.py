@@ -88,9 +88,7 @@ class Bridge:
         return addresses
 
     async def until_failed(self, stop: asyncio.Event) -> bool:
-        """Wait until `stop` is set (False), or HTTP is served no more although nobody asked for
-        that.
-        """
+        """Wait until `stop` is set (False), or the HTTP server ended without a request to stop."""
         stopping = asyncio.ensure_future(stop.wait())
         try:
             await asyncio.wait([stopping, self._http.serving], return_when=asyncio.FIRST_COMPLETED)
@@ -128,8 +126,8 @@ class Bridge:
 
 
 async def run_bridge(properties: Mapping[str, str], stop: asyncio.Event) -> None:
-    """A bridge until `stop` is set. ConfigurationError says what is in the way, OperationalFailure
-    that it cannot go on.
+    """A bridge until `stop` is set. ConfigurationError names what is wrong with the settings,
+    OperationalFailure why it cannot go on.
     """
     bridge = Bridge(load_bridge_settings(properties))
     await bridge.start()

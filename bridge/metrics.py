@@ -46,7 +46,7 @@ class BridgeMetrics:
             f"{_PREFIX}_consumed_bytes", "Bytes of keys and values handed to readers", registry=registry
         )
         self._expired = Counter(
-            f"{_PREFIX}_expired_instances", "Consumer instances closed because they were idle", registry=registry
+            f"{_PREFIX}_expired_instances", "Consumer instances closed because no client used them", registry=registry
         )
         self._dropped = Counter(
             f"{_PREFIX}_dropped_connections",
@@ -75,11 +75,11 @@ class BridgeMetrics:
         self._consumed_bytes.inc(size_bytes)
 
     def record_expired(self) -> None:
-        """An instance nobody asked."""
+        """An instance that no client has used."""
         self._expired.inc()
 
     def record_dropped(self, reason: str) -> None:
-        """A connection that was cut."""
+        """A connection that the bridge closed."""
         self._dropped.labels(reason).inc()
 
     def add_gauge(self, name: str, value: Callable[[], float]) -> None:

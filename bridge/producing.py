@@ -2,8 +2,8 @@
 to the event loop.
 
 A thread serves librdkafka's callbacks and wakes the loop once for all acknowledgements that came
-together. Bytes that wait for acknowledgement are bounded: whoever finds no room waits in line. A
-producer with a fatal error is replaced by a new one.
+together. Bytes that wait for acknowledgement are bounded: a request that finds no room waits in
+line. A producer with a fatal error is replaced by a new one.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from runtime.supervision import note_death
 
 POLL_S = 0.1
 RECORDS_PER_TURN = 500
-"""Records given to librdkafka before other tasks get their turn."""
+"""Records given to librdkafka before other tasks may run."""
 ROOM_PAUSE_S = 0.01
 PARTITION_ANY = -1
 
@@ -80,7 +80,7 @@ class Undelivered:
 
     @property
     def is_unknown_topic(self) -> bool:
-        """There is no such topic."""
+        """Whether a waiter of this rank or of one that goes first is in line."""
         return self.error.code() in (KafkaError._UNKNOWN_TOPIC, KafkaError.UNKNOWN_TOPIC_OR_PART)
 
     @property
@@ -109,8 +109,8 @@ _RETRIABLE = {
 
 
 class Room:
-    """Bytes that may wait for acknowledgement; whoever finds none waits in line. One item larger
-    than all of it goes alone.
+    """Bytes that may wait for acknowledgement; a request that finds no room waits in line. One item
+    larger than all of it goes alone.
     """
 
     def __init__(self, size_bytes: int) -> None:
@@ -202,7 +202,7 @@ class RecordProducer:
     async def stop(self, *, within_ms: int) -> int:
         """Wait for the acknowledgements of what was sent; the number of records without one."""
         deadline_s = time.monotonic() + within_ms / 1000
-        while len(self._producer) and time.monotonic() < deadline_s:  # noqa: ASYNC110 (librdkafka tells nobody when it is empty)
+        while len(self._producer) and time.monotonic() < deadline_s:  # noqa: ASYNC110 (librdkafka does not report that it is empty)
             await asyncio.sleep(ROOM_PAUSE_S)
         left = len(self._producer)
         self._is_over.set()
@@ -233,7 +233,7 @@ class RecordProducer:
                 await self._produce(topic, record, _Sent(self._arrivals, future, record.size_bytes))
                 untaken_bytes -= record.size_bytes
         except BaseException:
-            self.room.give_back(untaken_bytes)  # of these librdkafka will tell nothing
+            self.room.give_back(untaken_bytes)  # librdkafka reports no outcome for these
             raise
         return waiting
 
@@ -279,7 +279,7 @@ class RecordProducer:
             self._loop.call_soon_threadsafe(self._settle, arrived)
 
     def _settle(self, arrived: Sequence[tuple[_Sent, Outcome]]) -> None:
-        """On the loop: those who wait are told."""
+        """On the loop: wake the waiters."""
         freed = produced = produced_bytes = 0
         for sent, outcome in arrived:
             freed += sent.size_bytes
@@ -294,14 +294,14 @@ class RecordProducer:
         self.room.give_back(freed)
 
     def on_error(self, error: KafkaError) -> None:
-        """What librdkafka says of itself; a fatal error ends the producer."""
+        """librdkafka's own error events; a fatal error ends the producer."""
         if error.code() == KafkaError._FATAL or error.fatal():
             self._is_broken.set()
         log.warning("producer", error=error.str(), is_fatal=bool(error.fatal()))
 
     def _replace(self) -> None:
-        """A fatal error ends a producer for good: what it still holds gets its errors, new records
-        a new producer.
+        """A fatal error ends a producer for good: records that it still has get their errors, new
+        records a new producer.
         """
         self._is_broken.clear()
         retired, self._producer = self._producer, Producer(self._properties)

@@ -87,7 +87,7 @@ class V2Consumers:
             return answer_v2(request, {"topics": await instance.subscription()})
 
     async def unsubscribe(self, request: Request) -> Response:
-        """No topics and no partitions any more."""
+        """No topics and no partitions from now on."""
         instance = self._instance(request)
         async with instance.used():
             await instance.unsubscribe()
@@ -140,8 +140,8 @@ class V2Consumers:
         return Response(body, media_type=media_type)
 
     async def commit(self, request: Request) -> Response:
-        """The offsets of the body plus one, as the REST proxy has it; without a body behind
-        everything that was handed out.
+        """The offsets of the body plus one, as the REST proxy has it; without a body those after
+        all sent records.
         """
         instance = self._instance(request)
         wanted = await self._optional(request, PlaceOffsets)

@@ -40,7 +40,7 @@ class V2Topics:
         ]
 
     async def root(self, request: Request) -> Response:
-        """Says that somebody is there."""
+        """A client is using the instance."""
         return answer_v2(request, {})
 
     async def brokers(self, request: Request) -> Response:
@@ -138,7 +138,7 @@ def _partitions(topic: KnownTopic) -> list[dict[str, Any]]:
 
 
 def _outgoing(records: Sequence[KeyValue], fixed: int | None) -> list[OutgoingRecord]:
-    """The records; in a partition's own place none may want another partition."""
+    """The records; under a partition's own path none may name another partition."""
     if fixed is not None and any(partition not in (None, fixed) for _, _, partition in records):
         raise unprocessable(f"partition must be {fixed} or left out")
     return [
@@ -161,7 +161,7 @@ def _produced(outcome: Outcome) -> ProducedRecord:
 
 
 def undelivered_v2(outcome: Undelivered) -> Refused:
-    """Why a record was not taken: 50003 says that it may go through when sent again."""
+    """Why a record was not taken: 50003 means that it may go through when sent again."""
     if outcome.is_unknown_topic:
         return topic_not_found()
     if outcome.is_unknown_partition:

@@ -171,7 +171,9 @@ class V3Cluster:
         raise resource_not_found(f"Broker {wanted}")
 
     async def replicas_of_broker(self, request: Request) -> Response:
-        """What a broker holds."""
+        """A Fetch response's fields of one partition. `records` None is null on the wire; a parsed
+        one is never RecordsElsewhere.
+        """
         make, metadata = await resources_of(self._parts, request)
         wanted = number_in_path(request, "broker")
         held = [

@@ -122,7 +122,7 @@ class _RecordStream(Response):
         await self._items.put(None)
 
     async def _take(self, documents: Iterator[bytes]) -> None:
-        """Hand the records of a piece to Kafka; what cannot be read is answered in its place."""
+        """Produce the records of a piece; an unreadable one gets its error in the answer."""
         read: list[tuple[RecordRequest, OutgoingRecord] | Refused] = []
         broken: Refused | None = None
         while True:

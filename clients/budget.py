@@ -3,8 +3,8 @@ refused at once or after a time.
 
 The three policies of Kafka's classic `queue.enqueue.timeout.ms`: -1 waits for ever, 0 refuses at
 once, a positive number of milliseconds waits so long. Nothing is dropped here; a refusal is counted
-and raised. Those who wait are let in by rank, then by arrival. What is larger than the whole budget
-has room when all is empty. The mirror's queue, the producer's and the consumer's prefetch stand on
+and raised. Waiters are admitted by rank, then by arrival. An entry larger than the whole budget has
+room when all is empty. The mirror's queue, the producer's and the consumer's prefetch are built on
 it.
 """
 
@@ -27,7 +27,7 @@ class QueueFull(Exception):
 
 
 class _Waiter:
-    """Somebody who waits for room."""
+    """A waiter for room."""
 
     def __init__(self, size_bytes: int) -> None:
         self.size_bytes = size_bytes
@@ -40,8 +40,8 @@ def whole(_rank: int, capacity_bytes: int) -> int:
 
 
 class Budget:
-    """One event loop only. Room is taken with `take` and given back with `release`, by whoever is
-    done with the bytes.
+    """One event loop only. Room is taken with `take` and given back with `release` by the last user
+    of the bytes.
     """
 
     def __init__(
@@ -68,9 +68,7 @@ class Budget:
         return not self._line.has_before(rank) and self._fits(size_bytes, rank)
 
     async def take(self, size_bytes: int, rank: int = HIGHEST_RANK) -> None:
-        """Take room for one entry, waiting as the policy says. QueueFull when there was none in
-        time.
-        """
+        """Take room for one entry, waiting by the policy. QueueFull when there was none in time."""
         if self.has_room_for(size_bytes, rank):
             self._account(size_bytes)
         else:
@@ -84,7 +82,7 @@ class Budget:
         self._freed.set()
 
     async def emptied(self) -> None:
-        """Wait until nothing is held any more."""
+        """Wait until all room has been released."""
         while self.used_bytes:
             self._freed.clear()
             await self._freed.wait()

@@ -1,10 +1,10 @@
 """The poll loop of the modern consumer, over raw batches: subscription, group membership,
 positions, prefetch, commits.
 
-`poll` does what is due (join a group again, commit) and returns what has been prefetched; fetching
+`poll` does due work (join a group again, commit) and returns what has been prefetched; fetching
 goes on between two polls, bounded in bytes. A rebalance happens inside of `poll`, so that
-everything of the polls before counts as done when offsets are committed for it. Three ways to say
-what is read: topics or a pattern, shared out in the group, or partitions by hand.
+everything of the polls before counts as done when offsets are committed for it. Three ways to
+choose partitions: topics or a pattern, shared out in the group, or partitions by hand.
 
 Chunks are raw batches; `records` opens them, at the edge. One task may poll at a time; `wakeup` may
 be called by anybody.
@@ -60,7 +60,9 @@ class AlreadyPolling(Exception):
 
 
 class CommitRefused(Exception):
-    """The coordinator did not take the offsets: the member's generation is over, or it said why."""
+    """The coordinator refused the offsets: the member's generation is over, or for the cause that
+    it gave.
+    """
 
 
 class RebalanceListener(Protocol):
@@ -75,7 +77,7 @@ class RebalanceListener(Protocol):
         ...
 
     async def lost(self, places: frozenset[Place]) -> None:
-        """Partitions are somebody else's already; nothing can be committed."""
+        """The partitions belong to another member already; nothing can be committed."""
         ...
 
 
@@ -184,7 +186,7 @@ class Consumer:
             self._loops.start("topics of a subscription", self._watch_topics)
 
     def assign(self, starts: Mapping[Place, Start]) -> None:
-        """Read these partitions from these places on, without the group."""
+        """Read these partitions from these positions on, without the group."""
         self._is_manual = True
         self.reader.end(set(self.reader.readings.places) - set(starts))
         self.reader.begin(starts)
@@ -200,7 +202,7 @@ class Consumer:
         return self.reader.readings.positions()
 
     def lag(self, place: Place) -> int:
-        """Records between the position and the end of the log as last heard; -1 while unknown."""
+        """Records between the position and the last reported end of the log; -1 while unknown."""
         reading = self.reader.readings.get(place)
         return -1 if reading is None else reading.lag
 
@@ -361,7 +363,7 @@ class Consumer:
                 self._joining.add_done_callback(lambda _: self._prefetch.news.set())
 
     async def _give_back(self) -> None:
-        """Before a new generation: commit what has been taken, tell the application."""
+        """Before a new generation: commit what has been taken, notify the application."""
         if self._membership is None:
             return
         if self._staying is not None:
@@ -407,7 +409,7 @@ class Consumer:
             self._join_later()
             return
         except Exception:
-            self._join_later()  # told once; who goes on polling must not wait for a group that it never joins
+            self._join_later()  # raised once; further polls must not wait for a group that is never joined
             raise
         self._membership = membership
         self.reader.begin(starts)
@@ -424,13 +426,13 @@ class Consumer:
         """
         answered_ms = membership.asked_at_ms
 
-        def received(at_ms: float) -> None:
+        def note_answer(at_ms: float) -> None:
             nonlocal answered_ms
             answered_ms = at_ms
 
         while True:
             try:
-                await self._member.stay(membership, received)
+                await self._member.stay(membership, note_answer)
                 break
             except KafkaClientError as error:
                 self.last_problem = str(error)
@@ -441,7 +443,7 @@ class Consumer:
                     break
                 await asyncio.sleep(self.options.retry_backoff_ms / 1000)
             except Exception:
-                note_death("heartbeats")  # the coordinator hears nothing more: others will get what is read here
+                note_death("heartbeats")  # the coordinator gets no heartbeat: others will get these partitions
                 self._is_expelled = True
                 break
         self._needs_join = True
@@ -522,8 +524,8 @@ class Consumer:
             outcomes = await self._group_client.commit(group_id, wanted, committer)
         refused = {place: code for place, code in outcomes.items() if code}
         if refused:
-            reported = ", ".join(f"{topic}-{index}: {code.name}" for (topic, index), code in sorted(refused.items()))
-            raise CommitRefused(f"group {group_id} cannot commit offsets of {reported}")
+            listed = ", ".join(f"{topic}-{index}: {code.name}" for (topic, index), code in sorted(refused.items()))
+            raise CommitRefused(f"group {group_id} cannot commit offsets of {listed}")
 
     def _commit_if_due(self) -> None:
         now_ms = self._clock.monotonic_ms()

@@ -1,9 +1,9 @@
 """What a classic consumer sees of its group in ZooKeeper: members, brokers, topics and partitions,
 with a watch on each.
 
-A watch only says that something has changed. It is set once and noted; one that has fired, or that
-was to be set by a question that failed, is set again by the next question. Used by the high-level
-consumer, which reads all of it anew in every rebalance.
+A watch only shows that something has changed. It is set once and noted; one that has fired, or
+whose request failed, is set again by the next request. Used by the high-level consumer, which reads
+everything again in every rebalance.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ class GroupSnapshots:
         """Who is registered, in the order of registration, and the site's topics if anybody wants
         them by a filter.
 
-        A registration that nobody can read is left out.
+        An unreadable registration is left out.
         """
         group = self._group
         made: list[tuple[int, str, ConsumerRegistration]] = []
@@ -48,11 +48,11 @@ class GroupSnapshots:
         )
         for consumer in members:
             path = id_path(group, consumer)
-            reported = await self._zookeeper.get_or_none(path)
-            if reported is None:
+            stored = await self._zookeeper.get_or_none(path)
+            if stored is None:
                 continue
             try:
-                made.append((reported[1].czxid, consumer, decode_registration(path, reported[0])))
+                made.append((stored[1].czxid, consumer, decode_registration(path, stored[0])))
             except znodes.MalformedZnode as error:
                 _log.warning("a member of the group is left out", group=group, consumer=consumer, reason=str(error))
         found = {consumer: registration for _, consumer, registration in sorted(made, key=lambda each: each[:2])}
@@ -74,9 +74,9 @@ class GroupSnapshots:
             )
         addresses = []
         for node_id in node_ids:
-            reported = await self._zookeeper.get_or_none(znodes.broker_path(int(node_id)))
-            if reported is not None:
-                endpoints = znodes.decode_broker(int(node_id), reported[0]).endpoints
+            stored = await self._zookeeper.get_or_none(znodes.broker_path(int(node_id)))
+            if stored is not None:
+                endpoints = znodes.decode_broker(int(node_id), stored[0]).endpoints
                 # Kafka's own registrations name listeners by their protocol; ours have one for
                 # clients.
                 for_clients = [endpoint for endpoint in endpoints if endpoint.listener == CLIENT_LISTENER]
@@ -86,8 +86,8 @@ class GroupSnapshots:
     async def partitions(self, topic: str) -> list[int]:
         """A topic's partitions, none when it is not there. MalformedZnode."""
         path = znodes.topic_path(topic)
-        reported = await self._watched(path, lambda watch: self._zookeeper.get_or_none(path, watch=watch))
-        return [] if reported is None else sorted(znodes.decode_topic(topic, reported[0]).partitions)
+        stored = await self._watched(path, lambda watch: self._zookeeper.get_or_none(path, watch=watch))
+        return [] if stored is None else sorted(znodes.decode_topic(topic, stored[0]).partitions)
 
     async def _watched(self, path: str, ask: Callable[[Watch | None], Awaitable[Answer]]) -> Answer:
         """Ask with a watch, unless one is set on the path. A question that failed has set none that

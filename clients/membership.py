@@ -45,7 +45,7 @@ Assign = Callable[[Joined], Awaitable[Mapping[str, bytes]]]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GroupOptions:
-    """What a member tells the coordinator of itself."""
+    """What a member sends the coordinator about itself."""
 
     group_id: str
     protocol_type: str
@@ -57,8 +57,8 @@ class GroupOptions:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Membership:
-    """One generation and the member's part in it; `asked_at_ms` (monotonic) is when the coordinator
-    last heard of it for certain.
+    """One generation and the member's part in it; `asked_at_ms` (monotonic) is when the member sent
+    the last request that the coordinator has answered.
     """
 
     joined: Joined
@@ -67,7 +67,7 @@ class Membership:
 
 
 class GroupMember:
-    """One member. `join` and `stay` are called in turns by one task; errors of the coordinator are
+    """One member. One task calls `join` and `stay` alternately; errors of the coordinator are
     raised.
     """
 
@@ -122,9 +122,9 @@ class GroupMember:
             raise
         return Membership(joined=joined, assignment=assignment, asked_at_ms=asked_at_ms)
 
-    async def stay(self, membership: Membership, received: Callable[[float], None]) -> None:
-        """Heartbeats until the group wants to rebalance. `heard` gets the time (monotonic ms) of
-        each answered one when it was asked.
+    async def stay(self, membership: Membership, answered: Callable[[float], None]) -> None:
+        """Heartbeats until the group wants to rebalance. `answered` gets, for each answered one,
+        the time (monotonic ms) at which it was sent.
         """
         connection = self._connection or await self.find_coordinator()
         try:
@@ -141,9 +141,9 @@ class GroupMember:
                 except BrokerError as error:
                     if error.code is not ErrorCode.rebalance_in_progress:
                         raise
-                    received(asked_at_ms)
+                    answered(asked_at_ms)
                     return
-                received(asked_at_ms)
+                answered(asked_at_ms)
         except KafkaClientError as error:
             self._note(error)
             raise
@@ -164,8 +164,8 @@ class GroupMember:
         return ""
 
     def _note(self, error: KafkaClientError) -> None:
-        """The coordinator is looked up again after any error; some errors also say that this member
-        is forgotten.
+        """The coordinator is looked up again after any error; some errors also mean that this
+        member is forgotten.
         """
         self._connection = None
         if isinstance(error, BrokerError) and error.code in NO_MEMBER_ANY_MORE:

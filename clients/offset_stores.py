@@ -58,13 +58,13 @@ class ZooKeeperOffsets:
         await asyncio.gather(*(self._write(place, offset) for place, offset in moved.items()))
 
     async def fetch(self, places: Iterable[Place]) -> dict[Place, int]:
-        """Read from ZooKeeper; somebody else may have written. MalformedZnode."""
+        """Read from ZooKeeper, since another process may have written. MalformedZnode."""
         found = {}
         for place in places:
             path = offset_path(self._group, *place)
-            reported = await self._zookeeper.get_or_none(path)
-            if reported is not None:
-                found[place] = self._known[place] = decode_offset(path, reported[0])
+            stored = await self._zookeeper.get_or_none(path)
+            if stored is not None:
+                found[place] = self._known[place] = decode_offset(path, stored[0])
             else:
                 self._known.pop(place, None)
         return found
@@ -99,9 +99,9 @@ class BrokerOffsets:
         outcomes = await self._client.commit(self._group, wanted)
         refused = {place: code for place, code in outcomes.items() if code}
         if refused:
-            reported = ", ".join(f"{topic}-{index}: {code.name}" for (topic, index), code in sorted(refused.items()))
+            listed = ", ".join(f"{topic}-{index}: {code.name}" for (topic, index), code in sorted(refused.items()))
             is_retriable = any(code.retriable for code in refused.values())
-            raise OffsetsRefused(f"group {self._group}: {reported}", is_retriable=is_retriable)
+            raise OffsetsRefused(f"group {self._group}: {listed}", is_retriable=is_retriable)
 
     async def fetch(self, places: Iterable[Place]) -> dict[Place, int]:
         """Ask the coordinator. KafkaClientError, also while it loads."""

@@ -1,9 +1,9 @@
-"""What has been fetched and not yet polled: chunks in a row, bounded in bytes, handed out in parts
-of so many records.
+"""Fetched chunks that were not polled yet: in a row, bounded in bytes, returned in parts of so many
+records.
 
-Fetchers put, the poll loop of `consumer.py` takes. A chunk that holds more records
-than a poll may return is split inside of a batch if need be: the batch's bytes are then in both
-parts, and the parts' positions say which records are whose.
+Fetchers put, the poll loop of `consumer.py` takes. A chunk that has more records than a poll may
+return is split inside of a batch if need be: the batch's bytes are then in both parts, and the
+parts' positions define which records belong to each.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ class Prefetch:
         return self._budget.used_bytes
 
     async def put(self, chunk: Chunk) -> None:
-        """Take a chunk, waiting for room; a chunk that has no reader any more is dropped."""
+        """Put a chunk, waiting for room; a chunk that no longer has a reader is dropped."""
         await self._budget.take(_size(chunk))
         self._chunks.append(chunk)
         self.news.set()
@@ -49,7 +49,7 @@ class Prefetch:
         self._budget.release(_size(self._chunks.popleft()))
 
     def clean(self) -> None:
-        """Drop all that is not wanted any more."""
+        """Drop all chunks that are no longer needed."""
         stale = [chunk for chunk in self._chunks if not self._is_current(chunk)]
         self._chunks = deque(chunk for chunk in self._chunks if self._is_current(chunk))
         for chunk in stale:

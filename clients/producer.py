@@ -51,8 +51,8 @@ class ProducerClosed(Exception):
 
 
 class DeliveryTimedOut(Exception):
-    """The record was not acknowledged within `delivery_timeout_ms`; if it was sent, nobody knows
-    whether it was written.
+    """The record was not acknowledged within `delivery_timeout_ms`; if it was sent, it may have
+    been written.
     """
 
 
@@ -134,7 +134,7 @@ class ProducerCounts:
 
 @dataclass(frozen=True, slots=True)
 class _Token:
-    """A record's, or a raw batch's, place in its caller's hands."""
+    """The caller's own handle for a record or a raw batch."""
 
     outcome: asyncio.Future[Delivered] = field(default_factory=lambda: asyncio.get_running_loop().create_future())
 
@@ -267,8 +267,8 @@ class Producer:
             self._partitioner.rotate(record.topic)
 
     async def send_batch(self, topic: str, partition: int, batch: bytes) -> asyncio.Future[Delivered]:
-        """Queue a whole batch as it is; with idempotence the producer's identity is stamped in and
-        its checksum made anew.
+        """Queue a whole batch as it is; with idempotence the producer's identity is written into it
+        and its checksum renewed.
         """
         await self._topics.look_up(topic)
         await self._take_room(len(batch))
@@ -436,9 +436,9 @@ class Producer:
             if self._accumulator.split(batch):
                 return
         batch.is_doubtful |= code in MAY_BE_APPENDED
-        said = None if produced is None else produced.error_message
+        reason = None if produced is None else produced.error_message
         place = f"{batch.place[0]}-{batch.place[1]}"
-        error = broker_error(code, message=f"{place}: {said}" if said else place, node=f"node {node_id}", api_key=0)
+        error = broker_error(code, message=f"{place}: {reason}" if reason else place, node=f"node {node_id}", api_key=0)
         self._settle(batch, error, is_final=verdict is Verdict.GIVE_UP)
 
     def _settle(self, batch: Outgoing[_Token], error: KafkaClientError, *, is_final: bool) -> None:
@@ -478,8 +478,8 @@ class Producer:
         for token in batch.tokens:
             if not token.outcome.done():
                 token.outcome.set_exception(error)
-                # Counted here; a caller that does not look at each future shall not be told of it
-                # by the event loop.
+                # Counted here; for a caller that ignores its futures the event loop shall not log
+                # the error.
                 token.outcome.exception()
         self._budget.release(batch.queued_bytes, len(batch.tokens))
 

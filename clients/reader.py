@@ -2,14 +2,14 @@
 broker, which hand chunks to a sink.
 
 A chunk is the raw batches of one partition from one answer. The sink may make the fetcher wait
-(`put` is awaited before the next fetch), which is the back pressure: one full queue holds up the
+(`put` is awaited before the next fetch), which is the back pressure: one full queue delays the
 other partitions of that broker. Positions move behind a chunk after it was put, so nothing is
 skipped when that fails. One fetch is in flight to a broker, in an incremental session.
 
-Whatever is wrong with a partition sends it back to the leader finder, except what only the
-application can resolve: that goes to the sink as a chunk with a `problem`, and the partition halts
-until it is sought or dropped, or until the application has heard (`retry`): then it goes on if the
-cause is gone, and halts again if not.
+Every problem of a partition sends it back to the leader finder, except those that only the
+application can resolve: these go to the sink as a chunk with a `problem`, and the partition halts
+until it is sought or dropped, or until the application calls `retry`: then it goes on if the cause
+is gone, and halts again if not.
 """
 
 from __future__ import annotations
@@ -95,11 +95,11 @@ class ReaderOptions:
 
 
 class Reader:
-    """Use `begin` and `end` to say what is read; `start` and `close` around. The clients stay the
+    """`begin` and `end` choose what is read; `start` and `close` around. The clients stay the
     caller's.
 
-    `client` is for metadata and offsets, `fetch_client` for fetches alone: a long poll holds up
-    whatever else is on its connection.
+    `client` is for metadata and offsets, `fetch_client` for fetches alone: a long poll delays all
+    later requests on its connection.
     """
 
     def __init__(
@@ -124,12 +124,12 @@ class Reader:
         self._tasks: set[asyncio.Task[None]] = set()
         self.fetches = 0
         self.skipped_offsets: dict[Place, int] = {}
-        """Offsets that were passed over since they were not in the log any more, by partition;
-        compacted gaps count too.
+        """Offsets that were skipped since the log no longer had them, by partition; compacted gaps
+        count too.
         """
         self.failure: BaseException | None = None
         self.on_failure: Callable[[BaseException], None] = lambda _: None
-        """Hears of a defect that has ended a part of the reading."""
+        """Receives a defect that has ended a part of the reading."""
 
     @property
     def fetcher_nodes(self) -> list[int]:
@@ -148,7 +148,7 @@ class Reader:
         self._place()
 
     def end(self, places: Iterable[Place]) -> None:
-        """Do not read these any more. A fetch under way is not looked at when it comes."""
+        """Stop reading these. The answer of a fetch under way is ignored."""
         self.readings.end(list(places))
         self.topics.forget({topic for topic, _ in places} - self.readings.topics)
         for wake in self._wakes.values():
@@ -164,14 +164,12 @@ class Reader:
         self._place()
 
     def retry(self, place: Place) -> None:
-        """The application has heard the problem of a halted partition: look whether it is still
-        there.
-        """
+        """The application has got the problem of a halted partition: look whether it persists."""
         self.readings.retry(place)
         self._place()
 
     async def stop_fetchers(self) -> None:
-        """End all fetchers; nothing is put any more when this returns. `begin` starts new ones."""
+        """End all fetchers; nothing is put after this returns. `begin` starts new ones."""
         self.readings.end(self.readings.places)
         fetchers = list(self._fetchers.values())
         for fetcher in fetchers:
@@ -264,8 +262,8 @@ class Reader:
                 self.readings.found_offset(reading, Position(offset))
 
     def _note_skipped(self, place: Place, lost: Position | None, offset: int, *, log_start: int, log_end: int) -> None:
-        """A position was not in the log any more: say where the reading goes on, and how much it
-        passes over.
+        """The log no longer has a position: report where the reading goes on, and how much it
+        skips.
         """
         if lost is None:
             return
@@ -318,7 +316,7 @@ class Reader:
     # Fetchers
 
     async def _fetch_from(self, node_id: int) -> None:
-        """One broker's fetcher; it ends when nothing is led there any more."""
+        """One broker's fetcher; it ends when the broker leads no partition of the reader."""
         options = self._options
         limits = FetchRequest(
             [],
@@ -417,7 +415,7 @@ class Reader:
         task.add_done_callback(self._note_failure)
 
     def _note_failure(self, task: asyncio.Task[None]) -> None:
-        """A bug ends a task: whoever reads looks at `failure`, or is told."""
+        """A bug ends a task: readers look at `failure`, or get `on_failure`."""
         error = None if task.cancelled() else task.exception()
         if error is not None:
             self.failure = error

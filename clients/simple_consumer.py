@@ -1,10 +1,10 @@
-"""The simple consumer: reads one partition where it is told to, and leaves nothing to chance. No
-group, no background work.
+"""The simple consumer: reads one partition from the position that the caller gives. No group, no
+background work.
 
-Five steps in a loop: find the leader, find the position, fetch, hand out, go on behind it; a
-failure goes back to the first one. What happens at a position that the log does not have is the
-policy's business. After a change of leader the position is validated by its epoch before anything
-is fetched (KIP-320). Offsets are kept by whoever calls, or in the broker through
+Five steps in a loop: find the leader, find the position, fetch, yield the records, go on after
+them; a failure goes back to the first step. The policy decides what happens at a position that the
+log does not have. After a change of leader the position is validated by its epoch before the next
+fetch (KIP-320). The caller keeps the offsets, or commits them to the broker through
 `KafkaClient.commit`.
 
 `fetch_at_leader` is the fetch alone, for those with a loop of their own: mirror, verifier,
@@ -123,7 +123,7 @@ async def fetch_at_leader(
 
 
 def is_throttled_away(response: FetchResponse) -> bool:
-    """Whether a quota kept the broker from reading anything: such an answer says nothing about any
+    """Whether a quota kept the broker from reading anything: such an answer has no news of any
     partition.
     """
     return response.throttle_time_ms > 0 and not response.error_code and not response.topics
@@ -135,8 +135,8 @@ def records_of(fetched: PartitionFetched) -> memoryview:
 
 
 class SimpleConsumer:
-    """One reader; the client stays the caller's. `on_step` is told each step, for those who want to
-    see what it does.
+    """One reader; the client stays the caller's. `on_step` gets each step, for tests and
+    diagnosis.
     """
 
     def __init__(
@@ -221,9 +221,7 @@ class SimpleConsumer:
         )
 
     async def _validated(self, place: Place, position: Position, epoch: int) -> Position:
-        """The position, if the new leader's log still has what was read; else as the policy
-        says.
-        """
+        """The position, if the new leader's log still has what was read; else by the policy."""
         self._on_step("validate")
         query = EpochQuery(position.leader_epoch, epoch)
         leader = await self._client.leader(*place)

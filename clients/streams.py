@@ -1,8 +1,8 @@
 """Streams of the high-level consumer: one for each thread, with a bounded queue of chunks that
 several partitions share.
 
-A stream is one object for its life; a rebalance only drops what lies in its queue. The consumed
-offset moves when a record is handed out, before the application has worked on it: what is committed
+A stream is one object for its life; a rebalance only drops its queued records. The consumed offset
+moves when a record is returned, before the application has worked on it: a record that is committed
 then and not worked on is lost with a crash (the mirror does not do this).
 """
 
@@ -60,7 +60,7 @@ class Stream:
             self._queue.get_nowait()
 
     def end(self, failure: Exception | None = None) -> None:
-        """Whoever reads returns, or gets the failure."""
+        """A waiting reader returns, or gets the failure."""
         self._failure = failure
         self.clear()
         self._queue.put_nowait(END)
@@ -113,7 +113,7 @@ class Stream:
             reader.begin({chunk.place: Start(position)})
 
     def _consume(self, chunk: Chunk, position: Position) -> bool:
-        """False when the partition is not this stream's any more."""
+        """False when the partition is no longer this stream's."""
         reader = self._reader()
         reading = None if reader is None else reader.readings.current(chunk.place, chunk.generation)
         if reading is None:

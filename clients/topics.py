@@ -60,7 +60,7 @@ class Topics:
             self._asked.set()
 
     def forget(self, topics: Iterable[str]) -> None:
-        """Not wanted any more."""
+        """No longer needed."""
         self._wanted.difference_update(topics)
 
     def refresh_soon(self) -> None:
@@ -68,15 +68,13 @@ class Topics:
         self._asked.set()
 
     def doubt(self, topic: str) -> None:
-        """What is known of its leaders has turned out wrong: nobody leads it until it has been
-        asked for again.
-        """
+        """The known leaders have turned out wrong: the topic has none until the next metadata."""
         self._doubted.add(topic)
         self._wanted.add(topic)
         self._asked.set()
 
     def known(self, topic: str) -> TopicMetadata | None:
-        """As it was last told; None when it was never there."""
+        """The last metadata of the topic; None when there was none."""
         return self._last_reported.get(topic)
 
     def topic_id(self, topic: str) -> UUID | None:
@@ -89,17 +87,17 @@ class Topics:
         return -1 if topic in self._doubted else self._client.cluster.leader_of(topic, partition)
 
     async def look_up(self, topic: str) -> TopicMetadata:
-        """What is known, or what brokers say now. BrokerError when the topic is not there;
-        Unreachable.
+        """The cached metadata, or the brokers' present one. BrokerError when the topic does not
+        exist; Unreachable.
         """
         found = self.known(topic)
         if found is not None:
             return found
         attempts = jittered_backoff(retry_on=TRANSIENT, budget_ms=self._first_look_ms)
-        reported: TopicMetadata = await attempts(self._look_up_once, topic)
+        metadata: TopicMetadata = await attempts(self._look_up_once, topic)
         self._wanted.add(topic)
         self._remember([topic])
-        return reported
+        return metadata
 
     async def _look_up_once(self, topic: str) -> TopicMetadata:
         found = (await self._client.metadata([topic], may_create=self._may_create)).topics.get(topic)

@@ -9,13 +9,13 @@ gives back what the last one had claimed, so no partition ever has two owners.
     read the group, read the brokers -> stop fetchers -> commit -> hook -> release -> assign -> fetch offsets -> claim -> hook -> start
 
 Watches only set a flag; one task rebalances, so twenty joins in a second cost a few rebalances.
-While ZooKeeper is not heard the session may be over without our knowing: nothing is read any more
-when two thirds of its time have passed since a question was asked that ZooKeeper has answered.
-(kazoo says SUSPENDED only when an answer is long overdue, which is too late to count from.)
+While ZooKeeper does not answer, the session may be over without our knowing: reading stops when two
+thirds of the session timeout have passed since the last answered request was sent. (kazoo reports
+SUSPENDED only when an answer is long overdue, which is too late to count from.)
 
-Known weaknesses of the design: every change rebalances everybody, members may see different
-snapshots for a moment (then a claim fails and is tried again), and nobody knows whether the others
-succeeded. The poll-loop consumer (`consumer.py`) has a coordinator instead.
+Known weaknesses of the design: every change rebalances all members, members may see different
+snapshots for a moment (then a claim fails and is tried again), and no member knows whether the
+others succeeded. The poll-loop consumer (`consumer.py`) has a coordinator instead.
 """
 
 from __future__ import annotations
@@ -95,7 +95,7 @@ class RebalanceFailed(Exception):
 
 
 class _Conflict(Exception):
-    """Somebody else still owns a partition."""
+    """Another consumer still owns a partition."""
 
 
 class OwnershipListener(Protocol):
@@ -374,7 +374,7 @@ class ZooKeeperConsumer:
                 await asyncio.wait([asking], timeout=interval_s)
                 if asking.done():
                     if asking.exception() is None:
-                        self._hear(asked_at_ms)
+                        self._note_answer(asked_at_ms)
                     asking = None
                     await asyncio.sleep(interval_s)
                 silent_ms = self._clock.monotonic_ms() - self._received_at_ms
@@ -384,7 +384,7 @@ class ZooKeeperConsumer:
             if asking is not None:
                 asking.cancel()
 
-    def _hear(self, asked_at_ms: float) -> None:
+    def _note_answer(self, asked_at_ms: float) -> None:
         self._received_at_ms = asked_at_ms
         if self._is_disconnected:
             self._is_disconnected = False
@@ -397,8 +397,8 @@ class ZooKeeperConsumer:
             await self._stop_fetchers()
 
     async def _watch(self) -> None:
-        """Rebalance after every change; the last word of a consumer that cannot is a failure in all
-        of its streams.
+        """Rebalance after every change; a consumer that cannot go on ends with a failure in all of
+        its streams.
         """
         while True:
             await self._changed.wait()
@@ -418,7 +418,7 @@ class ZooKeeperConsumer:
                 return
 
     async def _leave(self) -> None:
-        """Somebody who cannot go on takes no partition away from the others."""
+        """A consumer that cannot go on takes no partition away from the others."""
         try:
             async with self._rebalancing:
                 await self._stop_fetchers()
@@ -549,12 +549,12 @@ class ZooKeeperConsumer:
     async def _release(self) -> None:
         for (topic, partition), thread in list(self._claimed.items()):
             path = owner_path(self.options.group_id, topic, partition)
-            reported = await self._zookeeper.get_or_none(path)
+            stored = await self._zookeeper.get_or_none(path)
             # Another session's node is another owner's, even under our name.
             if (
-                reported is not None
-                and reported[1].ephemeral_owner == self._zookeeper.session_id
-                and reported[0] == thread.encode()
+                stored is not None
+                and stored[1].ephemeral_owner == self._zookeeper.session_id
+                and stored[0] == thread.encode()
             ):
                 with contextlib.suppress(NoNodeError):
                     await self._zookeeper.delete(path)

@@ -92,7 +92,7 @@ class Ports:
     verifier: Verifier | None = None
     # Who keeps what is removed of copies; None where the mirror removes nothing.
     quarantine: QuarantinePort | None = None
-    # Where the source hears what the target has, for sync links.
+    # The port that reports the target's progress to the source, for sync links.
     open_progress: Callable[[], ProgressPort] | None = None
     # What compressed connections save, by end.
     tallies: Mapping[str, CompressionTally] = field(default_factory=dict)
@@ -175,7 +175,7 @@ class Mirror:
         self._link_watch = LinkWatch(
             ports.read_link,
             interval_ms=config.link_refresh_interval_ms,
-            on_link_view=self._stand,
+            on_link_view=self._apply_link_view,
             on_missing=self._lose_link,
         )
         self._groups = self._make_groups(registry)
@@ -253,7 +253,7 @@ class Mirror:
             self._supervisor.start(name, worker)
 
     async def stop(self, *, drain_timeout_ms: int) -> DrainResult:
-        """Stop fetching, let what is queued reach the target, carry groups a last time, end. Says
+        """Stop fetching, let queued batches reach the target, carry groups a last time, end. Logs
         what was left.
         """
         self.board.stop_timers()
@@ -463,7 +463,7 @@ class Mirror:
         self.fetchers.reassign()
         self.producers.wake()
 
-    def _stand(self, link_view: LinkView) -> None:
+    def _apply_link_view(self, link_view: LinkView) -> None:
         if not _supersedes(link_view, self._link_view):
             return
         if (link_view.epoch, link_view.role) != (self._link_view.epoch, self._link_view.role):

@@ -1,8 +1,8 @@
 """The mirror daemon: reads its link from the target's site agents, connects both sites, mirrors
-until it is told to stop.
+until it is stopped.
 
-It starts serving metrics and MirrorAdmin at once, also while nobody answers yet. `cli` calls `run`;
-tests make a `MirrorDaemon` themselves.
+It serves metrics and MirrorAdmin at once, also before a site answers. `cli` calls `run`; tests make
+a `MirrorDaemon` themselves.
 """
 
 from __future__ import annotations
@@ -150,7 +150,7 @@ class MirrorDaemon:
         self._loops.start("health", self._report_health)
 
     async def _report_health(self) -> None:
-        """Have gRPC health of the process say what the mirror's is; MirrorAdmin itself serves from
+        """Publish the mirror's health as the process's gRPC health; MirrorAdmin itself serves from
         the start.
         """
         while self._grpc is not None:
@@ -325,7 +325,7 @@ class MirrorDaemon:
         return sharing
 
     def _explain(self, reason: str) -> None:
-        """Why there is nothing to mirror yet: to whoever asks, and to the log as often as it
+        """Set why there is nothing to mirror yet: for MirrorAdmin, and for the log each time it
         changes.
         """
         self._admin.explain(reason)
@@ -360,9 +360,7 @@ def check_filters(config: MirrorConfig, link_view: LinkView) -> None:
 
 
 def source_bootstrap(link_view: LinkView) -> tuple[HostPort, ...]:
-    """The source's brokers as the link's record tells the other site. OperationalFailure when it
-    does not.
-    """
+    """The source's brokers by the link's record. OperationalFailure when the record has none."""
     servers = link_view.record.sites[link_view.source_site].bootstrap_servers
     if not servers:
         raise OperationalFailure(

@@ -247,8 +247,8 @@ class TranslateLink:
         )
 
     def append_options(self) -> ConnectionOptions:
-        """Options of the connections that carry records to the target: what a file says of requests
-        in flight is in force.
+        """Options of the connections that carry records to the target: the file's number of
+        requests in flight is in force.
 
         Without that more are allowed than on exact links, since each batch of a partition takes a
         Produce request of its own.
@@ -286,7 +286,7 @@ class TranslateLink:
             origin=config.source_alias,
             limits=CycleLimits(
                 interval_ms=config.commit_interval_ms,
-                # What is not committed at the source may never be whole.
+                # Asks the agents one after the other, the one that answered last first.
                 hold_max_ms=config.commit_hold_ms if config.is_read_committed else config.commit_interval_ms,
                 bytes_max=config.commit_bytes_max,
             ),
@@ -371,7 +371,7 @@ class TranslateLink:
 
 
 def link_view_of(config: MirrorConfig) -> LinkView:
-    """The link's record as the configuration describes it; it never turns."""
+    """The link's record as the configuration describes it; its direction never changes."""
     whitelist = [".*"] if config.whitelist is None else [*config.whitelist]
     if config.is_carrying_heartbeats and config.naming.heartbeats is not None:
         whitelist.append(config.naming.heartbeats)

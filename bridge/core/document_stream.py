@@ -1,5 +1,5 @@
-"""TruncationCounts a stream of bytes into JSON documents that stand one after another, with or
-without line breaks between them.
+"""Splits a stream of bytes into JSON documents that follow one another, with or without line breaks
+between them.
 
 Only brackets and strings are looked at: whether a piece is good JSON is found when it is read.
 Bytes wait until their document is whole, bounded by `document_bytes_max`.

@@ -1,8 +1,8 @@
 """JSON documents read and written without touching what users put into them.
 
-A JSON key or value is taken as the bytes that stand in the request (`msgspec.Raw`) and written into
-the answer as the bytes that stand in the log: numbers keep every digit, objects the order of their
-names. Null and a missing member are no key or a tombstone.
+A JSON key or value is taken as its bytes in the request (`msgspec.Raw`) and written into the answer
+as its bytes in the log: numbers keep every digit, objects the order of their names. Null and a
+missing member are no key or a tombstone.
 """
 
 from __future__ import annotations

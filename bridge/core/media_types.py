@@ -1,7 +1,7 @@
 """Content negotiation of API v2: which embedded format a body has, and which media type an answer
 gets.
 
-`application/vnd.kafka.<embedded>.v2+json` says how keys and values stand in the JSON;
+`application/vnd.kafka.<embedded>.v2+json` defines the encoding of keys and values;
 `application/vnd.kafka.v2+json` is for documents without records. API v3 has `application/json`
 alone.
 """
@@ -21,7 +21,7 @@ GENERAL = (V2, JSON, "application/vnd.kafka+json")
 
 
 class EmbeddedFormat(enum.StrEnum):
-    """How keys and values stand in a v2 document."""
+    """The encoding of keys and values in a v2 document."""
 
     BINARY = "binary"
     JSON = "json"
@@ -46,7 +46,7 @@ def embedded_format_of(content_type: str | None) -> EmbeddedFormat:
 
 
 def check_v2_content(content_type: str | None) -> None:
-    """Refused (415) when a v2 document without records is sent under a foreign name."""
+    """The groups' offsets at the target, as last read there."""
     known = (*GENERAL, *(embedded.media_type for embedded in EmbeddedFormat))
     if content_type is not None and _bare(content_type) not in known:
         raise Refused(415, 415, f"HTTP 415 Unsupported Media Type: {content_type}; accepted: {V2}")

@@ -1,9 +1,9 @@
 """What the bridge answers when it does not do what was asked: HTTP status, the REST proxy's error
 number, a message.
 
-The numbers are those that clients of the Kafka REST proxy know: the status with two digits behind
-it where the status alone does not say enough, else the status itself. Raised anywhere under a
-request; `app.py` turns it into the answer.
+The numbers are those that clients of the Kafka REST proxy know: the status followed by two digits
+where the status alone is ambiguous, else the status itself. Raised anywhere under a request;
+`app.py` makes the answer of it.
 """
 
 from __future__ import annotations
@@ -59,7 +59,7 @@ def partition_not_found() -> Refused:
 
 
 def instance_not_found() -> Refused:
-    """There is no such consumer instance (any more)."""
+    """There is no such consumer instance, or it has been closed."""
     return Refused(404, INSTANCE_NOT_FOUND, "Consumer instance not found.")
 
 

@@ -16,7 +16,7 @@ SCHEMA_TYPES = {"AVRO", "JSONSCHEMA", "PROTOBUF"}
 
 
 class Data(msgspec.Struct, forbid_unknown_fields=True):
-    """A key or a value, and how it stands in the document."""
+    """A key or a value, and its encoding in the document."""
 
     type: str = "BINARY"
     data: Raw = RAW_NULL
@@ -114,5 +114,5 @@ def timestamp_text(milliseconds: int) -> str:
 
 
 def taken(data: Data | None, stored: bytes | None) -> DataTaken | UnsetType:
-    """What the answer says of a key or a value; nothing when none was sent."""
+    """The answer's fields for a key or a value; nothing when none was sent."""
     return UNSET if data is None else DataTaken(data.type.upper(), len(stored or b""))

@@ -40,7 +40,7 @@ class Resources:
     address: str
     cluster_id: str
     quoted: Callable[[str], str]
-    """How a name stands in a link."""
+    """A name as a link has it."""
 
     def link(self, *path: object) -> str:
         """Where something of the cluster is."""
@@ -237,7 +237,7 @@ class Resources:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Lag:
-    """A group in one partition; member, client and instance are empty where nobody reads it."""
+    """A group in one partition; member, client and instance are empty where no member reads it."""
 
     topic: str
     partition: int

@@ -197,8 +197,8 @@ class Accumulator(Generic[TokenT]):
         lane.waiting.appendleft(batch)
 
     def split(self, batch: Outgoing[TokenT]) -> bool:
-        """Put the halves of a batch in flight in its place; False for one that cannot be taken
-        apart, or may be in the log.
+        """Replace a batch in flight by its halves; False for one that cannot be split, or may be in
+        the log.
         """
         if batch.is_raw or batch.record_count < 2 or batch.is_doubtful:
             return False

@@ -63,7 +63,7 @@ def streams_by_topic(
 
 
 def unusable_filter(registration: ConsumerRegistration) -> str:
-    """Why nobody can tell what the consumer's filter takes; "" when it can be told."""
+    """Why the topics that match the consumer's filter are unknown; "" when they are known."""
     if registration.pattern == STATIC:
         return ""
     for expression in registration.subscription:

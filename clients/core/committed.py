@@ -22,7 +22,7 @@ def skipped_batches(
     aborted: Iterable[tuple[int, int]],
     is_unwanted: Callable[[BatchHeader], bool] = lambda _: False,
 ) -> frozenset[int]:
-    """Base offsets of the batches that are not handed out. A cut-off last batch is not looked at.
+    """Base offsets of the batches that are not returned. A partial last batch is ignored.
 
     `aborted` are (producer id, first offset) as a read-committed fetch answers them; `is_unwanted`
     may name more.

@@ -52,11 +52,11 @@ def judge(code: ErrorCode) -> Verdict:
 
 @dataclass(slots=True)
 class Sequences:
-    """The identity of a producer and where each partition's sequence stands.
+    """The identity of a producer and the next sequence of each partition.
 
-    A batch keeps what it was given for all its attempts. After a batch that had been sent is given
-    up, nobody knows which sequence its partition expects: the identity is over, and the next one
-    begins everywhere from 0.
+    A batch keeps its identity for all its attempts. When a batch that had been sent expires, the
+    sequence that its partition expects is unknown: the identity is over, and the next one begins
+    everywhere from 0.
     """
 
     identity: ProducerIdentity = NO_IDENTITY

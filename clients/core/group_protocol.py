@@ -1,4 +1,4 @@
-"""What members of a consumer group tell each other in Kafka's "consumer" protocol: subscriptions
+"""The messages between members of a consumer group in Kafka's "consumer" protocol: subscriptions
 and assignments as bytes. Pure.
 
 Readable by every client: version 1 of both messages is written, any version is read (later ones

@@ -1,8 +1,7 @@
-"""A line of those who wait for something scarce: by rank, then by arrival; of `TURNS` grants one
-goes to the last rank, so nobody starves.
+"""A line of waiters for something scarce: by rank, then by arrival; of `TURNS` grants one goes to
+the last rank, so no rank starves.
 
-Pure. Used wherever callers wait for room or for their turn: budgets of bytes
-(`budget.py`) and the mirror's throttle.
+Pure. Used wherever callers wait for room or bytes: budgets (`budget.py`) and the mirror's throttle.
 """
 
 from __future__ import annotations
@@ -29,17 +28,17 @@ class Line(Generic[Waiter]):
         return len(self._waiting)
 
     def join(self, rank: int, waiter: Waiter) -> None:
-        """Stand at the end of the rank."""
+        """Join the end of the rank."""
         self._arrivals += 1
         heapq.heappush(self._waiting, (rank, self._arrivals, waiter))
 
     def leave(self, waiter: Waiter) -> None:
-        """Not waiting any more; nothing when it did not."""
+        """Stop waiting; does nothing when it did not wait."""
         self._waiting = [place for place in self._waiting if place[2] is not waiter]
         heapq.heapify(self._waiting)
 
     def has_before(self, rank: int) -> bool:
-        """Whether somebody of this rank or one that goes first is waiting."""
+        """Whether a waiter of this rank or of one that goes first is in line."""
         return bool(self._waiting) and self._waiting[0][0] <= rank
 
     def candidates(self) -> list[tuple[int, Waiter]]:

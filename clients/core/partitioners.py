@@ -167,7 +167,9 @@ class ClassicPartitioner:
         """The metadata decides, not batches."""
 
     def refreshed(self) -> None:
-        """Draw again."""
+        """Descriptions with the internal topics marked, in the order of the names; those that are
+        gone meanwhile are left out.
+        """
         self._sticky.chosen.clear()
 
 

@@ -1,5 +1,4 @@
-"""Where a reader stands in a partition, and what an answer, an error or a new leader does to that.
-Pure.
+"""A reader's position in a partition, and how answers, errors and new leaders change it. Pure.
 
 A position is the offset of the next record and the leader epoch of the one before it, if known.
 With the epoch a reader finds out after a change of leader whether the log that it has read is still
@@ -39,7 +38,9 @@ _OLD_NAMES: Final = {"smallest": ResetPolicy.EARLIEST, "largest": ResetPolicy.LA
 
 
 def parse_reset_policy(text: str) -> ResetPolicy:
-    """A policy by its name, the old consumer's names included. ValueError says what is accepted."""
+    """A policy by its name, the old consumer's names included. ValueError names the
+    accepted ones.
+    """
     if text in _OLD_NAMES:
         return _OLD_NAMES[text]
     try:
@@ -50,12 +51,12 @@ def parse_reset_policy(text: str) -> ResetPolicy:
 
 
 class PositionLost(Exception):
-    """The log does not have the position any more, and the policy is to fail."""
+    """The log no longer has the position, and the policy is to fail."""
 
 
 class LogTruncated(PositionLost):
-    """Records that were read are not in the log any more (KIP-320); `diverges_at` is the first that
-    may differ, None if unknown.
+    """The log no longer has records that were read (KIP-320); `diverges_at` is the first that may
+    differ, None if unknown.
     """
 
     def __init__(self, place: tuple[str, int], position: Position, diverges_at: int | None) -> None:
@@ -142,7 +143,7 @@ class Trouble(enum.Enum):
     OUT_OF_RANGE = "the position is not in the log"
     PASSING = "ask again"
     CORRUPT = "the log is damaged there"
-    REFUSED = "report it to the application"
+    REFUSED = "report to the application"
 
 
 _MOVED: Final = frozenset(

@@ -1,4 +1,5 @@
-"""The partitions that a reader reads: where each stands, who leads it, what it waits for. Pure.
+"""The partitions that a reader reads: their positions, their leaders, and what each waits for.
+Pure.
 
 A partition that is begun, sought or rewound gets a new generation; what was asked under an older
 one is not looked at when it comes.
@@ -6,13 +7,12 @@ one is not looked at when it comes.
     NO_OFFSET  ->  READY         where to begin is being asked for (by the reset policy or a time)
     UNVALIDATED -> READY         a new leader is asked whether its log still has what was read (KIP-320)
     READY                        fetched from its leader, if it has one and is not paused
-    HALTED                       something was found that only the application can resolve, and is
-                                 told. When it has heard (`retry`), the partition is back where it
-                                 was: it goes on if the cause is gone, else the application hears it
-                                 again
+    HALTED                       a problem that only the application can resolve was found and
+                                 reported. After `retry` the partition returns to its phase: it goes
+                                 on if the cause is gone, else the problem is reported again
 
-`fetched` is the position behind the last chunk handed over, `consumed` the one behind the last that
-the application took. Called by `reader.py`.
+`fetched` is the position behind the last chunk put into the sink, `consumed` the one behind the
+last that the application took. Called by `reader.py`.
 """
 
 from __future__ import annotations
@@ -127,12 +127,12 @@ class Readings:
         self._readings[place] = reading
 
     def end(self, places: Iterable[Place]) -> None:
-        """Not read any more."""
+        """Stop reading it."""
         for place in places:
             self._readings.pop(place, None)
 
     def pause(self, places: Iterable[Place]) -> None:
-        """Do not fetch; what was handed over and not consumed is fetched again later."""
+        """Do not fetch; chunks that were put and not consumed are fetched again later."""
         for place in places:
             if (reading := self._readings.get(place)) is not None and not reading.is_paused:
                 self._generations += 1
@@ -144,17 +144,17 @@ class Readings:
                     self._take_back(reading)
 
     def _take_back(self, reading: Reading) -> None:
-        """Fetch again what was handed over and not consumed."""
+        """Fetch again the chunks that were put and not consumed."""
         reading.fetched = reading.consumed
         if reading.phase is Phase.UNVALIDATED and reading.fetched.leader_epoch == NO_EPOCH:
             reading.phase = Phase.READY  # there is no epoch that a leader could be asked about
 
     def halt(self, reading: Reading) -> None:
-        """The application is to be told something of the partition."""
+        """A problem of the partition that the application must get."""
         reading.halted_in, reading.phase = reading.phase, Phase.HALTED
 
     def retry(self, place: Place) -> None:
-        """The application has been told."""
+        """The application has got the problem."""
         if (reading := self._readings.get(place)) is not None and reading.phase is Phase.HALTED:
             reading.phase = reading.halted_in
 
@@ -165,7 +165,7 @@ class Readings:
                 reading.is_paused = False
 
     def led_by(self, place: Place, leader: int, leader_epoch: int) -> None:
-        """Metadata's word on a partition; an older epoch is not listened to."""
+        """The partition's state in newer metadata; an older epoch is ignored."""
         reading = self._readings[place]
         if leader_epoch != NO_EPOCH and leader_epoch < reading.leader_epoch:
             return
@@ -200,7 +200,7 @@ class Readings:
         return {reading.leader for reading in self._readings.values()} - {NO_LEADER}
 
     def asking(self, phase: Phase) -> dict[int, list[Reading]]:
-        """Partitions in a phase by their leader, which nobody asks about yet."""
+        """Partitions in a phase by their leader, without those that have a request under way."""
         found: dict[int, list[Reading]] = {}
         for reading in self._readings.values():
             if reading.phase is phase and not reading.is_asking and reading.leader != NO_LEADER:
@@ -220,7 +220,7 @@ class Readings:
         reading.phase = Phase.NO_OFFSET
 
     def advance(self, reading: Reading, position: Position, *, high_watermark: int, log_start_offset: int) -> None:
-        """A chunk was handed over; its partition goes to the end of the line."""
+        """A chunk was put; its partition goes to the end of the line."""
         reading.fetched = position
         reading.high_watermark, reading.log_start_offset = high_watermark, log_start_offset
         self._readings[reading.place] = self._readings.pop(reading.place)

@@ -1,5 +1,5 @@
-"""A partition's place among several workers, by a hash that never changes: CRC-32 of the name, not
-Python's own, which differs from process to process. Who always works for a partition keeps its
+"""A partition's slot among several workers, by a hash that never changes: CRC-32 of the name, not
+Python's own, which differs from process to process. A worker that always has a partition keeps its
 order. Pure.
 """
 
@@ -9,7 +9,7 @@ import zlib
 
 
 def stable_slot(place: tuple[str, int], slots: int) -> int:
-    """The place of a topic's partition among `slots`: partitions of one topic follow each other
+    """The slot of a topic's partition among `slots`: partitions of one topic follow each other
     round the slots.
     """
     topic, partition = place

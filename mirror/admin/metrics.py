@@ -319,8 +319,8 @@ class MirrorMetrics(Collector):
 
     def _mirror_maker_families(self, oldest: Mapping[PartitionKey, QueuedBatches]) -> Iterable[Metric]:
         link = self._link()
-        # MirrorMaker's names as they are: what only grows ends in `_count` there, and
-        # `_count_total` would be on nobody's dashboard.
+        # MirrorMaker's own names: its counters end in `_count`, and its users' dashboards do not
+        # query `_count_total`.
         records = UnknownMetricFamily(f"{_SOURCE_CONNECTOR}_record_count", "Records mirrored.", labels=_OF_PARTITION)
         sizes = UnknownMetricFamily(
             f"{_SOURCE_CONNECTOR}_byte_count", "Bytes mirrored, as they lie in batches.", labels=_OF_PARTITION
@@ -372,7 +372,7 @@ class OpeningMetrics(Collector):
         registry.register(self)
 
     def record_opened(self) -> None:
-        """From now on the link's other figures tell."""
+        """Publish the link's other figures from now on."""
         self._opened.set(1)
 
     def collect(self) -> Iterable[Metric]:

@@ -1,16 +1,16 @@
-"""Puts away copies at the target that cannot be mirrored on, so that they are made anew from where
-the source's log begins.
+"""Deletes copies at the target that cannot be mirrored on, so that they are made anew from the
+start of the source's log.
 
 For topics in RESET (deleted, or deleted and made again, at the source), FAULTED and GAP, or that
-may lack tombstones, and only when a person asks for it. What goes with a copy is counted first and
-told: a copy of a topic that was made again, or that left the source's history, has records that may
-be nowhere else. The target's brokers keep those before anything is deleted: what lies above the
-history that both sites share by their leader epochs (`wire/batches/log_histories.py`) and by the
-last batch below it, or the whole copy where that cannot be known. Where one of them refuses,
-nothing is deleted. The copy is deleted by its id under the link's epoch, so neither a topic made
-meanwhile nor an active site's is ever meant. Asking again is harmless, also after an interruption
-at any step: what is kept is not kept twice, and a copy that is away is left to
-`mirror/topics/topic_sync.py`, which makes it anew.
+may lack tombstones, and only at a person's request. The report first counts the records that are
+deleted with a copy: a copy of a topic that was made again, or that left the source's history, has
+records that may exist at no other site. The target's brokers keep those before anything is deleted:
+the records above the history that both sites share by their leader epochs
+(`wire/batches/log_histories.py`) and by the last batch below it, or the whole copy where that
+cannot be known. If a broker refuses to keep them, nothing is deleted. The copy is deleted by its id
+under the link's epoch, so the request can mean neither a topic made meanwhile nor an active site's
+topic. The request can be repeated safely, also after an interruption at any step: records are kept
+only once, and `mirror/topics/topic_sync.py` makes a deleted copy anew.
 """
 
 from __future__ import annotations
@@ -79,7 +79,7 @@ class CopyLog:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TopicReset:
-    """A topic with its outcome, the reason in a sentence, and what its copy holds."""
+    """A topic with its outcome, the reason in a sentence, and the records of its copy."""
 
     topic: str
     outcome: ResetOutcome
@@ -119,9 +119,7 @@ class Resets:
         self._on_put_away = on_put_away
 
     async def reset(self, patterns: Sequence[str], *, is_dry_run: bool) -> list[TopicReset]:
-        """Put away the copies of the topics whose whole names match. Unreachable,
-        InvalidPattern.
-        """
+        """Delete the copies of the topics whose whole names match. Unreachable, InvalidPattern."""
         link = self._link()
         if not patterns:
             raise InvalidPattern("name at least one topic pattern: an empty list does not mean all topics")
@@ -178,7 +176,7 @@ class Resets:
         return TopicReset(topic=name, outcome=outcome, reason=trouble, copy_id=copy.topic_id, partitions=logs)
 
     def _trouble(self, name: str, wanted: SiteTopic | None, copy: SiteTopic) -> str:
-        """Why the copy cannot be mirrored on, from what both sites say now; empty when it can."""
+        """Why the copy cannot be mirrored on, by both sites' present answers; empty when it can."""
         actual = _view(copy)
         found = gone_trouble(name, actual) if wanted is None else find_trouble(name, _view(wanted), actual)
         if found is not None:
@@ -275,7 +273,7 @@ class Resets:
 async def _epoch_ends(
     site: SitePort, asked: Mapping[PartitionKey, EpochEnd], topic: SiteTopic
 ) -> dict[PartitionKey, EpochEnd]:
-    """What the leaders of a site say of the epochs. Unreachable when one of them does not tell."""
+    """The epochs that a site's leaders report. Unreachable when one of them does not answer."""
     questions = {key: (topic.leaders[key.partition], one.epoch) for key, one in asked.items()}
     answers = await site.epoch_ends(questions)
     found: dict[PartitionKey, EpochEnd] = {}

@@ -85,11 +85,11 @@ class MirrorAdminService(mirror_pb2_grpc.MirrorAdminServicer):
         self._reason = "the link has not been read yet"
 
     def show(self, parts: MirrorParts) -> None:
-        """From now on there is something to tell."""
+        """Serve this mirror's status from now on."""
         self._parts = parts
 
     def explain(self, reason: str) -> None:
-        """Why there is nothing to tell yet."""
+        """Why there is no status to serve yet."""
         self._reason = reason
 
     def health(self) -> Health:
@@ -158,7 +158,7 @@ class MirrorAdminService(mirror_pb2_grpc.MirrorAdminServicer):
     async def VerifyMirror(  # noqa: N802 (gRPC's name)
         self, request: pb.VerifyMirrorRequest, context: grpc.aio.ServicerContext[Any, Any]
     ) -> AsyncIterator[pb.VerifiedPartition]:
-        """Compare partition by partition; each is told when it is done."""
+        """Compare partition by partition; yields each result when it is ready."""
         parts = await self._ready(request.link, context)
         if parts.verifier is None:
             await context.abort(grpc.StatusCode.UNIMPLEMENTED, "this mirror cannot compare")
@@ -275,7 +275,7 @@ def describe(parts: MirrorParts) -> pb.DescribeMirrorReply:
 
 
 def _of_peers(peers: PeerWatch | None) -> dict[str, Any]:
-    """What the other daemons of the link are told of."""
+    """What this daemon publishes to the other daemons of the link."""
     if peers is None:
         return {}
     return {

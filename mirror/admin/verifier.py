@@ -1,10 +1,10 @@
 """Compares what is mirrored with the source, batch by batch, while mirroring goes on; nothing is
 decompressed.
 
-An exact link must hold the same bytes at the same offsets. A translate link must hold, where its
-offset map says, batches with the same records part (or as many records, where a batch had to be
-written anew), each once and nothing of its own between. Only what both logs still have is looked
-at, up to the end that was mirrored when the look began.
+An exact link must have the same bytes at the same offsets. A translate link must have, at the
+offsets of its offset map, batches with the same records part (or as many records, where a batch had
+to be rewritten), each once and with nothing of the link's own between. Only records that both logs
+still have are compared, up to the end that was mirrored when the comparison began.
 
 Of a compacted topic the two ends keep different records: a standby never compacts, the target of a
 translate link does so by itself. Its batches are opened: every record that the source still has
@@ -62,7 +62,7 @@ class Comparison:
 
     @property
     def verdict(self) -> str:
-        """In a word."""
+        """The verdict's name."""
         if not self.is_known:
             return "unknown"
         return "differs" if self.finding else "equal"
@@ -251,8 +251,8 @@ class TranslateVerifier:
 
 
 def _translated(buffer: Buffer, position: int, header: BatchHeader, offset: int) -> Sample:
-    """As it is at the target; a batch that had to be written anew is known by its place and count
-    alone.
+    """The batch as it is at the target; a rewritten batch is recognised by its offset and record
+    count alone.
     """
     if header.is_log_append_time or header.record_count != header.last_offset_delta + 1:
         return Sample(offset, header.record_count, None)
@@ -274,7 +274,7 @@ async def _compare_compacted(source: _Reader, target: _Reader, first: int, resul
 
 
 async def _compare_records(expected: Samples, copies: Samples, result: Comparison, hint: str) -> None:
-    """Every record of the source, at its place at the target."""
+    """Every record of the source, at its translated offset at the target."""
     missing: list[int] = []
     copy = await anext(copies, None)
     async for kept in expected:
@@ -303,7 +303,7 @@ async def _records(reader: _Reader, start: int, end: int) -> Samples:
 
 
 def _content(record: Record, place: int) -> Sample:
-    """A record at a place of the target, wherever it is at the source."""
+    """A record at an offset of the target, wherever it is at the source."""
     return Sample(place, 1, crc32c(repr(record._replace(offset=place)).encode()))
 
 

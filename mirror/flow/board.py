@@ -1,9 +1,9 @@
-"""All partitions of the link in one place: their flows, their leaders, and the way from a decision
-to its effects.
+"""All partitions of the link: their flows, their leaders, and the way from a decision to its
+effects.
 
 The board is the only caller of `Flow.decide` and `Flow.apply`. Workers (prober, fetchers,
 producers, syncs) submit commands and get effects through the `Effects` door; nothing here awaits,
-so what a flow decided still holds when its effects run.
+so a flow's decision is still valid when its effects run.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ RETRY_SLOW_MS = 5000
 NO_LEADER = Leader(-1, -1)
 
 CLOCK_STEP_MS = 100
-"""A clock that goes back by less is not followed: that is within what a lag is told by."""
+"""Smaller steps back are ignored: they are within the precision of a lag."""
 
 _log = get_logger("mirror.flow")
 _state_change = state_change_logger()
@@ -132,7 +132,7 @@ class FlowBoard:
         chance: random.Random,
         way_out_of: Callable[[str], str],
     ) -> None:
-        """`way_out_of` a topic says how a person has its copy made anew."""
+        """`way_out_of` a topic is the advice to a person who wants its copy made anew."""
         self._way_out_of = way_out_of
         self._clock = clock
         self._effects = effects
@@ -203,7 +203,7 @@ class FlowBoard:
             raise
         after = row.flow.facts
         if before.state is not after.state:
-            self._tell(key, before.state, after)
+            self._log_change(key, before.state, after)
         elif decision.reason and decision.reason != before.reason:
             _log.debug(decision.reason, partition=str(key), state=after.state.value, generation=after.generation)
         for effect in decision.effects:
@@ -215,8 +215,8 @@ class FlowBoard:
         self._effects.fetching_changed(key)
 
     def lag(self, key: PartitionKey) -> Lag:
-        """How far the partition is behind now; not known where nothing is mirrored any more because
-        this site is active.
+        """How far the partition is behind now; unknown where mirroring has ended because this site
+        is active.
         """
         facts = self._rows[key].facts
         if facts.state is FlowState.PROMOTED:
@@ -224,7 +224,7 @@ class FlowBoard:
         return measure(facts.progress, now_ms=self._noted_now_ms(), stale_after_ms=self._stale_after_ms)
 
     def moment(self) -> Moment:
-        """Now, for a question whose answer flows are told."""
+        """The present moment, for a request whose answer flows receive."""
         return Moment(self._clock.now_ms(), self._clock.monotonic_ms())
 
     def as_of(self, moment: Moment) -> int:
@@ -245,18 +245,18 @@ class FlowBoard:
         return max(0, self._noted_now_ms() - facts.progress.caught_up_at_ms)
 
     def is_stalled(self, key: PartitionKey) -> bool:
-        """True while the partition is not mirrored, or its source is silent: what was measured
-        before says nothing of now.
+        """True while the partition is not mirrored, or its source is silent: earlier measurements
+        are outdated then.
         """
         state = self._rows[key].facts.state
         return state not in (FlowState.MIRRORING, FlowState.PROMOTING) or self.silence_ms(key) > self._stale_after_ms
 
     def silence_ms(self, key: PartitionKey) -> int:
-        """For how long the source has not been heard of the partition."""
+        """Milliseconds since the source last answered for the partition."""
         return self._noted_now_ms() - self._rows[key].facts.progress.source_answered_at_ms
 
     def stop_timers(self) -> None:
-        """No retry fires any more."""
+        """From now on no retry fires."""
         for row in self._rows.values():
             if row.retry is not None:
                 row.retry.cancel()
@@ -282,7 +282,7 @@ class FlowBoard:
         """
         return max(self._clock.now_ms(), round(self._clock.monotonic_ms() + self._clock_ahead_ms))
 
-    def _tell(self, key: PartitionKey, before: FlowState, after: FlowFacts) -> None:
+    def _log_change(self, key: PartitionKey, before: FlowState, after: FlowFacts) -> None:
         _state_change.info(
             after.reason,
             partition=str(key),

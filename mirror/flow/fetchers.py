@@ -8,7 +8,7 @@ fetches keep a distance, so that each brings more. Batches stay views into the r
 
 Checksums are not verified here: the target verifies each batch before it appends, and a second pass
 would cost 0.05 CPU seconds a GB for nothing. Only when the target refuses a batch is our copy
-checked, to tell whose fault it is.
+checked, to report which side damaged it.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ ask without end.
 """
 
 QUIET_INTERVAL_MS = 250
-"""How often flows without news hear that the source still answers."""
+"""How often flows without new batches receive that the source still answers."""
 
 SMALL_ANSWER_BYTES = 256 * 1024
 """An answer of less is what a steady flow brings: fetched at once, again and again, every record or
@@ -199,7 +199,7 @@ class Fetcher:
     async def _answers(
         self, pending: asyncio.Task[Sequence[FetchAnswer]], parts: Mapping[PartitionKey, tuple[int, FetchPart]]
     ) -> Sequence[FetchAnswer] | None:
-        """The answers; None when the broker gave none, which the flows have been told."""
+        """The answers; None when the broker gave none, which has been reported to the flows."""
         try:
             return await pending
         except Unreachable as error:
@@ -211,8 +211,8 @@ class Fetcher:
     def _report_quiet(
         self, parts: Mapping[PartitionKey, tuple[int, FetchPart]], answers: Sequence[FetchAnswer]
     ) -> None:
-        """A session leaves out what has not changed: tell those flows, now and then, that the
-        source was heard.
+        """A fetch session leaves out unchanged partitions: report to their flows, now and then,
+        that the source answered.
         """
         now_ms = self._clock.monotonic_ms()
         if now_ms - self._quiet_reported_at_ms < QUIET_INTERVAL_MS:
@@ -237,7 +237,7 @@ class Fetcher:
     def _accept(
         self, parts: Mapping[PartitionKey, tuple[int, FetchPart]], answers: Sequence[FetchAnswer]
     ) -> list[tuple[QueuedBatches, FlowFacts]]:
-        """Tell the flows; what they take is returned with what they knew before it."""
+        """Submit to the flows; returns the batches that they accept with the facts before them."""
         accepted: list[tuple[QueuedBatches, FlowFacts]] = []
         for answer in answers:
             asked = parts.get(answer.key)
@@ -315,7 +315,7 @@ class Fetcher:
         self._has_queued(entry.key)
 
     def _has_queued(self, key: PartitionKey) -> None:
-        """Whoever reads the partition by now may go on."""
+        """The reader that has the partition now may go on."""
         self._in_hand.discard(key)
         row = self._board.row(key)
         if row.queueing is self:

@@ -1,11 +1,10 @@
 """How old records are when the mirror has them and when the target has them, and how many come a
 second: by partition, for `mirror/admin/metrics.py`.
 
-Kept over the last half to whole minute (`rolling.py`), as MirrorMaker's are. What is still on its
-way counts with the age that it has by now, once that is more than anything seen lately; of a
-partition that is not mirrored at the moment, or whose source is silent, nothing else counts. So no
-figure goes on telling how fast a mirror was before it stood still. The minute is one of the
-monotonic clock.
+Kept over the last half to whole minute (`rolling.py`), as MirrorMaker's figures are. Batches on
+their way count with their present age once that exceeds every recent value; for a partition that is
+not mirrored at the moment, or whose source is silent, nothing else counts. So no figure shows the
+speed of a mirror that has stopped. The minute is one of the monotonic clock.
 """
 
 from __future__ import annotations

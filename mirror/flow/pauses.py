@@ -1,9 +1,9 @@
 """What an operator has paused: patterns of topics, kept until they are resumed, over restarts too
 when a file is named for them.
 
-Held against the board again and again (`enforce`), so that topics that appear, links that turn and
-workers that die do not let a paused partition run. A link that drains is not held up: a promotion
-counts for more than a pause.
+Enforced on the board again and again (`enforce`), so that new topics, changes of the link's
+direction and dead workers do not let a paused partition run. A draining link is not paused: a
+promotion counts for more than a pause.
 """
 
 from __future__ import annotations
@@ -66,7 +66,7 @@ class Pauses:
         return self._change([pattern for pattern in self._patterns if patterns and pattern not in patterns])
 
     def enforce(self) -> None:
-        """Pause and resume what is not as it should be."""
+        """The text for operators."""
         for key, row in list(self._board.rows()):
             facts = row.facts
             row.is_ours = self._owns(key)

@@ -1,11 +1,11 @@
 """Producers: each takes the batches of its lane and sends them to the target's leaders, several
 requests under way at once.
 
-One request holds batches of many partitions of one leader, in the order of the lane; a partition's
+One request has batches of many partitions of one leader, in the order of the lane; a partition's
 batches leave in order and each names the log end that it continues, so a reordering could only be
-refused, never stored. What is not acknowledged is kept in the partition's window and sent again;
-what the target refuses for good goes back to the flow. Idle partitions send an empty append now and
-then: it carries the source's ends and finds out that a link has turned.
+refused, never stored. Unacknowledged batches stay in the partition's window and are sent again; a
+final refusal of the target goes back to the flow. Idle partitions send an empty append now and
+then: it carries the source's ends and finds out that a link's direction has changed.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ RETRY_MS = 100
 """Rest of a partition or broker that could not take batches before they are sent again."""
 
 REPORT_INTERVAL_MS = 1000
-"""How often the source's ends are told to the target for a partition that has nothing to send."""
+"""How often a partition that has nothing to send reports the source's ends to the target."""
 
 _NOTHING = memoryview(b"")
 
@@ -121,8 +121,8 @@ class Producer:
         asyncio.get_running_loop().call_soon(self._settle, key, window)
 
     def report(self, keys: Sequence[PartitionKey]) -> None:
-        """Tell the target the source's ends of those of `keys` that have nothing to send and were
-        not told lately.
+        """Report the source's ends to the target for those of `keys` that have nothing to send and
+        no recent report.
         """
         now_ms = self._clock.monotonic_ms()
         by_leader: dict[int, list[tuple[AppendPart, _Sent]]] = {}
@@ -177,8 +177,8 @@ class Producer:
                 self._queue.release(entry.size_bytes)
 
     def _send_ready(self) -> None:
-        """Send as long as a leader has a place for one more request; partitions that cannot go stay
-        ready.
+        """Send while a leader has room for one more request; partitions that cannot go
+        stay ready.
         """
         while self._ready:
             batches: dict[int, list[QueuedBatches]] = {}
@@ -229,9 +229,9 @@ class Producer:
         self._start(node_id, parts, sent)
 
     def _part(self, row: Row, sent: _Sent) -> AppendPart:
-        """A source that expires faster than it is mirrored must not have the target drop what it is
-        about to get: the log start that is told with batches reaches the end of the log that they
-        continue only where the copy is to begin anew.
+        """If the source expires records faster than they are mirrored, the target must not drop its
+        log before the next batches arrive: the log start reported with batches reaches the end of
+        the log that they continue only where the copy is to begin anew.
         """
         progress, restart_offset = row.facts.progress, row.facts.restart_offset
         is_beginning = sent.entry is None or sent.expected_log_end_offset <= restart_offset
@@ -336,8 +336,8 @@ class Producer:
         self._after_answer(sent.key, window)
 
     def _check_kept(self, sent: _Sent, log_end_offset: int) -> None:
-        """A report is all that tells, while the source is quiet, that the target has lost what it
-        had acknowledged.
+        """While the source is quiet, only a report shows that the target has lost what it had
+        acknowledged.
         """
         acknowledged = self._board.row(sent.key).facts.progress.target_log_end_offset
         if 0 <= log_end_offset < min(acknowledged, sent.expected_log_end_offset):

@@ -112,5 +112,5 @@ class ByteQueue:
         self._budget.release(size_bytes)
 
     async def drained(self) -> None:
-        """Wait until nothing is held any more."""
+        """Wait until the queue is empty."""
         await self._budget.emptied()

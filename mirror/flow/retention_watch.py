@@ -1,7 +1,7 @@
 """Warns of partitions that are so far behind that the source may expire records before they are
 mirrored (MM-31).
 
-`mirror/topics/topic_sync.py` tells it the topics' configs and has it look in each of its rounds,
+`mirror/topics/topic_sync.py` gives it the topics' configs and has it look in each of its rounds,
 also in those in which the source is silent.
 """
 

@@ -2,8 +2,8 @@
 happen, and a scrape reads what is of now.
 
 Two windows of 30 s, the present one and the one before, which is what Kafka's two samples are.
-There is no timer: windows turn when a value comes, and what is too old is left out when it is asked
-for.
+There is no timer: windows change when a value comes, and outdated ones are left out when they are
+read.
 """
 
 from __future__ import annotations
@@ -80,8 +80,8 @@ class Rolling:
         now.add(value)
 
     def figures(self, now_ms: float, *, is_stalled: bool = False, waiting_ms: float | None = None) -> Figures:
-        """What is known of now. Nothing when it stands still, but for what has waited for longer
-        than anything seen lately.
+        """The present figures. Of a flow that has stopped, only waits longer than every recent
+        value.
         """
         before, now = self._windows
         age_ms = now_ms - now.began_ms

@@ -1,10 +1,9 @@
-"""Watches that every partition moves, and does something about those that do not, whatever their
-workers say of themselves.
+"""Watches that every partition moves, and restarts those that do not, whatever status their workers
+report.
 
-`core/liveness.py` decides. A partition under suspicion is asked about at the source, past the
-fetcher that should have heard of it. A stall is a log line, a metric and a part of the partition's
-reason; what is stalled because all wait for the byte rate or for room is told alike, and left to
-wait.
+`core/liveness.py` decides. The source is asked about a suspected partition directly, past its
+fetcher. A stall is a log line, a metric and a part of the partition's reason; partitions that stall
+because all wait for the byte rate or for room are reported in the same way, and left to wait.
 """
 
 from __future__ import annotations
@@ -46,7 +45,7 @@ class StallWatch:
         self._clock = clock
         self._stall_ms = stall_ms
         self._liveness = Liveness(stall_ms=stall_ms)
-        # When the link as a whole last moved while fetchers waited for their turn.
+        # When the link as a whole last moved while fetchers waited for bytes.
         self._congested_at_ms = float("-inf")
         self._before = (0.0, 0)
         self.remedies: dict[str, int] = {remedy.value: 0 for remedy in Remedy if remedy is not Remedy.NONE}

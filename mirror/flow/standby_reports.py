@@ -1,11 +1,11 @@
-"""Tells a sync link's source what the target has acknowledged, so that the source's producers and
-consumers go on.
+"""Reports to a sync link's source what the target has acknowledged, so that the source's producers
+and consumers go on.
 
-Told at once after every acknowledgement, one request a broker at a time with all that came
-meanwhile, and of all partitions now and then, so that a new leader at the source learns what its
-predecessor knew. Nothing is told of a partition whose history has not been proven to be that of the
-source's present leader: a paused one that was FAULTED ends somewhere else. On links that are not
-sync it does nothing.
+Reports follow every acknowledgement at once, one request a broker at a time with everything
+acknowledged meanwhile, and cover all partitions now and then, so that a new leader at the source
+learns what its predecessor knew. A partition is not reported while its history is not proven to be
+that of the source's present leader: a paused one that was FAULTED ends somewhere else. On links
+that are not sync it does nothing.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from runtime.supervision import in_background
 from wire.rules.links import SyncPolicy, sync_policy
 
 ALL_INTERVAL_S = 0.2
-"""How soon a new leader at the source hears of everything."""
+"""How soon a new leader at the source receives everything."""
 
 _REPORTED_IN = (FlowState.MIRRORING, FlowState.PAUSED, FlowState.PROMOTING)
 
@@ -51,7 +51,7 @@ class StandbyReports:
             self._wake.set()
 
     async def run(self) -> None:
-        """Tell until cancelled."""
+        """Report until cancelled."""
         try:
             while True:
                 await self._next_turn()
@@ -59,12 +59,12 @@ class StandbyReports:
                     self._changed.clear()
                     continue
                 for node_id, offsets in self._by_leader().items():
-                    telling = in_background("standby reports", self._tell(node_id, offsets))
-                    self._telling[node_id] = telling
-                    telling.add_done_callback(partial(self._reported, node_id))
+                    reporting = in_background("standby reports", self._report(node_id, offsets))
+                    self._telling[node_id] = reporting
+                    reporting.add_done_callback(partial(self._reported, node_id))
         finally:
-            for telling in self._telling.values():
-                telling.cancel()
+            for reporting in self._telling.values():
+                reporting.cancel()
             await asyncio.gather(*self._telling.values(), return_exceptions=True)
 
     async def close(self) -> None:
@@ -72,8 +72,8 @@ class StandbyReports:
         await self._port.close()
 
     async def _next_turn(self) -> None:
-        """All are due after the interval, however busy some keep this: what was told in vain is not
-        acknowledged again.
+        """All are due after the interval, even when some partitions keep this loop busy: reports
+        that failed are not repeated by an acknowledgement.
         """
         loop = asyncio.get_running_loop()
         with contextlib.suppress(TimeoutError):
@@ -88,8 +88,8 @@ class StandbyReports:
         return sync_policy(self._link().record) is not SyncPolicy.NONE
 
     def _by_leader(self) -> Mapping[int, Mapping[PartitionKey, int]]:
-        """What to tell now; partitions whose leader is being told something stay for the next
-        turn.
+        """What to report now; partitions whose leader has a request under way wait for the next
+        one.
         """
         found: dict[int, dict[PartitionKey, int]] = {}
         for key in tuple(self._changed):
@@ -102,10 +102,10 @@ class StandbyReports:
                     found.setdefault(row.source.node_id, {})[key] = row.facts.progress.target_log_end_offset
         return found
 
-    async def _tell(self, node_id: int, offsets: Mapping[PartitionKey, int]) -> None:
+    async def _report(self, node_id: int, offsets: Mapping[PartitionKey, int]) -> None:
         link = self._link()
         try:
-            refusal = await self._port.tell(node_id, link=link.name, link_epoch=link.epoch, acknowledged=offsets)
+            refusal = await self._port.report(node_id, link=link.name, link_epoch=link.epoch, acknowledged=offsets)
         except Unreachable as error:
             _log.debug("cannot send progress to the source", broker=node_id, reason=str(error))
             return

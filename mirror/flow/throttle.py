@@ -1,4 +1,4 @@
-"""The link's byte rate: fetchers wait here for their turn, those of the lower rank first."""
+"""The link's byte rate: fetchers wait here for bytes, those of the lower rank first."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ class Throttle:
             await waiter.may_go
         except asyncio.CancelledError:
             if not waiter.may_go.cancelled():
-                self.spend(-expected_bytes)  # its turn had come, and nobody takes it
+                self.spend(-expected_bytes)  # granted, but the waiter was cancelled
             raise
         finally:
             self._line.leave(waiter)
@@ -59,7 +59,7 @@ class Throttle:
         """So much was fetched, or less than was expected when it is negative."""
         self._bucket.spend(size_bytes, self._clock.monotonic_ms())
         if size_bytes < 0 and self._timer is not None:
-            # The timer counts on what was expected: whoever waits may go sooner now.
+            # The timer assumes the expected bytes: a waiter may go sooner now.
             self._timer.cancel()
             self._timer = None
             self._arm()

@@ -26,11 +26,11 @@ PRODUCER = "producer"
 
 
 class Condemned(Exception):
-    """A worker that lives, and does nothing, is ended so that another one takes its place."""
+    """A worker that lives, and does nothing, is ended and replaced."""
 
 
 class _Sentences:
-    """Runs workers until they end, or somebody condemns them."""
+    """Runs workers until they end, or one is condemned."""
 
     def __init__(self) -> None:
         self._sentences: dict[object, asyncio.Future[None]] = {}
@@ -101,7 +101,7 @@ class FetcherPool:
             self._fetchers[reader].wake()
 
     def replace(self, key: PartitionKey, reason: str) -> None:
-        """Have another fetcher, with connections of its own, take the place of the partition's."""
+        """Replace the partition's fetcher by another one with connections of its own."""
         self._sentences.condemn(self._reader_of.get(key), reason)
 
     async def close(self) -> None:
@@ -167,11 +167,11 @@ class ProducerPool:
             producer.wake()
 
     def replace(self, key: PartitionKey, reason: str) -> None:
-        """Have another producer, with connections of its own, take the place of the partition's."""
+        """Replace the partition's producer by another one with connections of its own."""
         self._sentences.condemn(self.lane_of(key), reason)
 
     def report(self) -> None:
-        """Tell the target the source's ends of the partitions that have nothing to send."""
+        """Report the source's ends to the target for the partitions that have nothing to send."""
         by_lane: dict[int, list[PartitionKey]] = {}
         for key in self._board:
             by_lane.setdefault(self.lane_of(key), []).append(key)

@@ -1,10 +1,10 @@
 """Keeps the configs of single groups at the target of an exact link like those at the source, so
-that they hold after a failover.
+that they are in force after a failover.
 
 Only configs of groups that the link carries are touched; where groups may work at the target (all
-links but those that route clients), what was set there for them stays. What the target refuses,
-because its own bounds are narrower, is logged once and tried again when the source's value changes.
-Nothing happens once the link has turned.
+links but those that route clients), configs that were set there stay. A config that the target
+refuses, because its own bounds are narrower, is logged once and tried again when the source's value
+changes. After a change of the link's direction nothing is written.
 """
 
 from __future__ import annotations
@@ -47,9 +47,9 @@ class GroupConfigSync:
         while True:
             try:
                 await self.round()
-                self._tell("")
+                self._note_problem("")
             except Unreachable as error:
-                self._tell(str(error))
+                self._note_problem(str(error))
             await asyncio.sleep(self._interval_s)
 
     async def round(self) -> None:
@@ -80,7 +80,7 @@ class GroupConfigSync:
             return
         _log.info("configs of a group are carried", group=group, configs=to_set, removed=list(to_remove))
 
-    def _tell(self, problem: str) -> None:
+    def _note_problem(self, problem: str) -> None:
         if problem and problem != self._problem:
             _log.warning("configs of groups cannot be compared", reason=problem)
         self._problem = problem

@@ -1,23 +1,24 @@
-"""Brings consumer groups' offsets along: reads them at the source, clamps them to what is mirrored,
+"""Carries consumer groups' offsets: reads them at the source, limits them to mirrored records,
 writes them at the target.
 
 One round an interval, in few requests however many groups there are: on a long line a round trip
 for each would be too many. A group with members at the target is left alone, and so is every offset
-that `mirror/link/core/group_offsets.py` would not move. What the source had is remembered only once
-it has been carried, so that a failed write is tried again.
+that `mirror/link/core/group_offsets.py` would not move. A source offset is remembered only after it
+has been carried, so that a failed write is tried again.
 
-Where groups may work at the target (all links but those that route clients), what the target has is
-read anew before anything is written over it: a group that was there meanwhile keeps its place. One
-that stays ahead of a source that may have been reset is told (`target_ahead`).
+Where groups may work at the target (all links but those that route clients), the target's offsets
+are read again before anything is written over them: a group that was active there meanwhile keeps
+its position. `target_ahead` lists groups that stay ahead of a source at which they may have been
+reset.
 
-Offsets live as long as at the source: what was carried is written again now and then, before a
-target that lets offsets expire by themselves would forget it, and what the source has forgotten for
-a while is forgotten at the target. Whatever is in the way of one group or of one broker is told,
-and holds up nobody else.
+Offsets live as long as at the source: carried offsets are written again now and then, before a
+target that expires offsets by itself would remove them, and offsets that the source has not had for
+a while are removed at the target. Every problem of one group or of one broker is reported in
+`problems`, and delays no other group.
 
-While the source is fenced, for a failover, the target is read anew each round and gets exactly what
-the source has. After each round the target hears as of when everything of this daemon's part of the
-link is carried, for the account of a failover, and what cannot be.
+While the source is fenced, for a failover, the target is read again each round and gets exactly the
+source's offsets. After each round the mirror reports to the target since when every offset of this
+daemon's part of the link is carried, and which are not; a failover's account of loss uses it.
 """
 
 from __future__ import annotations
@@ -50,9 +51,9 @@ ACTIVE_STATES = frozenset({"Stable", "PreparingRebalance", "CompletingRebalance"
 COMMITS_AT_ONCE = 5
 """As many requests as a connection has under way."""
 
-REST_SHARE = 0.2
-"""Of the interval, which is rested at least: rounds that take long do not follow each other without
-a pause.
+PAUSE_SHARE = 0.2
+"""The shortest pause between rounds, as a share of the interval: long rounds do not follow each
+other without a pause.
 """
 
 WRITTEN_AGAIN_MS: Final = 3_600_000
@@ -66,9 +67,9 @@ and must have been noticed first.
 """
 
 BEHIND_BELIEVED_AFTER_MS: Final = 10_000
-"""How long a group must be behind at the source, on a link whose target's clients are all sent
-there, until that is believed: it was reset while nobody looked. Elsewhere it may be ahead because
-it has members at the target now and then.
+"""How long a group must be behind at the source, on a link that routes all clients there, before
+the mirror takes that for a reset. On other links the group may be ahead because it has members at
+the target now and then.
 """
 
 PROBLEM_PAUSE_MS: Final = 1_000
@@ -81,7 +82,7 @@ PROBLEMS_LOGGED: Final = 10
 """Groups that one line of the log names."""
 
 ALL_GROUPS: Final = "all groups"
-"""Under this name `problems` says why nothing was carried in the last round."""
+"""The key of `problems` under which the last round's own failure is listed."""
 
 PARTITIONS_REPORTED: Final = 5
 """Partitions that the reason of one group names."""
@@ -96,22 +97,22 @@ _Offsets = Mapping[PartitionKey, GroupOffset]
 
 @dataclass(slots=True)
 class _Group:
-    """What is known of one group."""
+    """The state of one group."""
 
     written_again_at_ms: float
-    # What the source had when it was carried last, and what the target has.
+    # The source's offsets when they were carried last, and the target's offsets.
     carried: dict[PartitionKey, GroupOffset] = field(default_factory=dict)
     at_target: dict[PartitionKey, GroupOffset] = field(default_factory=dict)
     # Since when the source is without an offset that was carried.
     missing_since_ms: dict[PartitionKey, float] = field(default_factory=dict)
     # Since when the source has been behind the target.
     behind_since_ms: dict[PartitionKey, float] = field(default_factory=dict)
-    # Where the group has moved at the target by itself since both stood alike.
+    # Partitions in which the group has moved at the target by itself since both ends agreed.
     moved_at_target: set[PartitionKey] = field(default_factory=set)
-    # Where the target stays ahead and nobody can say that it should, and why.
+    # Partitions in which the target stays ahead for an unproven cause, and that cause.
     target_ahead: dict[PartitionKey, str] = field(default_factory=dict)
     paused_until_ms: float = 0.0
-    throttle_time_ms: int = 0
+    pause_ms: int = 0
 
 
 class GroupSync:
@@ -141,12 +142,11 @@ class GroupSync:
         self._clock = clock
         self._interval_s = interval_ms / 1000
         self._groups: dict[str, _Group] = {}
-        # How often copies had lost their ends when it was last known what the target has of groups
-        # there.
+        # How often each copy had lost its end when the target's group offsets were last read.
         self._losses: dict[PartitionKey, int] = {}
         self._problem = ""
         self._problems: dict[str, str] = {}
-        # By the monotonic clock, as all times here: who puts the machine's right changes no age.
+        # By the monotonic clock, as all times here: setting the machine's clock changes no age.
         self._stale_since_ms: dict[str, float] = {}
         self._synced_ms: float | None = None
         self._reported_ahead: set[str] = set()
@@ -156,7 +156,7 @@ class GroupSync:
 
     @property
     def problems(self) -> Mapping[str, str]:
-        """Groups (and brokers that do not tell theirs) which the last rounds could not carry, and
+        """Groups (and brokers that do not list theirs) that the last rounds could not carry, and
         why.
         """
         return self._problems
@@ -188,7 +188,7 @@ class GroupSync:
         }
 
     def forget(self, topic: str) -> None:
-        """The topic's copy was made anew: nobody knows what the target has of it."""
+        """Forget the target's offsets of the topic, whose copy was made anew."""
         self._forget_where(lambda key: key.topic == topic)
 
     def _forget_where(self, is_meant: Callable[[PartitionKey], bool]) -> None:
@@ -196,9 +196,9 @@ class GroupSync:
             for key in [key for key in group.at_target if is_meant(key)]:
                 del group.at_target[key]
 
-    def _forget_what_is_lost(self) -> None:
-        """Of copies that ended below what they had: perhaps they were put away, and their groups'
-        offsets with them.
+    def _forget_truncated(self) -> None:
+        """Forget offsets of copies that ended below their earlier end: such a copy may have been
+        deleted, with its groups' offsets.
         """
         losses = {key: row.facts.target_losses for key, row in self._board.our_rows()}
         lost = {key for key, count in losses.items() if count > self._losses.get(key, 0)}
@@ -212,14 +212,14 @@ class GroupSync:
             began_ms = self._clock.monotonic_ms()
             try:
                 await self.round()
-                self._tell("")
+                self._note_problem("")
             except Unreachable as error:
-                self._tell(str(error))
+                self._note_problem(str(error))
                 self._show({**self._problems, ALL_GROUPS: str(error)}, whole_until_ms=self._whole_until_ms(began_ms))
                 with contextlib.suppress(Unreachable):
                     await self._report_to_target(self._link(), self._covered())
             took_s = (self._clock.monotonic_ms() - began_ms) / 1000
-            await asyncio.sleep(max(self._interval_s - took_s, self._interval_s * REST_SHARE))
+            await asyncio.sleep(max(self._interval_s - took_s, self._interval_s * PAUSE_SHARE))
 
     async def round(self) -> None:
         """Carry once. Unreachable when a site does not answer at all; what is in the way of single
@@ -243,7 +243,7 @@ class GroupSync:
         if due:
             await self._carry(due, link, problems)
         self._show(problems, whole_until_ms=self._whole_until_ms(began_ms))
-        self._report_ahead()
+        self._log_ahead()
         self._synced_ms = self._clock.monotonic_ms()
         is_carried = self._is_whole and not problems
         synced_at_ms, took_ms = (began_at_ms if is_carried else 0), round(self._clock.monotonic_ms() - began_ms)
@@ -258,18 +258,18 @@ class GroupSync:
     async def _report_to_target(
         self, link: LinkView, slots: frozenset[int], *, synced_at_ms: int = 0, synced_ms_ago: int | None = None
     ) -> None:
-        """Say what this daemon has done for its part; who has none does not know whether anybody
-        carries anything.
+        """Report what this daemon has carried of its part; a daemon without a part knows nothing of
+        the rest, and reports nothing.
         """
         if slots and link.role in (LinkRole.MIRRORING, LinkRole.DRAINING):
-            word = SyncReport(
+            report = SyncReport(
                 daemon=self._daemon,
                 slots=slots,
                 synced_at_ms=synced_at_ms,
                 synced_ms_ago=synced_ms_ago,
                 problems=self._problems,
             )
-            await self._target.send_report(word, link=link.name, link_epoch=link.epoch)
+            await self._target.send_report(report, link=link.name, link_epoch=link.epoch)
 
     async def _carry(self, due: list[str], link: LinkView, problems: dict[str, str]) -> None:
         """Bring the target up to what the source has of these groups; what is in the way is added
@@ -278,44 +278,44 @@ class GroupSync:
         self._asked_ms = self._clock.monotonic_ms()
         read, states = await asyncio.gather(self._source.offsets_of(due), self._target.groups())
         problems |= states.problems
-        self._rest(read.problems, problems)
-        self._forget_what_is_lost()
+        self._pause(read.problems, problems)
+        self._forget_truncated()
         for group in self._groups.values():
-            self._leave_to_others(group)
+            self._forget_partitions_of_others(group)
         carriable = {name: self._carriable(offsets, link) for name, offsets in read.by_group.items()}
         active = {name for name, state in states.by_group.items() if state in ACTIVE_STATES}
         await self._read_at_target(carriable, link, problems, active=active)
-        turns = asyncio.Semaphore(COMMITS_AT_ONCE)
+        permits = asyncio.Semaphore(COMMITS_AT_ONCE)
 
-        async def write(name: str, wanted: _Offsets, gone: _Offsets) -> None:
-            async with turns:
+        async def write(name: str, requested: _Offsets, gone: _Offsets) -> None:
+            async with permits:
                 try:
-                    refused = await self._commit(name, wanted, carriable[name], link) if wanted else {}
+                    refused = await self._commit(name, requested, carriable[name], link) if requested else {}
                     refused |= await self._commit(name, gone, {}, link) if gone else {}
                 except Unreachable as error:
-                    self._rest({name: str(error)}, problems)
+                    self._pause({name: str(error)}, problems)
                     return
             if refused:
-                reported = ", ".join(_listed(f"{key} {reason}" for key, reason in refused.items()))
-                self._rest({name: f"the target refuses offset commits: {reported}"}, problems)
+                reasons = ", ".join(_listed(f"{key} {reason}" for key, reason in refused.items()))
+                self._pause({name: f"the target refuses offset commits: {reasons}"}, problems)
 
         writes = []
         for name, offsets in carriable.items():
             from_target = read.from_target.get(name, ())
-            wanted = self._to_write(name, offsets, link, is_active=name in active, from_target=from_target)
+            requested = self._to_write(name, offsets, link, is_active=name in active, from_target=from_target)
             gone = [] if name in active else self._gone(self._groups[name], read.by_group[name])
-            if wanted or gone:
-                writes.append(write(name, wanted, dict.fromkeys(gone, REMOVED)))
+            if requested or gone:
+                writes.append(write(name, requested, dict.fromkeys(gone, REMOVED)))
         await asyncio.gather(*writes)
         for name in due:
             if name not in problems:
-                self._groups[name].throttle_time_ms = 0
+                self._groups[name].pause_ms = 0
                 if name not in read.by_group:
                     problems[name] = "its coordinator at the source is moving or loading"
 
     def _due(self, listed: set[str], problems: dict[str, str]) -> list[str]:
-        """The groups to ask about: the source's, those that it has no more, and none that rests
-        (its problem stands).
+        """The groups to ask about: the source's, and those that it no longer has, without those
+        that pause (their problem persists).
         """
         now_ms = self._clock.monotonic_ms()
         for name in listed - self._groups.keys():
@@ -333,14 +333,14 @@ class GroupSync:
                 problems[name] = self._problems[name]
         return due
 
-    def _rest(self, failed: Mapping[str, str], problems: dict[str, str]) -> None:
+    def _pause(self, failed: Mapping[str, str], problems: dict[str, str]) -> None:
         problems |= failed
         now_ms = self._clock.monotonic_ms()
         for name in failed:
             group = self._groups[name]
-            group.throttle_time_ms = min(max(PROBLEM_PAUSE_MS, 2 * group.throttle_time_ms), PROBLEM_PAUSE_MS_MAX)
-            group.paused_until_ms = now_ms + group.throttle_time_ms
-            group.at_target.clear()  # what was written before the failure, nobody knows
+            group.pause_ms = min(max(PROBLEM_PAUSE_MS, 2 * group.pause_ms), PROBLEM_PAUSE_MS_MAX)
+            group.paused_until_ms = now_ms + group.pause_ms
+            group.at_target.clear()  # the failed request may have been carried out
 
     async def _read_at_target(
         self,
@@ -350,8 +350,8 @@ class GroupSync:
         *,
         active: Container[str],
     ) -> None:
-        """What the target has of groups of which that is not known; where it does not say, the
-        group waits for the next round.
+        """Read the unknown offsets at the target; a group whose offsets the target does not report
+        waits for the next round.
         """
         unknown = [
             name
@@ -363,7 +363,7 @@ class GroupSync:
         if not unknown:
             return
         found = await self._target.offsets_of(unknown)
-        self._rest(found.problems, problems)
+        self._pause(found.problems, problems)
         for name in unknown:
             if name in found.by_group:
                 self._take_from_target(name, carriable[name], found)
@@ -375,13 +375,13 @@ class GroupSync:
         if not offsets.keys() <= group.at_target.keys():
             return True
         if link.record.is_routed:
-            return False  # nobody else commits there
+            return False  # only this mirror commits there
         is_written_again = self._clock.monotonic_ms() >= group.written_again_at_ms
         return is_written_again or any(group.carried.get(key) != offset for key, offset in offsets.items())
 
     def _take_from_target(self, name: str, offsets: _Offsets, found: GroupReading) -> None:
-        """Take what the target has, and whether the group has moved there since both stood
-        alike.
+        """Store the target's offsets, and whether the group has moved there since both
+        ends agreed.
         """
         group, at_target, last_in_sync = self._groups[name], found.by_group[name], found.last_in_sync.get(name, {})
         for key in offsets:
@@ -423,8 +423,8 @@ class GroupSync:
     ) -> dict[PartitionKey, GroupOffset]:
         now_ms, group = self._clock.monotonic_ms(), self._groups[name]
         is_written_again = now_ms >= group.written_again_at_ms
-        wanted: dict[PartitionKey, GroupOffset] = {}
-        alike: dict[PartitionKey, GroupOffset] = {}
+        requested: dict[PartitionKey, GroupOffset] = {}
+        in_sync: dict[PartitionKey, GroupOffset] = {}
         group.target_ahead.clear()
         for key, offset in offsets.items():
             outcome = offset_to_commit(
@@ -436,27 +436,27 @@ class GroupSync:
                 has_moved_at_target=not link.record.is_routed and key in group.moved_at_target,
                 is_from_target=key in from_target,
                 is_final=link.record.is_routed
-                and (link.role is LinkRole.DRAINING or self._is_lastingly_behind(group, key, offset, now_ms)),
+                and (link.role is LinkRole.DRAINING or self._is_behind_for_long(group, key, offset, now_ms)),
             )
             if isinstance(outcome, GroupOffset):
-                wanted[key] = outcome
+                requested[key] = outcome
                 continue
             if is_written_again and not is_active and key in group.at_target:
-                wanted[key] = group.at_target[key]
-            if outcome is Stay.ALIKE and group.carried.get(key) != offset:
+                requested[key] = group.at_target[key]
+            if outcome is Stay.IN_SYNC and group.carried.get(key) != offset:
                 group.moved_at_target.discard(key)
-                alike[key] = group.at_target[key]
-            if outcome in (Stay.ALIKE, Stay.AHEAD) or (outcome is Stay.UNKNOWN and link.record.is_routed):
+                in_sync[key] = group.at_target[key]
+            if outcome in (Stay.IN_SYNC, Stay.AHEAD) or (outcome is Stay.UNKNOWN and link.record.is_routed):
                 group.carried[key] = offset
             elif outcome in REPORTED_AHEAD:
                 group.target_ahead[key] = f"{offset.offset} at the source; {outcome.value}"
         if is_written_again:
             group.written_again_at_ms = now_ms + WRITTEN_AGAIN_MS
-        if alike:
-            self._target.note_in_sync(name, alike)
-        return wanted
+        if in_sync:
+            self._target.note_in_sync(name, in_sync)
+        return requested
 
-    def _is_lastingly_behind(self, group: _Group, key: PartitionKey, offset: GroupOffset, now_ms: float) -> bool:
+    def _is_behind_for_long(self, group: _Group, key: PartitionKey, offset: GroupOffset, now_ms: float) -> bool:
         at_target = group.at_target.get(key)
         if at_target is None or offset.offset >= at_target.offset:
             group.behind_since_ms.pop(key, None)
@@ -474,7 +474,7 @@ class GroupSync:
         for key in [key for key in group.carried if key not in at_source]:
             since_ms = group.missing_since_ms.setdefault(key, now_ms)
             if key not in self._board:
-                self._lose(group, key)
+                self._forget_partition(group, key)
             elif now_ms - since_ms >= FORGOTTEN_AFTER_MS and self._is_mirrored(key):
                 gone.append(key)
         return gone
@@ -483,15 +483,15 @@ class GroupSync:
         row = self._board.row(key)
         return row.is_ours and row.facts.state is FlowState.MIRRORING
 
-    def _leave_to_others(self, group: _Group) -> None:
-        """What another daemon carries by now: nobody here knows any more what the target has of
-        it.
+    def _forget_partitions_of_others(self, group: _Group) -> None:
+        """Another daemon carries these groups by now, so their offsets at the target are unknown
+        here.
         """
         for key in {*group.carried, *group.at_target, *group.target_ahead}:
             if key in self._board and not self._board.row(key).is_ours:
-                self._lose(group, key)
+                self._forget_partition(group, key)
 
-    def _lose(self, group: _Group, key: PartitionKey) -> None:
+    def _forget_partition(self, group: _Group, key: PartitionKey) -> None:
         for known in (
             group.carried,
             group.at_target,
@@ -503,19 +503,19 @@ class GroupSync:
         group.moved_at_target.discard(key)
 
     async def _commit(
-        self, name: str, wanted: Mapping[PartitionKey, GroupOffset], source: _Offsets, link: LinkView
+        self, name: str, requested: Mapping[PartitionKey, GroupOffset], source: _Offsets, link: LinkView
     ) -> dict[str, str]:
         """Write them; the partitions whose offsets the target refuses, and why."""
-        outcomes = await self._target.commit(name, wanted, link=link.name, link_epoch=link.epoch)
+        outcomes = await self._target.commit(name, requested, link=link.name, link_epoch=link.epoch)
         group = self._groups[name]
         refused: dict[str, str] = {}
-        for key, offset in wanted.items():
+        for key, offset in requested.items():
             outcome = outcomes.get(key, ErrorCode.unknown_server_error)
             if outcome is not ErrorCode.none:
                 group.at_target.pop(key, None)
                 refused[str(key)] = outcome.name
             elif offset is REMOVED:
-                self._lose(group, key)
+                self._forget_partition(group, key)
             else:
                 group.carried[key] = source[key]
                 group.at_target[key] = offset
@@ -542,7 +542,7 @@ class GroupSync:
         self._problems = dict(problems)
         self._stale_since_ms = {name: self._stale_since_ms.get(name, whole_until_ms) for name in problems}
 
-    def _report_ahead(self) -> None:
+    def _log_ahead(self) -> None:
         left = self.target_ahead
         new = {name: reason for name, reason in left.items() if name not in self._reported_ahead}
         if new:
@@ -550,14 +550,14 @@ class GroupSync:
             _log.warning("groups stay ahead of the source at the target", groups=len(new), first=first)
         self._reported_ahead = set(left)
 
-    def _tell(self, problem: str) -> None:
+    def _note_problem(self, problem: str) -> None:
         if problem and problem != self._problem:
             _log.warning("cannot mirror group offsets", reason=problem)
         self._problem = problem
 
 
-def _listed(reported: Iterable[str]) -> list[str]:
+def _listed(reasons: Iterable[str]) -> list[str]:
     """The first ones, and how many more there are."""
-    listed = sorted(reported)
+    listed = sorted(reasons)
     more = len(listed) - PARTITIONS_REPORTED
     return listed if more <= 0 else [*listed[:PARTITIONS_REPORTED], f"and {more} more"]

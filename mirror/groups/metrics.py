@@ -50,7 +50,7 @@ class CheckpointMetrics(Collector):
         self._latencies.setdefault((group, copy), Rolling()).add(max(0.0, now_ms - asked_ms), now_ms)
 
     def forget_all_but(self, groups: Container[str]) -> None:
-        """The source has no others any more."""
+        """The source has no other groups."""
         for place in [place for place in self._latencies if place[0] not in groups]:
             del self._latencies[place]
 

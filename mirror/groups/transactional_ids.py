@@ -1,10 +1,10 @@
-"""Brings transactional ids along: reads the source's `__transaction_state`, tells the target's
-coordinators who the producers are.
+"""Carries transactional ids: reads the source's `__transaction_state`, and sends the producers' ids
+and epochs to the target's coordinators.
 
-Only who they are, with which epoch: what they have under way is in the mirrored batches. An id that
-a coordinator does not take is told again in the next round. Ids that the source has from its own
-mirroring (it was the target once) are not news and are left out. Where the link does not route
-clients each site coordinates for itself, and nothing is carried.
+Only producer ids and epochs: open transactions are in the mirrored batches. An id that a
+coordinator refuses is sent again in the next round. Ids that the source has from its own mirroring
+(it was the target once) are left out. Where the link does not route clients each site coordinates
+for itself, and nothing is carried.
 """
 
 from __future__ import annotations
@@ -50,9 +50,9 @@ class TransactionalIdSync:
         while True:
             try:
                 await self.round()
-                self._tell("")
+                self._note_problem("")
             except Unreachable as error:
-                self._tell(str(error))
+                self._note_problem(str(error))
             await asyncio.sleep(self._interval_s)
 
     async def round(self) -> None:
@@ -67,15 +67,17 @@ class TransactionalIdSync:
         while not is_all:  # not until nothing comes: a busy source always has something new
             producers, is_all = await self._source.news()
             self._take(producers)
-        reported: set[str] = set()
+        sent: set[str] = set()
         while batch := dict(
-            islice(((name, it) for name, it in self._waiting.items() if name not in reported), REPORTED_AT_ONCE)
+            islice(((name, it) for name, it in self._waiting.items() if name not in sent), REPORTED_AT_ONCE)
         ):
-            reported |= batch.keys()
+            sent |= batch.keys()
             outcomes = await self._target.carry(batch, link=link.name, link_epoch=link.epoch)
             refused = self._note(batch, outcomes)
             if refused:
-                self._tell(f"the target refuses {len(refused)} transactional ids: {', '.join(sorted(refused)[:3])}")
+                self._note_problem(
+                    f"the target refuses {len(refused)} transactional ids: {', '.join(sorted(refused)[:3])}"
+                )
 
     def _take(self, news: Mapping[str, TransactionalProducer | None]) -> None:
         for name, producer in news.items():
@@ -97,14 +99,14 @@ class TransactionalIdSync:
         return refused
 
     def _forget(self) -> None:
-        """Who the producers are is another site's business now; when the link turns back everything
-        is read anew.
+        """The producers are another site's business now; when the link's direction changes back,
+        everything is read anew.
         """
         self._carried.clear()
         self._waiting.clear()
         self._source.begin_anew()
 
-    def _tell(self, problem: str) -> None:
+    def _note_problem(self, problem: str) -> None:
         if problem and problem != self._problem:
             _log.warning("cannot mirror transactional ids", reason=problem)
         self._problem = problem

@@ -1,8 +1,8 @@
-"""Watches the link's record at the target site's agents and says what it asks of this mirror.
+"""Watches the link's record at the target site's agents, and derives this mirror's role from it.
 
-The target's word counts: it is where the mirror writes, and a promotion raises the epoch there
-first. Any agent of the site may answer; when none does, what was last known stands, since the
-target's brokers refuse an outdated epoch anyway.
+The target's record of the link counts: the mirror writes there, and a promotion raises the epoch
+there first. Any agent of the site may answer; when none does, the last known record stays in force,
+since the target's brokers refuse an outdated epoch anyway.
 """
 
 from __future__ import annotations
@@ -71,7 +71,7 @@ def stand(record: LinkRecord, site: str) -> LinkView:
 
 
 class LinkReader:
-    """Asks the agents in turn, the one that answered last first."""
+    """Asks the agents one after the other, the one that answered last first."""
 
     def __init__(self, link: str, agents: Sequence[HostPort]) -> None:
         self._link = link
@@ -79,7 +79,7 @@ class LinkReader:
         self._channels: dict[HostPort, grpc.aio.Channel] = {}
 
     async def read(self) -> LinkView:
-        """The link now. LinkMissing when the site has no such link, AgentsUnreachable when nobody
+        """The link now. LinkMissing when the site has no such link, AgentsUnreachable when no agent
         answers.
         """
         reply: site_pb2.ListLinksReply = await self._ask("ListLinks", site_pb2.ListLinksRequest())
@@ -130,8 +130,8 @@ class LinkReader:
 
 
 class LinkWatch:
-    """Reads the link each interval, and at once when somebody suspected_brokers it; tells what it
-    found each time.
+    """Reads the link each interval, and at once when it is suspected to be outdated; passes on each
+    result.
     """
 
     def __init__(

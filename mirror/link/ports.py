@@ -32,7 +32,7 @@ class SourceUnreachable(Unreachable):
 
 @dataclass(frozen=True, slots=True)
 class Leader:
-    """Who leads a partition: node -1 is nobody."""
+    """A partition's leader: node -1 means none."""
 
     node_id: int
     epoch: int
@@ -64,13 +64,15 @@ class Refused:
 
 @dataclass(frozen=True, slots=True)
 class Differs:
-    """The target's log cannot be a copy of the source's; the reason says where it leaves it."""
+    """The target's log cannot be a copy of the source's; the reason names the offset at which they
+    differ.
+    """
 
     reason: str
 
 
 LogAnswer = LogEnds | Refused | Unreachable | Differs
-"""What a site says about one log. `Differs` comes from translate links alone."""
+"""A site's answer about one log. `Differs` comes from translate links alone."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -100,8 +102,8 @@ class FetchAnswer:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AppendPart:
-    """One partition's next batches with what the source said last; no records only moves the other
-    fields.
+    """One partition's next batches with the offsets that the source reported last; no records only
+    moves the other fields.
     """
 
     key: PartitionKey
@@ -157,8 +159,8 @@ class SourcePort(SitePort, Protocol):
     """The site that topics come from."""
 
     async def absences(self, names: Sequence[str]) -> Mapping[str, Absence]:
-        """Why it did not list these topics: who has no right to see one is told so only when it
-        asks for it by name.
+        """Why the site did not list these topics: authorization errors appear only in a request by
+        name.
         """
         ...
 
@@ -194,10 +196,12 @@ class AppendPort(Protocol):
 
 
 class ProgressPort(Protocol):
-    """The connection over which the source's brokers hear what the target has."""
+    """The connection for reports of the target's progress to the source's brokers."""
 
-    async def tell(self, node_id: int, *, link: str, link_epoch: int, acknowledged: Mapping[PartitionKey, int]) -> str:
-        """Tell; empty when it was taken, else why not. Unreachable on a lost connection."""
+    async def report(
+        self, node_id: int, *, link: str, link_epoch: int, acknowledged: Mapping[PartitionKey, int]
+    ) -> str:
+        """Report; empty when it was accepted, else why not. Unreachable on a lost connection."""
         ...
 
     async def close(self) -> None:
@@ -240,7 +244,7 @@ class ProducersOfTarget(Protocol):
     async def carry(
         self, producers: Mapping[str, TransactionalProducer], *, link: str, link_epoch: int
     ) -> Mapping[str, ErrorCode]:
-        """Tell them; the outcome of each that was told. Unreachable when the site does not
+        """Send them; returns the outcome of each that was sent. Unreachable when the site does not
         answer.
         """
         ...
@@ -293,8 +297,8 @@ class GroupStates:
 
 
 class LastInSync(NamedTuple):
-    """What the source had when a group was last seen to stand alike at both ends, and whether the
-    target still has what it had then.
+    """The source's offset when a group was last seen to agree at both ends, and whether the target
+    still has the offset of that moment.
     """
 
     source_offset: int
@@ -307,7 +311,7 @@ class GroupReading:
 
     by_group: Mapping[str, Mapping[PartitionKey, GroupOffset]]
     problems: Mapping[str, str] = field(default_factory=dict)
-    # At a target that is told by `note_in_sync`: what was noted of these groups.
+    # At a target that gets `note_in_sync`: the notes of these groups.
     last_in_sync: Mapping[str, Mapping[PartitionKey, LastInSync]] = field(default_factory=dict)
     # At a source: offsets that a link in the other direction brought from the target.
     from_target: Mapping[str, Collection[PartitionKey]] = field(default_factory=dict)
@@ -333,7 +337,7 @@ class GroupPort(Protocol):
     """One site's consumer groups."""
 
     async def groups(self) -> GroupStates:
-        """All groups that those brokers tell which answer. Unreachable when none does."""
+        """All groups of the brokers that answer. Unreachable when none does."""
         ...
 
     async def offsets(self, group: str) -> Mapping[PartitionKey, GroupOffset]:
@@ -355,8 +359,8 @@ class GroupPort(Protocol):
         ...
 
     def note_in_sync(self, group: str, offsets: Mapping[PartitionKey, GroupOffset]) -> None:
-        """The source has these offsets, and the group stands there at the target as last read; a
-        site may keep that for the next daemon.
+        """The source has these offsets, and the group had the matching ones at the target at the
+        last read; a site may keep that for the next daemon.
         """
         ...
 
@@ -366,7 +370,7 @@ class GroupPort(Protocol):
         """
         ...
 
-    async def send_report(self, word: SyncReport, *, link: str, link_epoch: int) -> None:
+    async def send_report(self, report: SyncReport, *, link: str, link_epoch: int) -> None:
         """As of when this daemon has carried every offset of its part of the link, for the account
         of a failover; what it cannot carry.
         """

@@ -69,6 +69,6 @@ class Heartbeats:
 
         def take(key: bytes | None, value: bytes | None) -> None:
             if key == theirs and value != own:
-                self._stand_in.hear(self._clock.monotonic_ms())
+                self._stand_in.note_heartbeat(self._clock.monotonic_ms())
 
         self._read_to = await read_topic(self._source, HEARTBEATS, take, first_offset=self._read_to)

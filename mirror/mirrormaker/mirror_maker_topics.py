@@ -1,10 +1,10 @@
 """Writes MirrorMaker 2's internal topics beside ours, so that its tools find in a translate link
 what they look for.
 
-At the target: `heartbeats` (at the source too, where nobody else writes them: `heartbeats.py`),
+At the target: `heartbeats` (at the source too, if it has no other writer: `heartbeats.py`),
 `<source>.checkpoints.internal` and (or at the source, as MirrorMaker does)
-`mm2-offset-syncs.….internal`. Nothing of ours reads them: our own offset map is complete, these
-samples are for others.
+`mm2-offset-syncs.….internal`. Antipode itself does not read them: its own offset map is complete,
+these samples are for other tools.
 """
 
 from __future__ import annotations
@@ -33,10 +33,10 @@ from wire.client.raw_client import KafkaClient, NewTopic
 from wire.rules.links import matches
 
 OFFSET_SYNCS_INTERVAL_MS = 1_000
-"""How often a partition's newest pair of offsets is told, when it has moved."""
+"""How often a partition's newest pair of offsets is written, when it has moved."""
 
 HEARTBEATS_OWNER: Final = PartitionKey(HEARTBEATS, 0)
-"""Of several daemons that share the link, whoever owns this one writes its heartbeats."""
+"""Of several daemons that share the link, the owner of this partition writes its heartbeats."""
 
 PAUSE_S = 0.25
 RECORDS_MAX = 1_000

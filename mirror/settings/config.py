@@ -1,9 +1,9 @@
 """The mirror's settings, read from a properties file; MirrorMaker's classic names are accepted
 beside our own.
 
-One daemon carries one link. What the link's record says (sites, filters, epoch) is not repeated
-here: filters given here are compared with the record, so that a file that believes something else
-is an error and not a surprise.
+One daemon carries one link. The link's record (sites, filters, epoch) is not repeated here: filters
+given here are compared with the record, so that a file with other filters is an error and not a
+surprise.
 """
 
 from __future__ import annotations

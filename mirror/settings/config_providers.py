@@ -1,9 +1,8 @@
-"""Values of a MirrorMaker 2 file that stand elsewhere, as `${file:/etc/secrets:password}`, by the
-providers that Kafka brings.
+"""Values that a MirrorMaker 2 file refers to, as `${file:/etc/secrets:password}`, by the providers
+that Kafka brings.
 
-`config.providers=file,env` names them, `config.providers.file.class` says which one each is
-(KIP-297, KIP-421). Values alone are looked up, never keys, and what they are replaced by is not
-looked at again.
+`config.providers=file,env` names the providers, `config.providers.file.class` the class of each
+(KIP-297, KIP-421). References are replaced in values, never in keys, and not in the replaced text.
 """
 
 from __future__ import annotations
@@ -48,8 +47,8 @@ _KNOWN: Mapping[str, Provider] = {
 
 
 def looked_up(properties: Mapping[str, str]) -> dict[str, str]:
-    """The properties with the values that stand elsewhere. ConfigurationError for a provider or a
-    value that is not there.
+    """The properties with their references replaced. ConfigurationError for a provider or a value
+    that does not exist.
     """
     providers = {name: _provider(properties, name) for name in _names(properties)}
     return {

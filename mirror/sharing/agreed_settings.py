@@ -1,4 +1,4 @@
-"""The settings that daemons which share a link must have alike, as each registers them
+"""The settings that must be the same in all daemons of a shared link, as each registers them
 (`mirror/sharing/core/peers.py`).
 """
 
@@ -52,7 +52,7 @@ def self_description(config: MirrorConfig, record: LinkRecord, *, name: str) -> 
 
 
 def agreed_settings(config: MirrorConfig) -> Mapping[str, str]:
-    """By key, as they would stand in a file."""
+    """By key, as a file has them."""
     fields = OF_ALL_LINKS if config.link_mode is LinkMode.EXACT else (*OF_ALL_LINKS, *OF_TRANSLATE_LINKS)
     return {
         MirrorConfig.model_fields[field].alias or field: shortened(_written(field, getattr(config, field)))

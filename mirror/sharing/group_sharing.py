@@ -2,8 +2,8 @@
 target gives out (`core/slots.py`).
 
 For links whose daemons reach no common ZooKeeper (`zookeeper_sharing.py`). Each answered heartbeat
-confirms what is owned. A member's metadata says too how it is set up and what it fails at; the
-leader hands that out with the slots, where it is not the same of all.
+confirms what is owned. A member's metadata also has its settings and failures; where they differ
+between members, the leader sends them with the slots.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ HEARTBEATS_A_SESSION = 6
 REBALANCE_TIMEOUT_MS = 10_000
 RETRY_S = 0.5
 REPORTED_AGAIN_MS = 10_000
-"""How long the others are not told again what this daemon fails at: each time costs all of them a
+"""How long this daemon waits before it publishes its failures again: each time costs all members a
 new generation.
 """
 
@@ -40,12 +40,12 @@ _log = get_logger("mirror.sharing")
 
 
 class _ReportsOtherSettings(Exception):
-    """What this daemon has told of itself is so no longer."""
+    """The description that this daemon published is outdated."""
 
 
 class Sharing:
-    """One daemon's place in the group of its link. `run` is a worker of the mirror, `close` its
-    last word.
+    """One daemon's membership in the group of its link. `run` is a worker of the mirror, `close`
+    its last step.
     """
 
     def __init__(
@@ -68,15 +68,15 @@ class Sharing:
 
     async def run(self) -> None:
         """Be a member until cancelled."""
-        reported = ""
+        logged = ""
         while True:
             try:
                 await self._be_a_member()
             except KafkaClientError as error:
                 self.ownership.problem = f"group {self._group} at the target: {error}"
-                if str(error) != reported:
-                    reported = str(error)
-                    _log.warning("currently not a member of the link's group", reason=reported, group=self._group)
+                if str(error) != logged:
+                    logged = str(error)
+                    _log.warning("currently not a member of the link's group", reason=logged, group=self._group)
             await asyncio.sleep(RETRY_S)
 
     async def close(self) -> None:
@@ -91,8 +91,8 @@ class Sharing:
         await self._member.find_coordinator()
         self.ownership.doubt()
         while True:
-            reported = self.ownership.own
-            metadata = encode_slots(self.ownership.slots, daemon=encode_daemon(reported))
+            published = self.ownership.own
+            metadata = encode_slots(self.ownership.slots, daemon=encode_daemon(published))
             membership = await self._member.join([(PROTOCOL, metadata)], self._assignments)
             self._reported_at_ms = self._clock.monotonic_ms()
             self.ownership.others = _others(membership.assignment)
@@ -103,11 +103,11 @@ class Sharing:
                 generation=membership.joined.generation_id,
             )
             with contextlib.suppress(_ReportsOtherSettings):
-                await _both(taking, self._member.stay(membership, partial(self._received, reported)))
+                await _both(taking, self._member.stay(membership, partial(self._confirmed, published)))
 
-    def _received(self, reported: Daemon, asked_at_ms: float) -> None:
+    def _confirmed(self, published: Daemon, asked_at_ms: float) -> None:
         self.ownership.confirm(asked_at_ms)
-        if self.ownership.own != reported and self._clock.monotonic_ms() - self._reported_at_ms >= REPORTED_AGAIN_MS:
+        if self.ownership.own != published and self._clock.monotonic_ms() - self._reported_at_ms >= REPORTED_AGAIN_MS:
             raise _ReportsOtherSettings
 
     async def _assignments(self, joined: Joined) -> dict[str, bytes]:
@@ -116,16 +116,20 @@ class Sharing:
         daemons = {name: parse_daemon(data, otherwise_named=name) for name, data in joined.members.items()}
         if not _is_worth_telling(daemons.values()):
             return {member: encode_slots(slots) for member, slots in shares.items()}
-        reported = {name: {"daemon": encode_daemon(daemons[name]), "slots": sorted(shares[name])} for name in shares}
+        daemons_slots = {
+            name: {"daemon": encode_daemon(daemons[name]), "slots": sorted(shares[name])} for name in shares
+        }
         return {
-            member: encode_slots(slots, others=[reported[name] for name in sorted(reported) if name != member])
+            member: encode_slots(
+                slots, others=[daemons_slots[name] for name in sorted(daemons_slots) if name != member]
+            )
             for member, slots in shares.items()
         }
 
 
 async def _both(taking: Coroutine[Any, Any, None], staying: Coroutine[Any, Any, None]) -> None:
-    """Take while the group hears that this member is there, however long that takes; ends with
-    `staying`, or what goes wrong.
+    """Join and assign while heartbeats keep this member in the group, however long that takes; ends
+    with `staying`, or with the first error.
     """
     tasks = asyncio.ensure_future(taking), asyncio.ensure_future(staying)
     try:
@@ -145,12 +149,12 @@ def _is_worth_telling(daemons: Collection[Daemon]) -> bool:
 
 
 def _others(assignment: bytes) -> tuple[DaemonShare, ...]:
-    """The other daemons, where the leader had something to tell of them."""
+    """The other daemons, where the leader sent their descriptions."""
     try:
-        reported = parse_json(assignment).get("others", ())
+        others = parse_json(assignment).get("others", ())
         return tuple(
             DaemonShare(decode_daemon(one["daemon"], otherwise_named="of another release"), frozenset(one["slots"]))
-            for one in reported
+            for one in others
         )
     except (ValueError, KeyError, TypeError, AttributeError):
         return ()

@@ -1,9 +1,9 @@
 """Which slots of a shared link this daemon owns, and until when by its own clock.
 
-Ownership lasts as long as somebody confirms it again and again, so a daemon that was stopped or cut
-off lets go by itself before its slots are given to another. It spreads work and guards nothing: two
-daemons that both think that they own a partition do no harm, since an exact target refuses what
-does not continue its log, and a translate target what does not continue the sequence, or whose
+Ownership lasts as long as it is confirmed again and again, so a daemon that was stopped or
+disconnected gives up its slots before another one gets them. It spreads work and guards nothing:
+two daemons that both assume to own a partition do no harm, since an exact target refuses what does
+not continue its log, and a translate target what does not continue the sequence, or a daemon whose
 claim was followed by another one's (`mirror/translate/core/claims.py`).
 """
 
@@ -21,9 +21,7 @@ _state_change = state_change_logger()
 
 
 class Ownership:
-    """Held by whoever negotiates (`group_sharing.py`, `zookeeper_sharing.py`); `owns` is what the
-    mirror asks.
-    """
+    """`group_sharing.py` or `zookeeper_sharing.py` sets it; the mirror asks `owns`."""
 
     def __init__(self, *, session_timeout_ms: int, clock: Clock) -> None:
         self._session_timeout_ms = session_timeout_ms
@@ -34,7 +32,7 @@ class Ownership:
         self._read: frozenset[int] = frozenset()
         self._owned_until_ms = 0.0
         self.on_gain: Callable[[], Awaitable[None]] | None = None
-        # Why whoever negotiates has got no answer, empty when it did.
+        # Why the negotiation has got no answer, empty when it did.
         self.problem = ""
         # What this daemon has the others know of it, and what they have registered.
         self.own = Daemon()
@@ -42,13 +40,13 @@ class Ownership:
 
     @property
     def slots(self) -> frozenset[int]:
-        """What is owned now: nothing when nobody has confirmed it for a session's time."""
+        """The slots owned now: none when they were not confirmed for a session's time."""
         return self._slots if self._clock.monotonic_ms() < self._owned_until_ms else frozenset()
 
     @property
     def outage(self) -> str:
-        """Why nothing is owned although nobody said that others have it all; empty while what is
-        owned is confirmed.
+        """Why nothing is owned although other daemons do not have everything; empty while the
+        ownership is confirmed.
         """
         if self._clock.monotonic_ms() < self._owned_until_ms:
             return ""
@@ -85,8 +83,8 @@ class Ownership:
             _state_change.info("sharing the link", slots=share, gained=len(gained), lost=len(lost), **where)
 
     def confirm(self, asked_at_ms: float) -> None:
-        """What was asked at that time has been answered: nobody else owns these slots for a
-        session's time from then on.
+        """A request of that time has been answered: for a session's time from then on no other
+        daemon owns these slots.
         """
         self._owned_until_ms = max(self._owned_until_ms, asked_at_ms + self._session_timeout_ms)
         self.problem = ""

@@ -1,6 +1,6 @@
-"""What the other daemons of a shared link say of themselves, held against this one: settings that
-differ, partitions that nobody takes, daemons that fail at carrying groups' offsets. And what this
-one says of itself.
+"""Compares this daemon's description with those of the other daemons of a shared link: settings
+that differ, partitions without an owner, daemons that fail to carry groups' offsets. It also makes
+this daemon's own description.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ class PeerWatch:
         return {share.daemon.name: share.daemon.problem for share in self._others() if share.daemon.problem}
 
     def look(self) -> None:
-        """Compare, and tell the log what is new."""
+        """Compare, and log the differences that are new."""
         if self._ownership is None:
             return
         own, others = self._ownership.own, self._others()
@@ -51,14 +51,12 @@ class PeerWatch:
         self._take_untaken(untaken(elsewhere, others))
 
     def _others(self) -> tuple[DaemonShare, ...]:
-        """While this daemon has no share it hears nothing of the others, and what it knew is no
-        news.
-        """
+        """A daemon without a share receives no descriptions, and those it had are outdated."""
         return () if self._ownership is None or self._ownership.outage else self._ownership.others
 
     def _problem(self, own: Daemon) -> str:
-        """One group that cannot be carried, the same for as long as any cannot: others are told
-        when that begins and ends.
+        """One group that cannot be carried, the same one until all can: the other daemons need only
+        the beginning and the end.
         """
         problems = sorted(self._group_problems().items())
         return own.problem or "{}: {}".format(*problems[0]) if problems else ""

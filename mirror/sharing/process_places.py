@@ -1,5 +1,5 @@
-"""Where a process runs, in one line, and whether a process of that line is gone: by what Linux says
-of processes of this machine.
+"""Identifies a process in one line, and decides whether the process of such a line is gone: by
+Linux's information on processes of this machine.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ _PROCESSES = Path("/proc")
 
 
 def own_place() -> str:
-    """This process's place; empty where the system does not say."""
+    """This process's line; empty where the system does not identify it."""
     machine, started = _machine(), _started(os.getpid())
     return f"{machine}/{os.getpid()}/{started}" if machine and started else ""
 
@@ -29,7 +29,7 @@ def is_gone(place: str) -> bool:
 
 def _machine() -> str:
     """This boot of this machine and its namespace of processes; empty where the system does not
-    say.
+    identify them.
     """
     try:
         boot = (_PROCESSES / "sys/kernel/random/boot_id").read_text(encoding="ascii").strip()

@@ -6,10 +6,10 @@
     /antipode/mirrors/<link>/owners/<slot>       ephemeral, whose data is the member that owns the
                                                  slot
 
-The member with the lowest number gives the slots out and writes them conditionally on the version
-it read, so of two that think they lead one fails. Everyone lets go of what is no longer its own
-before it claims what is; a slot that still has an owner is waited for. Each turn confirms the
-session by reading; what that means for ownership says `ownership.py`.
+The member with the lowest number distributes the slots and writes them conditionally on the version
+it read, so of two that consider themselves leader one fails. Every member releases the slots that
+are no longer its own before it claims others; it waits for a slot that still has an owner. Each
+round confirms the session by reading; `ownership.py` defines what that means for ownership.
 """
 
 from __future__ import annotations
@@ -39,12 +39,12 @@ _log = get_logger("mirror.sharing")
 
 
 class SessionEnded(Exception):
-    """This daemon is no member any more: it registers anew."""
+    """This daemon's membership has ended: it registers anew."""
 
 
 class ZooKeeperSharing:
-    """One daemon's place among those of its link. `run` is a worker of the mirror, `close` its last
-    word.
+    """One daemon's membership among those of its link. `run` is a worker of the mirror, `close` its
+    last step.
     """
 
     def __init__(self, connect: str, link: str, *, strategy: Strategy, session_timeout_ms: int, clock: Clock) -> None:
@@ -55,20 +55,20 @@ class ZooKeeperSharing:
         self._clock = clock
         self._changed = asyncio.Event()
         self._claimed: set[int] = set()
-        self._reported = b""
+        self._registered = b""
         self.ownership = Ownership(session_timeout_ms=session_timeout_ms, clock=clock)
 
     async def run(self) -> None:
         """Be a member until cancelled."""
-        reported = ""
+        logged = ""
         while True:
             try:
                 await self._be_a_member()
             except (KazooException, OperationalFailure, SessionEnded) as error:
                 reason = str(error) or type(error).__name__
                 self.ownership.problem = f"ZooKeeper {self._connect}: {reason}"
-                if reason != reported:
-                    reported = reason
+                if reason != logged:
+                    logged = reason
                     _log.warning("currently not a member of the link", reason=reason, path=self._root)
             await asyncio.sleep(RETRY_S)
 
@@ -85,9 +85,9 @@ class ZooKeeperSharing:
             await zookeeper.start(timeout_ms=self._session_timeout_ms)
             for folder in ("ids", "owners"):
                 await zookeeper.ensure_path(f"{self._root}/{folder}")
-            self._reported = self._registration()
+            self._registered = self._registration()
             path = await zookeeper.create(
-                f"{self._root}/ids/member-", self._reported, is_ephemeral=True, is_sequence=True
+                f"{self._root}/ids/member-", self._registered, is_ephemeral=True, is_sequence=True
             )
             while True:
                 await self._turn(zookeeper, path.rpartition("/")[2])
@@ -123,15 +123,15 @@ class ZooKeeperSharing:
 
     async def _report_to_others(self, zookeeper: ZooKeeper, path: str) -> None:
         registration = self._registration()
-        if registration != self._reported:
+        if registration != self._registered:
             await zookeeper.set(path, registration)
-            self._reported = registration
+            self._registered = registration
 
     async def _read_reports(
         self, zookeeper: ZooKeeper, members: Iterable[str], shares: Mapping[str, frozenset[int]]
     ) -> None:
-        """Read what they have registered; looked at each turn, since a watch on each would be left
-        behind each turn.
+        """Read what they have registered, in each round, since each watch would outlive
+        its round.
         """
         others = []
         for name in members:

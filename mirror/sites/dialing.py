@@ -1,5 +1,5 @@
 """How a mirror connects to its two ends: deadlines, socket buffers, security and compression, as
-the configuration says for each.
+configured for each.
 
 Compression is for the end that lies across the narrow line; an end that does not offer it (any
 broker but Antipode's) is talked to without, which is counted and logged.

@@ -118,7 +118,7 @@ class KafkaProducersOfSource:
 
 
 def producers_in(records: Iterable[Record], partition: int) -> dict[str, TransactionalProducer | None]:
-    """The last word of the records on each transactional id; what a mirror wrote there is none."""
+    """The last record of each transactional id; records that a mirror wrote there are left out."""
     found: dict[str, TransactionalProducer | None] = {}
     for record in records:
         try:
@@ -165,10 +165,10 @@ class KafkaProducersOfTarget:
             if name in self._coordinators:
                 by_node.setdefault(self._coordinators[name], []).append(name)
         for node_id, names in by_node.items():
-            reported = [{"transactional_id": name, **producers[name]._asdict()} for name in names]
-            reported_of = self._client.mirror_transactional_ids(node_id, reported, link=link, link_epoch=link_epoch)
+            fields = [{"transactional_id": name, **producers[name]._asdict()} for name in names]
+            request = self._client.mirror_transactional_ids(node_id, fields, link=link, link_epoch=link_epoch)
             try:
-                outcomes |= await reached(reported_of)
+                outcomes |= await reached(request)
             except Unreachable:
                 outcomes |= dict.fromkeys(names, ErrorCode.coordinator_not_available)
         for name in producers:

@@ -49,8 +49,8 @@ RETRY_BUDGET_MS = 1_000
 """The client's own retries are short: flows and syncs come again by themselves, and know more."""
 
 SILENT_PAUSE_S = 10
-"""How long a broker that did not tell its groups is not asked again, since to wait for it holds up
-the groups of all others.
+"""How long the mirror leaves a broker alone that did not list its groups, since waiting for it
+delays the groups of all others.
 """
 
 _ABSENCES = {
@@ -67,17 +67,17 @@ class KafkaSite:
     def __init__(
         self, bootstrap: Sequence[HostPort], options: ConnectionOptions, *, replica_id: int = DEBUGGING_CONSUMER
     ) -> None:
-        """`replica_id` asks about logs: a tool's reads past the site's role; a mirror's hears that
-        a site is not active for a topic.
+        """`replica_id` asks about logs: with a tool's id a broker answers whatever the site's role;
+        with a mirror's id it refuses topics for which the site is not active.
         """
         self._replica_id = replica_id
         self._client = KafkaClient(bootstrap, options, site_local=True, retry_budget_ms=RETRY_BUDGET_MS)
-        # Brokers that did not tell their groups: until when they are left alone, and why.
+        # Brokers that did not list their groups: until when they are left alone, and why.
         self._silent: dict[int, tuple[float, str]] = {}
 
     async def topics(self) -> Mapping[str, SiteTopic]:
         """All topics that this site itself has, by name. Unreachable also when it gives them no
-        ids: nothing could be told of them.
+        ids: such topics cannot be identified.
         """
         metadata = await reached(self._client.metadata())
         found: dict[str, SiteTopic] = {}
@@ -94,8 +94,8 @@ class KafkaSite:
         return found
 
     async def absences(self, names: Sequence[str]) -> Mapping[str, Absence]:
-        """Why topics are not in `topics`, asked for by name. Who may not see one hears the same
-        whether or not it is there.
+        """Why topics are not in `topics`, asked for by name. A client without the right to see a
+        topic gets the same error whether or not it exists.
         """
         metadata = await reached(self._client.metadata(names))
         found = {name: topic.error_code for name, topic in metadata.topics.items()}
@@ -156,7 +156,7 @@ class KafkaSite:
         return await _by_node({key: leader.node_id for key, (leader, _) in asked.items()}, ask)
 
     async def groups(self) -> GroupStates:
-        """Groups by id with their state; brokers that do not tell theirs are problems."""
+        """Groups by id with their state; brokers that do not list theirs are problems."""
         states: dict[str, str] = {}
         now_s = asyncio.get_running_loop().time()
         self._silent = {node_id: silent for node_id, silent in self._silent.items() if silent[0] > now_s}
@@ -196,11 +196,11 @@ class KafkaSite:
         """None: offsets are the same at both sites."""
         return ()
 
-    async def send_report(self, word: SyncReport, *, link: str, link_epoch: int) -> None:
+    async def send_report(self, report: SyncReport, *, link: str, link_epoch: int) -> None:
         """Have a broker know what this daemon has carried of groups' offsets, and what it cannot
         carry.
         """
-        await reached(self._client.send_sync_report(word, link=link, link_epoch=link_epoch))
+        await reached(self._client.send_sync_report(report, link=link, link_epoch=link_epoch))
 
     async def group_configs(self) -> Mapping[str, Mapping[str, str]]:
         """By group what is set on it."""

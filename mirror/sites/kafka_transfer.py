@@ -31,7 +31,7 @@ _NO_RECORDS = memoryview(b"")
 
 
 class RecordFilter(Protocol):
-    """Makes an answer of what was fetched and says which batches are not for the target."""
+    """Makes an answer of the fetched bytes and reports which batches are not for the target."""
 
     isolation_level: int
 
@@ -70,8 +70,8 @@ class KafkaFetch:
     async def fetch(self, node_id: int, parts: Sequence[FetchPart]) -> Sequence[FetchAnswer]:
         """One fetch; partitions of which there is nothing new are not in the answer.
 
-        An answer that a quota left empty says nothing of what is new: the fetch goes again after
-        the time that the broker names.
+        An answer that a quota left empty reports nothing new: the fetch goes again after the
+        broker's throttle time.
         """
         while True:
             response = await self._exchange(node_id, parts)
@@ -145,16 +145,18 @@ class KafkaAppend:
 
 
 class KafkaProgress:
-    """ProgressPort: what the target has, told to the brokers of the source."""
+    """ProgressPort: reports the target's progress to the source's brokers."""
 
     def __init__(self, bootstrap: Sequence[HostPort], options: ConnectionOptions) -> None:
         self._client = KafkaClient(bootstrap, options, site_local=True, retry_budget_ms=RETRY_BUDGET_MS)
 
-    async def tell(self, node_id: int, *, link: str, link_epoch: int, acknowledged: Mapping[PartitionKey, int]) -> str:
-        """Tell; empty when it was taken, else why not."""
+    async def report(
+        self, node_id: int, *, link: str, link_epoch: int, acknowledged: Mapping[PartitionKey, int]
+    ) -> str:
+        """Report; empty when it was accepted, else why not."""
         offsets = {(key.topic, key.partition): offset for key, offset in acknowledged.items()}
-        reported = self._client.link_progress(node_id, link=link, link_epoch=link_epoch, acknowledged=offsets)
-        code = await reached(reported)
+        request = self._client.link_progress(node_id, link=link, link_epoch=link_epoch, acknowledged=offsets)
+        code = await reached(request)
         return "" if code is ErrorCode.none else code.name
 
     async def close(self) -> None:

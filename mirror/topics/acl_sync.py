@@ -1,9 +1,9 @@
 """Follows the ACLs of the source's topics at the target of a translate link, where both clusters
 have an authorizer.
 
-What becomes of each is in `core/acls.py`. A cluster without an authorizer, or one that does not let
-us look, is asked again only every ten minutes: such things change by an operator's hand. What was
-found is told in `status`, and logged as often as it changes.
+`core/acls.py` decides about each ACL. A cluster without an authorizer, or one that refuses to
+describe its ACLs, is asked again only every ten minutes: an operator must change that. The result
+is in `status`, and logged each time it changes.
 """
 
 from __future__ import annotations
@@ -33,7 +33,9 @@ class NotAllowed(Exception):
 
 
 class AclSync:
-    """One task."""
+    """The properties with their references replaced. ConfigurationError for a provider or a value
+    that does not exist.
+    """
 
     def __init__(
         self,
@@ -59,12 +61,12 @@ class AclSync:
         while True:
             pause_s = self._interval_s
             try:
-                self._tell(await self._round(), is_well=True)
+                self._note_status(await self._round(), is_well=True)
             except NotAllowed as error:
                 pause_s = REFUSED_INTERVAL_S
-                self._tell(f"ACLs are not mirrored: {error}", is_well=False)
+                self._note_status(f"ACLs are not mirrored: {error}", is_well=False)
             except KafkaClientError as error:
-                self._tell(f"ACLs cannot be compared: {error}", is_well=False)
+                self._note_status(f"ACLs cannot be compared: {error}", is_well=False)
             await asyncio.sleep(pause_s)
 
     async def _round(self) -> str:
@@ -83,7 +85,7 @@ class AclSync:
         self._wanted = wanted
         return f"{len(wanted)} ACLs of the source's topics are followed"
 
-    def _tell(self, status: str, *, is_well: bool) -> None:
+    def _note_status(self, status: str, *, is_well: bool) -> None:
         if status != self.status:
             (_log.info if is_well else _log.warning)(status)
         self.status = status

@@ -66,9 +66,7 @@ MADE_UNSEEN_MAX = 2
 """A topic that was made so often and is still not seen counts as refused."""
 
 PAUSE_WHEN_POKED_S = 0.05
-"""Rest before a round that somebody asked for, so that many partitions that lost their leader make
-one round.
-"""
+"""Pause before a requested round, so that many partitions that lost their leader make one round."""
 
 UNTOLD_INITIAL_MS = 50
 UNTOLD_MAX_MS = 1000
@@ -95,9 +93,7 @@ class SiteUnreachable(Exception):
 
 
 class BeginningsUntold(Exception):
-    """The target shows copies and does not tell their configs, so that nobody knows where they
-    begin.
-    """
+    """The target lists copies without their configs, so it is unknown where they begin."""
 
 
 class TopicSync:
@@ -137,11 +133,11 @@ class TopicSync:
         self._configs_at_ms = float("-inf")
         self._problem: SiteUnreachable | None = None
         self._troubles: dict[str, Trouble] = {}
-        # Topics whose copy is missing or was put away: the next one begins anew.
+        # Topics whose copy is missing or was deleted: the next one begins anew.
         self._renewed: set[str] = set()
         # Where the copies begin that the target has, by topic and partition; 0 what is not named.
         self._beginnings: dict[str, Mapping[int, int]] = {}
-        # Copies that the target shows, and of which it has not told where they begin.
+        # Copies that the target lists, but whose beginning it has not reported.
         self._untold: frozenset[str] = frozenset()
         # How often a topic that is still missing at the target was made there.
         self._made: dict[str, int] = {}
@@ -162,7 +158,7 @@ class TopicSync:
         return self._troubles
 
     def renew(self, topic: str) -> None:
-        """The topic's copy was put away: what is made in its place begins anew."""
+        """The topic's copy was deleted: its replacement begins anew."""
         self._renewed.add(topic)
         self._beginnings.pop(topic, None)
         self.poke()
@@ -172,8 +168,8 @@ class TopicSync:
         self._poked.set()
 
     async def run(self) -> None:
-        """Look each interval until cancelled, and sooner while the target does not tell all that a
-        look needs.
+        """Look each interval until cancelled, and sooner while the target's answers lack something
+        that a look needs.
         """
         looking = jittered_backoff(
             retry_on=BeginningsUntold, initial_ms=UNTOLD_INITIAL_MS, max_ms=min(UNTOLD_MAX_MS, self._interval_s * 1000)
@@ -188,10 +184,10 @@ class TopicSync:
         """
         try:
             while await self.round():
-                self._tell(None)
-            self._tell(None)
+                self._note_problem(None)
+            self._note_problem(None)
         except SiteUnreachable as error:
-            self._tell(error)
+            self._note_problem(error)
             return
         finally:
             self.retention.look()
@@ -270,8 +266,8 @@ class TopicSync:
     async def _read_beginnings(
         self, names: frozenset[str], target: Mapping[str, SiteTopic], configs: Mapping[str, Mapping[str, str]]
     ) -> None:
-        """Where the copies of `names` begin, from their configs; asked for where those are not
-        known. What the target cannot tell yet is not mirrored yet.
+        """Where the copies of `names` begin, from their configs; reads those that are unknown. A
+        copy whose beginning the target cannot report yet is not mirrored yet.
         """
         if not self._keeps_beginnings:
             self._beginnings = {name: {} for name in names}
@@ -286,7 +282,7 @@ class TopicSync:
         self._untold = names - self._beginnings.keys()
 
     async def _begun(self, actions: Sequence[Action], source: Mapping[str, SiteTopic]) -> Sequence[Action]:
-        """The actions; topics to be made say where they begin."""
+        """The actions; topics to be made come with the offsets at which they begin."""
         leaders = {
             PartitionKey(action.name, partition): leader
             for action in actions
@@ -364,7 +360,7 @@ class TopicSync:
                 self._show_trouble(PartitionKey(name, partition), there, trouble)
         for key in [key for key in self._board if key.topic not in source and key.topic not in target]:
             self._board.retire(key, f"topic {key.topic} was deleted at both sites")
-        self._troubles = _reported(wanted.troubles, before=self._troubles)
+        self._troubles = _logged(wanted.troubles, before=self._troubles)
         if has_moved:
             self._on_topology()
 
@@ -372,7 +368,7 @@ class TopicSync:
         """The partition on the board with its leaders; True when anything about it is new."""
         is_new = key not in self._board
         row = self._board.add(key, source.topic_id)
-        # Nobody may read what comes back where it was before.
+        # A topic that comes back must not be read at its old positions.
         is_back, row.is_retired = row.is_retired, False
         before = (row.source, row.target)
         row.topic_id, row.source, row.target = (
@@ -425,13 +421,13 @@ class TopicSync:
             _log.warning(nothing_carried)
         self.nothing_carried = nothing_carried
 
-    def _tell(self, problem: SiteUnreachable | None) -> None:
+    def _note_problem(self, problem: SiteUnreachable | None) -> None:
         if problem is not None and self._problem is None:
             _log.warning("cannot compare topics", reason=str(problem))
         self._problem = problem
 
     async def _pause(self, seconds: float) -> None:
-        """Rest, or until somebody asks for a look."""
+        """Pause, or until a look is requested."""
         try:
             async with asyncio.timeout(seconds):
                 await self._poked.wait()
@@ -448,7 +444,7 @@ async def _asking(side: Side, call: Callable[[], Awaitable[Result]]) -> Result:
         raise SiteUnreachable(side, str(error)) from error
 
 
-def _reported(troubles: Mapping[str, Trouble], *, before: Mapping[str, Trouble]) -> dict[str, Trouble]:
+def _logged(troubles: Mapping[str, Trouble], *, before: Mapping[str, Trouble]) -> dict[str, Trouble]:
     """The troubles; those that are new have been logged."""
     for name, trouble in troubles.items():
         if before.get(name) != trouble:

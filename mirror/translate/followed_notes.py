@@ -1,6 +1,4 @@
-"""What other links have noted in their topics at a cluster, read on from where the last look
-ended.
-"""
+"""The notes of other links in their topics at a cluster, read on from where the last look ended."""
 
 from __future__ import annotations
 
@@ -14,11 +12,11 @@ from runtime.clock import Clock
 from wire.client.raw_client import KafkaClient
 
 READ_AGAIN_MS: Final = 100
-"""How old may be what is known."""
+"""For how long notes count as fresh."""
 
 
 class Notes(Protocol):
-    """What the records of one topic come to."""
+    """The state that the records of one topic build up."""
 
     def apply(self, key: bytes | None, value: bytes | None) -> None:
         """The next record of the topic."""

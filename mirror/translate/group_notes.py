@@ -1,9 +1,9 @@
-"""Keeps where groups were last seen to stand alike at both ends of a translate link (layout:
-`core/group_notes.py`).
+"""Keeps the offsets at which groups were last seen to agree at both ends of a translate link
+(layout: `core/group_notes.py`).
 
-In memory, and in a topic at the target for the next daemon. What is not saved when a daemon is
-killed is merely not known: then a group's offset at the target is not the noted one, and the group
-is left where it is.
+In memory, and in a topic at the target for the next daemon. Notes that are lost when a daemon is
+killed are merely unknown: then a group's offset at the target is not the noted one, and the group
+stays where it is.
 """
 
 from __future__ import annotations
@@ -38,43 +38,43 @@ class GroupNotes:
         self._unsaved: set[tuple[str, PartitionKey]] = set()
 
     async def load(self) -> None:
-        """Read what was noted, by other daemons of the link too. Unreachable; OperationalFailure
+        """Read the notes, those of other daemons of the link too. Unreachable; OperationalFailure
         when the target refuses the topic.
         """
         await self._store.create()
         stored = StoredGroups()
         await read_topic(self._client, self._store.topic, stored.apply)
-        for place in self._unsaved & self._stored.notes.keys():
-            stored.notes[place] = self._stored.notes[place]
+        for noted_key in self._unsaved & self._stored.notes.keys():
+            stored.notes[noted_key] = self._stored.notes[noted_key]
         self._stored = stored
 
     def of(self, group: str, key: PartitionKey) -> GroupNote | None:
-        """What is noted of the group in a partition of the target."""
+        """The note on the group in a partition of the target."""
         return self._stored.notes.get((group, key))
 
     def note(self, group: str, key: PartitionKey, *, source_offset: int, target_offset: int) -> None:
-        """The group stands at both."""
+        """Note that the group has these two offsets."""
         note = GroupNote(self._source_alias, source_offset, target_offset)
         if self._stored.notes.get((group, key)) != note:
             self._stored.notes[group, key] = note
             self._unsaved.add((group, key))
 
     def forget(self, group: str, key: PartitionKey) -> None:
-        """The source has no offset of the group any more."""
+        """The source no longer has an offset of the group."""
         if self._stored.notes.pop((group, key), None) is not None:
             self._unsaved.add((group, key))
 
     def forget_topic(self, topic: str) -> None:
         """The target's topic is another one than before."""
-        for group, key in [place for place in self._stored.notes if place[1].topic == topic]:
+        for group, key in [noted_key for noted_key in self._stored.notes if noted_key[1].topic == topic]:
             self.forget(group, key)
 
     async def save(self) -> None:
-        """Write what has changed. Unreachable: it will be written with the next save."""
+        """Write the changes. Unreachable: they will be written with the next save."""
         saving, self._unsaved = self._unsaved, set()
         if not saving:
             return
-        records = ([note_record(*place, self._stored.notes.get(place))] for place in sorted(saving))
+        records = ([note_record(*noted_key, self._stored.notes.get(noted_key))] for noted_key in sorted(saving))
         try:
             await self._store.save(records, now_ms=self._clock.now_ms())
         except BaseException:
@@ -83,14 +83,12 @@ class GroupNotes:
 
     async def keep_saved(self) -> None:
         """Save each interval until cancelled."""
-        await keep_saved(
-            self.save, interval_s=SAVE_INTERVAL_S, reported="group positions cannot be stored at the target"
-        )
+        await keep_saved(self.save, interval_s=SAVE_INTERVAL_S, event="group positions cannot be stored at the target")
 
 
 class OppositeGroupNotes:
-    """What links from our target have noted at our source: groups' offsets that came from there.
-    `refresh` before asking.
+    """Notes of links from our target at our source: groups' offsets that came from there. `refresh`
+    before asking.
     """
 
     def __init__(self, client: KafkaClient, *, target_alias: str, clock: Clock) -> None:
@@ -104,8 +102,8 @@ class OppositeGroupNotes:
         await self._notes.refresh(topics)
 
     def is_from_target(self, group: str, key: PartitionKey, offset: int) -> bool:
-        """Whether the source has the offset from our target, or alike it, and nobody has moved it
-        since.
+        """Whether the source has the offset from our target, or agreed with it, and the group has
+        not moved since.
         """
         for stored in self._notes.all():
             note = stored.notes.get((group, key))

@@ -63,8 +63,8 @@ class LinkHolder:
         """Whether this daemon has the partition in hand: also while renewals fail, since no other
         daemon is known to have the link.
 
-        Only `ownership` says whether the daemon may write it now: what was fetched is kept
-        meanwhile, as it may be all that is left.
+        Only `ownership` decides whether the daemon may write it now: fetched batches are kept
+        meanwhile, as they may be all that is left.
         """
         return self._has_taken or self.ownership.owns(key)
 

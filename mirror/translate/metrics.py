@@ -13,8 +13,8 @@ TRANSACTION_BUCKETS_S = (0.01, 0.02, 0.05, 0.1, 0.15, 0.2, 0.3, 0.5, 1, 2, 5, 10
 
 
 class TransactionMetrics(Collector):
-    """Transactions of one mirror at its target, counted as they end; of the open one what it holds
-    when a scrape asks.
+    """Transactions of one mirror at its target, counted as they end; the open one's contents at the
+    time of a scrape.
     """
 
     def __init__(self, registry: CollectorRegistry, *, link: str) -> None:

@@ -1,4 +1,4 @@
-"""The compacted topic at the target in which a translate link keeps what it knows (layout:
+"""The compacted topic at the target in which a translate link keeps its state (layout:
 `core/stored_map.py`).
 
 Reading it from its beginning gives all of it; writing is a batch a call, acknowledged by all
@@ -39,7 +39,7 @@ apart.
 """
 
 SETTLING_MS_MAX = 5_000
-"""How long transactions of others are waited for before whoever reads tries anew."""
+"""How long a read waits for other producers' transactions before it fails and is tried again."""
 
 _READ_BYTES = 4 * 1024 * 1024
 _CONFIGS = {"cleanup.policy": "compact", "min.cleanable.dirty.ratio": "0.1", "segment.bytes": str(16 * 1024 * 1024)}
@@ -47,8 +47,8 @@ _CONFIGS = {"cleanup.policy": "compact", "min.cleanable.dirty.ratio": "0.1", "se
 _log = get_logger("mirror.translate")
 
 
-async def keep_saved(save: Callable[[], Awaitable[None]], *, interval_s: float, reported: str) -> None:
-    """Save each interval until cancelled; `told` is logged when it begins to fail."""
+async def keep_saved(save: Callable[[], Awaitable[None]], *, interval_s: float, event: str) -> None:
+    """Save each interval until cancelled; `event` is logged when saving begins to fail."""
     is_failing = False
     while True:
         await asyncio.sleep(interval_s)
@@ -57,7 +57,7 @@ async def keep_saved(save: Callable[[], Awaitable[None]], *, interval_s: float, 
             is_failing = False
         except Unreachable as error:
             if not is_failing:
-                _log.warning(reported, reason=str(error))
+                _log.warning(event, reason=str(error))
             is_failing = True
 
 
@@ -91,7 +91,7 @@ class LinkTopic:
 
 
 class OffsetStore(LinkTopic):
-    """The link's topic of what it knows."""
+    """The topic of the link's state."""
 
     def __init__(self, client: KafkaClient, link: str, *, replication_factor: int) -> None:
         super().__init__(client, TOPIC_PREFIX + link, replication_factor=replication_factor)
@@ -139,13 +139,17 @@ class OffsetStore(LinkTopic):
         """Wait until all that is in the topic now is committed or aborted. Unreachable while some
         transaction of another mirror is open.
         """
-        place = (self.topic, 0)
-        end = (await reached(self._client.offsets_at([place], LATEST_TIMESTAMP)))[place]
+        noted_key = (self.topic, 0)
+        end = (await reached(self._client.offsets_at([noted_key], LATEST_TIMESTAMP)))[noted_key]
 
         async def is_stable() -> None:
-            found = await reached(self._client.offsets_at([place], LATEST_TIMESTAMP, isolation_level=READ_COMMITTED))
-            if found[place] < end:
-                raise Unreachable(f"a transaction of another mirror is open in {self.topic} at offset {found[place]}")
+            found = await reached(
+                self._client.offsets_at([noted_key], LATEST_TIMESTAMP, isolation_level=READ_COMMITTED)
+            )
+            if found[noted_key] < end:
+                raise Unreachable(
+                    f"a transaction of another mirror is open in {self.topic} at offset {found[noted_key]}"
+                )
 
         await jittered_backoff(retry_on=Unreachable, initial_ms=5, max_ms=100, budget_ms=SETTLING_MS_MAX)(is_stable)
 
@@ -197,12 +201,12 @@ async def read_topic(
     first_offset: int = 0,
     isolation_level: int = READ_COMMITTED,
 ) -> int:
-    """Give all records of partition 0 from `first_offset` to its end to `take`; returns the end.
+    """Pass all records of partition 0 from `first_offset` to its end to `take`; returns the end.
     Unreachable.
     """
-    place = (topic, 0)
-    start = (await reached(client.offsets_at([place], EARLIEST_TIMESTAMP)))[place]
-    end = (await reached(client.offsets_at([place], LATEST_TIMESTAMP, isolation_level=isolation_level)))[place]
+    noted_key = (topic, 0)
+    start = (await reached(client.offsets_at([noted_key], EARLIEST_TIMESTAMP)))[noted_key]
+    end = (await reached(client.offsets_at([noted_key], LATEST_TIMESTAMP, isolation_level=isolation_level)))[noted_key]
     offset = max(first_offset, start)
     while offset < end:
         records, skipped = await fetch_with_skipped(
@@ -244,5 +248,5 @@ async def fetch_records(client: KafkaClient, topic: str, partition: int, offset:
     """What a plain fetch at the leader brings, at most `max_bytes` and one batch. Unreachable, also
     for errors of the broker.
     """
-    place = (topic, partition)
-    return records_of(await reached(fetch_at_leader(client, place, offset, max_bytes=max_bytes, max_wait_ms=100)))
+    noted_key = (topic, partition)
+    return records_of(await reached(fetch_at_leader(client, noted_key, offset, max_bytes=max_bytes, max_wait_ms=100)))

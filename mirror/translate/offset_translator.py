@@ -1,14 +1,14 @@
-"""One offset of a translate link, from the source's numbers to the target's and back, by what the
-link keeps at the target.
+"""Translates one offset of a translate link, from the source's to the target's and back, by the
+link's state at the target.
 
 Reads the link's topic there (`offset_store.py`), so it needs neither the source nor a running
-mirror: an application that keeps its offsets itself can ask after the source is gone. What the
-mirror brought in its last moments may not be noted yet; then the answer says that the offset is
-beyond what is known.
+mirror: an application that keeps its offsets itself can ask after the source is gone. Records that
+the mirror wrote in its last moments may not be noted yet; then the answer is that the offset is
+beyond the known ones.
 
 Where both directions go by the same names, the records that the opposite link has brought count
-too, and what is known of those lies at the source: give it, and the answer is as a group's would be
-(`core/both_ways.py`). Without it the answer is of this link alone and says so.
+too, and their notes are at the source: given the source, the answer is as a group's would be
+(`core/both_ways.py`). Without it the answer covers this link alone, and its text says so.
 
 Python: `await (await OffsetTranslator.read(client, "a-b", source=source)).downstream("orders", 0,
 1234)`; commands: `antipode links translate-offset`.
@@ -37,8 +37,8 @@ _START = 0
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TranslatedOffset:
-    """Where a consumer goes on at the other end: at the first record that is there of those at or
-    after the offset asked for.
+    """Where a consumer goes on at the other end: the first record there of those at or after the
+    requested offset.
 
     `is_known` False: nothing at or after it is noted as mirrored; `offset` is then the end of what
     is. `opposite`: whether a link that carries the same topics back was looked for, and whether
@@ -54,8 +54,8 @@ class TranslatedOffset:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SourceNotes:
-    """What the source's brokers know: the opposite links' maps and, looked at after those, where
-    the logs ended.
+    """The knowledge of the source's brokers: the opposite links' maps and, read after those, the
+    log ends.
     """
 
     opposite: OppositeLinks
@@ -63,7 +63,7 @@ class SourceNotes:
 
 
 class OffsetTranslator:
-    """What a link knew when it was read."""
+    """A link's state when it was read."""
 
     def __init__(self, link: str, stored: StoredLink, source: SourceNotes | None = None) -> None:
         self._link = link
@@ -72,8 +72,8 @@ class OffsetTranslator:
 
     @classmethod
     async def read(cls, client: KafkaClient, link: str, *, source: KafkaClient | None = None) -> Self:
-        """Read the link's topic at the target, and what the source says. OperationalFailure when
-        the target has none, Unreachable.
+        """Read the link's topic at the target, and the opposite notes at the source.
+        OperationalFailure when the target has none, Unreachable.
         """
         topic = TOPIC_PREFIX + link
         found = (await reached(client.metadata([topic]))).topics.get(topic)
@@ -91,7 +91,7 @@ class OffsetTranslator:
 
     def downstream(self, topic: str, partition: int, offset: int) -> TranslatedOffset:
         """From the source's topic and offset to the target's. OperationalFailure for what the link
-        does not carry, or cannot tell.
+        does not carry, or cannot translate.
         """
         binding = self._stored.bindings.get(topic)
         if binding is None:
@@ -112,7 +112,7 @@ class OffsetTranslator:
 
     def upstream(self, topic: str, partition: int, offset: int) -> TranslatedOffset:
         """From the target's topic and offset to the source's. OperationalFailure for what the link
-        does not carry, or cannot tell.
+        does not carry, or cannot translate.
         """
         by_target = {binding.target: binding for binding in self._stored.bindings.values()}
         if topic not in by_target:

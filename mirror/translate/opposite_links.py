@@ -1,11 +1,10 @@
-"""What the links that write into this link's source have noted there: needed where both directions
-go by the same names.
+"""The notes of the links that write into this link's source: needed where both directions go by the
+same names.
 
 Each of them keeps its offset map in a topic at our source (`offset_store.py`). The one whose
 binding has the same two topics as ours, by their ids, is the opposite link of a topic;
-`core/both_ways.py` says what is done with its map. Records of our own target that came by way of a
-third site (a ring) are known to be there but not where: of such topics no group's offset can be
-told.
+`core/both_ways.py` uses its map. Records of our own target that came through a third site (a ring)
+are known to be there but not where: group offsets of such topics cannot be translated.
 """
 
 from __future__ import annotations
@@ -24,8 +23,8 @@ from wire.client.raw_client import KafkaClient
 
 
 class UnknownPlace(Exception):
-    """Records of the target came to the source through another site; what they are at the target
-    nobody has noted.
+    """Records of the target came to the source through another site, and no link notes their
+    offsets at the target.
     """
 
 
@@ -43,7 +42,7 @@ class OppositeLinks:
     """One link's; `refresh` before asking. An old map only makes answers smaller."""
 
     def __init__(self, client: KafkaClient, *, is_target: Callable[[str], bool], clock: Clock) -> None:
-        """`is_target` says whether an alias is, or may be, that of this link's target."""
+        """`is_target` decides whether an alias is, or may be, that of this link's target."""
         self._is_target = is_target
         self._notes = FollowedNotes(client, prefix=TOPIC_PREFIX, make=_Notes, clock=clock)
 

@@ -2,8 +2,8 @@
 renumbered, then sent in rounds.
 
 Kafka takes one batch a partition and request, so an entry of several batches becomes several
-requests: a round is the next batch of each partition. What an outcome means is said by those who
-call: `translated_append.py` and `transactional_append.py`.
+requests: a round is the next batch of each partition. The callers, `translated_append.py` and
+`transactional_append.py`, interpret the outcomes.
 """
 
 from __future__ import annotations
@@ -30,9 +30,7 @@ from wire.protocol.produce_codec import PartitionProduced, PartitionRecords, Pro
 
 @dataclass(slots=True)
 class OutgoingPart:
-    """One partition of a call: what is sent for it, in order, and the first thing that went
-    wrong.
-    """
+    """One partition of a call: its batches in order, and the first error."""
 
     part: AppendPart
     translation: Translation
@@ -59,9 +57,9 @@ class OutgoingPart:
             self.error, self.message = error, message
 
     def refuse(self, code: ErrorCode, message: str | None) -> None:
-        """The target took a batch of it not."""
+        """The target refused a batch of it."""
         if code is ErrorCode.invalid_record:
-            # What a broker says of records that a topic does not take, such as those without a key
+            # A broker's errors for records that a topic does not take, such as those without a key
             # in a compacted one.
             self.fail(ErrorCode.policy_violation, f"{code.name}: {message}")
         else:
@@ -108,8 +106,8 @@ def rounds_of(parts: Sequence[Part]) -> list[Round[Part]]:
 async def send_round(
     connection: Connection, sent: Round[Part], naming: Naming, *, transactional_id: str | None = None, timeout_ms: int
 ) -> list[tuple[Part, Planned, PartitionProduced | None]]:
-    """One request; what became of each batch, None where the broker does not say. Unreachable:
-    nobody knows the outcome.
+    """One request; returns each batch's outcome, None where the broker reports none. Unreachable:
+    the outcome is unknown.
     """
     by_topic: dict[str, list[PartitionRecords]] = {}
     for part, _, batch in sent:

@@ -1,9 +1,10 @@
-"""Whose records are those of a batch at the source: told by its producer id, without opening it.
+"""The site at which a source's batch was first written: known by its producer id, without opening
+it.
 
 Every mirror writes under producer ids of its own and notes them, with the site that the records
 came into being at, in its link's topic at the cluster that it writes to, before it writes anything.
-So whoever mirrors from that cluster knows of each batch where it is from: records never return to
-their own site, whatever topics are called and through however many sites they went (M5).
+So each mirror that reads that cluster knows the origin of each batch: records never return to their
+own site, whatever topics are called and through however many sites they went (M5).
 """
 
 from __future__ import annotations
@@ -23,7 +24,7 @@ NO_PRODUCER = -1
 
 
 class Provenance:
-    """What the source's clusters' link topics say."""
+    """The contents of the link topics at the source's clusters."""
 
     def __init__(self, client: KafkaClient, *, source_alias: str) -> None:
         self._client = client
@@ -50,7 +51,7 @@ class Provenance:
         self._ordinary |= unknown - self.origins.keys()
 
     async def refresh(self) -> None:
-        """Read what mirrors have noted at the source since the last look."""
+        """Read the notes that mirrors have written at the source since the last look."""
         metadata = await reached(self._client.metadata())
         for topic, described in sorted(metadata.topics.items()):
             if topic.startswith(TOPIC_PREFIX):
@@ -62,8 +63,8 @@ class Provenance:
                 self._read_to[topic] = described.topic_id, end
 
     async def _read(self, topic: str, first_offset: int) -> int:
-        """Whose a producer is holds before its mirror's transaction is committed: others' open ones
-        must not hide it.
+        """Counts before its mirror's transaction is committed: open transactions must not hide a
+        producer's origin.
         """
         return await read_topic(
             self._client, topic, self._take, first_offset=first_offset, isolation_level=READ_UNCOMMITTED

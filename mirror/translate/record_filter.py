@@ -1,5 +1,5 @@
-"""What of the source a translate link carries: decides it for every fetched answer, and for reads
-after a crash alike.
+"""Which records of the source a translate link carries: decides it for every fetched answer, and
+for reads after a crash alike.
 """
 
 from __future__ import annotations
@@ -76,7 +76,7 @@ class SourceFilter:
             )
         except BrokerError as error:
             if error.code is ErrorCode.offset_out_of_range:
-                # The error does not say where the log starts (Kafka answers -1).
+                # The error does not name the log's start (Kafka answers -1).
                 start = (await reached(client.offsets_at([place], EARLIEST_TIMESTAMP)))[place]
                 if start > offset:
                     return await self.read(client, key, start, max_bytes=max_bytes)

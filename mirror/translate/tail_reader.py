@@ -1,11 +1,11 @@
 """Finds where each partition of a translate link goes on: the stored position, and what the
-target's log holds beyond it.
+target's log has beyond it.
 
-Three cases: the target ends where the position says (nothing to do), it ends later (the tail is
-read and laid beside the source, `core/resume.py`, or record by record where the source was
-compacted meanwhile, `core/thinned_source.py`), or earlier (it lost what it had acknowledged: that
-is mirrored again). A target with records but without any note of ours is compared with the source
-from its beginning (`core/likeness.py`), since the notes may have been wiped.
+Three cases: the target ends at the noted position (nothing to do), it ends later (the tail is read
+and compared with the source, `core/resume.py`, or record by record where the source was compacted
+meanwhile, `core/thinned_source.py`), or earlier (it lost what it had acknowledged: that is mirrored
+again). A target with records but without any note of ours is compared with the source from its
+beginning (`core/likeness.py`), since the notes may have been wiped.
 """
 
 from __future__ import annotations
@@ -36,8 +36,8 @@ from wire.client.raw_client import KafkaClient
 READS_AT_ONCE = 8
 READ_BYTES = 1024 * 1024
 LOOKING_BACK_GROWS = 64
-"""By how much more of the target's log is looked at each time, where it does not tell yet how much
-of it is kept.
+"""By how much more of the target's log is looked at each time, where it does not report yet how
+much of it is kept.
 """
 
 _log = get_logger("mirror.translate")
@@ -84,15 +84,15 @@ class TailReader:
     ) -> dict[PartitionKey, LogAnswer]:
         """The target's log ends (by the source's names) as positions in the source's log.
 
-        They are asked for when nobody before us can write to these logs any more, where
-        transactions see to that.
+        They are requested when no earlier daemon can write to these logs any longer, where
+        transactions ensure that.
         """
         try:
             era = await self._translations.be_ready()
             ends = await log_ends()
             found = await asyncio.gather(*(self._position(key, end, era) for key, end in ends.items()))
-            # Noted before anything is written: what lies beyond the note is then known to be the
-            # link's own.
+            # Noted before the first write: records beyond the note are then known to be the link's
+            # own.
             await self._translations.save()
         except TakenOver as error:
             return dict.fromkeys(keys, Differs(str(error)))
@@ -195,8 +195,8 @@ class TailReader:
             )
 
     def _settle_doubt(self, key: PartitionKey, translation: Translation, *, has_moved: bool) -> None:
-        """The target did not take our sequence and its log does not tell why: it has forgotten, or
-        knows a later epoch.
+        """The target refused our sequence and its log does not show why: it has forgotten, or knows
+        a later epoch.
         """
         if key in self.doubted and not has_moved:
             translation.renew_epochs()
@@ -259,8 +259,7 @@ class TailReader:
         return ends[place]
 
     async def _compare(self, key: PartitionKey, translation: Translation, end: LogEnds) -> LogEnds:
-        """Records are there and no note of them is: ours if they are the source's, somebody else's
-        if not.
+        """Records without a note: ours if they equal the source's, another client's if not.
 
         Where the source has records from there, this is the way back: what it adds belongs beside
         them. Returns the end with what came since it was asked for: that was compared as well, and
@@ -306,8 +305,8 @@ class TailReader:
         return end
 
     async def _read_target(self, topic: str, partition: int, offset: int) -> tuple[Buffer, frozenset[int]]:
-        """Batches of the target, with those that nobody sees: of our own transactions some may have
-        been broken off.
+        """Batches of the target, with those that no reader sees: some of our own transactions may
+        have been aborted.
         """
         if self._translations.is_transactional:
             return await fetch_with_skipped(

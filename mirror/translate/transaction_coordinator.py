@@ -32,8 +32,8 @@ class TransactionCoordinator:
         self.transactional_id = transactional_id
 
     async def fence(self) -> ProducerIdentity:
-        """A new epoch: whoever wrote under the id can do so no longer, and what was open is
-        aborted. Unreachable.
+        """A new epoch: fences every earlier producer of the id, and aborts what was open.
+        Unreachable.
         """
         return await self._asked(
             lambda connection: request_identity(connection, self.transactional_id, timeout_ms=self._timeout_ms)

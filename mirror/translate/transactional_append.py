@@ -2,9 +2,9 @@
 its transaction is committed.
 
 Batches go as in `translated_append.py`, many requests under way, each with one batch a partition.
-An answer comes when the transaction that carried the batches is over: committed, and all of them
-are there; broken off, and none is. So nothing has to be recognised at the target, and an offset is
-never told of a record that nobody will see.
+An append is answered when the transaction that carried its batches is over: committed, and all of
+them are there; aborted, and none is. So no batch has to be recognised at the target, and no
+reported offset belongs to a record that readers never see.
 
 One producer writes everything, so whose records they were at first is not kept apart
 (`provenance.py`): where names do not prevent loops, records that were first written at a third site
@@ -155,8 +155,8 @@ class TransactionalAppend:
         return self._naming.target_name(part.part.key.topic)
 
     def _nothing_to_append(self, part: AppendPart) -> AppendAnswer:
-        """An idle partition's report: where the source's log starts is noted, and who was replaced
-        finds out.
+        """An idle partition's report: the start of the source's log is noted, and a replaced daemon
+        notices that.
         """
         self._translations.note_source_start(part.key, part.source_log_start_offset)
         end = min(self._translations.of(part.key).position.source_next, part.expected_log_end_offset)
@@ -193,8 +193,8 @@ class TransactionalAppend:
         return ""
 
     async def _send(self, connection: Connection, sent: Round[OutgoingPart]) -> None:
-        """One request; its outcome is noted with each part. `ports.Unreachable`: nobody knows the
-        outcome.
+        """One request; its outcome is noted with each part. `ports.Unreachable`: the outcome is
+        unknown.
         """
         outcomes = await send_round(
             connection,

@@ -1,17 +1,17 @@
 """Transactions of a translate link at its target: records and the notes of them become visible
 together (`core/transaction_cycle.py`).
 
-One producer for a mirror, by its transactional id: whoever opens it fences who had it before, and
-has the open transaction aborted. Writers (`transactional_append.py`) enter the open transaction, or
+One producer for a mirror, by its transactional id: opening it fences the previous producer, and has
+its open transaction aborted. Writers (`transactional_append.py`) enter the open transaction, or
 begin one; a task for each transaction ends it in time, with the positions and map runs of
-everything in it as its last records. What goes wrong breaks it off, and the next writer opens anew.
+everything in it as its last records. Every error aborts it, and the next writer opens anew.
 
-Each opening claims in the link's topic what it is to write (`core/claims.py`), fences whoever has
-claimed any of it before, and reads then where it stands. All mirrors of a link that is not shared
+Each opening notes in the link's topic which slots it claims (`core/claims.py`), fences every
+earlier claim of any of them, and then reads the positions. All mirrors of a link that is not shared
 have one id; a producer that is fenced there may have been replaced, or only have been silent for
-longer than the transaction's timeout: who finds another's claim behind its own has been replaced,
-and stays out. Daemons that share a link have an id each, and open anew whenever the slots that they
-own are not those that they claimed.
+longer than the transaction's timeout: a daemon that finds a later claim of another one has been
+replaced, and stays out. Daemons that share a link have an id each, and open anew whenever the slots
+that they own are not those that they claimed.
 """
 
 from __future__ import annotations
@@ -48,8 +48,8 @@ from wire.protocol.produce_codec import PartitionRecords, ProduceRequest, TopicR
 TRANSACTIONAL_ID_PREFIX = "antipode-mirror."
 
 REOPEN_MS = 500
-"""After a transaction was broken off: time for a mirror that has taken over to say so, before we
-open anew.
+"""After an aborted transaction: time for a mirror that has replaced this one to note its claim,
+before we open anew.
 """
 
 LAST_ABORT_TIMEOUT_S = 3.0
@@ -58,7 +58,7 @@ FENCING = frozenset({ErrorCode.producer_fenced, ErrorCode.invalid_producer_epoch
 """How a target refuses an epoch that is not the last one."""
 
 NO_TRANSACTIONS = ""
-"""In place of the transactional id: the claim of a mirror that writes without."""
+"""Instead of the transactional id: the claim of a mirror that writes without."""
 
 _log = get_logger("mirror.transactions")
 _state_change = state_change_logger()
@@ -69,11 +69,11 @@ class TakenOver(Unreachable):
 
 
 class Book(Protocol):
-    """What is noted of the link (`translations.py`)."""
+    """The notes of the link (`translations.py`)."""
 
     def notes(self, keys: Iterable[PartitionKey]) -> Sequence[Sequence[StoredRecord]]:
-        """What is to be noted when everything planned of these partitions is done, with what else
-        has changed.
+        """The notes for the state after all planned batches of these partitions, with other
+        changes.
         """
         ...
 
@@ -86,7 +86,7 @@ class Book(Protocol):
         ...
 
     async def load(self) -> None:
-        """Read what the target has noted, and go by that."""
+        """Read the target's notes, and use them."""
         ...
 
 
@@ -101,7 +101,7 @@ class Transaction:
         # Partitions whose brokers know already that they belong to it.
         self.begun: set[Place] = set()
         self.over: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-        # Nobody may be waiting.
+        # There may be no waiter.
         self.over.add_done_callback(lambda over: over.cancelled() or over.exception())
 
 
@@ -141,18 +141,18 @@ class Transactions:
         self._note_sequence = 0
         self._opening = asyncio.Lock()
         self._opened_not_before_ms = 0.0
-        # What the last opening claimed, and the offset in the link's topic from which claims are
+        # The claim of the last opening, and the offset in the link's topic from which claims are
         # later ones.
         self._claim: Claim | None = None
         self._claimed_at = -1
-        # How often the producer was opened: what was read of the target before may be outdated
-        # then.
+        # How often the producer was opened: earlier reads of the target may be outdated then.
         self.era = 0
         self._reason = ""
         # Why another mirror writes now and this one must not; empty while none does.
         self.taken_over = ""
         self._current: Transaction | None = None
-        # Whose broken transaction may still be open at the target.
+        # The effect of `exactly.once.source.support` on transactions; `required` is Connect's value
+        # of `exactly.once.support`.
         self._left_open: ProducerIdentity | None = None
         self._ending: asyncio.Task[None] | None = None
         self._beginnings: dict[int, asyncio.Lock] = {}
@@ -163,8 +163,8 @@ class Transactions:
     # For writers.
 
     async def ready(self) -> None:
-        """Have a producer for the slots that are this mirror's. TakenOver; Unreachable while the
-        target does not give one.
+        """Have a producer for this mirror's slots. TakenOver; Unreachable while the target does not
+        give one.
         """
         async with self._opening:
             if self.taken_over:
@@ -188,8 +188,8 @@ class Transactions:
 
     @contextlib.contextmanager
     def coming(self) -> Iterator[None]:
-        """A writer waits for its turn to `enter`: a transaction whose time has come still takes it
-        in.
+        """A writer waits until it may `enter`: a transaction that is about to end still
+        admits it.
         """
         self._coming += 1
         try:
@@ -214,7 +214,7 @@ class Transactions:
         return self._current
 
     def leave(self, transaction: Transaction) -> None:
-        """A writer is done; `transaction.over` tells what became of it."""
+        """A writer is done; `transaction.over` has the transaction's outcome."""
         if transaction is self._current:
             self._cycle.leave()
             self._changed.set()
@@ -239,7 +239,7 @@ class Transactions:
         if transaction is not self._current:
             raise Unreachable(f"the transaction was aborted: {self._reason}")
         if wanted:
-            # Notes will follow: asking for their place now saves the commit a question.
+            # Notes will follow: adding their partition now saves the commit a request.
             wanted = self._cycle.unadded([*wanted, self._place])
             await self._coordinator.add(transaction.stamp, wanted)
             if transaction is self._current:
@@ -287,7 +287,7 @@ class Transactions:
         await asyncio.shield(transaction.over)
 
     def describe(self) -> MirrorTransactions:
-        """How it goes, for those who ask."""
+        """The state for MirrorAdmin and metrics."""
         return MirrorTransactions(
             transactional_id=self.transactional_id,
             committed=self._metrics.committed,
@@ -298,7 +298,7 @@ class Transactions:
         )
 
     async def close(self) -> None:
-        """End; what is open is aborted, so that readers need not wait for its timeout."""
+        """End; the open transaction is aborted, so that readers need not wait for its timeout."""
         if self._ending is not None:
             self._ending.cancel()
             await asyncio.gather(self._ending, return_exceptions=True)
@@ -333,7 +333,7 @@ class Transactions:
         except (Exception, asyncio.CancelledError) as error:
             if was_asked_to_end():
                 raise
-            # A story for whoever reads the log; writers must not wait for ever.
+            # The cause, for the log; writers must not wait for ever.
             _log.exception("ending a transaction failed")
             self.break_off(transaction, f"{type(error).__name__}: {error}")
 
@@ -396,7 +396,7 @@ class Transactions:
         return self._claim is not None and self._claim.slots == slots
 
     async def _end_of_epoch(self) -> None:
-        """Let what is open under claims that are not the right ones any more come to its end."""
+        """Wait for the open transactions under superseded claims to end."""
         if self._current is not None:
             self._cycle.hasten()
             self._changed.set()
@@ -419,8 +419,8 @@ class Transactions:
         self._claim = claim
         fenced = await self._fence_rivals(claim)
         if self._cycle.must_read or claim.is_shared:
-            # All that was written under epochs that are fenced now is decided, and whoever writes
-            # under them is refused.
+            # Everything written under the fenced epochs is decided, and further writes under them
+            # are refused.
             await self._store.settled()
             await self.book.load()
         if fenced:
@@ -459,9 +459,11 @@ class Transactions:
         return [*rivals, *outlived(own, claims.values())]
 
     async def _look_for_successor(self, own: Claim) -> None:
-        """TakenOver when another mirror has claimed after us what it does not share."""
-        # What another daemon has open must hide nothing; where nobody shares, a claim that was
-        # broken off is nobody's.
+        """TakenOver when another mirror has later claimed slots that it does not share with this
+        one.
+        """
+        # Another daemon's open transaction must hide nothing; on a link that is not shared, an
+        # aborted claim has no owner.
         isolation_level = READ_UNCOMMITTED if own.is_shared else READ_COMMITTED
         later = await self._store.claims(first_offset=self._claimed_at, isolation_level=isolation_level)
         successor = successor_of(own, later.values())
@@ -476,16 +478,14 @@ class Transactions:
 
 
 def is_fencing(error: BaseException) -> bool:
-    """Whether the target has said that our epoch is not the last one of its transactional id any
-    more.
-    """
+    """Whether the target has reported that a later epoch of our transactional id exists."""
     cause = error.__cause__
     return isinstance(cause, BrokerError) and cause.code in FENCING
 
 
 async def end_transactions(client: KafkaClient, store: OffsetStore, *, clock: Clock, timeout_ms: int) -> None:
-    """For a mirror that writes without: what others have open is aborted, and they stay out.
-    Unreachable.
+    """For a mirror that writes without transactions: abort the open ones of others, and fence their
+    producers. Unreachable.
     """
     claim = Claim(name=ClaimName(NO_TRANSACTIONS, -1, -1), mirror=uuid.uuid4().hex, slots=None)
     await store.save([[claim_record(claim)]], now_ms=clock.now_ms())

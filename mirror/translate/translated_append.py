@@ -72,8 +72,8 @@ class _Part(OutgoingPart):
 
 
 class TranslatedAppend:
-    """Appends of one producer; a partition belongs to one producer, so nobody else changes its
-    translation meanwhile.
+    """Appends of one producer; a partition belongs to one producer, so its translation has no other
+    writer meanwhile.
     """
 
     def __init__(
@@ -141,8 +141,8 @@ class TranslatedAppend:
         await self._client.close()
 
     def _nothing_to_append(self, part: AppendPart) -> AppendAnswer:
-        """An idle partition's report: there is nobody at such a target to tell; where the source's
-        log starts is noted.
+        """An idle partition's report: such a target takes no reports; the start of the source's log
+        is noted.
         """
         self._translations.note_source_start(part.key, part.source_log_start_offset)
         translation = self._translations.of(part.key)
@@ -181,8 +181,8 @@ class TranslatedAppend:
         return self._clock.monotonic_ms() - self._opened_at_ms.get(key, -OPENING_LASTS_MS) >= OPENING_LASTS_MS
 
     async def _send(self, connection: Connection, sent: Round[_Part]) -> None:
-        """One request; its outcome is noted with each part. `ports.Unreachable`: nobody knows the
-        outcome.
+        """One request; its outcome is noted with each part. `ports.Unreachable`: the outcome is
+        unknown.
         """
         try:
             outcomes = await send_round(connection, sent, self._naming, timeout_ms=self._timeout_ms)

@@ -70,7 +70,7 @@ class TranslatedTarget:
         self._carries = carries
         self._opposite = opposite
         self._group_notes = group_notes
-        # What groups have at the target, as last read there.
+        # The groups' offsets at the target, as last read there.
         self._read: dict[str, Mapping[PartitionKey, GroupOffset]] = {}
         self._unknown_places: set[str] = set()
         self._is_syncing_configs = is_syncing_configs
@@ -89,7 +89,7 @@ class TranslatedTarget:
         """The copies of the source's topics, by the source's names and, where the copy is theirs,
         under the source's ids.
 
-        Also those whose topic is gone from the source: somebody has to hear of that.
+        Includes those whose topic is gone from the source, so that this is reported.
         """
         ours, theirs = await asyncio.gather(self._topics_of_source(), self._target.topics())
         found: dict[str, SiteTopic] = {}
@@ -253,7 +253,7 @@ class TranslatedTarget:
         self,
         asked: Mapping[PartitionKey, tuple[Leader, int]],
     ) -> Mapping[PartitionKey, EpochEnd | Refused | Unreachable]:
-        """The target's epochs say nothing about the source's history."""
+        """The target's epochs prove nothing about the source's history."""
         return dict.fromkeys(asked, EpochEnd(-1, -1))
 
     # Groups.
@@ -289,8 +289,8 @@ class TranslatedTarget:
         return GroupReading(known, found.problems, last_in_sync)
 
     def _as_noted(self, group: str, key: PartitionKey, target_offset: int) -> int | None:
-        """What a group's offset at the target is at the source; where the group has not moved, what
-        was noted.
+        """The source's offset for a group's offset at the target; the noted one where the group has
+        not moved.
 
         Between two records there are several of the source for one of the target.
         """
@@ -306,7 +306,7 @@ class TranslatedTarget:
             await self._opposite.refresh({name: topic.topic_id for name, topic in topics.items()})
 
     def downstream(self, key: PartitionKey, offset: int) -> int | None:
-        """Where a consumer of the source goes on at the target; None where that cannot be told."""
+        """Where a consumer of the source goes on at the target; None where that is unknown."""
         try:
             return both_ways.downstream(self._translations.of(key), self._opposite_of(key), offset)
         except UnknownPlace as error:
@@ -314,7 +314,7 @@ class TranslatedTarget:
             return None
 
     def upstream(self, key: PartitionKey, offset: int) -> int | None:
-        """Where a consumer of the target goes on at the source; None where that cannot be told."""
+        """Where a consumer of the target goes on at the source; None where that is unknown."""
         try:
             return both_ways.upstream(self._translations.of(key), self._opposite_of(key), offset)
         except UnknownPlace as error:
@@ -342,7 +342,7 @@ class TranslatedTarget:
         left out.
 
         Offsets that the source has forgotten are left to the target's own retention, and those that
-        cannot be told are left out.
+        cannot be translated are left out.
         """
         await self._look_opposite()
         wanted: dict[TopicPartition, CommittedOffset] = {}
@@ -373,8 +373,8 @@ class TranslatedTarget:
         return known is not None and source_offset > known
 
     def note_in_sync(self, group: str, offsets: Mapping[PartitionKey, GroupOffset]) -> None:
-        """Keep it for the next daemon, where both offsets are each other's by the map: one that is
-        old may take others for alike.
+        """Keep it for the next daemon, where each offset maps to the other: with an outdated one
+        different positions would seem to agree.
         """
         read = self._read.get(group, {})
         for key, at in offsets.items():
@@ -383,9 +383,7 @@ class TranslatedTarget:
                 self._group_notes.note(group, place, source_offset=at.offset, target_offset=read[place].offset)
 
     async def outgrown(self, carried: Mapping[str, Mapping[PartitionKey, GroupOffset]]) -> Sequence[str]:
-        """Those whose offsets an old map of the opposite link made too small: what it had brought
-        was read before it was noted.
-        """
+        """Join the end of the rank."""
         if self._naming.policy is NamingPolicy.PREFIX:
             return ()
         await self._look_opposite()
@@ -396,8 +394,8 @@ class TranslatedTarget:
         ]
 
     def _is_short(self, group: str, key: PartitionKey, source_offset: int) -> bool:
-        """Whether a group that stands there at the source is noted further back at the target than
-        that is by now, and has not gone on.
+        """Whether the note of a group with this offset at the source is now too far back at the
+        target, and the group has not moved.
         """
         place = self._at_target(key)
         note, read = self._group_notes.of(group, place), self._read.get(group, {}).get(place)
@@ -410,8 +408,8 @@ class TranslatedTarget:
         offset = self.downstream(key, source_offset)
         return offset is not None and offset > note.target_offset
 
-    async def send_report(self, word: SyncReport, *, link: str, link_epoch: int) -> None:
-        """Nobody here asks."""
+    async def send_report(self, report: SyncReport, *, link: str, link_epoch: int) -> None:
+        """Not used at a translate target."""
 
     async def close(self) -> None:
         """Drop the connections."""

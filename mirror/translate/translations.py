@@ -1,9 +1,9 @@
 """Everything that one translate link knows, in memory and in its topic: producers, topics, a
 translation for each partition.
 
-`load` once, `save` now and then (`keep_saved`). What is not saved yet is never lost: after a crash
-the target's log itself says how far the mirror came (`core/resume.py`); the topic only makes that a
-short look, and keeps the offset map.
+`load` once, `save` now and then (`keep_saved`). Unsaved changes are never lost: after a crash the
+target's log itself shows how far the mirror came (`core/resume.py`); the topic only makes that look
+short, and keeps the offset map.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ class Translations:
         # With transactions everything is noted in one of them, and nothing under a producer id that
         # another mirror could have.
         self._transactions = transactions
-        # What the transaction under way notes: the last chunk of each partition.
+        # The last chunk of each partition in the notes of the transaction under way.
         self._noting: dict[PartitionKey, int] = {}
         self._client = client
         self._store = store
@@ -60,7 +60,7 @@ class Translations:
         # Partitions whose copy is another topic than before, with the sequences that go on there:
         # what came to it before that was noticed came under those before.
         self._rebound: dict[PartitionKey, dict[int, tuple[int, int]]] = {}
-        # Of each partition, whichever translation stands for it.
+        # Of each partition, across its translations.
         self._surplus: defaultdict[PartitionKey, Surplus] = defaultdict(Surplus)
         self._allocating = asyncio.Lock()
         self.saved_at_ms = -1
@@ -97,8 +97,8 @@ class Translations:
         return self._transactions is not None
 
     async def be_ready(self) -> int:
-        """With transactions, have a producer and know what the target has noted, whatever happened.
-        TakenOver, Unreachable.
+        """With transactions, have a producer and the target's notes, whatever happened. TakenOver,
+        Unreachable.
 
         Returns the era, for `demand`.
         """
@@ -108,8 +108,8 @@ class Translations:
         return self._transactions.era
 
     def demand(self, key: PartitionKey, era: int) -> None:
-        """Unreachable when what was read of a partition in that era may not hold any more: another
-        daemon may have written it since.
+        """Unreachable when what was read of a partition in that era may be outdated: another daemon
+        may have written it since.
         """
         if self._transactions is None:
             return
@@ -132,8 +132,8 @@ class Translations:
                 return
             producer_id = await reached(self._client.new_producer_id())
             await self._store.save([[producer_record(origin, producer_id)]], now_ms=self._clock.now_ms())
-            # Another mirror of the link may have been first: then its id stands, and is written
-            # again as the last word.
+            # Another mirror of the link may have been first: then its id counts, and is written
+            # again as the last record.
             found = (await self._store.load()).producers[origin]
             if found != producer_id:
                 await self._store.save([[producer_record(origin, found)]], now_ms=self._clock.now_ms())
@@ -150,9 +150,7 @@ class Translations:
         return tuple(self._stored.bindings.values())
 
     async def bind(self, topic: str, source_id: UUID, target: str, target_id: UUID) -> None:
-        """From now on this topic carries that one; what was known of another one of the name is
-        dropped.
-        """
+        """Bind this topic to that one; the state of an earlier binding of the name is dropped."""
         before = self.binding(topic)
         binding = Binding(topic=topic, source_id=source_id, target=target, target_id=target_id)
         records = [[topic_record(binding)]]
@@ -232,7 +230,7 @@ class Translations:
         self._target_starts[key] = max(log_start_offset, self._target_starts.get(key, 0))
 
     async def save(self) -> None:
-        """Write what has changed. Unreachable: it will be written with the next save."""
+        """Write the changes. Unreachable: they will be written with the next save."""
         changed = self._changed()
         if not changed:
             return
@@ -267,8 +265,8 @@ class Translations:
                 source_start=self._source_starts.get(key, 0), target_start=self._target_starts.get(key, 0)
             )
             last = as_noted.map.last_chunk
-            # A map that went back has fewer chunks than were saved: those after its end are taken
-            # away.
+            # A map that went back has fewer chunks than were saved: those after its end are
+            # removed.
             beyond = range(last + 1, self._saved_chunk.get(key, 0) + 1)
             chunks = range(min(self._saved_chunk.get(key, 0), max(last, 0)), last + 1)
             records = partition_records(key, as_noted, chunks=chunks)
@@ -276,11 +274,11 @@ class Translations:
             chunks_saved[key] = max(0, last)
         return groups, chunks_saved
 
-    # What a transaction notes (`transactions.Book`).
+    # Notes of a transaction (`transactions.Book`).
 
     def notes(self, keys: Iterable[PartitionKey]) -> Sequence[Sequence[StoredRecord]]:
-        """What is to be noted when everything planned of these partitions is done, with what else
-        has changed.
+        """The notes for the state after all planned batches of these partitions, with other
+        changes.
         """
         noted = {key: self._by_key[key] for key in self._changed()}
         for key in keys:
@@ -307,8 +305,8 @@ class Translations:
         self._noting = {}
 
     def surplus_records(self) -> Mapping[PartitionKey, int]:
-        """What the target has of each partition beyond one copy of each record; with transactions,
-        what no read-committed reader sees.
+        """Surplus records at the target, beyond one copy of each record, by partition; with
+        transactions, those that no read-committed reader sees.
         """
         return {
             key: found.broken_off if self.is_transactional else found.between
@@ -320,7 +318,7 @@ class Translations:
         await keep_saved(
             self.save,
             interval_s=SAVE_INTERVAL_S,
-            reported="cannot save the offset map; it can be restored from the target's log",
+            event="cannot save the offset map; it can be restored from the target's log",
         )
 
     def known(self) -> Iterable[tuple[PartitionKey, Translation]]:

@@ -4,7 +4,7 @@ out, so that its own tools read them.
 | kind | key | value |
 | --- | --- | --- |
 | 3 | group | the group's epoch, and a hash of what its subscriptions match |
-| 5 | group, member | what the member said of itself |
+| 5 | group, member | the subscription that the member sent |
 | 6 | group | the epoch of the target assignment |
 | 7 | group, member | the member's target assignment |
 | 8 | group, member | what the member owns now, and in which epoch |
@@ -61,7 +61,7 @@ class GroupEpoch(NamedTuple):
 
 
 class ClassicMember(NamedTuple):
-    """What a member that joined by JoinGroup said: part of kind 5."""
+    """The subscription of a member that joined by JoinGroup: part of kind 5."""
 
     session_timeout_ms: int
     protocols: tuple[tuple[str, bytes], ...]

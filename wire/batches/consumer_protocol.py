@@ -1,5 +1,5 @@
-"""What consumers tell each other through JoinGroup and SyncGroup: subscriptions and assignments,
-opaque to a coordinator as a rule.
+"""Consumers' subscriptions and assignments in JoinGroup and SyncGroup, opaque to a coordinator as a
+rule.
 
 A coordinator reads them where members of the classic protocol share a group with members of the
 newer one (KIP-848). Source: ConsumerProtocolSubscription and ConsumerProtocolAssignment of the
@@ -27,7 +27,7 @@ PartitionsByTopic = Mapping[str, tuple[int, ...]]
 
 
 class Subscription(NamedTuple):
-    """What a member wants, and what it says that it has."""
+    """A member's subscription, and the partitions that it reports to own."""
 
     version: int
     topics: tuple[str, ...]

@@ -75,7 +75,7 @@ def history_of(start_offset: int, end_offset: int, epochs: Iterable[tuple[int, i
 
 def shared_end(own: EpochEnd, other: EpochEnd) -> int | None:
     """The offset up to which two logs agree, from where each ends the same epoch; None when the
-    epochs differ, so that neither tells.
+    epochs differ, so that neither answer helps.
     """
     return min(own.end_offset, other.end_offset) if own.epoch == other.epoch else None
 

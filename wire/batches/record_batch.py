@@ -1,8 +1,8 @@
 """The header of a record batch (magic 2) as a view over its bytes.
 
 Everything that moves, stores or checks records works on this: offsets, epochs, producer state,
-counts and the CRC-32C are all in the first 61 bytes, so nobody on the data path decompresses a
-batch or builds record objects. Layout: the Kafka protocol's "Record Batch" (KIP-98).
+counts and the CRC-32C are all in the first 61 bytes, so the data path never decompresses a batch or
+builds record objects. Layout: the Kafka protocol's "Record Batch" (KIP-98).
 
 Not here: rules that depend on who sent the batch or on what the log already holds (broker/log), and
 single records (wire/batches/records.py). Older formats (magic 0 and 1) are refused: this project
@@ -58,11 +58,11 @@ class Compression(IntEnum):
 
 
 class InvalidBatch(ValueError):
-    """Bytes that are not a well-formed batch; `reason` says why, `position` where the batch begins
-    in the buffer.
+    """Bytes that are not a well-formed batch; `reason` is the contradiction, `position` where the
+    batch begins in the buffer.
 
-    With `is_damage` the bytes cannot even be told apart from others; else they are a batch whose
-    parts contradict each other.
+    With `is_damage` the bytes have no recognisable batch bounds; else they are a batch whose parts
+    contradict each other.
     """
 
     def __init__(self, reason: str, position: int, *, is_damage: bool = False) -> None:
@@ -135,7 +135,7 @@ class BatchHeader(NamedTuple):
 
     @property
     def has_delete_horizon(self) -> bool:
-        """`base_timestamp` is the time from which tombstones may go (KIP-534)."""
+        """A bug ends a task: readers look at `failure`, or get `on_failure`."""
         return bool(self.attributes & _DELETE_HORIZON_BIT)
 
 

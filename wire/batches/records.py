@@ -51,7 +51,7 @@ _AFTER_SHIFT: Final = 2**57 - 1
 
 
 class Record(NamedTuple):
-    """A record with its place in the log. Decoding fills all fields; encoding numbers the offsets
+    """A record with its offset and times. Decoding fills all fields; encoding numbers the offsets
     itself.
 
     The protocol wants names of headers in UTF-8 and brokers do not check it: other bytes are kept
@@ -178,8 +178,8 @@ def decode_records(buffer: Buffer) -> Iterator[Record]:
 
 
 def decode_batch(buffer: Buffer, position: int, header: BatchHeader) -> Iterator[Record]:
-    """The records of the batch at `position`. Raises InvalidBatch when they are not what the header
-    says.
+    """The records of the batch at `position`. Raises InvalidBatch when they contradict
+    the header.
     """
     yield from decode_body(open_body(buffer, position, header), header, position)
 

@@ -22,7 +22,7 @@ DELETE_ACLS: Final = 31
 
 
 async def topic_acls(client: KafkaClient) -> set[TopicAcl]:
-    """All ACLs of topics. BrokerError when the cluster does not tell."""
+    """All ACLs of topics. BrokerError when the cluster refuses to describe them."""
     connection = await _controller(client)
     values = {
         "resource_type_filter": RESOURCE_TOPIC,

@@ -89,7 +89,7 @@ class EpochEndOffset(NamedTuple):
 
 
 class GroupListing(NamedTuple):
-    """A group as its coordinator lists it; the state is "" from brokers that do not say it."""
+    """A group as its coordinator lists it; the state is "" from brokers that do not report it."""
 
     group_id: str
     protocol_type: str
@@ -105,7 +105,7 @@ class CommittedOffset(NamedTuple):
 
 
 class FetchedOffset(NamedTuple):
-    """A committed offset as the coordinator told it; offset -1 when there is none."""
+    """A committed offset as the coordinator reports it; offset -1 when there is none."""
 
     error_code: ErrorCode
     offset: int
@@ -357,14 +357,14 @@ async def request_mirror_commit(
     return await _commit(connection, MIRROR_OFFSET_COMMIT, version, group_id, offsets, committer)
 
 
-async def request_sync_report(connection: Connection, word: SyncReport, *, link: str, link_epoch: int) -> None:
-    """Say what a daemon of the link's mirror has carried of its part of the link, and at what it
+async def request_sync_report(connection: Connection, report: SyncReport, *, link: str, link_epoch: int) -> None:
+    """Report what a daemon of the link's mirror has carried of its part of the link, and at what it
     fails.
     """
     version = connection.version_for(MIRROR_OFFSET_COMMIT)
-    claim = NO_MEMBER._replace(member_id=str(word.synced_at_ms), instance_id=link_claim(link, link_epoch))
-    said: dict[TopicPartition, CommittedOffset] = {("", 0): CommittedOffset(-1, -1, encode_report(word))}
-    await _commit(connection, MIRROR_OFFSET_COMMIT, version, "", said, claim)
+    claim = NO_MEMBER._replace(member_id=str(report.synced_at_ms), instance_id=link_claim(link, link_epoch))
+    offsets: dict[TopicPartition, CommittedOffset] = {("", 0): CommittedOffset(-1, -1, encode_report(report))}
+    await _commit(connection, MIRROR_OFFSET_COMMIT, version, "", offsets, claim)
 
 
 async def _commit(

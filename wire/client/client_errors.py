@@ -25,9 +25,7 @@ class KafkaClientError(Exception):
 
 
 class Unreachable(KafkaClientError):
-    """No connection, or it was lost with the request: nobody knows whether the broker acted on
-    it.
-    """
+    """No connection, or it was lost with the request: whether the broker acted on it is unknown."""
 
 
 class RequestTimedOut(Unreachable):

@@ -44,7 +44,7 @@ class ClusterAccess:
 
     @property
     def cluster(self) -> ClusterMetadata:
-        """What the last metadata answers said, without asking."""
+        """The last metadata answers, without a request."""
         return self._cluster
 
     async def __aenter__(self) -> Self:
@@ -107,7 +107,7 @@ class ClusterAccess:
         self._cluster = self._cluster._replace(topics=kept)
 
     def learn(self, cluster: ClusterMetadata) -> None:
-        """Take over the brokers' addresses that another client of the cluster was told."""
+        """Use the brokers' addresses that another client of the cluster has learned."""
         if cluster.brokers:
             self._cluster = self._cluster._replace(brokers=cluster.brokers)
 
@@ -160,12 +160,12 @@ class ClusterAccess:
         return newer
 
     async def _any_connection(self) -> Connection:
-        """A connection to whichever broker answers: one that stands, then known brokers, then the
+        """A connection to any broker that answers: an open one first, then known brokers, then the
         bootstrap list.
         """
-        connected = self._pool.open_addresses()
-        if connected:
-            return await self._pool.get(random.choice(connected))  # noqa: S311 (spreads load)
+        open_addresses = self._pool.open_addresses()
+        if open_addresses:
+            return await self._pool.get(random.choice(open_addresses))  # noqa: S311 (spreads load)
         known = [broker.address for broker in self._cluster.brokers.values()]
         random.shuffle(known)
         bootstrap = [address for address in self._bootstrap if address not in known]

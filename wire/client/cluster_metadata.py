@@ -1,5 +1,5 @@
-"""What a Metadata response says, the same for all versions: brokers, topics, leaders. A value, not
-a cache.
+"""The contents of a Metadata response, the same for all versions: brokers, topics, leaders. A
+value, not a cache.
 """
 
 from collections.abc import Mapping
@@ -20,7 +20,7 @@ class BrokerEndpoint(NamedTuple):
 
 
 class PartitionMetadata(NamedTuple):
-    """A partition's leader (-1: none) and replicas; the epoch is -1 where the version does not say
+    """A partition's leader (-1: none) and replicas; the epoch is -1 where the version does not have
     it.
     """
 

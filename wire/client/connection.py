@@ -1,9 +1,9 @@
 """One client connection to a broker: pipelined requests, answers in order, a deadline for each.
 
-Between connecting and the first request of a user stands one place for authentication: `handshake`,
+Between connecting and the first request of a user is one step for authentication: `handshake`,
 which may exchange requests on the connection as it likes; TLS comes as an `ssl.SSLContext`. Then
 ApiVersions is negotiated, under the software name that makes Antipode's brokers advertise their
-private messages, and compression is agreed on where it is wanted and offered.
+private messages, and compression is agreed on where it is requested and offered.
 
 Order: requests are written in the order of the calls, and Kafka answers in the order of the
 requests. At most `in_flight_max` are unanswered, further callers wait. A request that misses its
@@ -204,7 +204,7 @@ class Connection:
             self._write(api_key, version, body, body_size)
 
     def close(self, reason: str = "closed by the client") -> None:
-        """Close at once; whoever waits for an answer gets Unreachable."""
+        """Close at once; requests under way fail with Unreachable."""
         self._lose(reason)
         with contextlib.suppress(AssertionError):
             self._stream.transport.abort()
@@ -212,8 +212,8 @@ class Connection:
     async def _send(
         self, api_key: int, version: int, body: Sequence[Buffer], body_size: int
     ) -> asyncio.Future[memoryview]:
-        # The lock is fair: whoever called first is written first, also after waiting for a slot or
-        # for the transport.
+        # The lock is fair: callers are written in the order of their calls, also after waiting for
+        # a slot or for the transport.
         async with self._order:
             self._check_open(api_key)
             await self._slots.acquire()
@@ -269,7 +269,7 @@ class Connection:
 
     @contextlib.contextmanager
     def _trusting(self) -> Any:
-        """Bytes that are not what their version says end the connection."""
+        """Bytes that contradict their version's schema end the connection."""
         try:
             yield
         except (Malformed, frames.MalformedResponse) as error:

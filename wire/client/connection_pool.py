@@ -36,8 +36,8 @@ class ConnectionPool:
         self._is_closed = False
 
     async def get(self, address: HostPort) -> Connection:
-        """An open connection. Raises Unreachable after one attempt, which may have waited for its
-        turn.
+        """An open connection. Raises Unreachable after one attempt, which may have waited for
+        earlier ones.
         """
         place = self._places.setdefault(address, _Place())
         if place.connection is not None and place.connection.is_open:
@@ -50,7 +50,7 @@ class ConnectionPool:
             return place.connection
 
     def open_addresses(self) -> list[HostPort]:
-        """Addresses to which a connection stands."""
+        """Addresses with an open connection."""
         return [
             address
             for address, place in self._places.items()
@@ -68,7 +68,7 @@ class ConnectionPool:
         self._is_closed = True
         for address in self._places:
             self.drop(address, "the client was closed")
-        # Transports report their end on the loop's next turn; a caller may stop the loop right
+        # Transports report their end in the loop's next iteration; a caller may stop the loop right
         # after.
         await asyncio.sleep(0)
 

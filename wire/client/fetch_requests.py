@@ -45,8 +45,8 @@ _PARTITIONS: Final = {
 
 
 class PartitionToFetch(NamedTuple):
-    """Where to read one partition. `log_start_offset`, `replica_directory_id` and `high_watermark`
-    are said by followers only.
+    """Where to read one partition. Only followers send `log_start_offset`, `replica_directory_id`
+    and `high_watermark`.
     """
 
     partition_index: int

@@ -28,7 +28,7 @@ _NOT_READY: Final = (
 
 
 class GroupCalls(ClusterAccess):
-    """Groups and offsets; retried unless the call says otherwise."""
+    """Groups and offsets; retried unless the method's docstring excludes it."""
 
     async def list_groups(self) -> list[GroupListing]:
         """The groups of all brokers."""
@@ -45,8 +45,8 @@ class GroupCalls(ClusterAccess):
     async def groups_by_broker(
         self, leave_out: Collection[int] = ()
     ) -> dict[int, list[GroupListing] | KafkaClientError]:
-        """The groups of each broker, or why it does not tell. One attempt; raises when no broker
-        names the others.
+        """The groups of each broker, or why it does not list them. One attempt; raises when no
+        broker names the others.
         """
         await self._refresh([])
         nodes = sorted(self._cluster.brokers.keys() - set(leave_out))
@@ -112,12 +112,12 @@ class GroupCalls(ClusterAccess):
 
         return await self._at_coordinator(group_id, ask)
 
-    async def send_sync_report(self, word: SyncReport, *, link: str, link_epoch: int) -> None:
-        """Say to any broker what a daemon of the link's mirror has carried of groups' offsets, and
-        at what it fails. One attempt.
+    async def send_sync_report(self, report: SyncReport, *, link: str, link_epoch: int) -> None:
+        """Report to any broker what a daemon of the link's mirror has carried of groups' offsets,
+        and at what it fails. One attempt.
         """
         connection = await self._any_connection()
-        await requests.request_sync_report(connection, word, link=link, link_epoch=link_epoch)
+        await requests.request_sync_report(connection, report, link=link, link_epoch=link_epoch)
 
     async def mirror_offset_commit(
         self, group_id: str, offsets: Mapping[TopicPartition, CommittedOffset], *, link: str, link_epoch: int
@@ -150,9 +150,7 @@ class GroupCalls(ClusterAccess):
 
 
 def _coordinated(outcomes: dict[TopicPartition, ErrorCode], group_id: str) -> dict[TopicPartition, ErrorCode]:
-    """The outcomes, unless they say that the coordinator is elsewhere or not ready: then a
-    transient error.
-    """
+    """The outcomes; a transient error if the coordinator is elsewhere or not ready."""
     for code in outcomes.values():
         if code in _NOT_READY:
             raise broker_error(code, message=group_id)

@@ -97,8 +97,8 @@ async def sync(
 async def heartbeat(
     connection: Connection, group_id: str, joined: Joined, *, group_instance_id: str | None = None
 ) -> None:
-    """Stay a member. REBALANCE_IN_PROGRESS: join again; ILLEGAL_GENERATION, UNKNOWN_MEMBER_ID: no
-    member any more.
+    """Stay a member. REBALANCE_IN_PROGRESS: join again; ILLEGAL_GENERATION, UNKNOWN_MEMBER_ID: the
+    membership has ended.
     """
     values = {
         "group_id": group_id,

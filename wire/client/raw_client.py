@@ -7,7 +7,7 @@ tools). Two kinds of calls:
 * to a node that the caller chose: `fetch`, `produce_to`, `list_offsets`, `epoch_ends`,
   `mirror_append`. One attempt, errors by partition in the result, so that callers with state of
   their own decide;
-* to whoever is responsible: `produce`, `offsets_at`, topics, configs, groups, offsets. Retried with
+* to the responsible broker: `produce`, `offsets_at`, topics, configs, groups, offsets. Retried with
   jittered backoff (tenacity) within `retry_budget_ms`, metadata and coordinators looked up again in
   between.
 
@@ -79,7 +79,7 @@ class KafkaClient(TopicCalls, GroupCalls):
     async def link_progress(
         self, node_id: int, *, link: str, link_epoch: int, acknowledged: Mapping[TopicPartition, int]
     ) -> ErrorCode:
-        """Tell a source's broker what a sync link's target has of partitions that it leads."""
+        """Report to a source's broker what a sync link's target has of partitions that it leads."""
         by_topic: dict[str, list[dict[str, int]]] = {}
         for (topic, partition), offset in acknowledged.items():
             by_topic.setdefault(topic, []).append({"index": partition, "acknowledged_offset": offset})
@@ -111,7 +111,7 @@ class KafkaClient(TopicCalls, GroupCalls):
     async def mirror_transactional_ids(
         self, node_id: int, producers: Iterable[Mapping[str, Any]], *, link: str, link_epoch: int
     ) -> dict[str, ErrorCode]:
-        """Tell a coordinator the fields of `MirroredProducer`s as the link's mirror; the outcome
+        """Send a coordinator the fields of `MirroredProducer`s as the link's mirror; the outcome
         for each transactional id.
         """
         values = {"link": link, "link_epoch": link_epoch, "producers": list(producers)}
@@ -179,9 +179,7 @@ class KafkaClient(TopicCalls, GroupCalls):
         return await self._retried(attempt, topics=[topic for topic, _ in wanted])
 
     async def new_producer_id(self) -> int:
-        """A producer id that nobody else has, for an idempotent producer without transactions; its
-        epoch is 0.
-        """
+        """A new producer id, for an idempotent producer without transactions; its epoch is 0."""
 
         async def attempt() -> int:
             connection = await self._any_connection()

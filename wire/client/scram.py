@@ -39,13 +39,13 @@ class ScramClient:
 
     def final(self, server_first: bytes) -> bytes:
         """The proof, made with the broker's salt."""
-        said = _attributes(server_first)
-        nonce, iterations = said.get("r", ""), said.get("i", "")
+        attributes = _attributes(server_first)
+        nonce, iterations = attributes.get("r", ""), attributes.get("i", "")
         if not nonce.startswith(self._nonce) or len(nonce) == len(self._nonce):
             raise ScramRefused("the broker's nonce does not continue ours")
         if not iterations.isdigit() or not ITERATIONS_MIN <= int(iterations) <= ITERATIONS_MAX:
             raise ScramRefused(f"{iterations!r} iterations: accepted are {ITERATIONS_MIN} to {ITERATIONS_MAX}")
-        salted = hashlib.pbkdf2_hmac(self._hash, self._password, _decoded(said.get("s", "")), int(iterations))
+        salted = hashlib.pbkdf2_hmac(self._hash, self._password, _decoded(attributes.get("s", "")), int(iterations))
         client_key = self._signed(salted, b"Client Key")
         binding = base64.b64encode(_NO_CHANNEL_BINDING.encode()).decode()
         without_proof = f"c={binding},r={nonce}"
@@ -57,10 +57,10 @@ class ScramClient:
 
     def verify(self, server_final: bytes) -> None:
         """Whether the broker knows the password too."""
-        said = _attributes(server_final)
-        if "e" in said:
-            raise ScramRefused(said["e"])
-        if not hmac.compare_digest(_decoded(said.get("v", "")), self._expected_signature):
+        attributes = _attributes(server_final)
+        if "e" in attributes:
+            raise ScramRefused(attributes["e"])
+        if not hmac.compare_digest(_decoded(attributes.get("v", "")), self._expected_signature):
             raise ScramRefused("the broker does not know the password")
 
     def _signed(self, key: bytes, message: bytes) -> bytes:

@@ -50,14 +50,14 @@ class SessionFetch:
         self._topic_ids: dict[str, UUID | None] = {}
 
     def reset(self) -> None:
-        """No answer came: nobody knows what the broker has of the session."""
+        """No answer came: what the broker has of the session is unknown."""
         self._session.reset()
 
     def request(self, wanted: Mapping[Place, FetchPosition], topic_ids: Mapping[str, UUID | None]) -> FetchRequest:
         """The request that makes the broker read these partitions."""
         if any(self._topic_ids.get(name, topic_id) != topic_id for name, topic_id in topic_ids.items()):
-            # A topic made again: to the session it would be the partition that it has already, at
-            # the same place perhaps.
+            # A topic made again: the session would take it for the partition that it has already,
+            # perhaps at the same offset.
             self._session.reset()
         self._topic_ids.update(topic_ids)
         asked = self._session.next_request(wanted)

@@ -23,9 +23,7 @@ PositionT = TypeVar("PositionT")
 
 @dataclass(frozen=True, slots=True)
 class SessionRequest(Generic[KeyT, PositionT]):
-    """What the next request says of the session, which partitions it names and which it takes
-    out.
-    """
+    """The session's state for the next request: which partitions it names and which it removes."""
 
     session_id: int
     session_epoch: int

@@ -31,8 +31,8 @@ TOPICS_DESCRIBED_AT_ONCE: Final = 100
 
 _SET, _DELETE = 0, 1
 _ADMIN_TIMEOUT: Final = dt.timedelta(seconds=25)
-"""Less than the 30 s of a connection: a broker that waits so long for a deletion still says what it
-waits for.
+"""Less than the 30 s of a connection: a broker that waits so long for a deletion still reports the
+cause of the wait.
 """
 
 

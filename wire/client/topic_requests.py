@@ -1,5 +1,5 @@
-"""How much is asked of a controller in one request about topics. Pure; mirrors and
-disaster-recovery tools ask alike.
+"""The size of one request to a controller about topics. Pure; mirrors and disaster-recovery tools
+share it.
 """
 
 from __future__ import annotations

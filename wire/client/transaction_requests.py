@@ -31,8 +31,8 @@ class ProducerIdentity(NamedTuple):
 
 
 async def request_identity(connection: Connection, transactional_id: str, *, timeout_ms: int) -> ProducerIdentity:
-    """InitProducerId: fences whoever had the id, and has its open transaction aborted. BrokerError,
-    transient while that goes on.
+    """InitProducerId: fences the id's earlier producers, and has their open transaction aborted.
+    BrokerError, transient while that goes on.
     """
     values = {
         "transactional_id": transactional_id,
@@ -66,8 +66,8 @@ async def request_partitions(
         for topic in response.results_by_topic_v3_and_below
         for partition in topic.results_by_partition
     ]
-    # Of a refused request only some partitions name the cause, the others say that they were not
-    # attempted.
+    # Of a refused request only some partitions have the cause, the others the error that they were
+    # not attempted.
     for code in sorted(codes, key=lambda code: code is ErrorCode.operation_not_attempted):
         _check(connection, ADD_PARTITIONS_TO_TXN, code)
 

@@ -37,12 +37,10 @@ CLIENT_TIMEOUT_MS_MAX = 300_000
 request would be forgotten here.
 """
 ANSWERED_WITHIN_MS = 500.0
-"""Longer than the controller waits for a client: its answer says what goes on, and has to come back
-yet.
-"""
+"""Longer than the controller waits for a client: its answer with the cause has to come back yet."""
 REPEATED_WITHIN_MS = 3000.0
-"""For what its caller repeats without harm: a controller that has vanished is looked up anew after
-so long.
+"""For calls that can be repeated without harm: a controller that has vanished is looked up anew
+after so long.
 """
 _FOLLOWED = (grpc.StatusCode.UNAVAILABLE, grpc.StatusCode.FAILED_PRECONDITION, grpc.StatusCode.ABORTED)
 
@@ -52,7 +50,7 @@ Seeds = Callable[[], Sequence[str] | Awaitable[Sequence[str]]]
 
 
 class ControllerUnavailable(Exception):
-    """No active controller answered in time; says whom was asked last and what it said."""
+    """No active controller answered in time; names the last one that was asked, and its answer."""
 
 
 class _AskAnother(Exception):
@@ -72,8 +70,8 @@ class ControllerClient:
     while it answers.
 
     A channel whose call failed takes no new ones and is closed when those that are under way on it
-    have ended: they may be carried out yet, and one that is asked again would then hear that its
-    topic exists already.
+    have ended: they may still be carried out, and a caller that repeats one would then get, for
+    example, that its topic exists already.
     """
 
     def __init__(self, seeds: Seeds, *, timeout_ms: float = 10_000) -> None:
@@ -127,7 +125,7 @@ class ControllerClient:
         return reply
 
     async def alter_partitions(self, request: pb.AlterPartitionsRequest) -> pb.AlterPartitionsReply:
-        """Propose in-sync replicas. After ControllerUnavailable nobody knows whether they are in
+        """Propose in-sync replicas. After ControllerUnavailable it is unknown whether they are in
         force.
         """
         reply: pb.AlterPartitionsReply = await self._call("AlterPartitions", request, REPEATED_WITHIN_MS)
@@ -139,12 +137,15 @@ class ControllerClient:
         return reply
 
     async def report_offline_replicas(self, request: pb.ReportOfflineReplicasRequest) -> pb.ReportOfflineReplicasReply:
-        """Say which of a broker's replicas have no log directory any more."""
+        """Report which of a broker's replicas have lost their log directory."""
         reply: pb.ReportOfflineReplicasReply = await self._call("ReportOfflineReplicas", request, REPEATED_WITHIN_MS)
         return reply
 
     async def elect_leaders(self, request: pb.ElectLeadersRequest) -> pb.PartitionResultsReply:
-        """Elect leaders."""
+        """Java marks the certificates that are trusted, and `cryptography` does not expose the
+        marks. So a certificate is trusted unless it is above the key's own certificate in its
+        chain; one that appears twice, once in the chain and once by itself, is trusted.
+        """
         reply: pb.PartitionResultsReply = await self._call(
             "ElectLeaders", request, self._allowed_ms(request.timeout_ms)
         )
@@ -181,8 +182,8 @@ class ControllerClient:
             await line.channel.close(None)
 
     def _allowed_ms(self, timeout_ms: int) -> float:
-        """How long a request of a client may take that allows `timeout_ms` (0: it says nothing),
-        with time for the way of the answer.
+        """How long a client's request with `timeout_ms` (0: not given) may take, with time for the
+        way of the answer.
         """
         if timeout_ms <= 0:
             return self._timeout_ms

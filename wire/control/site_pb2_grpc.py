@@ -141,7 +141,7 @@ class SiteAgentServicer:
 
     def AlterLink(self, request, context):
         """Changes the sync policy of a link at its active site, in the epoch that stands. FAILED_PRECONDITION at the other site, ABORTED when
-        somebody else changed the link meanwhile. Returns as AdoptLink does.
+        another caller changed the link meanwhile. Returns as AdoptLink does.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')

@@ -23,7 +23,7 @@ _ZERO_UUID: Final = bytes(16)
 
 
 class Malformed(ValueError):
-    """Bytes that are not what the schema says; the message names the contradiction."""
+    """Bytes that contradict the schema; the message names the contradiction."""
 
 
 class ByteReader:

@@ -1,8 +1,8 @@
 """Protocol primitives as bytes: the base of the hand-written encoders, which join them or pass them
 on as parts.
 
-`flexible` chooses between the compact forms (KIP-482) and the older fixed-size lengths, as
-everywhere in this package.
+Less than the 30 s of a connection: a broker that waits so long for a deletion still reports the
+cause of the wait.
 """
 
 import struct

@@ -54,7 +54,7 @@ class Compression:
     level: int
     tally: CompressionTally = field(default_factory=CompressionTally)
     on_refused: Callable[[str], None] | None = None
-    """Told the address of each broker that does not offer it."""
+    """Called with the address of each broker that does not offer it."""
 
 
 class ChunkPacker:
@@ -122,9 +122,7 @@ class ChunkUnpacker:
 
 
 class CompressedStream(asyncio.BufferedProtocol):
-    """Stands between a transport and the FrameStream that it served so far, from the answer to
-    CompressConnection on.
-    """
+    """Is put between a transport and its FrameStream, from the answer to CompressConnection on."""
 
     def __init__(self, frames: FrameStream, compression: Compression) -> None:
         self._frames = frames

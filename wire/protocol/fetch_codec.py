@@ -55,7 +55,7 @@ class RecordsElsewhere(Protocol):
 
     @property
     def length(self) -> int:
-        """Bytes that will be sent in its place."""
+        """Bytes that will be sent instead."""
         ...
 
 
@@ -70,7 +70,7 @@ class AbortedTransaction(NamedTuple):
 
 
 class EpochEnd(NamedTuple):
-    """A leader epoch and where it ends: tells a follower where to truncate."""
+    """A leader epoch and where it ends: a follower truncates by it."""
 
     epoch: int = -1
     end_offset: int = -1
@@ -88,7 +88,7 @@ NO_SNAPSHOT: Final = SnapshotId()
 
 
 class PartitionFetched(NamedTuple):
-    """What a Fetch response says of one partition. `records` None is null on the wire; a parsed one
+    """A Fetch response's fields of one partition. `records` None is null on the wire; a parsed one
     is never RecordsElsewhere.
     """
 

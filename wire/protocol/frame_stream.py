@@ -1,10 +1,10 @@
-"""TruncationCounts size-prefixed frames out of a byte stream with at most one copy of a few
-kilobytes per frame.
+"""Splits size-prefixed frames out of a byte stream with at most one copy of a few kilobytes per
+frame.
 
 Small frames are received together into a scratch buffer and copied out. A frame that does not fit
 is received straight into a buffer of its own, so the records of a large Fetch response are written
-once by the kernel and never moved: whoever gets the frame may keep slices of it. A buffer whose
-frame nobody holds any more is used again.
+once by the kernel and never moved: the frame's owner may keep slices of it. A buffer whose frame is
+no longer referenced is used again.
 
 An asyncio BufferedProtocol: the same code runs on plain and on TLS transports. Called by
 wire/client/connection.py only.
@@ -28,7 +28,7 @@ class FrameBuffers:
     """Buffers for large frames. A frame is a view, and its buffer cannot be resized as long as any
     slice of it lives.
 
-    For one connection, or for all that one event loop serves: whoever holds frames of many
+    For one connection, or for all that one event loop serves: an owner that queues frames of many
     connections in one bounded queue needs no more buffers than fit there.
     """
 
@@ -57,8 +57,8 @@ def _has_no_views(buffer: bytearray) -> bool:
     """By what every version of Python promises: a bytearray refuses to be resized while anybody may
     read it.
 
-    References say as much only as long as the interpreter counts all of them, and since 3.14 it
-    leaves some out.
+    Reference counts prove that only as long as the interpreter counts all references, and since
+    3.14 it leaves some out.
     """
     try:
         last = buffer.pop()
@@ -103,7 +103,7 @@ class FrameStream(asyncio.BufferedProtocol):
         await self._writable.wait()
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        """asyncio: the connection stands."""
+        """asyncio: the connection is open."""
         self._transport = cast("asyncio.Transport", transport)
         connected = transport.get_extra_info("socket")
         if connected is not None and transport.get_extra_info("sslcontext") is None:  # a simulated line has no socket
@@ -111,7 +111,7 @@ class FrameStream(asyncio.BufferedProtocol):
 
     def connection_lost(self, exc: Exception | None) -> None:
         """asyncio: the connection is gone."""
-        self._large = None  # its buffer serves others at once, not when whoever holds this stream has been collected
+        self._large = None  # frees its buffer at once, before the stream itself is collected
         self._writable.set()
         self._on_lost(str(exc) if exc else "closed by the other side")
 

@@ -78,8 +78,8 @@ class UnsupportedVersion(ValueError):
 
 
 class MalformedResponse(ValueError):
-    """A broker's answer that is not what its version says: the connection cannot be trusted any
-    more.
+    """A broker's answer that contradicts its version's schema: the connection is no
+    longer usable.
     """
 
 

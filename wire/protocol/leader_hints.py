@@ -1,5 +1,5 @@
-"""What Produce and Fetch responses say about a partition's current leader (KIP-951), so that a
-client need not refresh its metadata.
+"""A partition's current leader in Produce and Fetch responses (KIP-951), so that a client need not
+refresh its metadata.
 
 Both messages carry the same structures in tagged fields; their codecs share these.
 """
@@ -17,7 +17,7 @@ _ENDPOINT_SIZE_MIN: Final = 11
 
 
 class LeaderHint(NamedTuple):
-    """Node id and leader epoch; -1, -1 when there is nothing to say."""
+    """Node id and leader epoch; -1, -1 when there is no hint."""
 
     leader_id: int = -1
     leader_epoch: int = -1

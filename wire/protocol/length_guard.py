@@ -48,7 +48,7 @@ _LENGTH_MAX: Final = 2**31 - 1
 
 
 class Replacement(NamedTuple):
-    """Bytes from `start` to `end` stand for `data`."""
+    """Bytes from `start` to `end` are replaced by `data`."""
 
     start: int
     end: int
@@ -282,7 +282,7 @@ def _pass_tags(tagged: dict[int, Step], buffer: Buffer, start: int, walk: Walk) 
 
 def _checked_tag(step: Step, buffer: Buffer, position: int, end: int, walk: Walk) -> list[Replacement]:
     """Replacements inside a known tag's value, which must have its declared size: kio takes as much
-    as the value itself says.
+    as the value itself declares.
     """
     outer, walk.replacements = walk.replacements, []
     if _pass(step, buffer, position, walk) != end:

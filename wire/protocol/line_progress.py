@@ -2,13 +2,13 @@
 direction.
 
 A fetch of four megabytes over a line that carries a hundred kilobytes a second takes longer than
-any sensible deadline, and giving it up would only begin it again, for ever. So what the kernel has
-received, and how much up to the request's own end the other side has acknowledged to it, are looked
-at now and then (TCP_INFO), and a request fails only when neither moved for its whole time. A
-quarter of the time passes before the first look: a broker that takes the request and then says
-nothing misses the deadline as it always did, and later requests that it takes as well do not count.
+any sensible deadline, and giving it up would only begin it again, for ever. So the kernel is asked
+now and then (TCP_INFO) how much it has received, and how much up to the request's own end the other
+side has acknowledged; a request fails only when neither moved for its whole time. A quarter of the
+time passes before the first look: a broker that takes the request and then stays silent misses the
+deadline in any case, and later requests that it takes as well do not count.
 
-Where the system does not tell (it is Linux's structure that is read), deadlines are not put off.
+Where the system does not report it (the structure is Linux's), deadlines are not extended.
 """
 
 import asyncio
@@ -52,19 +52,19 @@ class SilenceLimit:
 
 
 def _moved_bytes(transport: asyncio.BaseTransport, sent_until_bytes: int | None) -> int | None:
-    """Bytes received, and bytes sent up to there that were acknowledged, since the connection
-    stands.
+    """Bytes received, and bytes sent up to there that were acknowledged, since the connection was
+    opened.
     """
     connected = transport.get_extra_info("socket")
     if connected is None:
         return None
     try:
-        reported = connected.getsockopt(socket.IPPROTO_TCP, socket.TCP_INFO, _MOVED_AT + _MOVED.size)
+        info = connected.getsockopt(socket.IPPROTO_TCP, socket.TCP_INFO, _MOVED_AT + _MOVED.size)
     except (OSError, AttributeError):
         return None
-    if len(reported) < _MOVED_AT + _MOVED.size:
+    if len(info) < _MOVED_AT + _MOVED.size:
         return None
     acknowledged: int
     received: int
-    acknowledged, received = _MOVED.unpack_from(reported, _MOVED_AT)
+    acknowledged, received = _MOVED.unpack_from(info, _MOVED_AT)
     return received + (acknowledged if sent_until_bytes is None else min(acknowledged, sent_until_bytes))

@@ -7,15 +7,15 @@ writer serve them too.
 | 20002 | SiteMetadata | 12 | that of Metadata version 12, with the same number |
 | 20003 | MirrorOffsetCommit | 8 and 9 | that of OffsetCommit, link and link epoch in the group instance id (`link_claim`) |
 | 20004 | CompressConnection | 0 | below; after a good answer both sides send compressed chunks (wire/protocol/compressed_stream.py) |
-| 20005 | LinkProgress | 0 | below; what a sync link's standby has, told to the source's leaders |
-| 20006 | MirrorTransactionalIds | 0 | below; who the source's transactional producers are, told to the target's coordinators |
+| 20005 | LinkProgress | 0 | below; what a sync link's standby has, reported to the source's leaders |
+| 20006 | MirrorTransactionalIds | 0 | below; the source's transactional producers, for the target's coordinators |
 | 20007 | QuarantineRecords | 0 | `wire/protocol/quarantine_messages.py`; what is kept of copies before they are deleted |
 | 20008 | Quarantine | 0 | `wire/protocol/quarantine_messages.py`; lists, reads and deletes what a broker keeps |
 | 20009 | TopicsChanged | 0 | below; a broker reports topics that its site has just made, changed or deleted to the brokers of its peer |
 
-A MirrorOffsetCommit without a group tells, in the member id, as of when (Unix ms) the mirror has
-carried all offsets, 0 when it has not. In the metadata of its one partition it says whose word this
-is, of which part of the link, and what fails (`wire/rules/sync_reports.py`).
+A MirrorOffsetCommit without a group has, in the member id, as of when (Unix ms) the mirror has
+carried all offsets, 0 when it has not. The metadata of its one partition names the daemon, its
+parts of the link, and what fails (`wire/rules/sync_reports.py`).
 
 A broker advertises them in ApiVersions only to clients whose software name is `antipode`.
 MirrorAppend's error codes, by partition:
@@ -116,7 +116,7 @@ class MirrorAppendPartition:
     source_log_start_offset: i64 = field(metadata={"kafka_type": "int64"})
     """The source's log start offset, which the target's follows."""
     source_seen_at_ms: i64 = field(metadata={"kafka_type": "int64"})
-    """When the source said so, Unix ms on the mirror's clock."""
+    """When the source reported this, Unix ms on the mirror's clock."""
     records: Records | None = field(metadata={"kafka_type": "records"})
     """Whole batches, unchanged; empty or null only moves the other fields."""
 
@@ -157,7 +157,7 @@ class MirrorAppendRequest:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MirrorAppendPartitionResponse:
-    """What became of one partition's batches."""
+    """On the loop: wake the waiters."""
 
     __type__: ClassVar = EntityType.nested
     __version__: ClassVar[i16] = i16(0)
@@ -171,7 +171,7 @@ class MirrorAppendPartitionResponse:
     error_message: str | None = field(metadata={"kafka_type": "string"}, default=None)
     """A sentence for the log."""
     log_end_offset: i64 = field(metadata={"kafka_type": "int64"}, default=i64(-1))
-    """Where the target's log ends now; -1 when the broker cannot say."""
+    """Where the target's log ends now; -1 when the broker does not know."""
     link_epoch: i32 = field(metadata={"kafka_type": "int32"}, default=i32(-1))
     """The link's epoch as the broker knows it; -1 for an unknown link."""
     divergence_epoch: i32 = field(metadata={"kafka_type": "int32"}, default=i32(NO_DIVERGENCE))
@@ -271,12 +271,12 @@ class LinkProgressTopic:
     name: TopicName = field(metadata={"kafka_type": "string"})
     """The topic name."""
     partitions: tuple[LinkProgressPartition, ...]
-    """Each partition of which something is told."""
+    """Each reported partition."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LinkProgressRequest:
-    """What the target has acknowledged, told by the mirror to the leader at the source."""
+    """What the target has acknowledged, reported by the mirror to the leader at the source."""
 
     __type__: ClassVar = EntityType.request
     __version__: ClassVar[i16] = i16(0)
@@ -288,7 +288,7 @@ class LinkProgressRequest:
     link_epoch: i32 = field(metadata={"kafka_type": "int32"})
     """The link's epoch as the mirror knows it."""
     topics: tuple[LinkProgressTopic, ...]
-    """Each topic of which something is told."""
+    """Each reported topic."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -327,7 +327,7 @@ class MirroredProducer:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MirrorTransactionalIdsRequest:
-    """Who the source's transactional producers are, told by the mirror to the coordinators of the
+    """The source's transactional producers, sent by the mirror to the coordinators of the
     target.
     """
 
@@ -411,7 +411,7 @@ class ChangedTopic:
     topic_id: uuid.UUID | None = field(metadata={"kafka_type": "uuid"})
     """The topic's id: a topic that is made again under the same name has another one."""
     is_deleted: bool = field(metadata={"kafka_type": "bool"}, default=False)
-    """True when the site does not have the topic any more."""
+    """True when the site no longer has the topic."""
     partitions: tuple[ChangedPartition, ...]
     """All partitions; none of a deleted topic."""
 

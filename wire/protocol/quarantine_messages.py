@@ -164,7 +164,7 @@ class QuarantineEntry:
     origin_site: str = field(metadata={"kafka_type": "string"})
     """The site whose log had the records; empty where it is not known."""
     link: str = field(metadata={"kafka_type": "string"})
-    """The link whose copy was put away; empty for truncated records."""
+    """The link whose copy was deleted; empty for truncated records."""
     link_epoch: i32 = field(metadata={"kafka_type": "int32"})
     """Its epoch then; -1 for truncated records."""
 

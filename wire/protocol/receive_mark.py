@@ -3,9 +3,9 @@
 A sender on the same machine or in the same rack fills a frame of megabytes in pieces of a few
 packets, and a receiver that is woken for each of them spends as much on waking up, at both ends, as
 on the bytes: with the mark a mirror's drain takes an eighth less CPU. The mark never asks for more
-than the frame still lacks, so nobody waits for bytes that nobody sends; the kernel wakes the
-receiver earlier when the window closes, and at the end of the stream. Plain connections only: what
-TLS or compression holds back never reaches a mark on the socket.
+than the frame still lacks, so no receiver waits for bytes that no sender has; the kernel wakes the
+receiver earlier when the window closes, and at the end of the stream. Plain connections only: bytes
+that TLS or compression buffers never reach a mark on the socket.
 """
 
 import contextlib
@@ -25,8 +25,8 @@ class ReceiveMark:
         self._mark_bytes = 1
 
     def expect(self, missing_bytes: int) -> None:
-        """So many bytes are still to come of the frame that is being received; 0: whatever comes is
-        welcome.
+        """The contents of a Metadata response, the same for all versions: brokers, topics, leaders.
+        A value, not a cache.
         """
         mark_bytes = min(max(missing_bytes, 1), MARK_BYTES_MAX)
         if mark_bytes != self._mark_bytes:

@@ -1,9 +1,9 @@
 """The message types of kio and of our private APIs, loaded when first used, with their readers and
 writers.
 
-One place that knows where an (api key, version) is described, so that framing, servers and clients
-do not. kio has one module for each version; importing all takes seconds, so each is imported at its
-first use and kept. Decoding is guarded (wire/protocol/length_guard.py).
+Maps an (api key, version) to its entities, so that framing, servers and clients need not. kio has
+one module for each version; importing all takes seconds, so each is imported at its first use and
+kept. Decoding is guarded (wire/protocol/length_guard.py).
 """
 
 import io

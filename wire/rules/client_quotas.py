@@ -1,8 +1,8 @@
 """Client quotas as all parts of a site understand them: who they are for, which there are, which
 values they take.
 
-An entity is a tuple of (type, name) in the order of `ENTITY_TYPES`; the name None stands for
-everybody who has no entity of his own, Kafka's default. Users and client ids may be named alone or
+An entity is a tuple of (type, name) in the order of `ENTITY_TYPES`; the name None is Kafka's
+default, for all clients without an entity of their own. Users and client ids may be named alone or
 together, ip addresses alone. Messages are those that Kafka gives. Source: KIP-546, KIP-599,
 KIP-612.
 

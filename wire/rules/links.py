@@ -17,7 +17,7 @@ from wire.control.cluster_pb2 import LinkPhase, LinkRecord
 from wire.rules.topic_names import is_internal_topic
 
 LEADER_EPOCH_BAND = 1 << 20
-"""Elections that a site may hold within one link epoch before it would touch the next band."""
+"""Elections that a site may run within one link epoch before it would reach the next band."""
 
 LEADER_EPOCH_MAX = (1 << 31) - 1
 
@@ -31,7 +31,7 @@ before a link's blacklist had to list them leave them at home without it.
 """
 
 DEFAULT_TOPIC_BLACKLIST = (r"mm2.*\.internal", r".*\.replica", UNDERSCORED)
-"""What a new link leaves at home unless it says otherwise: MirrorMaker 2's default of
+"""The topics that a new link does not mirror by default: MirrorMaker 2's default of
 `topics.exclude` (Apache Kafka 4.3.1).
 """
 
@@ -55,7 +55,7 @@ class SyncPolicy(enum.Enum):
 _SYNC_POLICIES = {policy.value: policy for policy in SyncPolicy}
 
 SYNC_TIMEOUT_MS = 10_000
-"""How long a link that may degrade waits for a silent standby unless it says otherwise."""
+"""How long a link that may degrade waits for a silent standby by default."""
 
 
 class InvalidPattern(ValueError):
@@ -114,7 +114,7 @@ def carries_group(link: LinkRecord, group: str) -> bool:
 
 
 def stand_in(name: str, site: str) -> LinkRecord:
-    """What `site` goes by in the place of a link whose record cannot be understood and is not
+    """The name of the missing site in a link whose record cannot be understood and is not
     remembered.
 
     The link may carry any topic that no other link carries, and no site is known to be active: no
@@ -152,7 +152,7 @@ def role_of(link: LinkRecord, site: str) -> SiteRole:
 
 
 def sync_policy(link: LinkRecord) -> SyncPolicy:
-    """The link's policy; a word that this release does not know is taken for the strictest one."""
+    """The link's policy; a value that this release does not know counts as the strictest one."""
     return _SYNC_POLICIES.get(link.sync_policy, SyncPolicy.BLOCK)
 
 
@@ -179,7 +179,7 @@ def supersedes(candidate: LinkRecord, stored: LinkRecord) -> bool:
 
 def next_leader_epoch_floor(*, current_floor: int, highest_known_epoch: int) -> int:
     """The first leader epoch of the next band, above every epoch that the fenced site may still
-    hand out.
+    give out.
     """
     floor = (max(current_floor, highest_known_epoch) // LEADER_EPOCH_BAND + 1) * LEADER_EPOCH_BAND
     if floor + LEADER_EPOCH_BAND > LEADER_EPOCH_MAX:

@@ -1,9 +1,9 @@
-"""What the daemons of a link's mirror say of groups' offsets, each of its own part of the link, and
-what that means for the whole link.
+"""Reports of a link's mirror daemons on groups' offsets, each of its own part of the link, and
+their result for the whole link.
 
-A link has `MIRROR_SLOTS` parts, which the daemons that share it have between them
-(`mirror/link/core/slots.py`); one that is alone has all. The link is as old as its oldest part, and
-fails for as long as one daemon fails: nobody's good word hides another one's bad one. Pure.
+A link has `MIRROR_SLOTS` parts, which the daemons that share it divide among themselves
+(`mirror/link/core/slots.py`); a single daemon has all. The link is as stale as its stalest part,
+and one failing daemon makes the link failing. Pure.
 """
 
 from __future__ import annotations
@@ -22,12 +22,12 @@ MIRROR_SLOTS: Final = 240
 ALL_SLOTS: Final = frozenset(range(MIRROR_SLOTS))
 
 REPORT_COUNTS_MS: Final = 10_000
-"""For how long a daemon's word counts although another one has told of the same parts since: they
-tell each round.
+"""For how long a daemon's report counts although another one has reported the same parts since:
+daemons report each round.
 """
 
 NEVER: Final = -1
-"""The age of a part that nobody is known to have carried whole."""
+"""The age of a part that no daemon has reported as carried."""
 
 PROBLEMS_REPORTED: Final = 10
 REASON_LENGTH_MAX: Final = 200
@@ -35,22 +35,22 @@ REASON_LENGTH_MAX: Final = 200
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SyncReport:
-    """What one daemon says. `synced_at_ms` (Unix ms, by a clock that may be wrong): as of when it
-    has carried all of these parts' offsets, 0 when it has not; `synced_ms_ago` how long that was
-    before it said so.
+    """One daemon's report. `synced_at_ms` (Unix ms, by a clock that may be wrong): as of when it
+    has carried all of these parts' offsets, 0 when it has not; `synced_ms_ago` how long before the
+    report that was.
     """
 
     daemon: str = ""
     slots: frozenset[int] = ALL_SLOTS
     synced_at_ms: int = 0
-    # None from mirrors of earlier releases, which do not say it.
+    # None from mirrors of earlier releases, which do not report it.
     synced_ms_ago: int | None = None
-    # Groups (and brokers that do not tell theirs) whose offsets it cannot carry, and why.
+    # Groups (and brokers that do not list theirs) whose offsets it cannot carry, and why.
     problems: Mapping[str, str] = field(default_factory=dict)
 
 
 class ReceivedReport(NamedTuple):
-    """The last word of a daemon, and how long ago somebody heard it."""
+    """A daemon's last report, and how long ago it was received."""
 
     daemon: str
     slots: frozenset[int]
@@ -59,33 +59,33 @@ class ReceivedReport(NamedTuple):
 
 
 class LinkSyncReports(NamedTuple):
-    """What the words mean for the link: how long ago all was carried (None: not known of all
-    parts), and who fails at it.
+    """The reports' result for the link: how long ago all was carried (None: not known of all
+    parts), and the failing daemons' reports.
     """
 
     synced_ms_ago: int | None
     failing: tuple[ReceivedReport, ...]
 
 
-def encode_report(word: SyncReport) -> str:
-    """A word but for its time, as a MirrorOffsetCommit without a group carries it
+def encode_report(report: SyncReport) -> str:
+    """A report except its time, as a MirrorOffsetCommit without a group carries it
     (`wire/protocol/private.py`).
     """
     problems = {
-        name: reason[:REASON_LENGTH_MAX] for name, reason in islice(sorted(word.problems.items()), PROBLEMS_REPORTED)
+        name: reason[:REASON_LENGTH_MAX] for name, reason in islice(sorted(report.problems.items()), PROBLEMS_REPORTED)
     }
     document = {
-        "daemon": word.daemon,
-        "slots": f"{sum(1 << slot for slot in word.slots):x}",
+        "daemon": report.daemon,
+        "slots": f"{sum(1 << slot for slot in report.slots):x}",
         "problems": problems,
-        "synced_ms_ago": word.synced_ms_ago,
+        "synced_ms_ago": report.synced_ms_ago,
     }
     return json.dumps(document, separators=(",", ":"))
 
 
 def decode_report(text: str | None, *, synced_at_ms: int) -> SyncReport:
-    """The word; mirrors of earlier releases say nothing but a time, and have all parts. ValueError
-    when it is none.
+    """The report; mirrors of earlier releases report only a time, and have all parts. ValueError
+    for anything else.
     """
     if not text:
         return SyncReport(synced_at_ms=synced_at_ms)
@@ -106,29 +106,31 @@ def decode_report(text: str | None, *, synced_at_ms: int) -> SyncReport:
         raise ValueError(f"not a mirror's report: {error!r}") from error
 
 
-def newest_report_by_daemon(words: Iterable[ReceivedReport]) -> dict[str, ReceivedReport]:
-    """Of what several brokers have heard, the last word of each daemon."""
+def newest_report_by_daemon(reports: Iterable[ReceivedReport]) -> dict[str, ReceivedReport]:
+    """The newest report of each daemon, from those that several brokers received."""
     found: dict[str, ReceivedReport] = {}
-    for word in words:
-        if word.daemon not in found or word.received_ms_ago < found[word.daemon].received_ms_ago:
-            found[word.daemon] = word
+    for report in reports:
+        if report.daemon not in found or report.received_ms_ago < found[report.daemon].received_ms_ago:
+            found[report.daemon] = report
     return found
 
 
-def counting(words: Collection[ReceivedReport]) -> list[ReceivedReport]:
-    """Those that count, of one word a daemon: heard lately, or nobody has told of one of its parts
-    since.
+def counting(reports: Collection[ReceivedReport]) -> list[ReceivedReport]:
+    """The reports that count, given one a daemon: recent ones, and those with a part that no other
+    daemon has reported since.
     """
     return [
-        word for word in words if word.received_ms_ago <= REPORT_COUNTS_MS or word.slots - _reported_after(word, words)
+        report
+        for report in reports
+        if report.received_ms_ago <= REPORT_COUNTS_MS or report.slots - _reported_after(report, reports)
     ]
 
 
-def _reported_after(word: ReceivedReport, words: Iterable[ReceivedReport]) -> frozenset[int]:
-    return frozenset().union(*(one.slots for one in words if one.received_ms_ago < word.received_ms_ago))
+def _reported_after(report: ReceivedReport, reports: Iterable[ReceivedReport]) -> frozenset[int]:
+    return frozenset().union(*(one.slots for one in reports if one.received_ms_ago < report.received_ms_ago))
 
 
-def link_sync_reports(ages_ms: Iterable[Sequence[int]], words: Iterable[ReceivedReport]) -> LinkSyncReports:
+def link_sync_reports(ages_ms: Iterable[Sequence[int]], reports: Iterable[ReceivedReport]) -> LinkSyncReports:
     """The link's account; `ages_ms` is how long ago each broker knows each part to have been
     carried whole, NEVER where it does not.
     """
@@ -136,6 +138,6 @@ def link_sync_reports(ages_ms: Iterable[Sequence[int]], words: Iterable[Received
         min((age_ms for age_ms in ages if age_ms != NEVER), default=None) for ages in zip(*ages_ms, strict=True)
     ]
     known = [age_ms for age_ms in youngest if age_ms is not None]
-    failing = [word for word in counting(list(newest_report_by_daemon(words).values())) if word.problems]
+    failing = [report for report in counting(list(newest_report_by_daemon(reports).values())) if report.problems]
     is_known = bool(known) and len(known) == len(youngest)
-    return LinkSyncReports(max(known) if is_known else None, tuple(sorted(failing, key=lambda word: word.daemon)))
+    return LinkSyncReports(max(known) if is_known else None, tuple(sorted(failing, key=lambda report: report.daemon)))

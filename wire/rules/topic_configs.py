@@ -36,8 +36,8 @@ class ConfigKind(StrEnum):
 
 
 class InvalidTopicConfig(ValueError):
-    """A config is unknown, its value is not accepted, or it contradicts another; `accepted` says
-    what would be.
+    """A config is unknown, its value is not accepted, or it contradicts another; `accepted`
+    describes valid values.
     """
 
     def __init__(self, message: str, *, key: str = "", value: str = "", accepted: str = "") -> None:
@@ -57,7 +57,7 @@ class BrokerProperty(NamedTuple):
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TopicConfig:
     """One topic configuration. `minimum` and `maximum` bound numbers; `choices` are the accepted
-    words, or `pattern` matches each.
+    values, or `pattern` matches each.
     """
 
     name: str
@@ -77,14 +77,14 @@ class TopicConfig:
         stripped = text.strip()
         match self.kind:
             case ConfigKind.BOOLEAN:
-                return self._word(stripped.lower(), text, ("true", "false")) == "true"
+                return self._accepted(stripped.lower(), text, ("true", "false")) == "true"
             case ConfigKind.INT | ConfigKind.LONG | ConfigKind.DOUBLE:
                 return self._number(stripped, text)
             case ConfigKind.STRING:
-                return self._word(stripped, text, self.choices)
+                return self._accepted(stripped, text, self.choices)
             case ConfigKind.LIST:
                 parts = [part.strip() for part in stripped.split(",") if part.strip()]
-                return ",".join(self._word(part, text, self.choices) for part in parts)
+                return ",".join(self._accepted(part, text, self.choices) for part in parts)
 
     def parse_as(self, name: str, text: str) -> bool | int | float | str:
         """As `parse`, for the value of a broker property `name`, which a refusal then names."""
@@ -93,16 +93,16 @@ class TopicConfig:
         except InvalidTopicConfig as refusal:
             raise self.refusal(text, str(refusal).partition(": ")[2], key=name) from None
 
-    def _word(self, word: str, text: str, accepted: tuple[str, ...]) -> str:
-        if accepted and word not in accepted:
+    def _accepted(self, value: str, text: str, accepted: tuple[str, ...]) -> str:
+        if accepted and value not in accepted:
             raise self.refusal(text, f"String must be one of: {', '.join(accepted)}")
-        if self.pattern is not None and not self.pattern.fullmatch(word):
+        if self.pattern is not None and not self.pattern.fullmatch(value):
             raise self.refusal(text, f"Value must be {self.pattern_accepted}")
-        return word
+        return value
 
-    def _number(self, word: str, text: str) -> int | float:
+    def _number(self, value: str, text: str) -> int | float:
         try:
-            number: int | float = float(word) if self.kind is ConfigKind.DOUBLE else int(word)
+            number: int | float = float(value) if self.kind is ConfigKind.DOUBLE else int(value)
         except ValueError:
             raise self.refusal(text, f"Not a number of type {self.kind.value}") from None
         limit = INT_MAX if self.kind is ConfigKind.INT else LONG_MAX
@@ -118,14 +118,14 @@ class TopicConfig:
         return number
 
     def refusal(self, value: str, problem: str, *, key: str = "") -> InvalidTopicConfig:
-        """In Kafka's words, under the name `key` when the value is a broker property's."""
+        """Kafka's own text, under the name `key` when the value is a broker property's."""
         name = key or self.name
         message = f"Invalid value {value} for configuration {name}: {problem}"
         return InvalidTopicConfig(message, key=name, value=value, accepted=self.accepted)
 
     @property
     def accepted(self) -> str:
-        """What values are accepted, in words."""
+        """The accepted values, as text."""
         if self.kind is ConfigKind.BOOLEAN:
             return "true or false"
         if self.choices:
@@ -133,10 +133,10 @@ class TopicConfig:
             return f"a comma-separated list of {joined}" if self.kind is ConfigKind.LIST else f"one of {joined}"
         if self.kind in (ConfigKind.STRING, ConfigKind.LIST):
             return self.pattern_accepted or "any text"
-        word = "a number" if self.kind is ConfigKind.DOUBLE else "a whole number"
+        value = "a number" if self.kind is ConfigKind.DOUBLE else "a whole number"
         bounds = f", at least {self.minimum:g}" if self.minimum is not None else ""
         bounds += f", at most {self.maximum:g}" if self.maximum is not None else ""
-        return f"{word}{bounds}" + "".join(f", not {number:g}" for number in self.excluded)
+        return f"{value}{bounds}" + "".join(f", not {number:g}" for number in self.excluded)
 
 
 def _property(name: str, factor: int = 1) -> tuple[BrokerProperty, ...]:

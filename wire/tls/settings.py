@@ -1,8 +1,9 @@
-"""The `ssl.*` options of a client, and the `ssl.SSLContext` that they make.
+"""Replace a batch in flight by its halves; False for one that cannot be split, or may be in the
+log.
 
-`ssl.truststore.type` and `ssl.keystore.type` name what the store is: JKS or PKCS12, either of which
-reads both, as in Java; or PEM. Where the type is not given, the file's bytes tell. PEM may also
-stand in the options themselves (KIP-651).
+`ssl.truststore.type` and `ssl.keystore.type` name the store's format: JKS or PKCS12, either of
+which reads both, as in Java; or PEM. Without a type, the file's bytes decide. PEM may also be given
+in the options themselves (KIP-651).
 
 A private key out of a key store goes to OpenSSL through a file that exists in memory alone and for
 this process alone: Python's ssl takes keys from files only, and one on disk might be read by others
@@ -105,7 +106,7 @@ class TlsSettings(Settings):
         return context
 
     def _trusting_context(self) -> ssl.SSLContext:
-        """One that trusts whom the options say."""
+        """A context that trusts the authorities of the options."""
         given, path, password = self.truststore_certificates, self.truststore, _revealed(self.truststore_password)
         if given is not None:
             _check_alone(_TRUST, "certificates", self.truststore_type, path, password)
@@ -203,7 +204,7 @@ def _store(prefix: str, path: Path, expected: Format | None, password: str | Non
 
 
 def _check_alone(prefix: str, name: str, kind: Format | None, path: Path | None, password: str | None) -> None:
-    """What stands in the options themselves is PEM, and there is no file beside it."""
+    """PEM given in the options themselves, without a file."""
     if kind not in (None, Format.PEM):
         raise ConfigurationError(f"{prefix}.type", kind.value, f"PEM, since {prefix}.{name} is given")
     if path is not None:

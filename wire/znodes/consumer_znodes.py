@@ -25,8 +25,8 @@ PATTERNS: Final = (STATIC, WHITE_LIST, BLACK_LIST)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ConsumerRegistration:
-    """What a consumer tells the group: streams by topic, or by a regular expression for the other
-    two patterns.
+    """A consumer's registration in its group: streams by topic, or by a regular expression for the
+    other two patterns.
     """
 
     subscription: Mapping[str, int]
@@ -71,7 +71,7 @@ def encode_registration(registration: ConsumerRegistration) -> bytes:
 
 
 def decode_registration(path: str, payload: bytes) -> ConsumerRegistration:
-    """What a consumer's node says. MalformedZnode."""
+    """The contents of a consumer's node. MalformedZnode."""
     try:
         document = parse_json(payload)
         subscription = {str(topic): int(count) for topic, count in document["subscription"].items()}

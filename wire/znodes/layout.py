@@ -77,8 +77,8 @@ TOPIC_ID_BYTES = 16
 
 
 class MalformedZnode(ValueError):
-    """A znode's payload cannot be understood; says which path, and what is wrong with which
-    field.
+    """A znode's payload cannot be understood; names the path, and what is wrong with
+    which field.
     """
 
     def __init__(self, path: str, problem: str) -> None:
@@ -240,7 +240,7 @@ class StoredPartitionState:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ProducerIdBlock:
-    """Payload of `/latest_producer_id_block`: the block handed out last, both ends included."""
+    """Payload of `/latest_producer_id_block`: the block given out last, both ends included."""
 
     broker_id: int
     first_producer_id: int

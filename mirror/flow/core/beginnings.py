@@ -1,11 +1,11 @@
 """Where a topic's copy begins: what the source had deleted before the copy was made was never
 promised, all that came later is.
 
-It is kept as a config of the copy (`antipode.copy.begins`), because that is made in one step with
-the topic and outlives daemons, leaders and logs of the target: an empty log there does not tell
-whether a mirror ever looked at the source. Partitions that are not named begin at offset 0, so that
-most topics have nothing written; one whose beginning the source did not tell when the copy was made
-is UNKNOWN, and begins where it is first found.
+The beginning is a config of the copy (`antipode.copy.begins`), because a config is made in one step
+with the topic and outlives daemons, leaders and logs of the target: an empty log there does not
+show whether a mirror ever looked at the source. Partitions without an entry begin at offset 0, so
+that most topics need no config; a partition whose beginning the source did not report when the copy
+was made is UNKNOWN, and begins where the source's log first starts for the mirror.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""One partition's flow from source to target: decides what to ask, fetch and hand over, and when to
+"""One partition's flow from source to target: decides what to ask, fetch and queue, and when to
 start again.
 
 `decide(command, now_ms)` changes nothing; `apply(facts)` is the only change of state. Memory is all
@@ -6,14 +6,15 @@ the commit there is: after any crash the target's log end is the position (invar
 is always a prefix of the source).
 
   a. A generation starts with settling: nothing older is queued or in flight when the target is
-  asked for its end. b. Before a batch is fetched, the source's leader confirms that it has the
-  target's last epoch up to the target's end. c. Batches are handed over in one chain: each starts
-  where the target's log must end before it. d. Losing the source, or finding that its log begins
-  later by now, keeps what was fetched on its way; losing the target keeps it
-     queued; only a refusal, a dead worker or a changed role starts a new generation.
+     asked for its end.
+  b. Before a batch is fetched, the source's leader confirms that it has the target's last epoch up
+     to the target's end.
+  c. Batches are queued in one chain: each starts where the target's log must end before it.
+  d. Losing the source, or finding that its log begins later by now, keeps fetched batches on their
+     way; losing the target keeps them queued; only a refusal, a dead worker or a changed role
+     starts a new generation.
   e. A missing, recreated, refused or diverged history is a state with a reason (GAP, RESET,
-  REFUSED, FAULTED), never skipped in
-     silence (M9).
+     REFUSED, FAULTED), never skipped silently (M9).
 """
 
 from __future__ import annotations
@@ -83,7 +84,7 @@ FAULTED.
 
 @dataclass(frozen=True, slots=True)
 class Decision:
-    """The next facts, what to do, and why (empty: nothing worth telling)."""
+    """The next facts, what to do, and why (empty: nothing to log)."""
 
     facts: FlowFacts
     effects: tuple[Effect, ...] = ()
@@ -96,8 +97,8 @@ class Flow:
     def __init__(
         self, name: str, *, gap_policy: GapPolicy = GapPolicy.HALT, started_at_ms: int = 0, way_out: str = ""
     ) -> None:
-        """`way_out` says how a person has the copy made anew; reasons that need that end with
-        it.
+        """`way_out` is the advice to a person who wants the copy made anew; reasons that need it
+        end with it.
         """
         self._name = name
         self._way_out = f"; {way_out}" if way_out else ""
@@ -201,7 +202,7 @@ class Flow:
         return self._restart(reason, state=state, attempts=self.facts.attempts + 1)
 
     def _hold(self, state: FlowState, reason: str, *extra: Effect, role: LinkRole | None = None) -> Decision:
-        """Stop until somebody says otherwise; what is queued is dropped."""
+        """Stop until another command arrives; queued batches are dropped."""
         facts = self.facts
         generation = facts.generation + 1
         new = facts._replace(
@@ -455,8 +456,8 @@ class Flow:
         reason = (
             facts.reason if facts.state is label else f"mirroring; the target acknowledged {command.log_end_offset}"
         )
-        reported = "" if facts.state is label else reason
-        return Decision(facts._replace(state=label, reason=reason, attempts=0, progress=progress), (), reported)
+        logged = "" if facts.state is label else reason
+        return Decision(facts._replace(state=label, reason=reason, attempts=0, progress=progress), (), logged)
 
     def _append_refused(self, command: AppendRefused, now_ms: int) -> Decision:  # noqa: ARG002
         if not self.facts.is_chained:
@@ -530,7 +531,7 @@ class Flow:
     def _pause(self, command: Pause, now_ms: int) -> Decision:  # noqa: ARG002
         if self.facts.state in _HELD:
             return self._ignore()
-        # What was handed over may still arrive: only fetching stops.
+        # Queued batches may still arrive: only fetching stops.
         new = self.facts._replace(state=FlowState.PAUSED, reason=command.reason, step=Step.IDLE)
         return Decision(new, (StopFetching(),), command.reason)
 
@@ -554,7 +555,7 @@ class Flow:
         if facts.state is FlowState.REFUSED:
             return Decision(facts._replace(reason=command.reason), (), command.reason)
         held = self._hold(FlowState.REFUSED, command.reason)
-        # There is no copy: whatever was known of one says nothing about how far behind it is.
+        # There is no copy: what was known of an earlier one gives no lag.
         return replace(held, facts=held.facts._replace(progress=without_ends(facts.progress)))
 
     def _copy_renewed(self, command: CopyRenewed, now_ms: int) -> Decision:  # noqa: ARG002
@@ -591,7 +592,7 @@ class Flow:
         is_known = facts.state is FlowState.SOURCE_UNAVAILABLE and facts.step is Step.IDLE
         if facts.state in (FlowState.PAUSED, FlowState.PROMOTED) or is_known:
             return self._ignore()
-        # What was handed over may still arrive, and may be all that is left.
+        # Queued batches may still arrive, and may be all that is left.
         new = facts._replace(state=FlowState.SOURCE_UNAVAILABLE, reason=command.reason, step=Step.IDLE)
         return Decision(new, (StopFetching(),), command.reason)
 

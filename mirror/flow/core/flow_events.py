@@ -1,5 +1,4 @@
-"""What a partition's flow is told and what it asks for: commands in, effects out.
-`mirror/flow/core/flow.py` decides between them.
+"""A partition's flow: commands in, effects out. `mirror/flow/core/flow.py` decides between them.
 
 Commands that answer an effect carry the generation of the question; the flow ignores answers to
 questions that it no longer asks. A generation ends whenever the flow gives up its position and
@@ -45,16 +44,14 @@ class Start:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CopyBegins:
-    """What lies before `offset` had been deleted at the source when the copy was made; -1: nobody
-    knows.
-    """
+    """The source had deleted the records below `offset` when the copy was made; -1: unknown."""
 
     offset: int
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Settled:
-    """Nothing of an older generation is queued or in flight any more."""
+    """Nothing of an older generation is queued or in flight."""
 
     generation: int
 
@@ -99,7 +96,7 @@ class SourceChecked:
     high_watermark: int
     epoch: int
     epoch_end_offset: int
-    # When the source was asked (Unix ms), for all that it says of itself; -1: just now.
+    # When the source was asked (Unix ms), for everything in its answer; -1: just now.
     asked_at_ms: int = -1
 
 
@@ -197,7 +194,7 @@ class RetryDue:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LinkTurned:
-    """The link's record says something new."""
+    """The link's record has changed."""
 
     role: LinkRole
     reason: str
@@ -256,7 +253,7 @@ class TopicConflict:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TopicHidden:
-    """The source does not say whether it has the topic."""
+    """The source's answer does not show whether it has the topic."""
 
     reason: str
 
@@ -270,8 +267,8 @@ class TopicRefused:
 
 @dataclass(frozen=True, slots=True)
 class CopyRenewed:
-    """The target's copy was put away and has been made anew: it begins where the source's log
-    does.
+    """The target's copy was deleted and has been made anew: it begins where the source's
+    log does.
     """
 
 
@@ -347,7 +344,7 @@ class CheckSource:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Fetch:
-    """Fetch from here on, until told otherwise."""
+    """Fetch from this offset on, until the next such effect."""
 
     generation: int
     offset: int
@@ -388,7 +385,7 @@ class RefreshMetadata:
 
 @dataclass(frozen=True, slots=True)
 class RefreshLink:
-    """The link may have turned."""
+    """The link's direction may have changed."""
 
 
 Effect = (

@@ -85,13 +85,13 @@ class FlowFacts(NamedTuple):
     step: Step = Step.IDLE
     role: LinkRole = LinkRole.MIRRORING
     generation: int = 0
-    # Next offset to fetch: the end of what was handed over, where the target's log must end before
+    # Next offset to fetch: the end of the queued batches, where the target's log must end before
     # it.
     chain_offset: int = 0
-    # Leader epoch of the last batch handed over (or found at the target), -1 none.
+    # Leader epoch of the last batch queued (or found at the target), -1 none.
     chain_epoch: int = -1
-    # True while the chain of this generation stands: the source may go and come back without asking
-    # the target again.
+    # True while the chain of this generation is unbroken: the source may go and come back without
+    # asking the target again.
     is_chained: bool = False
     source_log_start_offset: int = 0
     target_log_start_offset: int = 0
@@ -99,7 +99,7 @@ class FlowFacts(NamedTuple):
     # How often the target was found to end below what it had acknowledged: it is not the copy that
     # it was.
     target_losses: int = 0
-    # Where the copy was begun at the source, -1 when nobody wrote it down.
+    # The source's offset at which the copy begins, -1 when it is unknown.
     begins_offset: int = -1
     attempts: int = 0
     skipped_records: int = 0
@@ -113,7 +113,7 @@ class FlowFacts(NamedTuple):
     # there.
     may_lack_tombstones: bool = False
     # The target's log may begin anew here because the source has nothing older; 0 when there is no
-    # such place.
+    # such offset.
     restart_offset: int = 0
     progress: Progress = Progress()
 

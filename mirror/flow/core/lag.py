@@ -1,8 +1,8 @@
 """How far a partition's mirror is behind, in records, bytes and milliseconds.
 
-A number is never zero because something failed: when the source has not been heard of lately, the
-time lag grows from the last moment at which the mirror was known to have everything, and a record
-lag of zero becomes unknown (-1).
+A number is never zero because something failed: when the source has not answered lately, the time
+lag grows from the last moment at which the mirror was known to have everything, and a record lag of
+zero becomes unknown (-1).
 """
 
 from __future__ import annotations
@@ -79,8 +79,8 @@ def moved(progress: Progress, **changes: int) -> Progress:
 
 
 def received(progress: Progress, high_watermark: int, asked_at_ms: int, now_ms: int) -> Progress:
-    """The source has told where its log ends; it was asked at `asked_at_ms`, or where that is not
-    known just now.
+    """The source reported its log's end, in answer to a request of `asked_at_ms`; without the end
+    where it is unknown at the moment.
     """
     return moved(
         progress,
@@ -133,8 +133,8 @@ def _lag_bytes(records: int, progress: Progress) -> int:
 def _lag_ms(progress: Progress, now_ms: int) -> int:
     if progress.caught_up_at_ms != UNKNOWN:
         return max(0, now_ms - progress.caught_up_at_ms)
-    # Never caught up since the start: the newest mirrored record's own time says more than the
-    # start does.
+    # Never caught up since the start: the newest mirrored record's own time is better evidence than
+    # the start.
     since = progress.started_at_ms
     if 0 < progress.mirrored_timestamp_ms < since:
         since = progress.mirrored_timestamp_ms

@@ -1,14 +1,13 @@
-"""Does each partition move? Decided from its ends alone, whatever its state and its workers say of
-themselves. Pure.
+"""Decides whether each partition moves, from its ends alone, whatever status its state and its
+workers report. Pure.
 
 A partition is stalled when for `stall_ms` nothing has arrived at the target although the source has
-more, or when nobody has heard the source for so long although it answers. States that say
-themselves that a person is needed, or wanted it so, are left to themselves.
+more, or when the partition got no answer for that long from a source that does answer. States that
+ask for a person, or that a person set, are not judged.
 
-Against a stall in which nothing is tried any more, first the flow is started anew, later its
-workers are replaced; the time between two remedies doubles, so that a transfer that is merely slow
-ends at last. A flow that goes on trying (its target does not take batches, its leader moves) has
-its reason and needs none.
+Against a stall without retries, first the flow is started anew, later its workers are replaced; the
+time between two remedies doubles, so that a transfer that is merely slow ends at last. A flow that
+retries (its target does not take batches, its leader moves) has its reason and needs no remedy.
 """
 
 from __future__ import annotations
@@ -76,16 +75,16 @@ class Liveness:
             return False
         if trying != seen.trying:
             seen.trying, seen.trying_since_ms = trying, now_ms
-        is_recent = progress.source_high_watermark != UNKNOWN and received_ms_ago < self._stall_ms
-        if is_recent and progress.source_high_watermark <= progress.target_log_end_offset:
+        is_answered = progress.source_high_watermark != UNKNOWN and received_ms_ago < self._stall_ms
+        if is_answered and progress.source_high_watermark <= progress.target_log_end_offset:
             seen.end_since_ms, seen.remedies = now_ms, 0
             self._stalled_since_ms.pop(key, None)
             return False
         return now_ms - seen.end_since_ms >= self._stall_ms
 
     def judge(self, key: PartitionKey, facts: FlowFacts, *, is_congested: bool, now_ms: float) -> Remedy:
-        """The source answers, and has more or was not heard: the partition is stalled. While all
-        wait for their turn nothing is done.
+        """The source answers, and has more or did not answer for this partition: the partition is
+        stalled. While all partitions wait for bytes or for room, nothing is done.
         """
         seen = self._seen[key]
         self._stalled_since_ms.setdefault(key, seen.end_since_ms)

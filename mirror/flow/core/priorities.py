@@ -9,8 +9,7 @@ classes go in their order.
     rank   0 high   1 normal   2 low        the live tail
            3 high   4 normal   5 low        backfill
 
-Nobody starves: now and then a grant goes to the rank at the end of the line
-(`clients/core/line.py`).
+No rank starves: now and then a grant goes to the last rank in line (`clients/core/line.py`).
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """Whether what is not mirrored yet may expire at the source before it is: a warning while there is
 time. Pure.
 
-Goes by the topic's own `retention.ms`; a source's default for topics that do not set it is not told
-to mirrors. Size-based retention (`retention.bytes`) has no such measure, since how fast a log grows
+Uses the topic's own `retention.ms`; a mirror cannot read the source's default for topics that do
+not set it. Size-based retention (`retention.bytes`) has no such measure, since how fast a log grows
 is not known.
 """
 
@@ -16,12 +16,15 @@ from mirror.flow.core.lag import UNKNOWN
 WARNED_FROM: Final = 0.5
 """A partition is behind by this part of its retention: half of the time to act is left."""
 FORGOTTEN_BELOW: Final = 0.4
-"""The warning is over: lower, so that it does not come and go."""
+"""Complete for Kafka 4.3: a test asks Kafka's own classes for every key of MirrorMaker, of Connect
+and of the clients, and none is unknown here. `core/mirror_maker_file.py` finds out for which flow
+and which end a key counts; this module defines its effect.
+"""
 
 
 def retention_ms(configs: Mapping[str, str]) -> int:
-    """How long the source keeps records of a topic with these configs; -1 when nothing says so, or
-    for ever.
+    """How long the source keeps records of a topic with these configs; -1 for ever, or when no
+    config sets it.
     """
     if "delete" not in configs.get("cleanup.policy", "delete"):
         return UNKNOWN

@@ -22,7 +22,7 @@ class GroupOffset:
 
 
 REMOVED = GroupOffset(-1)
-"""In place of an offset: the source has none any more."""
+"""Stands for an offset that the source no longer has."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -45,7 +45,7 @@ class Stay(enum.Enum):
     """Why nothing is written."""
 
     ACTIVE = "the group has members at the target"
-    ALIKE = "the group has the same offset at both sites"
+    IN_SYNC = "the group has the same offset at both sites"
     AHEAD = "the group is ahead at the target, and was not reset at the source"
     FROM_TARGET = "the source's offset came from the target"
     UNKNOWN = "the group was reset at the source or has advanced at the target; the mirror cannot decide which"
@@ -65,18 +65,17 @@ def offset_to_commit(
 ) -> GroupOffset | Stay:
     """The offset to write at the target, or why it stays as it is.
 
-    `source_before` is what the source had when both were last seen to stand alike, None when nobody
-    knows: then a lower offset cannot be told from a late answer and is not carried.
-    `has_moved_at_target`: since then, by itself. `is_from_target`: the source's offset was brought
-    there by a link in the other direction, so that it is no news. `is_final`: the source is fenced
-    and its groups are the target's next, or it has said the same for long, so that what it says is
-    the last word, also a lower one.
+    `source_before` is the source's offset when both were last seen to agree, None when unknown:
+    then a lower offset may be a late answer and is not carried. `has_moved_at_target`: since then,
+    by itself. `is_from_target`: a link in the other direction brought the source's offset there.
+    `is_final`: the source is fenced and its groups are the target's next, or its offset has not
+    moved for long, so that it counts even when it is lower.
     """
     if is_active_at_target:
         return Stay.ACTIVE
     wanted = clamp(source, target)
     if target_committed is not None and wanted.offset == target_committed.offset:
-        return wanted if wanted.metadata != target_committed.metadata else Stay.ALIKE
+        return wanted if wanted.metadata != target_committed.metadata else Stay.IN_SYNC
     if is_from_target:
         return Stay.FROM_TARGET
     if target_committed is None or wanted.offset > target_committed.offset or is_final:

@@ -1,7 +1,7 @@
 """What the target's controller refuses of what was planned, topic by topic, for as long as it does.
 
 Topics that are missing or too small are planned in every round, so a refusal of those that is not
-repeated is healed. Configs are compared in some rounds only: their refusal stands until a round
+repeated is healed. Configs are compared in some rounds only: their refusal persists until a round
 that compared them asks for no change or has it done.
 """
 
@@ -45,9 +45,9 @@ class Refusals:
         present: Collection[str],
         now_ms: int,
     ) -> tuple[list[Refusal], list[Refusal]]:
-        """What a round brought: each action with why it was refused, empty when it was done.
+        """A round's results: each action with why it was refused, empty when it was done.
         `compared` are the topics whose configs it compared, `present` those that both sites have.
-        Returns what is refused anew, or for another reason, and what is healed.
+        Returns new refusals, those with a new reason, and what is healed.
         """
         before = self._known
         asked = {(action.name, type(action)) for action, _ in outcomes}
@@ -72,7 +72,7 @@ class Refusals:
         return new, [before[place] for place in before if place not in after]
 
     def forget(self) -> None:
-        """Nothing is planned any more."""
+        """Nothing is planned from now on."""
         self._known = {}
 
 

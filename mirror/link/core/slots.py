@@ -1,9 +1,9 @@
 """How several daemons share a link: partitions lie in slots, and each daemon has as many slots as
 the others.
 
-A partition's slot follows from its name, so that new topics and partitions belong to somebody at
-once, without anybody being asked; partitions of one topic follow each other round the slots. When
-daemons come or go, only so many slots move as must: everyone keeps what it has up to its share.
+A partition's slot follows from its name, so that each new topic and partition has an owner at once,
+without a request; partitions of one topic follow each other round the slots. When daemons join or
+leave, as few slots move as possible: each daemon keeps what it has up to its share.
 """
 
 from __future__ import annotations
@@ -39,8 +39,8 @@ def slot_of(key: PartitionKey) -> int:
 def share_slots(
     members: Collection[str], held: Mapping[str, Collection[int]], strategy: Strategy = Strategy.STICKY
 ) -> dict[str, frozenset[int]]:
-    """All slots over the members, evenly. `held` is what each says it has; claims may overlap, and
-    only STICKY looks at them.
+    """Distribute all slots over the members, evenly. `held` are the slots that each claims; claims
+    may overlap, and only STICKY looks at them.
     """
     if not members:
         return {}
@@ -61,7 +61,7 @@ def _ranges(names: Sequence[str]) -> dict[str, frozenset[int]]:
 
 def _sticky(members: Collection[str], held: Mapping[str, Collection[int]]) -> dict[str, frozenset[int]]:
     fair, extra = divmod(SLOTS, len(members))
-    # Those who hold most get the odd slots, so that they need not give them away.
+    # Members with the most slots keep the odd ones, so that they need not give them away.
     by_size = sorted(members, key=lambda member: (-len(held.get(member, ())), member))
     quotas = {member: fair + (number < extra) for number, member in enumerate(by_size)}
     shares: dict[str, set[int]] = {member: set() for member in members}
@@ -87,7 +87,7 @@ def _spread(slots: Sequence[int], count: int) -> list[int]:
 
 
 def encode_slots(slots: Iterable[int], **beside: object) -> bytes:
-    """Slots as a group's metadata or assignment carries them, and what else is to stand there."""
+    """Slots in a group's metadata or assignment, with further fields."""
     return json.dumps({"slots": sorted(slots), **beside}, separators=(",", ":")).encode()
 
 

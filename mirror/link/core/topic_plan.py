@@ -1,9 +1,9 @@
 """Wanted minus actual: what has to change at the target so that its topics are the source's.
 
-The source says what is wanted: topics that the link carries, with their ids, partition counts and
-configs. What can be made so is an action; what cannot is a finding by topic, which its partitions'
-flows show as their state. Nothing is ever deleted by plan: a topic that is gone from the source
-stays at the target until a person decides (a mirror must survive a mistaken deletion).
+The source defines the goal: topics that the link carries, with their ids, partition counts and
+configs. A possible change is an action; an impossible one is a finding by topic, which its
+partitions' flows show as their state. Nothing is ever deleted by plan: a topic that is gone from
+the source stays at the target until a person decides (a mirror must survive a mistaken deletion).
 """
 
 from __future__ import annotations
@@ -76,7 +76,7 @@ class AlterConfigs:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DeleteCopy:
-    """A person has the target's copy put away; by id, so that no other topic of the name is meant.
+    """A person has the target's copy deleted; by id, so that no other topic of the name is meant.
     Never planned.
     """
 
@@ -112,12 +112,12 @@ class Finding(enum.Enum):
 
 
 class Absence(enum.Enum):
-    """Why a site did not list a topic, as it says when it is asked for it by name."""
+    """Why a site did not list a topic, by its answer to a request for the name."""
 
     GONE = "gone"
-    # The site tells nothing of it: it may be there or not.
+    # The site does not show whether the topic exists.
     HIDDEN = "hidden"
-    # It is there after all, or just on its way: the next look will tell.
+    # The topic exists after all, or will soon: the next look shows it.
     UNSURE = "unsure"
 
 
@@ -131,7 +131,7 @@ class Trouble:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Plan:
-    """What to do, what is wrong, and the topics that both sites have alike."""
+    """The actions, the findings, and the topics that are the same at both sites."""
 
     actions: tuple[Action, ...]
     troubles: Mapping[str, Trouble]
@@ -147,8 +147,8 @@ def plan(
     absences: Mapping[str, Absence] | None = None,
 ) -> Plan:
     """The plan for topics of the link alone: leave out what it does not carry before calling.
-    `excluded_configs` are patterns of names. `absences` say of topics that the source does not list
-    why; without a word they are gone.
+    `excluded_configs` are patterns of names. `absences` give the cause for topics that the source
+    does not list; a topic without a cause is gone.
     """
     actions: list[Action] = []
     troubles: dict[str, Trouble] = {}
@@ -193,7 +193,7 @@ def nothing_carried(record: LinkRecord, topics: Iterable[str]) -> str:
 
 
 def way_to_a_new_copy(name: str, name_at_target: NameAtTarget | None = None) -> str:
-    """How a person has a topic's copy made anew, as the end of a sentence."""
+    """The advice how a person has a topic's copy made anew, as the end of a sentence."""
     if name_at_target is None:
         return f"{WAY_OUT} quarantines records that the source may lack, deletes the copy and mirrors the topic again"
     return f"when topic {name_at_target(name)} is deleted at the target, it is mirrored anew"
@@ -266,7 +266,7 @@ def _adjustments(name: str, wanted: TopicView, actual: TopicView, excluded: Sequ
 
 
 def _carried(configs: Mapping[str, str], excluded: Sequence[str]) -> dict[str, str]:
-    # Where a copy begins is said of this copy alone.
+    # Where a copy begins belongs to this copy alone.
     kept_here = tuple(excluded)
     return {name: value for name, value in configs.items() if name != COPY_BEGINS and _travels(name, kept_here)}
 

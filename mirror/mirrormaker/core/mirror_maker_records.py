@@ -39,7 +39,7 @@ class Heartbeat:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Checkpoint:
-    """Where a group of the source stands, and where that is at the target. The topic is the
+    """A group's offset at the source, and the matching offset at the target. The topic is the
     target's.
     """
 

@@ -11,7 +11,7 @@ from __future__ import annotations
 from typing import Final
 
 SILENT_INTERVALS: Final = 3
-"""So many intervals without a heartbeat of somebody else's mean that there is nobody else."""
+"""After so many intervals without a heartbeat of another writer, there is no other writer."""
 
 
 class StandIn:
@@ -19,13 +19,13 @@ class StandIn:
 
     def __init__(self, *, interval_ms: int, now_ms: float) -> None:
         self._silence_ms = SILENT_INTERVALS * interval_ms
-        # Who begins at the same moment is heard within an interval.
+        # A heartbeat of a writer that begins at the same moment arrives within an interval.
         self._received_at_ms = now_ms - self._silence_ms + interval_ms
 
-    def hear(self, now_ms: float) -> None:
-        """Somebody else has written one."""
+    def note_heartbeat(self, now_ms: float) -> None:
+        """Another writer's heartbeat arrived."""
         self._received_at_ms = now_ms
 
     def may_write(self, now_ms: float) -> bool:
-        """Nobody else has for long enough."""
+        """There was no other writer's heartbeat for long enough."""
         return now_ms - self._received_at_ms >= self._silence_ms

@@ -1,12 +1,12 @@
-"""Reads a MirrorMaker 2 file (`connect-mirror-maker.properties`) as it is and says for each key
-what became of it.
+"""Reads a MirrorMaker 2 file (`connect-mirror-maker.properties`) unchanged and gives a verdict on
+each key.
 
 MirrorMaker's rules hold: `source->target.key` counts before `key`, clients' settings may be given
 for a cluster (`source.consumer.key`) or a flow (`source->target.consumer.key`), and for a cluster
-nothing else counts. Each enabled flow becomes the settings of one translate link. Whatever cannot
-be honoured is said, never passed over: a verdict for every key of the file
-(`core/mirror_maker_keys.py`). A file that needs what is not there (Kerberos, a policy class of
-somebody's own) is refused, because going on without would be worse.
+nothing else counts. Each enabled flow becomes the settings of one translate link. Every key of the
+file gets a verdict (`core/mirror_maker_keys.py`), so no key is ignored silently. A file that needs
+an absent feature (Kerberos, a custom policy class) is refused, because going on without would be
+worse.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ IDENTITY_POLICY = "org.apache.kafka.connect.mirror.IdentityReplicationPolicy"
 POLICIES: Final = {
     DEFAULT_POLICY: NamingPolicy.PREFIX,
     IDENTITY_POLICY: NamingPolicy.IDENTITY,
-    # From before Kafka had one (3.0), and named alike.
+    # From before Kafka had one (3.0), with the same name.
     "io.strimzi.kafka.connect.mirror.IdentityReplicationPolicy": NamingPolicy.IDENTITY,
 }
 EXACTLY_ONCE: Final[Mapping[str, str]] = {
@@ -70,8 +70,8 @@ class Verdict:
 
 @dataclass(frozen=True, slots=True)
 class Flow:
-    """One `source->target`, the settings of the translate link that it becomes, and which key of
-    the file said each of them.
+    """One `source->target`, the settings of the translate link that it becomes, and the file's key
+    for each of them.
     """
 
     source: str
@@ -178,15 +178,15 @@ def _read(reading: _Reading, key: str, value: str) -> None:
 
 
 def _translate_of_cluster(reading: _Reading, key: str, name: str, value: str, settings: _Settings) -> None:
-    """For a cluster there are its place, its clients' settings, and what MirrorMaker's worker there
+    """A cluster has its addresses, its clients' settings, and what MirrorMaker's worker there
     reads.
     """
     if name == "bootstrap.servers":
         settings[_BOTH, name] = _Given(value, key)
         reading.note(key, Fate.USED, "where the cluster is")
     elif name in RENAMED or name in SECONDS or name in ("replication.policy.class", "enabled"):
-        said = "as for MirrorMaker, it counts for a flow or for the whole file, not for a cluster"
-        reading.note(key, Fate.NOT_HONOURED, said)
+        remark = "as for MirrorMaker, it counts for a flow or for the whole file, not for a cluster"
+        reading.note(key, Fate.NOT_HONOURED, remark)
     else:
         _translate(reading, key, name, value, settings)
 
@@ -260,9 +260,9 @@ def _translate_client(
         settings[end, name] = _Given(value, key)
         reading.note(key, Fate.USED, "for all connections to the cluster")
     elif name in known:
-        fitted, said = known[name].fitted(value)
+        fitted, remark = known[name].fitted(value)
         settings[end, known[name].name] = _Given(fitted, key)
-        reading.note(key, Fate.USED, said)
+        reading.note(key, Fate.USED, remark)
     elif side == "cluster" and name == "bootstrap.servers":
         settings[_BOTH, f"{end}.{name}"] = _Given(value, key)
         reading.note(key, Fate.USED, "where the cluster is, for this flow")
@@ -273,7 +273,7 @@ def _translate_client(
 
 
 def _exactly_once(key: str, value: str) -> str:
-    """What `exactly.once.source.support` says of transactions; `required` is Connect's value of
+    """The effect of `exactly.once.source.support` on transactions; `required` is Connect's value of
     `exactly.once.support`.
     """
     given = value.strip().lower()
@@ -320,7 +320,7 @@ def _flow(reading: _Reading, source: str, target: str) -> Flow:
 
 
 def _count(settings: dict[str, _Given], given: _Settings) -> None:
-    """What stands for the whole file or for a flow; security without an end is for both."""
+    """The keys for the whole file or for a flow; security without an end is for both."""
     for (end, name), one in given.items():
         if name not in SECURITY:
             settings[name] = one
@@ -330,8 +330,8 @@ def _count(settings: dict[str, _Given], given: _Settings) -> None:
 
 
 def _count_of_cluster(settings: dict[str, _Given], given: _Settings, end: str) -> None:
-    """What stands for a cluster that is at this end of the flow. Security of its clients for the
-    other end is better than none.
+    """The keys for a cluster that is at this end of the flow. Security of its clients for the other
+    end is better than none.
     """
     other = _TARGET if end == _SOURCE else _SOURCE
     for rank in (other, _BOTH, end):

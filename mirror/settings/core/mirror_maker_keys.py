@@ -3,7 +3,7 @@ are needed, honoured or refused.
 
 Complete for Kafka 4.3: a test asks Kafka's own classes for every key of MirrorMaker, of Connect and
 of the clients, and none is unknown here. `core/mirror_maker_file.py` finds out for which flow and
-which end a key stands; this says what there is to do with it.
+which end a key counts; this module defines its effect.
 """
 
 from __future__ import annotations
@@ -55,9 +55,7 @@ class Bounds(NamedTuple):
     maximum: int = (1 << 31) - 1
 
     def fitted(self, value: str) -> tuple[str, str]:
-        """The value within the bounds, and what to say of it; what is no number is left to whoever
-        reads the settings.
-        """
+        """The value within the bounds, and a remark; `load_config` refuses what is no number."""
         if not re.fullmatch(r"[+-]?\d+", value.strip()):
             return value, f"as {self.name}"
         fitted = str(min(max(int(value), self.minimum), self.maximum))
@@ -255,8 +253,8 @@ _AS_IT_IS_ANYWAY: Final[Mapping[str, tuple[str, str]]] = {
     "add.source.alias.to.metrics": ("true", "MirrorMaker's figures have the label source"),
     "transforms": ("", "records pass as they are"),
 }
-"""Keys of which one value says what is done in any case: that value, in lower case, and what is
-done where another one is given.
+"""Keys whose effect here is fixed: the value with that effect, in lower case, and the remark on any
+other value.
 """
 _REFUSED: Final = (
     (

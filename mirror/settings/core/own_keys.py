@@ -1,8 +1,8 @@
-"""The keys of a mirror's file of our own: which of them count for nothing, and why. Of all others
-nothing is said.
+"""The keys of an Antipode mirror's own file: which of them have no effect, and why. Other keys get
+no remark.
 
-`config.py` reads those that count. A misspelt key would otherwise leave a default in force without
-a word.
+`config.py` reads the effective ones. Without this a misspelt key would silently leave a default in
+force.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ OF_TRANSLATE_LINKS: Final = re.compile(
     r"|heartbeats\.replication\.enabled|antipode\.target\.(existing|transactions.*)|groups(\.exclude)?|sync\..*|acl\..*"
     r"|antipode\.acl\..*|emit\..*"
 )
-"""Keys that an exact link does not read: its record and its sites say what they would."""
+"""Keys that an exact link does not read: its record and its sites decide instead."""
 OF_EXACT_LINKS: Final = re.compile(r"site\.agents|link\.refresh\.interval\.ms")
 
 
@@ -57,7 +57,7 @@ instead.
 """
 
 READ_BEFORE: Final = re.compile(r"config\.providers(\..+)?")
-"""Keys that are used up when values that stand elsewhere are looked up."""
+"""Keys that serve only to replace references in values."""
 
 
 def idle_keys(

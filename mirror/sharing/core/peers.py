@@ -1,10 +1,10 @@
 """What the daemons that share a link register of themselves, and what follows where they do not
 agree.
 
-Each mirrors the partitions of its slots by its own settings. Where those differ, a partition may
-lie in the slots of a daemon that does not carry its topic: nobody mirrors it then. What is
-registered travels with a daemon's slots, in the metadata of a group or in ZooKeeper; releases that
-register slots alone are not judged.
+Each daemon mirrors the partitions of its slots by its own settings. Where those differ, a partition
+may lie in the slots of a daemon that does not carry its topic: then it is not mirrored. The
+registered settings travel with a daemon's slots, in the metadata of a group or in ZooKeeper;
+releases that register slots alone are not judged.
 """
 
 from __future__ import annotations
@@ -65,7 +65,7 @@ class Disagreement(NamedTuple):
 
     @property
     def sentence(self) -> str:
-        """What an operator is told."""
+        """The text for operators."""
         ours, theirs = self.ours or "(nothing)", self.theirs or "(nothing)"
         return f"{self.key} is {ours} here and {theirs} at daemon {self.daemon}; accepted is {ACCEPTED}"
 
@@ -78,7 +78,7 @@ class Untaken(NamedTuple):
 
     @property
     def sentence(self) -> str:
-        """What an operator is told."""
+        """The text for operators."""
         return f"no daemon mirrors {self.key}: it is assigned to daemon {self.daemon}, whose filters exclude it"
 
 
@@ -111,7 +111,7 @@ def decode_daemon(document: Any, *, otherwise_named: str) -> Daemon:
 
 
 def parse_daemon(data: bytes, *, otherwise_named: str) -> Daemon:
-    """As `decode_daemon`, of what a member's metadata or node says."""
+    """As `decode_daemon`, from a member's metadata or node."""
     try:
         document = parse_json(data)["daemon"]
     except (ValueError, KeyError, TypeError):

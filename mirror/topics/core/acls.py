@@ -1,8 +1,8 @@
 """Which ACLs the copies of a source's topics shall have: those of the source, made readers'.
 
-Nobody may write to a copy because he may write to the original, so an ALLOW comes as far as it lets
-read: READ and both kinds of DESCRIBE as they are, ALL as READ, the rest not at all. A DENY comes as
-it is. Pure.
+The right to write to the original gives no right to write to the copy, so an ALLOW is reduced to
+reading: READ and both kinds of DESCRIBE stay, ALL becomes READ, other operations are dropped. A
+DENY is carried unchanged. Pure.
 """
 
 from __future__ import annotations
@@ -70,7 +70,7 @@ def _at_target(acl: TopicAcl, naming: Naming, carries: Callable[[str], bool]) ->
 def changes(
     wanted: Collection[TopicAcl], *, actual: Collection[TopicAcl], wanted_before: Collection[TopicAcl]
 ) -> tuple[frozenset[TopicAcl], frozenset[TopicAcl]]:
-    """What to add, and what to take away: only what the source had when we looked before, never
-    what somebody made at the target.
+    """What to add, and what to remove: only ACLs that the source had at the last look, never those
+    that were made at the target.
     """
     return frozenset(wanted) - frozenset(actual), (frozenset(wanted_before) - frozenset(wanted)) & frozenset(actual)

@@ -1,16 +1,15 @@
 """Offsets between two sites that are mirrored both ways under the same names, where neither link
 alone has the answer.
 
-A log then holds records that came into being there, which the one link carries over, and records
-that the opposite link has brought, which the one leaves out. A consumer may stand between both
-kinds. It goes on at the other site before the first record, of either kind, that it has not read:
-the one link's map knows where the former are, the opposite one's where the latter are.
+Each log has records that were first written there, which one link carries, and records that the
+opposite link has brought, which that link leaves out. A consumer goes on at the other site before
+the first record, of either kind, that it has not read: the link's map has the offsets of the former
+kind, the opposite link's map those of the latter.
 
-  a. Never ahead: whatever lies before the answer, the consumer has read. What lies behind it may be
-  in part what it has read, where
-     the two sites have records in another order.
-  b. An opposite map that is old makes the answer smaller, never larger. The link's own map may be
-  old too, where it is said to be.
+  a. Never ahead: the consumer has read everything before the answer. It may have read a part of
+     what follows, where the two sites have records in another order.
+  b. An outdated opposite map makes the answer smaller, never larger. The link's own map may be
+     outdated too; the functions below say where.
 """
 
 from __future__ import annotations

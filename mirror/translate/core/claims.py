@@ -1,13 +1,13 @@
-"""Who writes which slots of a link in transactions: claims that mirrors note in the link's topic,
-and what follows from them.
+"""Claims: which mirror writes which slots of a link in transactions, as noted in the link's topic.
 
-A mirror that is given an epoch of its transactional id claims the slots that it is to write under
-that epoch, and only then looks who else does. So of two mirrors that write the same slot the later
-one in the topic has seen the earlier one:
+A mirror with a new epoch of its transactional id claims the slots that it is to write under that
+epoch, and only then reads the claims of others. So of two mirrors that write the same slot the
+later one in the topic has seen the earlier one:
 
-  a. Whoever claims fences all others whose claims have a slot in common with its own, before it
-  reads where those slots stand. b. Nobody writes a slot that it has not claimed under the very
-  epoch it writes under. c. A claim is taken away only when its epoch is known to be fenced.
+  a. A claim fences all earlier claims that have a slot in common with it, before its mirror reads
+     the positions of those slots.
+  b. A mirror writes only slots that it has claimed, under the very epoch of the claim.
+  c. A claim is removed only when its epoch is known to be fenced.
 
 Daemons that share a link have a transactional id each, and go on with what is left to them after
 they were fenced. A link that is not shared has one id, and a mirror of it that was replaced stays
@@ -22,7 +22,7 @@ from typing import NamedTuple
 
 
 class ClaimName(NamedTuple):
-    """What a claim holds under: it ends with the epoch."""
+    """The key of a claim: it ends with the epoch."""
 
     transactional_id: str
     producer_id: int

@@ -1,10 +1,10 @@
-"""Where a translate link's mirror has seen a group stand alike at both ends, in the records of a
-compacted topic at its target.
+"""A translate link's notes of groups whose offsets agreed at both ends, as records of a compacted
+topic at its target.
 
-Either it wrote the offset at the target itself, or found it to be the same place. While the
-target's offset is the noted one, nobody has moved the group there since: if the source's is lower
-now, the group was reset at the source. Keys and values are JSON; null takes a key away. A link in
-the other direction reads them too: what came from its own target is no news to carry there.
+The mirror wrote the target's offset itself, or found that it means the same record. While the
+target's offset is the noted one, the group has not moved there since: if the source's is lower now,
+the group was reset at the source. Keys and values are JSON; null removes a key. A link in the other
+direction reads the notes too, and does not carry back what came from its own target.
 
 | key | value |
 | --- | --- |
@@ -22,7 +22,7 @@ from wire.protocol.json_documents import parse_json
 
 
 class GroupNote(NamedTuple):
-    """One place at both ends, and the alias of the source."""
+    """One position at both ends, and the alias of the source."""
 
     source_alias: str
     source_offset: int
@@ -49,7 +49,7 @@ class StoredGroups:
 
 
 def note_record(group: str, key: PartitionKey, note: GroupNote | None) -> StoredRecord:
-    """The record of a note, or what takes it away."""
+    """The record of a note, or the tombstone that removes it."""
     name = json.dumps({"group": group, "topic": key.topic, "partition": key.partition}, separators=(",", ":"))
     if note is None:
         return name.encode(), None

@@ -21,7 +21,7 @@ from wire.batches.record_batch import HEADER_SIZE, BatchHeader, Buffer
 
 
 class Fingerprint(NamedTuple):
-    """What a batch keeps on its way."""
+    """The parts of a batch that stay the same on its way."""
 
     record_count: int
     base_timestamp: int
@@ -87,7 +87,7 @@ class Likeness:
             self._source_next, self._source_epoch = header.next_offset, header.partition_leader_epoch
 
     def finish(self, translation: Translation, *, target_end: int) -> None:
-        """Take over what was found. HistoryMismatch when a pair cannot be one."""
+        """Apply the found pairs. HistoryMismatch when a pair cannot be one."""
         for source, target in self._pairs:
             if source.record_count != source.last_offset_delta + 1:
                 raise HistoryMismatch(f"the source's batch at {source.base_offset} was compacted")

@@ -30,7 +30,7 @@ KEY: Final = b'{"kind":"owner"}'
 
 
 class Step(enum.Enum):
-    """What a notice does."""
+    """The meaning of a notice."""
 
     TAKE = "take"
     RENEW = "renew"
@@ -80,7 +80,7 @@ def decode_notice(value: bytes | None) -> Notice | None:
 
 
 class LinkLease:
-    """What one daemon knows of the link from the notices that it has read, its own included."""
+    """One daemon's view of the link from the notices that it has read, its own included."""
 
     def __init__(self, process: str, *, session_timeout_ms: int) -> None:
         self._process = process
@@ -119,8 +119,8 @@ class LinkLease:
         self._last_id = notice.id
 
     def may_take(self, *, now_ms: float, is_gone: Callable[[str], bool]) -> bool:
-        """Whether no other process carries the link any more; `is_gone` says it of a process by its
-        place.
+        """Whether no other process carries the link; `is_gone` decides it for a process by its
+        line.
         """
         return all(
             is_gone(notice.place) or now_ms - received_at_ms >= self._session_timeout_ms

@@ -4,7 +4,7 @@ has mirrored.
 A partition's map is a row of runs: `record_count` records that lie one after the other at both
 sites, from `source_offset` there and `target_offset` here. A topic without transactions has one run
 however long it is; each hole (a marker that was left out, an aborted batch, a record compacted
-away, somebody else's record at the target) begins another one. Translation is exact at any age,
+away, another client's record at the target) begins another one. Translation is exact at any age,
 unlike MirrorMaker 2's samples, because nothing is forgotten until both logs have.
 
   a. Runs grow in both offsets and never overlap. b. `downstream` and `upstream` never go back when

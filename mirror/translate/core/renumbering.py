@@ -1,11 +1,11 @@
 """A source's batch made ready for a target that numbers its own log: new producer, new sequence,
 new checksum, same records.
 
-The compressed records are not opened. What changes is in the 61 bytes before them, and the CRC-32C
-is computed over the new header and the old records (18 GB/s, against 0.1 to 0.4 GB/s for opening
-and closing a batch). Only two kinds of batches have to be written anew, since no broker takes them
-from a producer as they are: those with holes, which compaction leaves behind, and those stamped by
-their broker (LogAppendTime), whose records would get other times.
+The compressed records are not opened. Only the 61 bytes before them change, and the CRC-32C is
+computed over the new header and the old records (18 GB/s, against 0.1 to 0.4 GB/s for opening and
+closing a batch). Only two kinds of batches are rewritten, since no broker takes them from a
+producer as they are: those with holes, which compaction leaves behind, and those stamped by their
+broker (LogAppendTime), whose records would get other times.
 
 Who fetches decides what is left out (`record_filter.py`), who appends stamps (`renumber`).
 """
@@ -45,7 +45,7 @@ class Piece(NamedTuple):
 
 
 class Stamp(NamedTuple):
-    """Who writes a batch, and which of its records come before."""
+    """The writer of a batch, and the number of its earlier records."""
 
     producer_id: int
     producer_epoch: int

@@ -25,9 +25,7 @@ _HALF = 1 << 30
 
 
 class HistoryMismatch(Exception):
-    """The target's tail is not what the source's log and the stored position would have made of
-    it.
-    """
+    """The target's tail is not the result of the source's log and the stored position."""
 
 
 class SourceIsThinned(Exception):
@@ -42,9 +40,9 @@ def is_before(position: Position, header: BatchHeader) -> bool:
 
 
 def end_of_copy(position: Position, ours: Iterable[BatchHeader]) -> int | None:
-    """Where the target's log is no longer the one that was noted: at the first batch of ours that
-    is below the position by its offset and not by its sequence. A log that begins anew takes a
-    batch from the middle, since its broker knows no producer. None: there is none.
+    """Where the target's log is no longer the noted one: at the first batch of ours that is below
+    the position by its offset and not by its sequence. A log that begins anew takes a batch from
+    the middle, since its broker knows no producer. None: there is none.
     """
     return min(
         (one.base_offset for one in ours if one.base_offset < position.target_next and not is_before(position, one)),

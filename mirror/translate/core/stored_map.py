@@ -1,9 +1,7 @@
 """Records of the topic that a translate link keeps at its target: whose producer ids, which topics,
 positions, offset maps.
 
-Keys and values are JSON, so that a console consumer shows an operator what the link knows. The
-topic is compacted: the last value of a key counts, null takes it away. A position and the runs up
-to it are written in one batch, so that a reader never sees the one without the other.
+The link's record has changed.
 
 | key | value |
 | --- | --- |
@@ -49,7 +47,7 @@ class Binding:
 
 @dataclass(slots=True)
 class StoredLink:
-    """Everything that the topic holds, by the last value of each key."""
+    """The topic's contents, by the last value of each key."""
 
     producers: dict[str, int] = field(default_factory=dict)
     writers: set[int] = field(default_factory=set)
@@ -67,8 +65,7 @@ class StoredLink:
         content = None if value is None else parse_json(value)
         match name["kind"]:
             case "producer":
-                # The first one stands: a second mirror that started at the same moment takes it
-                # over.
+                # The first one counts: a second mirror that started at the same moment uses it too.
                 if content is not None:
                     self.producers.setdefault(name["origin"], content["id"])
                     self.origins.add(name["origin"])
@@ -110,7 +107,7 @@ def writer_record(origin: str, producer_id: int) -> StoredRecord:
 
 
 def is_claim(key: bytes | None) -> bool:
-    """Whether a record is a mirror's claim, told without opening it."""
+    """Whether a record is a mirror's claim, by its key alone."""
     return key is not None and key.startswith(_CLAIM)
 
 
@@ -147,7 +144,7 @@ def partition_records(key: PartitionKey, translation: Translation, *, chunks: It
 
 
 def tombstones(key: PartitionKey, chunks: Iterable[int], *, with_position: bool = False) -> list[StoredRecord]:
-    """What takes chunks away, and the position with them when the partition begins anew."""
+    """The records that remove chunks, and the position with them when the partition begins anew."""
     gone: list[StoredRecord] = [(_runs_record(key, number, ())[0], None) for number in chunks]
     if with_position:
         gone.append((_key(kind="position", topic=key.topic, partition=key.partition), None))

@@ -1,26 +1,27 @@
 """Where a translate link goes on after a crash when the source has less than it had when its
 records were mirrored.
 
-Compaction and expiry take records out of the source's log and leave the others where they are.
+Compaction and expiry remove records of the source's log and leave the others at their offsets.
 Batches can then not be counted as `core/resume.py` counts them: the sequences in the target's tail
-say how many records were mirrored since the stored position, and nothing says which. So what is
-left at the source is laid beside the tail record by record:
+give how many records were mirrored since the stored position, but not which. So the source's
+remaining records are compared with the tail record by record:
 
   a. A batch with fewer offsets before it, since the stored position, than records were mirrored is
-  mirrored itself. b. One with more offsets before it is mirrored when its records are in the tail
-  (the same producer of ours, time, key, value and
-     headers), and is not when none of them is.
-  c. Whatever removes a record of a key has removed the earlier ones of that key. So what the source
-  has left of a key's mirrored
-     records is the last of those in the tail: each record has one place where its copy can be.
-  d. These places grow with the offsets, and so does what the source lost before them.
+     mirrored itself.
+  b. One with more offsets before it is mirrored when its records are in the tail (the same producer
+     of ours, time, key, value and headers), and is not when none of them is.
+  c. Compaction and expiry that remove a record of a key have removed the earlier ones of that key.
+     So the source's remaining ones of a key's mirrored records are the last of those in the tail:
+     each record has one offset where its copy can be.
+  d. These offsets grow with the source's, and so does the number of records that the source lost
+     before them.
 
-So what is taken for mirrored beyond a ends with a record whose like is there only once, at either
-end, and is the last one of its key at the target. Everything else is a `HistoryMismatch`: nothing
-is skipped, and nothing mirrored twice, on the strength of a likeness.
+So the records taken for mirrored beyond a end with a record that has one equal only, at either
+end, and that is the last one of its key at the target. Everything else is a `HistoryMismatch`: no
+record is skipped, and none mirrored twice, on the strength of a likeness.
 
-Where the target was compacted too, the tail lacks records. What the source has and the tail lacks
-is then mirrored by a alone, and nothing may be missing at the tail's end.
+Where the target was compacted too, the tail lacks records. Records that the source has and the tail
+lacks are then mirrored by a alone, and none may be missing at the tail's end.
 """
 
 from __future__ import annotations
@@ -174,9 +175,7 @@ class ThinnedMatch:
         return any(self._copied[left.content] == 1 == self._left[left.content] for left in batch.records)
 
     def finish(self, *, source_end: int) -> None:
-        """All has been seen: the target's log up to its end, and the source's, which ends there.
-        HistoryMismatch when it is not certain.
-        """
+        """The next facts, what to do, and why (empty: nothing to log)."""
         if self._missing_count and len(self._mirrored) > 1:
             raise HistoryMismatch("the target was compacted where it has records of several sites")
         mirrored = [self._is_counted(batch) or self._has_copies(batch) for batch in self._batches]

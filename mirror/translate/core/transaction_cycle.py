@@ -3,21 +3,21 @@ to be ended.
 
 | phase | meaning | leaves it |
 | --- | --- | --- |
-| CLOSED | no producer of ours is known to the target, or it cannot be trusted any more | `open`, after InitProducerId |
+| CLOSED | the target knows no producer of ours, or ours is no longer reliable | `open`, after InitProducerId |
 | IDLE | a producer, and no transaction | `enter`, `close` |
 | FILLING | a transaction is open; writers enter, write and leave | `end`, `break_off` |
 | ENDING | everything is written, the end was asked for and is not answered | `committed`, `break_off` |
 
-  a. A transaction is ended only when nobody is writing in it, so that everything it holds was
-  acknowledged. b. Whatever goes wrong in a transaction breaks it off as a whole. There is no way on
-  but a new epoch of the producer, whose
-     beginning has the target abort what was open: nobody has to know how far the broken one came.
-  c. Only of a transaction whose end was asked for is the outcome unknown; then (and at the
-  beginning) what the target has noted must
-     be read before anything else is written (`must_read`).
-  d. While a carried partition stands inside a transaction of the source, the end is put off, up to
+  a. A transaction is ended only when no writer is active in it, so everything in it was
+     acknowledged.
+  b. Every error in a transaction aborts it as a whole. The only way on is a new epoch of the
+     producer, whose beginning has the target abort what was open: how far the failed one came does
+     not matter.
+  c. The outcome is unknown only of a transaction whose end was requested; then (and at the
+     beginning) the target's notes must be read before anything else is written (`must_read`).
+  d. While a carried partition is inside a transaction of the source, the end is delayed, up to
      `hold_max_ms` and `bytes_max`; and as long for writers that wait already, so that on a long
-     line a transaction holds more than its first writer brought.
+     line a transaction has more than its first writer brought.
 
 Pure: times are monotonic milliseconds. Called by `mirror/translate/transactions.py`.
 """
@@ -36,7 +36,7 @@ Place = tuple[str, int]
 
 
 class Phase(enum.Enum):
-    """Where the cycle stands."""
+    """The cycle's phase."""
 
     CLOSED = "closed"
     IDLE = "idle"
@@ -83,7 +83,7 @@ class TransactionCycle:
 
     @property
     def may_end(self) -> bool:
-        """Whether nobody is writing any more."""
+        """Whether no writer is active."""
         return self.phase is Phase.FILLING and self._refuses_all and not self.writers
 
     def open(self) -> None:
@@ -137,7 +137,7 @@ class TransactionCycle:
             del self._inside[key]
 
     def unadded(self, places: Iterable[Place]) -> list[Place]:
-        """Which of these the coordinator has yet to be told of."""
+        """Which of these the coordinator does not know yet."""
         return sorted(set(places) - self.places)
 
     def add(self, places: Iterable[Place]) -> None:
@@ -147,7 +147,7 @@ class TransactionCycle:
         self.places.update(places)
 
     def hasten(self) -> None:
-        """Somebody waits for the end of this transaction."""
+        """A writer waits for the end of this transaction."""
         self._is_hastened = True
 
     def open_for_ms(self, now_ms: float) -> float:

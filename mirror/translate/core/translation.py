@@ -10,9 +10,7 @@ repeated or sent by the wrong mirror can do harm (M11).
   b. What was not confirmed and is planned again gets the same stamp.
   c. The position never passes a batch that is neither confirmed nor left out on purpose.
 
-Called by the appending shell (`plan`, `confirm`), by the resuming one (`rest`, `lose_target`,
-`core/resume.py`) and, for translation, by groups and checkpoints. No commit but the target's log
-itself.
+The notes of the link (`translations.py`).
 """
 
 from __future__ import annotations
@@ -107,8 +105,8 @@ class Translation:
         # Where the target's log began when it was last looked at: what it has forgotten lies
         # between nothing.
         self.target_start = START
-        # It gave a batch an offset below its earlier end: some of what it had acknowledged is not
-        # there any more.
+        # It gave a batch an offset below its earlier end: it has lost some of what it had
+        # acknowledged.
         self.has_target_gone_back = False
         # A planned batch failed: nothing behind it may be sent before it is sent again.
         self._is_broken = False
@@ -129,7 +127,8 @@ class Translation:
         producer_of: Callable[[BatchHeader], int],
         log_start_offset: int = START,
     ) -> list[Planned | None]:
-        """A plan for each batch from `expected` on; None for those that are confirmed already.
+        """All partitions of the link: their flows, their leaders, and the way from a decision to
+        its effects.
 
         NotTheNextBatch unless `expected` continues the plan, or goes back over what has to be sent
         again; BrokenOff while that has not happened. What lies before `log_start_offset` is gone
@@ -165,7 +164,7 @@ class Translation:
         self._is_broken = True
 
     def give_up(self) -> None:
-        """As `break_off`, of batches that may be in the target's log and that nobody is to see
+        """As `break_off`, of batches that may be in the target's log and that no reader is to see
         there.
         """
         if not self._is_broken:

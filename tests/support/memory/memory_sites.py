@@ -374,7 +374,9 @@ class MemoryProgress:
     def __init__(self, reported: list[dict[PartitionKey, int]]) -> None:
         self._reported = reported
 
-    async def tell(self, node_id: int, *, link: str, link_epoch: int, acknowledged: Mapping[PartitionKey, int]) -> str:
+    async def report(
+        self, node_id: int, *, link: str, link_epoch: int, acknowledged: Mapping[PartitionKey, int]
+    ) -> str:
         self._reported.append(dict(acknowledged))
         return ""
 

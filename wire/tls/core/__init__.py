@@ -1,3 +1,3 @@
-"""What stands in a key store: JKS, PKCS12, PEM. Bytes and passwords in, certificates and keys out;
+"""The contents of key stores: JKS, PKCS12, PEM. Bytes and passwords in, certificates and keys out;
 no files, no clock, no chance.
 """

@@ -6,8 +6,8 @@ from dataclasses import dataclass
 
 
 class UnusableStore(ValueError):
-    """It is cut short, was changed, or is of a kind that is not read; says which, and nothing
-    secret.
+    """It is truncated, was changed, or is of an unsupported kind; the message names which, and
+    nothing secret.
     """
 
 

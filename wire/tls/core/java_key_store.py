@@ -6,7 +6,7 @@ over the password and all of them.
     2, alias, time, certificate                  a certificate that is trusted
 
 Numbers are big-endian, names have 2 bytes of length before them, all else 4. The digest is the
-integrity check, and the only thing that tells whether the store's password is right.
+integrity check, and the only proof that the store's password is right.
 """
 
 from __future__ import annotations
@@ -77,13 +77,13 @@ def read_java_key_store(data: bytes, password: str | None) -> KeyStore:
     if password is not None:
         salted = password.encode("utf-16-be", "surrogatepass") + _WHITENER + data[:-_DIGEST_BYTES]
         if not hmac.compare_digest(_sha1(salted), digest):
-            _read_entries(_Reader(entries, version), count)  # what is cut short is better said so
+            _read_entries(_Reader(entries, version), count)  # names a truncated store as such
             raise WrongPassword("its digest does not match: the password is wrong, or the file was changed")
     return _read_entries(_Reader(entries, version), count)
 
 
 def unlocked(locked: bytes, password: str) -> bytes:
-    """A private key, PKCS #8 in DER: it stands under a stream of SHA-1 digests, behind a salt and
+    """A private key, PKCS #8 in DER: encrypted with a stream of SHA-1 digests, after a salt and
     before a digest of it. WrongPassword.
     """
     _, protector, octets = locked.partition(_KEY_PROTECTOR)

@@ -1,4 +1,4 @@
-"""PEM: what stands in a file, what is made of the entries of a key store, and what of a value in a
+"""PEM: the contents of a file, the PEM form of a key store's entries, and of a value in a
 properties file (KIP-651).
 """
 

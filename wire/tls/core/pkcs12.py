@@ -1,9 +1,9 @@
 """PKCS12, Java's format since Java 9 and openssl's: what `cryptography` makes of a file, as the
 entries of a key store.
 
-Java marks the certificates that are trusted, and `cryptography` does not tell the marks. So trusted
-is whatever is not above the key's own certificate in its chain; where a certificate is there twice,
-once in the chain and once for itself, it is trusted.
+Java marks the certificates that are trusted, and `cryptography` does not expose the marks. So a
+certificate is trusted unless it is above the key's own certificate in its chain; one that appears
+twice, once in the chain and once by itself, is trusted.
 """
 
 from __future__ import annotations
@@ -25,8 +25,8 @@ def read_pkcs12(data: bytes, password: str | None) -> KeyStore:
     except (ValueError, UnsupportedAlgorithm) as error:
         if "password" not in str(error).lower():
             raise UnusableStore(str(error)) from error
-        reported = "no password is given" if password is None else "the password is wrong, or the file was changed"
-        raise WrongPassword(reported) from error
+        cause = "no password is given" if password is None else "the password is wrong, or the file was changed"
+        raise WrongPassword(cause) from error
     above, trusted = _divided(store)
     keys = () if store.key is None else (_key(store, above),)
     return KeyStore(keys=keys, certificates=tuple(_der(one.certificate) for one in trusted))

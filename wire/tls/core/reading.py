@@ -1,4 +1,4 @@
-"""Which format a store has: its bytes tell, as they do to Java since `keystore.type.compat`."""
+"""Which format a store has: its bytes show it, as they do to Java since `keystore.type.compat`."""
 
 from __future__ import annotations
 
@@ -42,8 +42,8 @@ def read_key_store(data: bytes, password: str | None) -> KeyStore:
     """The entries of a JKS or PKCS12 store. UnusableStore; WrongPassword."""
     if format_of(data) is Format.JKS:
         return read_java_key_store(data, password)
-    # The library behind it is large: whoever opens no such store neither waits for it at the start
-    # nor keeps it in memory.
+    # The library behind it is large: a process that opens no such store neither waits for it at the
+    # start nor keeps it in memory.
     from wire.tls.core.pkcs12 import read_pkcs12
 
     return read_pkcs12(data, password)

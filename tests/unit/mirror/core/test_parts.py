@@ -240,7 +240,7 @@ def test_a_group_is_never_ahead_never_behind_and_goes_back_only_after_a_reset(
         (50, 100, True, Stay.MOVED_ON),
         (50, None, False, Stay.UNKNOWN),
         (100, 100, True, Stay.AHEAD),
-        (120, 120, False, Stay.ALIKE),
+        (120, 120, False, Stay.IN_SYNC),
     ],
 )
 def test_a_group_behind_at_the_source_goes_back_only_when_that_was_a_reset_for_sure(

@@ -38,7 +38,7 @@ def sites(directory: Path, *arguments: str, broker_settings: Mapping[str, str] |
 
 @contextmanager
 def lone_broker(directory: Path, *, settings: Mapping[str, str] | None = None) -> Iterator[MeasuredBroker]:
-    """One site with one broker, linked to nobody; ZooKeeper runs beside it."""
+    """One site with one broker and no link; ZooKeeper runs beside it."""
     arguments = ("--sites", "a", "--no-link", "--no-proxy")
     with sites(directory, *arguments, broker_settings=settings) as environment:
         yield broker_of(environment, "a")
@@ -48,7 +48,7 @@ def lone_broker(directory: Path, *, settings: Mapping[str, str] | None = None) -
 def replicated_site(
     directory: Path, *, count: int = 3, settings: Mapping[str, str] | None = None
 ) -> Iterator[MeasuredSite]:
-    """One site of several brokers, linked to nobody; `settings` go over those of every measured
+    """One site of several brokers without a link; `settings` override those of every measured
     broker.
     """
     arguments = ("--sites", "a", "--brokers", str(count), "--no-link", "--no-proxy")

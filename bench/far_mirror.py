@@ -1,11 +1,11 @@
 """Mirrors over long lines: 100 ms round trip and so many megabytes a second, and one that loses 1 %
 of its packets.
 
-The line is between the source and everything that reads it; TCP itself sees it. What it carries is
-what as many plain TCP connections as the mirrors have carry on it, measured just before in the same
-place; the figure is the share of that which the mirror brings, over a stretch of time in which it
-is under way. On a line that loses packets a connection carries a fraction of a megabyte a second,
-whoever uses it, so both mirrors get a connection for each partition of the topic there.
+The line is between the source and everything that reads it; TCP itself sees its delay and loss. Its
+capacity is measured just before, with as many plain TCP connections as the mirrors have. The figure
+is the mirror's share of that capacity while it works steadily. On a line that loses packets, any
+connection carries a fraction of a megabyte a second, so both mirrors get a connection for each
+partition of the topic there.
 """
 
 from __future__ import annotations

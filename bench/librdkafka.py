@@ -4,7 +4,7 @@ Python runs for each record.
 Producing hands over a thousand records a call and lets the library block when its queue is full;
 the payloads stay where they are and are never copied on our side. Consuming runs the library's
 callback loop over a function of the C library that does nothing, and adds up what the loop returns.
-Delivery is not reported record by record: whoever produces compares the log's end with the count
+Delivery is not reported record by record: the producing side compares the log's end with the count
 afterwards.
 """
 
@@ -30,7 +30,7 @@ _MAY_BLOCK = 0x4
 _ERROR_TEXT_SIZE = 512
 RECORDS_PER_CALL = 1000
 WAIT_MS = 100
-"""How long one call into the library may wait: so often Ctrl-C is heard."""
+"""How long one call into the library may wait: Ctrl-C takes effect after it."""
 STALLED_AFTER_S = 60
 
 PRODUCER_SETTINGS: Final = {
@@ -109,9 +109,9 @@ def consume(bootstrap_servers: str, topic: str, partition_count: int, count: int
     """Read `count` records from the beginning of all partitions, without a group; records a second,
     from the first ones that came on.
 
-    The library waits half a second of its own before it fetches for the first time; that is
-    nobody's speed (it counts only when all records come at once). OperationalFailure when nothing
-    comes for STALLED_AFTER_S.
+    The library waits half a second of its own before its first fetch; that is left out of the time
+    (it counts only when all records come at once). OperationalFailure when nothing comes for
+    STALLED_AFTER_S.
     """
     with ExitStack() as cleaning:
         library = _library()

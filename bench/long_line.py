@@ -29,7 +29,7 @@ PACKET_BYTES = 1_400
 QUEUED_PACKETS = 5_000
 SEED = 1
 CONGESTION_CONTROL = "cubic"
-"""What Linux uses unless told otherwise; bbr hardly minds loss."""
+"""The default of Linux; loss hardly slows bbr down."""
 _CLONE_NEWNET = 0x40000000
 _OWN_NAMESPACE = "/proc/thread-self/ns/net"
 _REPOSITORY = Path(__file__).resolve().parent.parent

@@ -73,7 +73,7 @@ def memory(pid: int) -> Memory:
 
 
 def parse_memory(status: str) -> Memory:
-    """The memory that the text of /proc/PID/status tells."""
+    """The memory that the text of /proc/PID/status shows."""
     kib = {}
     for line in status.splitlines():
         name, _, value = line.partition(":")
@@ -102,7 +102,7 @@ def tree_cpu_s() -> float:
 
 
 def descendants(root: int, parents: dict[int, int]) -> set[int]:
-    """`root` and whoever descends from it, by the parent of each process."""
+    """`root` and its descendants, by the parent of each process."""
     found = {root}
     while True:
         more = {pid for pid, parent in parents.items() if parent in found and pid not in found}

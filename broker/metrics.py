@@ -1,5 +1,5 @@
-"""The broker's figures: plain counters that the hot path adds to, turned into Prometheus samples
-when somebody asks.
+"""The broker's figures: plain counters that the hot path adds to, turned into Prometheus samples at
+each scrape.
 
 Names follow what the ecosystem knows from Kafka's exporters. A scrape runs in the metrics server's
 thread and only reads numbers; sizes that must be computed (logs, purgatories) are read through

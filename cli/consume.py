@@ -223,7 +223,7 @@ async def _run(wanted: Wanted, show: Callable[[Place, Record], None], begin: Cal
     except failures as error:
         raise OperationalFailure(str(error)) from error
     except BrokenPipeError:
-        # Whoever reads our output has enough.
+        # The reader of our output has closed it.
         sys.stdout = None
     return count
 
@@ -372,7 +372,7 @@ class Printed:
         self.next_positions.clear()
 
     async def revoked(self, _: frozenset[Place]) -> None:
-        """Commit before somebody else goes on."""
+        """Commit before another member continues."""
         await self.commit()
 
     async def assigned(self, _: frozenset[Place]) -> None:

@@ -1,5 +1,5 @@
-"""`antipode elect`: leaders given back to the preferred replicas, or, where nobody leads, to
-whoever is left.
+"""`antipode elect`: give leaderships back to the preferred replicas, or elect any live replica
+where there is no leader.
 """
 
 from __future__ import annotations

@@ -116,7 +116,7 @@ def failover(
 
 
 def _progress() -> Callable[[str, str], None]:
-    """Tells each step on standard error, and again when there is something new to say of it."""
+    """Prints each step on standard error, and again when its reason changes."""
     reported: tuple[str, str] | None = None
 
     def tell(step: str, reason: str) -> None:

@@ -23,7 +23,7 @@ Group = Annotated[str, typer.Argument(help="Name of the group.")]
 Sure = Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")]
 NO_OFFSET = -1
 FORGOTTEN = "DEAD"
-"""The state that Kafka tells of a group that nobody knows."""
+"""The state that Kafka reports for an unknown group."""
 
 
 @app.command("list")

@@ -75,8 +75,8 @@ class SyncChoice(enum.Enum):
 
 @app.command("list")
 def list_all(environment: EnvironmentFile = None, site: SiteOptions = None, output: Output = OutputFormat.TEXT) -> None:
-    """Every link as every site sees it, and at the passive one when its mirror was last heard
-    (mirror_report_age_ms -1: never).
+    """Every link as every site sees it, and at the passive one the age of its mirror's last report
+    (mirror_report_age_ms -1: none yet).
 
     Example: antipode links list --site a=127.0.0.1:9190 --site b=127.0.0.1:9290
     """

@@ -101,8 +101,8 @@ def produce(
     failed or was dropped.
 
     Lines go to partitions as Java's producer would send them; `--dry-run` shows it without sending.
-    The summary counts records by partition and tells when one has far more than its part; a run
-    that ends early says what became of every line that it read. See docs/clients.md.
+    The summary counts records by partition and warns when one has far more than its part; a run
+    that ends early reports the outcome of every line that it read. See docs/clients.md.
 
     Example: antipode produce orders --file orders.txt --key-separator : --compression lz4
     """
@@ -142,7 +142,7 @@ def produce(
                 if output is OutputFormat.JSON:
                     print_json(run.document())
                 else:
-                    run.tell()
+                    run.report()
     if run.failed or run.dropped:
         raise typer.Exit(1)
 
@@ -291,7 +291,7 @@ class Run:
             "errors": dict(self.complaints),
         }
 
-    def tell(self) -> None:
+    def report(self) -> None:
         """For people."""
         for complaint, count in self.complaints.most_common(COMPLAINTS_SHOWN):
             error_console.print(f"{count:,} records failed: {complaint}", markup=False)

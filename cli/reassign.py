@@ -363,7 +363,7 @@ async def _execute(
         await reassignment.throttle(client, before, wanted, throttles.moves)
     if throttles.log_directories is not None:
         await reassignment.throttle_directories(client, _movers(directories), throttles.log_directories)
-    await reassignment_directories.tell(client, directories)
+    await reassignment_directories.request_directories(client, directories)
     _check(await reassignment.order(client, dict(wanted)), "cannot move")
     await reassignment_directories.report_until_acknowledged(client, directories)
     return before

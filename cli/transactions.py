@@ -253,7 +253,9 @@ async def _hanging(bootstrap_server: str, topic: str, *, older_than_ms: float) -
 
 
 async def _abort_producer(bootstrap_server: str, transactional_id: str) -> None:
-    """Become its producer: the coordinator aborts what is open, and whoever was it is fenced."""
+    """Become its producer: the coordinator aborts the open transaction and fences the former
+    producer.
+    """
     from confluent_kafka import KafkaException, Producer
 
     known = await _described(bootstrap_server, transactional_id)

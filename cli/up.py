@@ -1,4 +1,4 @@
-"""`antipode up`: two or more whole sites on this machine, linked, until it is told to stop."""
+"""`antipode up`: two or more whole sites on this machine, linked, until Ctrl-C or SIGTERM."""
 
 from __future__ import annotations
 

@@ -89,7 +89,7 @@ class AdminRequests:
             async with self._changed:
                 await self._changed.wait_for(lambda: self._version >= 0 and self._left() != self._wanted)
             left, version = self._left(), self._version
-            self._wanted, self._version = left, -1  # until the watch has told the new version
+            self._wanted, self._version = left, -1  # until the watch reports the new version
             if left:
                 named = {(partition.topic, partition.partition): target for partition, target in left.items()}
                 await self._write(SetNode(path=REASSIGN_PARTITIONS, value=encode_reassignments(named), version=version))

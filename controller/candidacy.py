@@ -63,8 +63,8 @@ class Candidacy:
         await self._create_layout()
         while True:
             changed = asyncio.Event()
-            # the epoch is read first: a claim under it fails when somebody was elected after the
-            # node was read
+            # the epoch is read first: a claim under it fails when another candidate was elected
+            # after the node was read
             epoch = await self._zookeeper.get(znodes.CONTROLLER_EPOCH)
             found = await self._zookeeper.get_or_none(znodes.CONTROLLER, watch=setter(changed))
             if found is not None and found[1].ephemeral_owner != self._zookeeper.session_id:

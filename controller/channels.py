@@ -196,8 +196,8 @@ class BrokerChannels:
             self._failure.set_exception(error)
 
     async def raise_failure(self) -> None:
-        """Wait until a channel breaks for another reason than its broker, and raise that: a broker
-        that is told nothing more must not go unnoticed.
+        """Wait until a channel fails for another reason than its broker, and raise that: a broker
+        that gets no more batches must be noticed.
         """
         await self._failure
 
@@ -226,13 +226,13 @@ class BrokerChannels:
                 )
 
     def publish(self, publish: Publish) -> None:
-        """Tell every living broker of a change."""
+        """Send a change to every living broker."""
         self._version += 1
         for channel in self._channels.values():
             channel.publish(publish, version=self._version)
 
     def publish_image(self, node_ids: tuple[int, ...]) -> None:
-        """Tell these brokers everything."""
+        """Send the whole image to these brokers."""
         self._version += 1
         for node in node_ids:
             if node in self._channels:

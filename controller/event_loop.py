@@ -1,9 +1,9 @@
 """One active controller: one queue of commands, one task that owns the cluster.
 
-For each command the task decides, commits to ZooKeeper, applies, and hands the effects to the
-channels; then it answers whoever waits. Watches, brokers' answers and clients all put commands into
-the same bounded queue. Whatever goes wrong with a commit ends the tenure: the outcome may be
-unknown, so the state is dropped and read again by the next active controller.
+For each command the task decides, commits to ZooKeeper, applies, and passes the effects to the
+channels; then it answers the caller. Watches, brokers' answers and clients all put commands into
+the same bounded queue. Any failure of a commit ends the tenure: the outcome may be unknown, so the
+state is dropped and read again by the next active controller.
 """
 
 from __future__ import annotations
@@ -109,7 +109,7 @@ class ActiveController:
         return await future
 
     async def _tell(self, command: ask.Command) -> None:
-        """Queue a command that nobody waits for."""
+        """Queue a command whose outcome no caller awaits."""
         future: asyncio.Future[ask.Decision] = asyncio.get_running_loop().create_future()
         future.add_done_callback(lambda done: done.cancelled() or done.exception())
         await self._queue.put((command, future, time.monotonic()))
@@ -282,8 +282,8 @@ class ActiveController:
         await self._tell(ask.UncleanElectionRead(is_allowed=is_allowed))
 
     async def _on_config_changes(self, notices: dict[str, str]) -> None:
-        """Take the configs over that the notices name, then remove the notices: nobody else reads
-        them here.
+        """Apply the configs that the notices name, then remove the notices: no other process of
+        ours reads them.
         """
         for topic in {entity.removeprefix("topics/") for entity in notices.values() if entity.startswith("topics/")}:
             try:
@@ -340,7 +340,7 @@ class ActiveController:
             _, future, _ = self._queue.get_nowait()
             if not future.done():
                 future.set_exception(Deposed("this controller is no longer active"))
-            await asyncio.sleep(0)  # whoever waited for room in the queue puts its command, and is answered too
+            await asyncio.sleep(0)  # callers that waited for room in the queue put their commands, and are answered too
         async with self._has_changed:
             self._has_changed.notify_all()
         await self._sentinels.close()

@@ -37,8 +37,8 @@ def broker_info(broker: Broker) -> BrokerInfo:
 
 
 class TopicMessages:
-    """What is told about topics: mostly the same to every broker, so it is built once while the
-    cluster stays as it is.
+    """Messages about topics: mostly the same for every broker, so they are built once while the
+    cluster is unchanged.
     """
 
     def __init__(self) -> None:
@@ -58,9 +58,9 @@ class TopicMessages:
 
 @dataclass(slots=True)
 class PendingChanges:
-    """What one broker has not been told yet. Names only: the batch is built from the cluster when
-    it is sent, so that ten changes of one partition become one, and the pending set never outgrows
-    the cluster.
+    """Changes that one broker has not received yet. Names only: the batch is built from the cluster
+    when it is sent, so that ten changes of one partition become one, and the pending set never
+    outgrows the cluster.
     """
 
     is_full: bool = False
@@ -85,7 +85,7 @@ class PendingChanges:
         self.group_configs |= publish.group_configs
 
     def add_image(self) -> None:
-        """Everything has to be told."""
+        """The broker needs the whole image."""
         self.has_news = self.is_full = True
 
     def batch(self, cluster: Cluster, *, broker_epoch: int, topics: TopicMessages) -> ControlBatch:

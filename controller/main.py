@@ -53,8 +53,8 @@ class ControllerCandidate:
         note_session: NoteSession = note_no_session,
         heeds_altered_configs: bool = False,
     ) -> None:
-        """With `heeds_altered_configs` it hears of what is altered of brokers while they run, where
-        brokers offer to alter it.
+        """With `heeds_altered_configs` it follows broker configs that are altered while brokers
+        run.
         """
         self._settings = settings
         self._heeds_altered_configs = heeds_altered_configs

@@ -90,6 +90,6 @@ class Sentinels:
         await self._tell(ask.BrokerAnswered(node_id=broker.node_id, broker_epoch=broker.epoch))
 
     async def close(self) -> None:
-        """Watch nobody any more."""
+        """Stop watching."""
         self._watched.clear()
         await self._loops.stop()

@@ -36,8 +36,8 @@ NO_CONTROLLER = -1
 WAIT_MS_MAX = 300_000
 """The longest that a client may have its deletion waited for, whatever it asks for."""
 CONTROLLED_SHUTDOWN_WITHIN_MS = 2_000
-"""How long a broker that leaves is kept waiting for brokers that hear nothing; it waits 3 s for its
-answer (`broker/site/controlled_shutdown.py`).
+"""How long a broker that shuts down waits for brokers that do not answer the controller; it waits 3
+s for its own answer (`broker/site/controlled_shutdown.py`).
 """
 
 

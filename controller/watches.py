@@ -35,9 +35,8 @@ def setter(event: asyncio.Event) -> Watch:
 
 
 async def follow(read: Callable[[Watch], Awaitable[Value]], deliver: Callable[[Value], Awaitable[None]]) -> None:
-    """Deliver the value now and after every change, until cancelled. A value that cannot be
-    understood is reported and waited over: the last good one stays in force until somebody repairs
-    it.
+    """Deliver the value now and after every change, until cancelled. A value that cannot be decoded
+    is logged and skipped: the last good one stays in force until the value is repaired.
     """
     while True:
         changed = asyncio.Event()

@@ -55,7 +55,7 @@ def parts_directory() -> Path:
 
 @functools.cache
 def java() -> Java:
-    """The first usable Java of JAVA_HOME, PATH and the parts folder. OperationalFailure tells what
+    """The first usable Java of JAVA_HOME, PATH and the parts folder. OperationalFailure names what
     was tried.
     """
     refusals: list[str] = []

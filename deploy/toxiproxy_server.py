@@ -1,5 +1,5 @@
-"""A toxiproxy server as a child process: its command and whether it serves. What it is told to do
-is its client's business.
+"""A toxiproxy server as a child process: its command and whether it serves. Its clients configure
+the proxies.
 """
 
 from __future__ import annotations

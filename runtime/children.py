@@ -1,9 +1,9 @@
 """Child processes that outlive the hand that started them: a command, a directory, a log and a pid
 file.
 
-`antipode up` starts a site's parts with this, a drill kills and restarts them, and whoever stops
-the whole finds each part by its pid file. A pid counts as ours only while the process's command
-line is the one we would start, so a reused pid is never hit.
+`antipode up` starts a site's parts with this, a drill kills and restarts them, and the command that
+stops the site finds each part by its pid file. A pid counts as ours only while the process's
+command line is the one we would start, so a reused pid is never hit.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """One gRPC server a process: packages add their servicers, health and reflection come with it.
 
-Whoever composes the process (cli) makes one, hands `.server` to each part, then starts it.
+The composition of a process (`cli`) makes one, passes `.server` to each part, then starts it.
 """
 
 from __future__ import annotations

@@ -3,8 +3,8 @@ again, says no within milliseconds.
 
 A killed process closes its connections at once, long before its ZooKeeper session ends. Only a
 refusal counts, and only when it is repeated: silence, a reset or a timeout may be the network, and
-is left to the session. A refusal may still be wrong (a restart, a firewall that rejects), so
-whoever acts on it is protected by epochs and takes back who is alive after all.
+is left to the session. A refusal may still be wrong (a restart, a firewall that rejects), so a part
+that acts on it is protected by epochs, and accepts the broker again when it answers.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ SuspicionListener = Callable[[bool], None]
 
 
 def _ignore(_: bool) -> None:
-    """Nobody wants to know of suspected_brokers."""
+    """No part listens for suspected brokers."""
 
 
 async def until_refused(address: str, *, on_suspicion: SuspicionListener = _ignore) -> None:

@@ -1,11 +1,11 @@
 """The ZooKeeper sessions of this process, noted beside data that one process at a time can have
 locked.
 
-A killed process leaves its sessions behind, and until they expire ZooKeeper goes on saying that it
-lives: whoever takes its place would wait for seconds. But who has locked the same data knows that
-nobody is left in those sessions, attaches to them and ends them. Ended is the session itself, not
-its nodes: should the killed process live after all, it loses everything that it held there, and
-learns of it.
+A killed process leaves its sessions behind. Until they expire, ZooKeeper shows the process as
+alive, and its successor would wait for seconds. A process that has locked the same data knows that
+those sessions have no owner: it attaches to them and ends them. It ends the session itself, not its
+nodes: if the killed process is alive after all, it loses everything that it held there, and
+ZooKeeper reports this to it.
 
 Notes are hints: one that is missing, damaged or of sessions that are over costs the wait that there
 would be without it.
@@ -32,8 +32,8 @@ ONLY_FOR_US: Final = 0o600
 
 
 class OwnSessions:
-    """What the process's clients of one ZooKeeper tell of their sessions (`noting`), in every
-    directory that it has locked.
+    """The sessions that the process's clients of one ZooKeeper report (`noting`), written into
+    every directory that it has locked.
     """
 
     def __init__(self, connect: str, *, end: Callable[[str, SessionKey], Awaitable[None]] = end_session) -> None:

@@ -1,18 +1,17 @@
-"""Long-lived work that nobody awaits: the one way to start it, so that none of it ends in silence.
+"""Long-lived work that no caller awaits: the one way to start it, so that its end is never silent.
 
-Three kinds. Loops that are stateless between their rounds belong to a `Supervisor`: whatever ends
-one is logged with its stack and counted, and it begins anew after a jittered wait. Work that has an
-end but must not be left undone is tried again by `until_done` in the same way. What may be given
-up, because somebody asks for it again, is started by `in_background`, which only logs and counts.
-Where state may be broken after a failure, `fatal` names the errors that end the process instead, by
-way of `on_broken`.
+Three kinds. A `Supervisor` owns loops that keep no state between their rounds: it logs each failure
+with its stack, counts it, and starts the loop again after a jittered wait. `until_done` retries
+work that has an end and must be completed, in the same way. `in_background` starts work that may be
+given up because a caller will ask for it again; it only logs and counts. Where state may be broken
+after a failure, `fatal` names the errors that end the process instead, through `on_broken`.
 
-A task that was not asked to end may still meet CancelledError, when what it awaits is cancelled by
-somebody else (gRPC does that to the calls of a channel that is closed): that is a death like any
-other, told apart by `asyncio.Task.cancelling`.
+A task that was not asked to end may still get CancelledError, when another task cancels what it
+awaits (gRPC does that to the calls of a channel that is closed). That is a failure like any other;
+`asyncio.Task.cancelling` shows the difference.
 
-Deaths are counted for the whole process, as `process_*` and `python_*` are; `metrics.py`
-shows them. What escapes a callback, a thread or a task that nobody looks at is counted too
+Deaths are counted for the whole process, as `process_*` and `python_*` are; `metrics.py` shows
+them. Errors that escape a callback, a thread or a task without an owner are counted too
 (`note_what_escapes`), under the name UNSUPERVISED.
 """
 
@@ -37,7 +36,7 @@ UNSUPERVISED: Final = "unsupervised"
 
 ResultT = TypeVar("ResultT")
 OnDeath = Callable[[str], Awaitable[None]]
-"""Hears the reason of a death after the wait, before the work begins anew."""
+"""Called with the reason of a failure after the wait, before the work starts again."""
 
 _log = get_logger("supervision")
 _deaths: Counter[str] = Counter()
@@ -61,12 +60,12 @@ def was_asked_to_end() -> bool:
 
 
 class BrokenOff(Exception):
-    """What a task awaited was cancelled, and not by whoever owns the task."""
+    """What a task awaited was cancelled, and not by the task's owner."""
 
 
 async def not_broken_off(work: Callable[[], Awaitable[ResultT]]) -> ResultT:
-    """Do the work where its end by cancellation must not pass for an end in order: BrokenOff when
-    somebody else cancelled it.
+    """Do the work where a cancellation must not look like a regular end: BrokenOff when another
+    task cancelled it.
     """
     try:
         return await work()
@@ -112,7 +111,7 @@ async def until_done(kind: str, work: Callable[[], Awaitable[ResultT]], *, name:
 
 
 def in_background(kind: str, work: Coroutine[Any, Any, ResultT], *, name: str = "") -> asyncio.Task[ResultT]:
-    """Start work of which nobody hears the end; the caller holds the task. A failure is logged and
+    """Start work whose end no caller awaits; the caller holds the task. A failure is logged and
     counted.
     """
     _deaths.setdefault(kind, 0)
@@ -129,7 +128,7 @@ def _look_at(kind: str, task: asyncio.Task[Any]) -> None:
 
 
 class Supervisor:
-    """Owns loops that end only with it. Whoever makes one stops it."""
+    """Owns loops that end only with it. Its maker stops it."""
 
     def __init__(
         self,

@@ -2,10 +2,11 @@
 loop.
 
 Errors are kazoo's own (`NoNodeError`, `BadVersionError`, ...), plus `OperationalFailure` when no
-connection can be made at start. kazoo reports SUSPENDED while cut off, where nothing ends the
-connection only when an answer has been overdue for up to two thirds of the session, and LOST only
-after it is connected again. So a holder of an ephemeral node or a lease must count its own
-deadline, from when it asked the last question that was answered; `on_session` tells every change.
+connection can be made at start. kazoo reports SUSPENDED when the connection is lost. Where the
+network only drops packets, that takes up to two thirds of the session timeout. kazoo reports LOST
+only after it is connected again. So the holder of an ephemeral node or a lease must count its own
+deadline, from the time at which it sent the last request that was answered; `on_session` reports
+every change.
 
 kazoo's connection thread ends with any error that it does not expect, for instance when a server
 answers in another order than it was asked, which ensembles under faults do now and then. It would
@@ -59,11 +60,11 @@ class SessionKey(NamedTuple):
 Result = TypeVar("Result")
 
 NoteSession = Callable[[SessionKey], None]
-"""Hears which session a client has, at its start and whenever that changes."""
+"""Called with a client's session at its start and after each change."""
 
 
 def note_no_session(_key: SessionKey) -> None:
-    """For clients whose sessions nobody ends but they."""
+    """For clients that end their sessions themselves."""
 
 
 async def until_answered(step: Callable[[], Awaitable[Result]]) -> Result:
@@ -260,7 +261,7 @@ class ZooKeeper:
             except Exception:
                 note_death(
                     "ZooKeeper session listener"
-                )  # the others hear of it all the same: it will not be told again
+                )  # the other listeners are called all the same: the change is reported once
 
     def _report_session(self) -> None:
         client_id = self._client.client_id
@@ -394,8 +395,8 @@ class ZooKeeper:
 
 
 async def end_session(connect: str, key: SessionKey) -> None:
-    """End a session with everything ephemeral in it, whoever had it; does nothing when it is over
-    or ZooKeeper does not answer soon.
+    """End a session of any process with everything ephemeral in it; does nothing when the session
+    is over or ZooKeeper does not answer soon.
     """
     await asyncio.to_thread(_end_session, connect, key)
 

@@ -166,8 +166,8 @@ def _damaged_row(split: Split, batch: StoredBatch) -> tuple[Any, ...]:
 
 
 def record_rows(split: Split, stored: Iterator[StoredBatch]) -> Iterator[pa.RecordBatch]:
-    """Rows of RECORD_SCHEMA. A batch that does not open gives none: its checksum or its header
-    tells of it elsewhere.
+    """Rows of RECORD_SCHEMA. A batch that cannot be opened gives none: the checks of checksum and
+    header report it.
     """
     schema = arrow_schema(RECORD_SCHEMA)
     rows: list[tuple[Any, ...]] = []

@@ -111,7 +111,7 @@ class ShardLeadership(Generic[ShardT]):
             self._load_failed(shard)
             return
         except Exception:
-            # our bug: nobody shall be told for ever that the partition is being loaded
+            # our bug: clients must not get COORDINATOR_LOAD_IN_PROGRESS for ever
             note_death("coordinator load", topic=self._topic, partition=shard.partition)
             self._load_failed(shard)
             return

@@ -5,8 +5,8 @@ Commits in the measure of the machines in `core/`: decide, append, apply, answer
 is under way, further decisions collect and go out together with the next one, their plain records
 in one batch. Commands of one lane (a group, a transactional id) run one after the other, unless the
 shard says that they may run side by side, or that what was decided may be built upon before it is
-in the log. An append that fails, or whose outcome is unknown, ends the shard: whoever waits is told
-to try again, and the coordinator replays the log.
+in the log. An append that fails, or whose outcome is unknown, ends the shard: waiting callers get a
+retriable error, and the coordinator replays the log.
 
 What waits here is bounded by the connections: each has one request under way. Called by
 coordinators only, on their event loop.
@@ -343,7 +343,7 @@ class StateShard(ABC, Generic[CommandT, ReplyT, DecisionT]):
             log.warning("append to an internal partition failed", partition=self.partition, reason=str(error))
             self._fail(error.code)
             return
-        # Our bug, whatever it is: nobody shall wait for a shard that cannot go on.
+        # Our bug: no caller may wait for a shard that cannot continue.
         self._fail(ErrorCode.coordinator_not_available)
         note_death("coordinator write", partition=self.partition)
 
@@ -378,7 +378,7 @@ class StateShard(ABC, Generic[CommandT, ReplyT, DecisionT]):
     # --- the end
 
     def end(self, code: ErrorCode) -> None:
-        """Forget everything; whoever waits gets the code. The shard is not used any more."""
+        """Forget everything; waiting callers get the code. The shard is not used after this."""
         self.is_ended = True
         self.is_loaded = False
         self._stop()

@@ -294,7 +294,7 @@ class GroupCoordinator:
                         yield group
 
     def has_members(self, group: Group) -> bool:
-        """True while somebody is a member of the group, by either protocol."""
+        """True while the group has members, by either protocol."""
         consumers = self._shard(group.group_id).groups.consumers(group.group_id)
         return bool(group.members) or (consumers is not None and bool(consumers.members))
 

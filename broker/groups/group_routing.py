@@ -4,7 +4,7 @@ ARCHITECTURE.md for groups.
 | role | members, reading offsets | client commits | mirror commits |
 | --- | --- | --- | --- |
 | local, active | here | here | no |
-| unconfirmed, fenced | here; under a fence nobody joins | not now: COORDINATOR_LOAD_IN_PROGRESS, which clients retry here | no |
+| unconfirmed, fenced | here; under a fence no member joins | not now: COORDINATOR_LOAD_IN_PROGRESS, which clients retry here | no |
 | passive, routed | NOT_COORDINATOR: clients find the active site's coordinator | NOT_COORDINATOR | at the link's epoch |
 | passive, not routed | here: the site answers for itself | here | at the link's epoch, for groups without members |
 
@@ -46,7 +46,7 @@ class GroupRouting(Protocol):
         ...
 
     def is_fenced(self, group_id: str) -> bool:
-        """True while nobody may write what the group's link carries: another site is about to
+        """True while no site may write what the group's link carries: another site is about to
         coordinate it.
         """
         ...
@@ -104,7 +104,7 @@ class ImageRouting:
         return link is not None and link.is_routed and image.role_in(link) is LinkRole.PASSIVE
 
     def is_fenced(self, group_id: str) -> bool:
-        """True while nobody may write what the group's link carries: another site is about to
+        """True while no site may write what the group's link carries: another site is about to
         coordinate it.
         """
         image = self._image()

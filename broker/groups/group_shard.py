@@ -125,7 +125,7 @@ class GroupShard(StateShard[Command, Reply, Decision]):
         try:
             fact = group_records.decode(record.key, record.value, producer=producer)
         except Malformed as error:
-            # One record that nobody can read must not take all groups of the partition away.
+            # One record that cannot be decoded must not remove all groups of the partition.
             log.warning(
                 "unreadable group record skipped", partition=self.partition, offset=record.offset, reason=str(error)
             )

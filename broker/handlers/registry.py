@@ -37,5 +37,5 @@ def advertised_versions(*, has_private: bool) -> dict[int, VersionRange]:
 
 
 def _advertised(module: types.ModuleType) -> VersionRange:
-    """The versions that clients are told; a handler may name older ones than it takes."""
+    """The versions in an ApiVersions response; a handler may name older ones than it takes."""
     return VersionRange(getattr(module, "ADVERTISED_FROM", module.MIN_VERSION), module.MAX_VERSION)

@@ -1,8 +1,8 @@
-"""Descriptors of segment files: opened when needed, shared by counting, closed when nobody has used
-them for long.
+"""Descriptors of segment files: opened when needed, shared by counting, closed after a long time
+without use.
 
 A broker with thousands of partitions has more segments than descriptors. A `SharedFile` is open
-while somebody holds it (a slice on its way to a socket, a flush, unflushed bytes) and idle
+while it has a holder (a slice on its way to a socket, a flush, unflushed bytes) and idle
 afterwards; a `DescriptorCache` keeps a bounded number of idle ones and closes the least recently
 used. A file that was deleted or renamed stays readable for its holders.
 
@@ -97,7 +97,7 @@ class SharedFile:
         self._close(closing)
 
     def retire(self) -> None:
-        """The file will not be used by the log again: close it as soon as nobody holds it."""
+        """The file will not be used by the log again: close it when its last holder releases it."""
         with self._cache.lock:
             self._is_retired = True
             if self._holders:

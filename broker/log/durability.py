@@ -124,10 +124,10 @@ class Durability:
         await self._group.flush(lambda: self.recovery_point >= target or self.truncations != truncations)
 
     async def flush_rolled(self) -> None:
-        """Make durable what nobody writes to any more: rolled segments, and the names of a new log.
+        """Make durable what gets no more writes: rolled segments, and the names of a new log.
 
-        The active segment is left alone: while its pages are forced to disk whoever appends to it
-        stands still, and the event loop too.
+        The active segment is left alone: while its pages are forced to disk, an append to it
+        blocks, and the event loop with it.
         """
         self.refuse_when_failed()
         base_offset, truncations = self._segments.active.base_offset, self.truncations

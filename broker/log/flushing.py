@@ -1,10 +1,10 @@
 """Forcing a log to disk without holding the event loop: one fsync covers every append made before
 it.
 
-`GroupFlush.flush` runs the fsyncs in a thread. Whoever asks while one is under way waits for the
-next, which then covers all of them. When it is done the recovery point moves: everything below it
-survives a crash of the machine. After a failed fsync the kernel may have dropped the bytes it could
-not write, so nothing written since the last flush can be promised any more: the log refuses
+`GroupFlush.flush` runs the fsyncs in a thread. A caller that asks while one is under way waits for
+the next, which then covers all callers. When it is done the recovery point moves: everything below
+it survives a crash of the machine. After a failed fsync the kernel may have dropped the bytes it
+could not write, so nothing written since the last flush can be promised any more: the log refuses
 everything from then on.
 
 Caller: broker/log/partition_log.py.
@@ -27,7 +27,9 @@ from runtime.disk import Disk, write_file
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FlushWork:
-    """What one flush makes durable; `truncations` tells whether the log was cut while it ran."""
+    """What one flush makes durable; `truncations` shows whether the log was truncated while it
+    ran.
+    """
 
     directory: str
     end_offset: int
@@ -86,11 +88,11 @@ def _flush_path(disk: Disk, path: str) -> None:
 
 
 NoteFlush = Callable[[float], None]
-"""Hears how long a flush took, in milliseconds."""
+"""Called with the duration of a flush, in milliseconds."""
 
 
 def note_nothing(_elapsed_ms: float) -> None:
-    """For logs whose flushes nobody measures."""
+    """For logs whose flushes are not measured."""
 
 
 class GroupFlush:
@@ -147,6 +149,6 @@ class GroupFlush:
 
 
 def _mark_retrieved(task: asyncio.Task[None]) -> None:
-    """The failure is kept by the log; a waiter that was cancelled need not hear of it."""
+    """The failure is kept by the log; a cancelled waiter need not get it."""
     if not task.cancelled():
         task.exception()

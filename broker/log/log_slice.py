@@ -2,7 +2,7 @@
 `os.sendfile`.
 
 The slice holds the segment's file open until `release`, even when the segment is deleted meanwhile.
-Whoever gets a slice releases it, once, whatever happens to the reader. Made by
+The owner of a slice releases it exactly once, whatever happens to the reader. Made by
 broker/log/partition_log.py for fetches and mirrors.
 """
 

@@ -350,8 +350,8 @@ class PartitionLog:
     # -- rolling -----------------------------------------------------------------------------------
 
     def roll_if_due(self, now_ms: int) -> bool:
-        """Begin a new segment when the active one is older than segment.ms; for logs that nobody
-        writes to.
+        """Begin a new segment when the active one is older than segment.ms; for logs that get no
+        writes.
         """
         self._durability.refuse_when_failed()
         facts = self._segments.active.active_facts(self.config.segment_index_bytes)

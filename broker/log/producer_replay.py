@@ -2,7 +2,7 @@
 batches after it.
 
 Used when a log is opened and when it was cut. Snapshots above the log's end are removed with it:
-once other batches lie there, they would tell of producers that never wrote them.
+once other batches are there, they would describe producers that never wrote them.
 
 Callers: broker/log/loading.py, broker/log/partition_log.py.
 """

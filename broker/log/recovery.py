@@ -22,7 +22,7 @@ from runtime.disk import Disk
 from wire.batches.record_batch import HEADER_SIZE, LOG_OVERHEAD, MAGIC, BatchHeader, read_header
 
 _WINDOW_BYTES: Final = 5 * 256 * 1024
-"""One batch of `max.message.bytes`, as it is unless somebody sets it, and some more."""
+"""One batch of the default `max.message.bytes`, and some more."""
 _CRC_START: Final = 21
 _KEEP_GIL: Final = 0
 """For checksums of microseconds: to let go of it and get it back costs more while other threads

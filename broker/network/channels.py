@@ -84,7 +84,7 @@ class Channel:
     __slots__ = ("_mark", "_socket", "fd")
 
     has_received = False
-    """Whether something can be received that the socket's readiness does not tell of."""
+    """Whether something can be received that the socket's readiness does not show."""
 
     def __init__(self, plain: socket.socket) -> None:
         self._socket = plain
@@ -139,7 +139,7 @@ class CompressedChannel(Channel):
         return bool(self._received)
 
     def expect(self, missing_bytes: int) -> None:
-        """Nobody knows how few bytes these will be on the wire."""
+        """The number of bytes on the wire is not known yet."""
 
     def receive_into(self, view: memoryview) -> int:
         if not self._received and not self._receive():

@@ -138,7 +138,7 @@ class ConnectionServer:
                 self._pause_accepting(listening, pause_ms / 1000)
                 return
             if not self._has_room(name):
-                return  # called again if somebody waits
+                return  # called again if a client waits
 
     def _has_room(self, listener: str) -> bool:
         return len(self.connections) < self._limits.connections_max or listener == self._exempt_listener

@@ -185,7 +185,7 @@ class Connection:
             self._server.loop.call_soon(self._on_received_before)
 
     def _on_received_before(self) -> None:
-        """The channel holds bytes that no readiness will tell of."""
+        """The channel holds bytes that no readiness event will announce."""
         if self._is_reading and not self.is_closed and self._channel.has_received:
             self._on_readable()
 
@@ -256,7 +256,9 @@ class Connection:
         self._read(is_wanted=True)
 
     def receive_now(self) -> None:
-        """Take what has come of a large frame, be it less than the socket would tell of."""
+        """Receive the arrived part of a large frame, also when it is below the socket's low-water
+        mark.
+        """
         if self._large is not None and self._is_reading:
             self._on_readable()
 
@@ -320,7 +322,7 @@ class Connection:
         self, parts: Sequence[Part] | None, *, throttle_time_ms: float = 0.0, on_sent: Sent | None = None
     ) -> None:
         """End the request in flight: send the parts, a whole response with its size, or nothing at
-        all (acks=0: nobody is told).
+        all (acks=0: there is no response).
 
         Nothing more is read for `throttle_time_ms` (KIP-219: the client is answered first, then its
         connection rests).

@@ -261,7 +261,9 @@ class Exchange:
 
 
 class BusyTime:
-    """How long a request keeps the event loop busy: kept only while somebody has a quota of it."""
+    """How long a request keeps the event loop busy: measured only while a client has a quota of
+    it.
+    """
 
     __slots__ = ("_started_ns", "_used_ns")
 

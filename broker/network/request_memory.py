@@ -65,7 +65,7 @@ class RequestMemory:
             self._waiting.append(connection)
 
     def give_back(self, view: memoryview) -> None:
-        """A buffer is not used any more; nobody may hold a view of it."""
+        """Return a buffer; no view of it may be in use."""
         size, owner = view.nbytes, view.obj
         view.release()
         self.used_bytes -= size

@@ -116,8 +116,8 @@ class ResponseSlots:
             yield self._places.popleft()
 
     def give_up(self) -> Iterator[Place]:
-        """Those that were answered and did not go out: the connection has closed. The others are
-        told so.
+        """Responses that were answered and not sent: the connection has closed. The other slots are
+        notified.
         """
         given_up = tuple(self._places)
         self._places.clear()

@@ -34,7 +34,7 @@ class FollowerFetches(Purgatory):
         self._keys: dict[FetchSession, set[Hashable]] = {}
 
     def watch(self, session: FetchSession, state: FetchPartitionState, hosted: HostedPartition) -> None:
-        """The session has to hear of changes in this partition."""
+        """The session must see changes of this partition."""
         self._sessions.setdefault(hosted.key, {})[session] = _Watched(state, hosted)
         self._keys.setdefault(session, set()).add(hosted.key)
 
@@ -67,14 +67,12 @@ class FollowerFetches(Purgatory):
         return {follower: (session.session_id, session.epoch) for follower, session in newest.items()}
 
     def mark(self, key: Hashable) -> None:
-        """Something moved that followers hear of with their next answer, whatever that waits
-        for.
-        """
+        """Something moved that followers get with their next answer, whatever that waits for."""
         for _ in self._marked(key):
             pass
 
     def high_watermark_moved(self, key: Hashable) -> None:
-        """Followers that are read from hear of it at once (KIP-392), the others with their next
+        """Followers that clients read from get it at once (KIP-392), the others with their next
         answer.
         """
         if key not in self._sessions:

@@ -3,8 +3,8 @@ with all that has gathered (KIP-497).
 
 `consider` is called after each follower's fetch, the shrinking pass by time. What to propose is
 decided in `core/partition.py`; what counts is the controller's answer, or the image if that is
-quicker. A request whose outcome is unknown is sent again as it was: the partition epoch in it tells
-the controller whether it has been applied.
+quicker. A request whose outcome is unknown is sent again as it was: by the partition epoch in it
+the controller knows whether it has been applied.
 """
 
 from __future__ import annotations

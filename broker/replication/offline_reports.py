@@ -43,7 +43,7 @@ class OfflineReplicaReports:
         self._node_id = node_id
         self._broker_epoch = broker_epoch
         self._reported: frozenset[PartitionKey] | None = frozenset()
-        """What the controller was told last, None when it is not known whether it has heard."""
+        """The last report to the controller, None when it is not known whether it arrived."""
         self._has_news = asyncio.Event()
         self._loops = Supervisor()
 

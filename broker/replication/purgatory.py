@@ -64,8 +64,8 @@ class Purgatory:
         self._note_emptied()
 
     def is_awaited(self, key: Hashable) -> bool:
-        """True when somebody waits for the key: what is costly to tell need not be worked out
-        otherwise.
+        """True when a request waits for the key: without one, costly values need not be
+        computed.
         """
         return self._waiting.is_watched(key)
 
@@ -82,7 +82,7 @@ class Purgatory:
         self._changes[key] = (known_bytes or 0) + grown_bytes if is_growth else 0
 
     async def emptied(self) -> None:
-        """Wait until nobody waits."""
+        """Wait until no request waits."""
         while len(self._waiting):
             self._has_emptied = self._has_emptied or self._loop.create_future()
             await asyncio.shield(self._has_emptied)
@@ -129,14 +129,14 @@ class Purgatory:
         self._note_emptied()
 
     def close(self) -> None:
-        """As `stop`; whoever comes later is answered at once, too."""
+        """As `stop`; later requests are answered at once, too."""
         self._is_closed = True
         self.stop()
 
 
 def _is_over(waiter: Waiter, key: Hashable, grown_bytes: int) -> bool:
-    """Whether the wait is over; also when it cannot say so, because then nobody else would end it
-    before its time.
+    """Whether the wait is over; True also when the check fails, because the wait would otherwise
+    end only at its timeout.
     """
     try:
         return waiter.changed(key, grown_bytes)

@@ -43,8 +43,8 @@ from wire.protocol.fetch_codec import FetchResponse, PartitionFetched
 log = get_logger(__name__)
 
 PARTITION_PAUSE_MS: Final = 20.0
-"""First pause of a partition after an error; a leader that has not heard of its office yet is asked
-again soon.
+"""First pause of a partition after an error; a leader that does not know its leadership yet is
+asked again soon.
 """
 INTERRUPTION_GRACE_MS: Final = 10.0
 THROTTLE_PAUSE_MS: Final = 100.0
@@ -201,7 +201,7 @@ class ReplicaFetcher:
         if connection is None or not self._asked:
             self.is_broken = False
             if changes.forgotten:
-                self._session.reset()  # the leader never hears of these: it would go on to read them, and believe that it has told us
+                self._session.reset()  # the leader did not see the failure: it would believe that this broker has its answers
             await self._wait_for_work()
             return
         response = await self._fetch(connection, changes)

@@ -144,7 +144,9 @@ class ReplicaFetchers:
         return found
 
     def look_again(self, hosted: HostedPartition) -> None:
-        """Clients have begun to read from this follower: its leader is told."""
+        """Clients have begun to read from this follower: the next fetch reports it to the
+        leader.
+        """
         for fetcher in self._fetchers.values():
             fetcher.look_again(hosted.key)
 
@@ -165,7 +167,7 @@ class ReplicaFetchers:
                 await self._fetchers.pop(place).stop()
 
     async def stop(self) -> None:
-        """Follow nobody any more."""
+        """Stop all fetchers."""
         self._is_stopped = True
         fetchers, self._fetchers = list(self._fetchers.values()), {}
         await asyncio.gather(*(fetcher.stop() for fetcher in fetchers))

@@ -307,7 +307,7 @@ class Replicas:
             self._role_changes.write()
 
     def notify_all(self, hosted: HostedPartition) -> None:
-        """Whoever waits for the partition has to look again, whatever it waits for."""
+        """Every request that waits for the partition checks its condition again."""
         self.fetches.notify(hosted.key)
         self.follower_fetches.notify(hosted.key)
         self.mirror_fetches.notify(hosted.key)
@@ -443,7 +443,7 @@ class Replicas:
         self._report_to_mirror(hosted, safe_end)
 
     def advance_log_start(self, hosted: HostedPartition, offset: int) -> None:
-        """Records below `offset` are deleted; followers hear of it at once."""
+        """Records below `offset` are deleted; followers get this at once."""
         hosted.log.advance_log_start_offset(offset)
         self.follower_fetches.notify(hosted.key)
 
@@ -517,8 +517,8 @@ class Replicas:
         return [hosted.state.hold for hosted in tuple(self._held.values()) if hosted.state.hold is not None]
 
     def record_client_read(self, hosted: HostedPartition) -> None:
-        """A client fetches from this follower: the leader is to tell it of each high watermark at
-        once (KIP-392).
+        """A client fetches from this follower: the leader should send each high watermark at once
+        (KIP-392).
         """
         now_ms = self._clock.monotonic_ms()
         is_first = not hosted.is_read_by_clients(now_ms)
@@ -557,7 +557,7 @@ class Replicas:
             raise failure_of(error) from error
 
     def report_log_starts(self) -> None:
-        """Old segments were deleted: followers hear with their next answer where logs begin now."""
+        """Old segments were deleted: followers get the new log starts with their next answer."""
         for hosted in self:
             self.follower_fetches.mark(hosted.key)
 

@@ -39,9 +39,7 @@ class SequenceGaps:
         self._gaps: dict[tuple[bytes, int, int], _Gap] = {}
 
     def judged(self, hosted: HostedPartition, refusal: Exception) -> Exception:
-        """What the producer hears instead of the log's refusal, which is the refusal itself unless
-        it needs proof.
-        """
+        """The error for the producer: the log's own refusal, unless that needs proof."""
         if not isinstance(refusal, OutOfOrderSequence):
             return refusal
         state = hosted.state

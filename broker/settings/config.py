@@ -124,7 +124,7 @@ FETCHERS_MAX: Final = 64
 
 
 class BrokerSettings(Settings):
-    """Everything a broker can be told; the alias of a field is its key in a properties file."""
+    """All settings of a broker; the alias of a field is its key in a properties file."""
 
     node_id: int = Field(alias="node.id", ge=0, description="accepted: a node id from 0 up, unique in all linked sites")
     listeners: Listeners = Field(

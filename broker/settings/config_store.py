@@ -45,7 +45,7 @@ class BrokerConfigStore(Protocol):
 
     async def change(self, name: str, change: Change) -> None:
         """Replace what is stored for a broker id, or for all ("") by what `change` makes of it;
-        `follow` hears of it before the end.
+        listeners of `follow` are called before it returns.
         """
         ...
 

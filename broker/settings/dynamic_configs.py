@@ -58,7 +58,7 @@ class DynamicConfigs:
         self._merged(for_all, for_this)
 
     def take(self, for_all: Mapping[str, str], for_this: Mapping[str, str]) -> None:
-        """These are stored now; tells the listeners when something else is in force."""
+        """These are stored now; calls the listeners when other values are in force."""
         usable_for_all = self._usable(for_all)
         usable_for_this = self._usable(for_this)
         self.for_all, self.for_this = usable_for_all, usable_for_this
@@ -72,7 +72,7 @@ class DynamicConfigs:
         }
         log.info("broker configs changed", **{name.replace(".", "_"): value for name, value in altered.items()})
         self._is_reported = (
-            False  # whoever calls again after a failure finds what is in force, and not everybody knowing of it
+            False  # a second call after a failure finds the values in force, and listeners that do not know them
         )
         for listener in self._listeners:
             listener(merged)

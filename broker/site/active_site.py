@@ -78,7 +78,7 @@ class ActiveSite:
         *,
         timeout_ms: float | None = None,
     ) -> Any | None:
-        """The active site's answer, None when the request is this site's business or nobody there
+        """The active site's answer, None when the request is for this site or no broker there
         answers in time.
 
         Without `timeout_ms` that is the time which the client allows, if its request names one.
@@ -96,7 +96,7 @@ class ActiveSite:
         *,
         timeout_ms: float | None = None,
     ) -> Any | None:
-        """The answer of some broker of the site, None when nobody there answers in time;
+        """The answer of any broker of the site, None when none answers in time;
         `timeout_ms` as above.
         """
         if context.client_id == FORWARDED_CLIENT_ID:
@@ -225,7 +225,7 @@ def active_brokers(image: ClusterImage, topics: Collection[str]) -> list[HostPor
 
 
 def site_brokers(image: ClusterImage, site: str) -> list[HostPort]:
-    """Where the brokers of a peer site are reached; empty while it was never heard of."""
+    """The addresses of a peer site's brokers; empty before its first view."""
     view = image.peers.get(site)
     found = [_link_address(broker) for broker in view.brokers] if view is not None else []
     return [address for address in found if address is not None]

@@ -101,7 +101,8 @@ class BrokerControlService(broker_pb2_grpc.BrokerControlServicer):
             try:
                 await listener(before, image)
             except Exception as error:
-                # the image is in force: the other listeners are told of what will not come again
+                # the image is in force: the other listeners are called, because it will not come
+                # again
                 note_death("image listener")
                 broken.append(error)
         if broken:

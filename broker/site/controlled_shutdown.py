@@ -57,7 +57,7 @@ class ControlledShutdown:
         replicas: Replicas,
         image: Callable[[], ClusterImage],
     ) -> None:
-        """Ask until nothing with other replicas is led here, nobody is there to take it, or the
+        """Ask until this broker leads nothing that another in-sync replica could lead, or the
         attempts are used up.
         """
         if all(len(hosted.state.replicas) <= 1 for hosted in replicas):

@@ -116,6 +116,6 @@ class SuspectedBrokers:
         return any(key in alive for key in self._doubted_at_ms)
 
     async def stop(self) -> None:
-        """Watch nobody any more."""
+        """Stop watching."""
         self._watches.clear()
         await self._loops.stop()

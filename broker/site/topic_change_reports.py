@@ -3,7 +3,7 @@
 Clients of a routed link see one cluster and ask any broker of both sites, so all brokers must know
 a change that one of them has confirmed. Views come only each second; a report (TopicsChanged,
 `wire/protocol/private.py`) names only the changed topics and goes to every broker of the peer at
-once. The handlers of requests that change topics call `tell` and wait for it.
+once. The handlers of requests that change topics call `report` and wait for it.
 
 An answer waits at most `ANSWER_WAIT_MS` for an unreachable peer, and not at all for a broker that
 left an earlier report unanswered: until it answers again it gets reports in the background, one at
@@ -55,7 +55,7 @@ class TopicChangeReports:
         self._silent: set[HostPort] = set()
         """Brokers that left a report without an answer."""
 
-    async def tell(
+    async def report(
         self, image: Callable[[], ClusterImage], changed: Iterable[str], deleted: Mapping[str, bytes] | None = None
     ) -> None:
         """Report the topics as the newest image has them, and those deleted, name to id.

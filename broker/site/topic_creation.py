@@ -1,5 +1,5 @@
-"""Topics that nobody created by hand: those named in a Metadata request, and internal ones when the
-first group or transaction appears.
+"""Topics that are created automatically: those named in a Metadata request, and internal ones when
+the first group or transaction appears.
 
 One creation of a name is under way at a time. The asking client is answered at once with a
 retriable error and finds the topic at its next try, as in Kafka. Internal topics have as many

@@ -38,7 +38,7 @@ class ProducerIdSource:
         self._fetch: asyncio.Task[None] | None = None
 
     async def next_id(self) -> int:
-        """An id that nobody else has; ControllerUnavailable when no block can be had."""
+        """A unique id; ControllerUnavailable when no block can be had."""
         while (producer_id := self._ids.take()) is None:
             # Shielded: other clients wait for the same block when this one goes away.
             await asyncio.shield(self._fetching())

@@ -3,8 +3,8 @@ it leads.
 
 Handlers call the verbs; what cannot be done here or now is a CoordinatorRefusal with the code for
 the client. A request that comes while the former transaction's markers are still on their way waits
-a little for them, so that a producer seldom hears CONCURRENT_TRANSACTIONS and backs off.
-Transactional ids that nobody uses are forgotten in the background.
+a little for them, so that a producer seldom gets CONCURRENT_TRANSACTIONS and backs off. Unused
+transactional ids are forgotten in the background.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ class ProducerIdSource(Protocol):
     """Who hands out producer ids."""
 
     async def next_id(self) -> int:
-        """An id that nobody else has; ControllerUnavailable."""
+        """A unique id; ControllerUnavailable."""
         ...
 
 
@@ -96,7 +96,7 @@ class TransactionCoordinator:
     # --- leadership
 
     def start(self) -> None:
-        """Begin to forget transactional ids that nobody uses."""
+        """Begin to forget unused transactional ids."""
         self._led.keep("expiry of transactional ids", self._expire_again_and_again)
 
     async def on_image(self, _before: ClusterImage, _after: ClusterImage) -> None:

@@ -2,10 +2,10 @@
 else there.
 
 A marker of an older producer epoch or coordinator is refused, and one that was there before where
-each transaction has an epoch of its own: not before every in-sync replica has that, because who
-asks takes the partition for done then. Partitions of `__consumer_offsets` go through the group
+each transaction has an epoch of its own: not before every in-sync replica has that, because the
+caller takes the partition for done then. Partitions of `__consumer_offsets` go through the group
 coordinator, whose memory must see the marker where the log has it. Under a link's fence the markers
-of committed transactions still pass: their producers were told so before, and the failover waits
+of committed transactions still pass: their producers got the answer before, and the failover waits
 for them. Called by the WriteTxnMarkers handler, by `marker_sender.py` for what is local, and by
 `hanging_transactions.py`.
 """

@@ -2,8 +2,8 @@
 timeouts, the markers under way.
 
 What it shares with other internal partitions is in `broker/coordination/state_shard.py`. A decision
-to end a transaction is carried out in the background, by a task for each transaction; whoever needs
-the transaction to be over can wait for that. Called by `transaction_coordinator.py` only.
+to end a transaction is carried out in the background, by a task for each transaction; a caller that
+needs the end of the transaction can wait for it. Called by `transaction_coordinator.py` only.
 """
 
 from __future__ import annotations
@@ -105,7 +105,7 @@ class TransactionShard(StateShard[TransactionCommand, TransactionReply, Transact
         try:
             fact = transaction_records.decode(record.key, record.value)
         except Malformed as error:
-            # One record that nobody can read must not take all transactions of the partition away.
+            # One record that cannot be decoded must not remove all transactions of the partition.
             log.warning(
                 "unreadable transaction record skipped",
                 partition=self.partition,

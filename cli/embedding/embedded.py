@@ -116,9 +116,7 @@ def layout_in_directory(wishes: Wishes) -> Layout:
 
 
 def _replace(file: Path, text: str) -> None:
-    """Whoever reads meanwhile finds the file of before or the new one whole, also when this process
-    is killed.
-    """
+    """A reader finds the former file or the whole new one, also when this process is killed."""
     write_file(RealDisk(), str(file), text.encode(), is_durable=False)
 
 

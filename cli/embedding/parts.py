@@ -55,7 +55,7 @@ def directory_held(directory: Path) -> Iterator[None]:
 
 
 async def end_left_over(parts: Iterable[Part], report: Report) -> None:
-    """End those that run although nobody has started them: the command that did was killed."""
+    """End processes that still run because the command that started them was killed."""
     left_over = [part.child for part in parts if part.child.pid() is not None]
     if left_over:
         report(f"ending what was left running: {', '.join(child.name for child in left_over)}")

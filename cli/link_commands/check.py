@@ -44,10 +44,11 @@ def check(
     """What would be missing, by topic and group, if the active site were gone this moment. Changes
     nothing.
 
-    Says too where releases differ, what the standby's controller refuses of the topics, and whether
-    a mirror is heard; --output json has every check. Exit code 1 when more would be lost than the
-    options allow, or when it is not known because a site does not answer. Under load records are
-    always on their way: give --max-lag and --max-group-age-ms what you can bear.
+    Shows too whether releases differ, which topics the standby's controller refuses, and whether a
+    mirror reports; --output json has every check. Exit code 1 when a failover would lose more than
+    the options allow, or when the loss is not known because a site does not answer. Under load
+    records are always on their way: set --max-lag and --max-group-age-ms to the loss that you can
+    accept.
 
     Example: antipode links check a-b --max-lag 1000 --max-group-age-ms 2000
     """

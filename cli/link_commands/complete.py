@@ -41,8 +41,7 @@ Until = Annotated[
 ]
 NEVER_TEXT = "not known"
 MIRROR_HEARS_WITHIN_MS = 3_000
-"""What a mirror knows of its source is of a moment ago; so soon a healthy one has heard of the
-present.
+"""A mirror's knowledge of its source is a moment old; a healthy one is up to date within this time.
 """
 
 
@@ -60,8 +59,8 @@ def complete(
     """Whether everything produced at the active site before a time has arrived at the other one, by
     topic. Exit code 0 yes, 1 no.
 
-    Both sites are asked; with --mirror the link's mirror, which alone can tell for a target whose
-    offsets are others. See docs/reconcile.md.
+    Both sites are asked; with --mirror, the link's mirror is asked: only the mirror knows when a
+    target has offsets of its own. See docs/reconcile.md.
 
     Example: antipode links complete a-b --until 2026-01-31T12:00:00Z --wait --timeout-ms 600000
     """

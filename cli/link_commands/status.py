@@ -77,8 +77,8 @@ def status(
 
 
 def summary(reply: DescribeMirrorReply) -> dict[str, Any]:
-    """A mirror's partitions taken together; a lag that one of them does not know is not known
-    (None), nor one that nobody could measure.
+    """A mirror's partitions taken together; the lag is None (not known) when one of them does not
+    know it, or when none could measure it.
     """
     lags = {unit: [getattr(one, f"lag_{unit}") for one in reply.partitions] for unit in ("records", "bytes", "ms")}
     is_measured = bool(reply.partitions) or reply.state not in UNMEASURED_STATES
@@ -147,8 +147,8 @@ def daemon_problems(reply: DescribeMirrorReply) -> list[str]:
 
 
 def is_well(reply: DescribeMirrorReply) -> bool:
-    """Whether the mirror needs nobody. One that prepares does when it has not come up, or when that
-    takes long.
+    """True if no operator action is needed. A mirror that prepares needs one when it has not come
+    up, or when that takes long.
     """
     if reply.group_problems or reply.refused_changes or reply.mirror_maker_problem or daemon_problems(reply):
         return False

@@ -1,9 +1,9 @@
-"""The log directories that a plan asks for, over the Kafka protocol: checked, told to each broker,
-looked at.
+"""The log directories that a plan asks for, over the Kafka protocol: checked, sent to each broker,
+verified.
 
-As KIP-113 has it, brokers are told before the reassignment is ordered, so that new replicas are
-made where they shall lie, and told again until they have them: what a broker only keeps in mind is
-lost when it restarts. Called by cli/reassign.py.
+By KIP-113, brokers get the directories before the reassignment is ordered, so that new replicas are
+created in the right place. They get them again until they have the replicas, because a broker keeps
+a request for a missing replica in memory only. Called by cli/reassign.py.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 PAUSE_S = 0.2
 REPORTED_MAX = 100
-"""How often brokers are told while replicas come into being."""
+"""How often the requests are repeated while replicas are created."""
 DONE, MOVING, ELSEWHERE, MISSING = "done", "moving", "elsewhere", "missing"
 
 
@@ -38,8 +38,8 @@ async def check(client: KafkaClient, wanted: Mapping[Replica, str]) -> None:
             )
 
 
-async def tell(client: KafkaClient, wanted: Mapping[Replica, str]) -> dict[Replica, str]:
-    """Tell each broker where its replicas shall lie; those that it does not have yet.
+async def request_directories(client: KafkaClient, wanted: Mapping[Replica, str]) -> dict[Replica, str]:
+    """Send each broker the directories of its replicas; returns those that it does not have yet.
     OperationalFailure when it refuses one.
     """
     left: dict[Replica, str] = {}
@@ -58,12 +58,12 @@ async def tell(client: KafkaClient, wanted: Mapping[Replica, str]) -> dict[Repli
 
 
 async def report_until_acknowledged(client: KafkaClient, wanted: Mapping[Replica, str]) -> None:
-    """Tell the brokers until they have all these replicas. OperationalFailure when one does not
-    come into being.
+    """Repeat the requests until the brokers have all these replicas. OperationalFailure when one is
+    not created.
     """
     left = dict(wanted)
     for _ in range(REPORTED_MAX):
-        left = await tell(client, left)
+        left = await request_directories(client, left)
         if not left:
             return
         await asyncio.sleep(PAUSE_S)

@@ -25,8 +25,8 @@ TIMEOUT_S = 10.0
 RETRY_BUDGET_MS = 5_000
 LOADING_PAUSE_S = 0.1
 ASKED_TIMES_MAX = 5
-"""How often a given broker is asked; one that tells another name of itself than the given one is
-never told from others.
+"""How often a given broker is asked; a broker that advertises a name other than the one given
+cannot be recognised.
 """
 
 BootstrapServer = Annotated[
@@ -46,8 +46,9 @@ Result = TypeVar("Result")
 class Cluster(NamedTuple):
     """A cluster that answered. Keep it until the futures of its client are done.
 
-    `topics` are those that the given broker told: the client learns of the brokers of all sites and
-    goes on with any, and a topic that is new, or that no link carries, is not known at every site.
+    `topics` are those that the given broker reports: the client discovers the brokers of all sites
+    and may use any of them, and a topic that is new, or that no link carries, is not known at every
+    site.
     """
 
     client: Any
@@ -55,9 +56,9 @@ class Cluster(NamedTuple):
 
 
 def connect(bootstrap_server: str) -> Cluster:
-    """Ask the brokers once, so that a wrong address is told at once.
+    """Ask the brokers once, so that a wrong address fails at once.
 
-    OperationalFailure when nobody answers, a usage error when the address is no address.
+    OperationalFailure when no broker answers, a usage error when the address is no address.
     """
     from confluent_kafka import KafkaException
     from confluent_kafka.admin import AdminClient
@@ -86,7 +87,7 @@ def ask_cluster(
     does not have.
 
     `is_site_local`: only the brokers of the site that was asked are known to the client.
-    OperationalFailure when the address is no address, nobody answers, or a request fails.
+    OperationalFailure when the address is no address, no broker answers, or a request fails.
     """
     from wire.client.client_errors import KafkaClientError
 

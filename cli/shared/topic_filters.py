@@ -1,5 +1,5 @@
-"""Which topics and partitions `antipode topics` shows, and where it is told to put replicas: the
-options of kafka-topics.sh.
+"""Which topics and partitions `antipode topics` shows, and where it puts replicas: the options of
+kafka-topics.sh.
 """
 
 from __future__ import annotations

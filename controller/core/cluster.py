@@ -11,10 +11,10 @@ Invariants (`check_invariants`):
   D  in-sync replicas are assigned replicas
   E  a topic whose deletion was asked for exists
   F  a replica whose deletion has begun belongs to a topic that is to be deleted
-  G  nobody is alive and held for dead
-  H  who is about to stop is alive
+  G  no broker is alive and presumed dead at once
+  H  a broker that is about to stop is alive
   I  replicas that a reassignment adds or removes are assigned while it lasts
-  J  who leads an online partition has its log directory
+  J  the leader of an online partition has its log directory
   K  a broker that was given up is not registered
   L  a topic in quarantine is not among the topics
 """
@@ -42,7 +42,7 @@ left.
 
 
 class InvariantBroken(Exception):
-    """The controller contradicts itself: a bug, told with the state that shows it."""
+    """The controller contradicts itself: a bug, reported with the state that shows it."""
 
 
 class TopicPartition(NamedTuple):
@@ -312,7 +312,7 @@ class Cluster:
         return link.leader_epoch_floor
 
     def offline_partitions(self) -> list[TopicPartition]:
-        """Partitions of wanted topics that nobody leads."""
+        """Partitions of the given topics that have no leader."""
         return [
             partition
             for partition, phase in self.partition_phases.items()

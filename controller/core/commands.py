@@ -114,14 +114,14 @@ class BrokersListed:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TopicsDiscovered:
-    """Topics that somebody else wrote to ZooKeeper."""
+    """Topics that another process wrote to ZooKeeper."""
 
     topics: tuple[Topic, ...]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PartitionsFound:
-    """All partitions of a topic as somebody else wrote them to ZooKeeper, and the znode's
+    """All partitions of a topic as another process wrote them to ZooKeeper, and the znode's
     version.
     """
 
@@ -247,7 +247,9 @@ class ReplicasOffline:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ElectLeaders:
-    """Elect preferred leaders, or unclean ones where nobody leads; `partitions` None means all."""
+    """Elect preferred leaders, or unclean ones where there is no leader; `partitions` None means
+    all.
+    """
 
     partitions: tuple[TopicPartition, ...] | None = None
     is_unclean: bool = False
@@ -386,8 +388,8 @@ class QuotaOutcome:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Publish:
-    """Effect: tell every living broker. A named topic goes with its configs; partitions with their
-    leaderships.
+    """Effect: send a change to every living broker. A named topic goes with its configs, partitions
+    with their leaderships.
     """
 
     topics: frozenset[str] = frozenset()
@@ -401,7 +403,7 @@ class Publish:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PublishImage:
-    """Effect: tell these brokers everything; they are new or restarted."""
+    """Effect: send the whole image to these brokers; they are new or restarted."""
 
     node_ids: tuple[int, ...]
 

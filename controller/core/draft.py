@@ -30,7 +30,7 @@ from wire.rules.client_quotas import QuotaEntity
 from wire.znodes.layout import NO_LEADER
 
 REASONS_SHOWN_MAX = 5
-"""A decision about thousands of partitions is still told in one line of a log."""
+"""A decision about thousands of partitions is still one line of a log."""
 
 
 class Draft:

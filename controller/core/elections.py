@@ -1,9 +1,9 @@
 """Who leads: one pure function per situation, over assigned replicas, in-sync replicas and the
 living.
 
-Each answers an `Election`, or `NoLeader` with the reason. Nobody here raises epochs or writes: the
-caller does, so that the same function serves a live decision and a dry run. Order always follows
-the assignment, whose first replica is preferred.
+Each answers an `Election`, or `NoLeader` with the reason. These functions raise no epochs and write
+nothing: the caller does, so that the same function serves a live decision and a dry run. Order
+always follows the assignment, whose first replica is preferred.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ class Election:
 
 @dataclass(frozen=True, slots=True)
 class NoLeader:
-    """Nobody may lead, and why."""
+    """No replica may lead, and why."""
 
     reason: str
 

@@ -78,7 +78,7 @@ class UnregistrationEnded:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TopicCreated:
-    """A topic exists; `must_store` is false when somebody else wrote its znodes."""
+    """A topic exists; `must_store` is false when another process wrote its znodes."""
 
     topic: Topic
     must_store: bool = True
@@ -86,8 +86,8 @@ class TopicCreated:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PartitionsAdded:
-    """A topic has more partitions; `over_version` is that of the znode when somebody else wrote it
-    last.
+    """A topic has more partitions; `over_version` is the version of the znode when another process
+    wrote it last.
     """
 
     topic: str

@@ -78,7 +78,7 @@ def elect_leaders(draft: Draft, command: ElectLeaders) -> None:
 
 
 def take_unclean_election(draft: Draft, command: UncleanElectionRead) -> None:
-    """Elect for what nobody leads as soon as records may be lost for it."""
+    """Elect leaders for partitions without one, when their configs allow that records are lost."""
     if command.is_allowed == draft.cluster.altered_unclean_election:
         return
     draft.record(facts.UncleanElectionAltered(is_allowed=command.is_allowed))

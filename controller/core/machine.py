@@ -158,7 +158,7 @@ def _apply_entity_configs(
 
 
 def _apply_written(draft: Draft, command: ask.TopicsDiscovered | ask.PartitionsFound | ask.TopicConfigsRead) -> str:
-    """What somebody else wrote to ZooKeeper about topics."""
+    """Changes of topics that another process wrote to ZooKeeper."""
     match command:
         case ask.TopicsDiscovered():
             _discover(draft, command)

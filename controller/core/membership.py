@@ -62,11 +62,10 @@ def take_over(draft: Draft, command: TakeOver) -> None:
 
 
 def distrust_restarted(draft: Draft, partitions: Iterable[TopicPartition]) -> None:
-    """Treat replicas on brokers that registered after a partition's state was written as if
-    somebody had seen them go and come back: they leave the in-sync replicas wherever another one
-    that stayed is alive, and have to catch up first. A leader among them is none from that write
-    on: should this controller die before its election is stored, no successor takes it for one that
-    stayed.
+    """Treat replicas on brokers that registered after a partition's state was written as restarted:
+    they leave the in-sync replicas wherever another in-sync replica did not restart and is alive,
+    and have to catch up first. A leader among them loses the leadership with that write: if this
+    controller dies before the election is stored, its successor knows that the leader restarted.
     """
     brokers = draft.cluster.brokers
     for partition in partitions:
@@ -251,8 +250,8 @@ def list_links(draft: Draft, command: LinksListed) -> None:
 
 
 def raise_to_floors(draft: Draft) -> None:
-    """Give each partition below its link's floor a leader epoch at the floor, whoever leads it
-    now.
+    """Give each partition below its link's floor a leader epoch at the floor; its leader stays the
+    same.
     """
     for topic in draft.cluster.topics.values():
         floor = draft.cluster.leader_epoch_floor(topic.name)

@@ -50,7 +50,7 @@ def _refusal(change: QuotaChange) -> str | None:
 
 
 def _apply_quotas(draft: Draft, command: ClientQuotasRead) -> None:
-    """Quotas that somebody else has written."""
+    """Quotas that another process has written."""
     for entity in [*draft.cluster.quotas, *(new for new in command.quotas if new not in draft.cluster.quotas)]:
         values = command.quotas.get(entity, {})
         if draft.cluster.quotas.get(entity, {}) != values:

@@ -139,9 +139,9 @@ def _drop_replicas(draft: Draft, topic: str, index: int, nodes: Iterable[int]) -
 
 
 def _write_leadership(draft: Draft, partition: TopicPartition, replicas: tuple[int, ...]) -> None:
-    """A leader among `replicas` with in-sync replicas among them; the same ones are written anew,
-    so that the partition epoch tells images of the former replicas from those of the new ones. To
-    be called while the assignment has the former ones.
+    """A leader among `replicas` with in-sync replicas among them; an unchanged state is written
+    again, so that the partition epoch distinguishes images of the former replicas from those of the
+    new ones. To be called while the assignment has the former ones.
     """
     known = draft.cluster.leaderships.get(partition)
     if known is None:

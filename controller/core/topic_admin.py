@@ -175,8 +175,8 @@ def create_partitions(draft: Draft, command: CreatePartitions) -> None:
 
 
 def take_partitions(draft: Draft, command: PartitionsFound) -> None:
-    """Start partitions that somebody else added to a topic's znode, and have it written again: such
-    tools drop the topic id.
+    """Start partitions that another process added to a topic's znode, and write the znode again:
+    such tools drop the topic id.
 
     What is not taken is written back as it was: partitions of a topic that is mirrored here, and
     other replicas of those that were there.

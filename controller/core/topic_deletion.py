@@ -1,7 +1,7 @@
 """Deleting topics: asked for once, carried out replica by replica, finished when the last one is
 gone.
 
-    request ─▶ mark (durable) ─▶ replicas: Offline ─▶ DeletionStarted ─▶ brokers told ─▶ each answers: DeletionSuccessful
+    request ─▶ mark (durable) ─▶ replicas: Offline ─▶ DeletionStarted ─▶ brokers asked ─▶ each answers: DeletionSuccessful
         dead broker, or an answer with an error: DeletionIneligible, tried again later
         a broker that was unregistered: DeletionSuccessful, without being asked
     all successful ─▶ znodes of the topic and the mark go, in that order
@@ -56,8 +56,8 @@ def _refusal(draft: Draft, name: str, command: DeleteTopics) -> Refusal | None:
 
 
 def take_marks(draft: Draft, command: DeletionsMarked) -> None:
-    """Marks that somebody else wrote: begin those deletions; a mark that cannot be followed is
-    taken away.
+    """Marks that another process wrote: begin those deletions, and remove a mark that cannot be
+    followed.
     """
     for name in command.topics:
         if draft.cluster.is_deleting(name) or name in draft.cluster.quarantine:
@@ -71,8 +71,8 @@ def take_marks(draft: Draft, command: DeletionsMarked) -> None:
 
 
 def begin(draft: Draft, name: str) -> None:
-    """Take the topic out of service and ask the living brokers to delete; finishes at once when
-    nobody holds it.
+    """Take the topic out of service and ask the living brokers to delete; finishes at once when no
+    broker has replicas of it.
     """
     topic = draft.cluster.topics[name]
     for partition in topic.partitions():

@@ -36,7 +36,7 @@ class _Search:
 
 
 class AccountCopies:
-    """One in each agent; `look` is told of the links that both sites have in one epoch."""
+    """One in each agent; `look` gets the links that both sites have in one epoch."""
 
     def __init__(self, site: str, store: LinksStore, channels: Channels, clock: Clock) -> None:
         self._site = site

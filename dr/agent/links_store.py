@@ -90,7 +90,7 @@ class LinksStore:
                     stored, version = await self.get(name)
                 except LinkUnknown:
                     if attempt.retry_state.attempt_number > 1:
-                        break  # the try before went through although nobody said so
+                        break  # the former attempt succeeded although its answer was lost
                     raise
                 if stored.epoch != epoch:
                     raise LinkConflict(f"link {name!r} is at epoch {stored.epoch}, not {epoch}", stored)

@@ -70,8 +70,8 @@ class OwnBrokers:
         ]
 
     async def describe_groups(self, link: str, *, is_brief: bool = False) -> DescribeGroupsReply:
-        """Committed offsets of the groups that the link carries; what the answer lacks is said in
-        it. Brief: only what its mirror told.
+        """Committed offsets of the groups that the link carries; the answer names what it lacks.
+        Brief: only the mirror's reports.
         """
         request = DescribeGroupOffsetsRequest(link=link, is_brief=is_brief)
 
@@ -113,7 +113,9 @@ class OwnBrokers:
             await asyncio.sleep(POLL_S)
 
     async def confirm(self, link: str, *, epoch: int, timeout_ms: float) -> list[str]:
-        """Tell every live broker that the epoch stands; on timeout, which do not take it."""
+        """Confirm the epoch to every live broker; on timeout, the brokers that have not accepted
+        it.
+        """
         request = ConfirmLinkRequest(link=link, epoch=epoch)
         deadline = self._clock.monotonic_ms() + timeout_ms
 
@@ -168,8 +170,8 @@ def not_enforcing(answer: BrokerAnswer, record: LinkRecord) -> str:
 
 
 def _without_coordinator(topic: str, reported: Iterable[tuple[Iterable[int], int]]) -> list[str]:
-    """Partitions of an internal topic for which no broker answers, in words; each broker tells its
-    own, and how many there are.
+    """Sentences about partitions of an internal topic for which no broker answers; each broker
+    reports its own, and how many there are.
     """
     partitions, counts = set[int](), [0]
     for of_broker, count in reported:

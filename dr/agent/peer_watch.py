@@ -63,7 +63,7 @@ class PeerWatch:
         self._store = store
         self._clock = clock
         self._on_level = on_level
-        """Told of each link that the peer has in the same epoch, whenever it answers."""
+        """Called with each link that the peer has in the same epoch, whenever it answers."""
         self._channels = channels
         self._broker = channels.broker_control(broker_address)
         self._peers: dict[str, Peer] = {}
@@ -83,7 +83,7 @@ class PeerWatch:
         return self._peers.setdefault(site, Peer())
 
     def is_confirmed(self, record: LinkRecord) -> bool:
-        """True when the own broker was told that this epoch stands."""
+        """True when this epoch was confirmed to the own broker."""
         return self._confirmed.get(record.name) == record.epoch
 
     def note_confirmed(self, link: str, epoch: int) -> None:
@@ -140,7 +140,7 @@ class PeerWatch:
             for own in links:
                 if own.name in theirs:
                     await self._compare_readable(own, theirs[own.name])
-        finally:  # what the links' comparison stumbles over keeps nobody from finding the peer's brokers
+        finally:  # an error in the comparison of links must not hide the peer's brokers
             await self._push_view(peer)
 
     async def _compare_readable(self, own: LinkRecord, theirs: LinkRecord) -> None:

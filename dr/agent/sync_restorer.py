@@ -18,7 +18,7 @@ from wire.control.cluster_pb2 import LinkRecord
 
 
 class SyncRestorer:
-    """One in each agent; `look` is told of the links that both sites have in one epoch."""
+    """One in each agent; `look` gets the links that both sites have in one epoch."""
 
     def __init__(self, site: str, store: LinksStore, brokers: OwnBrokers, clock: Clock) -> None:
         self._site = site

@@ -28,7 +28,7 @@ POLL_S = 0.02
 
 @dataclass(slots=True)
 class DrillClient:
-    """One process and what it has told so far."""
+    """One process and its history so far."""
 
     name: str
     history: Path

@@ -83,8 +83,8 @@ class NetworkFaults:
         live.add_toxic(name=name, type=toxic.kind, stream=stream, attributes=toxic.attributes)
 
     def heal(self) -> None:
-        """Take every toxic off the link's proxies and enable them. Only the link's: others may be
-        somebody else's.
+        """Take every toxic off the link's proxies and enable them. Only the link's proxies: others
+        may belong to another user.
         """
         if self._api is None:
             return

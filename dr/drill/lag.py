@@ -1,8 +1,8 @@
 """How far the standby is behind, asked of both sites and of the mirror: for waits, the live view
 and the report's curve.
 
-The sites' own logs decide, by their leader epochs; when the active site does not answer, what its
-mirror last heard stands for it. The mirror adds time and its state.
+The sites' own logs decide, by their leader epochs; when the active site does not answer, its
+mirror's last knowledge of it counts. The mirror adds time and its state.
 """
 
 from __future__ import annotations
@@ -26,13 +26,13 @@ from wire.rules.links import supersedes
 
 SAMPLE_INTERVAL_S = 0.5
 MIRROR_TIMEOUT_S = 0.5
-"""Of one look of many; whoever looks once has more patience."""
+"""Of one observation of many; a single observation waits longer."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LagSample:
-    """One look. `lag_records` None: nobody can tell; `lag_ms` and `lag_bytes` -1: the mirror did
-    not say.
+    """One observation. `lag_records` None: not known; `lag_ms` and `lag_bytes` -1: the mirror did
+    not report them.
 
     `lag_records` counts to the end of the source's logs: what a failover would lose now. Of these a
     mirror may copy `copyable_records`; the others are not at all of the source's in-sync replicas

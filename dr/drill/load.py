@@ -36,7 +36,7 @@ POLL_BATCH = 500
 
 
 class ProducerSettings(BaseModel):
-    """What a producing client is told."""
+    """The settings of a producing client."""
 
     model_config = ConfigDict(frozen=True)
 
@@ -53,7 +53,7 @@ class ProducerSettings(BaseModel):
 
 
 class ConsumerSettings(BaseModel):
-    """What one member of a group is told."""
+    """The settings of one member of a group."""
 
     model_config = ConfigDict(frozen=True)
 
@@ -104,8 +104,8 @@ def made_up_records(topic: str, *, size_bytes: int, keys: int) -> Iterator[Sourc
 
 
 class ProducingClient:
-    """Sends until told to stop; records that a fatal error of librdkafka left unacknowledged are
-    sent again by a new producer.
+    """Sends until it is stopped; a new producer sends records again that a fatal error of
+    librdkafka left unacknowledged.
     """
 
     def __init__(self, settings: ProducerSettings, stop: _StopFlag) -> None:
@@ -274,7 +274,7 @@ class ConsumingClient:
 
     def _note(self, message: Any) -> bool:
         if message.error() is not None:
-            return False  # librdkafka tells what it retries by itself
+            return False  # librdkafka reports errors that it retries by itself
         place = (message.topic(), message.partition(), message.offset())
         now_ms = round(time.time() * 1000, 1)
         self._history.write(Delivered(self._settings.name, self._assignment, *place, value_of(message), now_ms))

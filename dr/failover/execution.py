@@ -101,7 +101,7 @@ class FailoverReport:
         return self.outcome == "done"
 
     def to_json(self) -> dict[str, Any]:
-        """Plain data, with the sentences that a person is told."""
+        """Plain data, with the sentences for people."""
         document = asdict(self)
         if self.account is not None:
             document["account"] = self.account.document()

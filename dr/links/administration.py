@@ -89,12 +89,12 @@ class LinkAtSite:
     description: DescribeLinkReply | None = None
     problem: str = ""
     mirror_report_age_ms: int | None = None
-    """How long ago the mirror told the passive site that it carries all, each of its daemons its
-    part; MIRROR_NEVER_SEEN, None when nobody could be asked.
+    """How long ago the mirror reported to the passive site that it carries all, each of its daemons
+    its part; MIRROR_NEVER_SEEN, None when no agent could be asked.
     """
     mirror_problems: tuple[str, ...] = ()
-    """Which daemons of the mirror told the passive site that they cannot carry groups' offsets, in
-    sentences.
+    """Sentences about daemons of the mirror that reported to the passive site that they cannot
+    carry groups' offsets.
     """
 
 
@@ -178,8 +178,8 @@ async def _check_topic_ids(record: LinkRecord, *, source: SiteClient, target: Si
 
 
 async def _view_with(record: LinkRecord, client: SiteClient, *, asking_site: str) -> SiteView:
-    """The site's view once its agents have noticed the link, which their watches tell them within
-    milliseconds.
+    """The site's view once its agents have noticed the link, which takes milliseconds by their
+    watches.
     """
     async for attempt in jittered_backoff(retry_on=SiteUnreachable, initial_ms=10, max_ms=100, budget_ms=NOTICE_MS):
         with attempt:
@@ -313,7 +313,7 @@ async def alter_link(
     is_dry_run: bool = False,
 ) -> AlteredLink:
     """Give a running link another sync policy: stored and in force at the active site first, then
-    told to the other one.
+    sent to the other one.
 
     A site that does not answer takes it from its peer when it is back, unless it is the active one:
     OperationalFailure. Interrupted anywhere, the same call again does what is left.

@@ -20,8 +20,8 @@ from wire.rules.links import other_site
 
 
 async def check_readiness(name: str, clients: Sequence[SiteClient], clock: Clock | None = None) -> Readiness:
-    """What would be missing at the link's standby. OperationalFailure when nobody knows the link,
-    or the standby's agents.
+    """What would be missing at the link's standby. OperationalFailure when no agent knows the link,
+    or no address of the standby's agents is known.
     """
     record = governing_record(await describe_link(name, clients))
     standby = other_site(record, record.active_site)

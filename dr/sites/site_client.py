@@ -77,8 +77,8 @@ class SiteClient:
         return reply
 
     async def survey_link(self, record: LinkRecord) -> site.SurveyLinkReply | None:
-        """What a link that is not made yet would carry from this site; None when its release cannot
-        tell.
+        """What a link that is not made yet would carry from this site; None when its release has no
+        such call.
         """
         request = site.SurveyLinkRequest(record=record)
         try:

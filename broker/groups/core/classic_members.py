@@ -94,7 +94,7 @@ def _join(known: ConsumerGroup, command: JoinGroup, limits: GroupLimits, *, toke
         return _answer(token, JoinReply(error=ErrorCode.member_id_required, member_id=command.fresh_member_id))
     former_id = known.static_member(command.group_instance_id)
     if former_id is not None and known.members[former_id].classic is None:
-        # its place is free, and whoever is left may be a classic group then: the newcomer joins
+        # its slot is free, and the other members may be a classic group then: the newcomer joins
         # that
         removed = after_removal(
             known, {former_id}, f"a classic member replaces {former_id}", limits, now_ms=now_ms, topics=command.topics
@@ -229,7 +229,7 @@ def _must_rejoin(known: ConsumerGroup, member_id: str) -> bool:
 
 
 def _ask_to_rejoin(known: ConsumerGroup, member_id: str) -> StartTimer:
-    """It has the rebalance timeout for it, from the first time that it is told."""
+    """It has the rebalance timeout for it, from the first answer that asks for it."""
     key = TimerKey(TimerKind.REJOIN, known.group_id, member_id)
     return StartTimer(key=key, delay_ms=known.members[member_id].rebalance_timeout_ms, keeps_running=True)
 

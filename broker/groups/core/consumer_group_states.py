@@ -4,8 +4,8 @@ owns now. Pure.
 The state is exactly what its records say (`wire/batches/consumer_group_records.py`); `put` is the
 only way to change it. Three epochs: the group's grows with every change of members, subscriptions
 or topics; the target's is that of the group when the target was worked out; a member's is that of
-the target that it has reached. A member gives up before it takes, and gets a partition only when
-nobody else has it.
+the target that it has reached. A member revokes partitions before it gets new ones, and gets a
+partition only when no other member owns it.
 """
 
 from __future__ import annotations
@@ -55,7 +55,7 @@ class Reached(NamedTuple):
 
     @property
     def held(self) -> Owned:
-        """Nobody else may have these."""
+        """No other member may own these."""
         return self.assigned | self.pending_revocation
 
 
@@ -85,8 +85,7 @@ class ConsumerGroup:
     with each heartbeat.
     """
     reported_owned: dict[str, Owned] = field(default_factory=dict, compare=False)
-    """What each member said last that it owns, as far as this coordinator has heard; not in the
-    log.
+    """The partitions that each member last reported as owned to this coordinator; not in the log.
     """
 
     def put(self, key: ConsumerGroupKey, value: ConsumerGroupValue | None) -> None:

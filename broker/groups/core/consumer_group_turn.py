@@ -126,8 +126,8 @@ def _evict(known: ConsumerGroup) -> Decision:
 
 
 def _timers(turn: ConsumerTurn, member_id: str, limits: GroupLimits, *, is_begun: bool = False) -> list[Effect]:
-    """A member's session begins anew; its rebalance timeout when it is told to give something
-    up.
+    """A member's session begins anew; so does its rebalance timeout when the answer asks it to
+    revoke partitions.
     """
     session, rebalance = (TimerKey(kind, turn.group.group_id, member_id) for kind in _KINDS)
     member = turn.group.members.get(member_id)

@@ -72,7 +72,7 @@ class MemberHeartbeat:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class HeartbeatReply:
-    """The member's epoch; `assigned` only while it must hear of it."""
+    """The member's epoch; `assigned` only while the answer must name it."""
 
     error: ErrorCode = ErrorCode.none
     message: str | None = None
@@ -135,8 +135,8 @@ def heartbeat(
 
 
 def _reply(known: ConsumerGroup, said: MemberHeartbeat, reached: Reached, *, is_news: bool = False) -> HeartbeatReply:
-    """Tells the member what it may own until it has said that it owns just that: an answer that is
-    late is lost to it.
+    """Sends the member its assignment until it reports exactly that as owned: a client drops an
+    answer that is late.
     """
     must_be_sent = is_news or known.reported_owned.get(said.member_id) != reached.assigned
     return HeartbeatReply(
@@ -216,8 +216,8 @@ def forget_member(turn: ConsumerTurn, member_id: str) -> None:
 
 
 def _stay(turn: ConsumerTurn, said: MemberHeartbeat) -> tuple[Reached, bool]:
-    """What the member owns now, and whether it must hear of it because it asks or because that has
-    changed.
+    """What the member owns now, and whether the answer must name it because the member asks or
+    because it has changed.
     """
     group = turn.group
     former = group.members.get(said.member_id)

@@ -130,7 +130,7 @@ class Groups:
 
     def decide(self, command: Command, *, now_ms: int, token: int = 0) -> Decision:
         """What must happen; `now_ms` is Unix time, `token` names the request that waits for an
-        answer (0: nobody does).
+        answer (0: none).
         """
         decision = self._decide(command, now_ms=now_ms, token=token)
         if decision.reason:

@@ -191,7 +191,7 @@ def _current_reply(turn: Turn, command: JoinGroup, successor: Member, *, former_
     reply = rebalance.generation_reply(turn.group, successor.member_id)
     if command.may_skip_assignment:
         return replace(reply, skip_assignment=turn.group.leader == successor.member_id)
-    # An older client that saw itself as leader would assign anew: it is told of the leader that
+    # An older client that saw itself as leader would assign anew: its answer names the leader that
     # was.
     return replace(reply, leader=former_leader, members=())
 
@@ -364,7 +364,7 @@ def resume(turn: Turn) -> None:
 
 
 def evict(turn: Turn, _command: EvictMembers) -> None:
-    """Another site coordinates the group: nobody is a member here any more."""
+    """Another site coordinates the group: it has no members here now."""
     for member_id in turn.group.pending:
         turn.cancel_timer(TimerKind.PENDING, member_id)
     turn.group = replace(turn.group, pending=frozenset(), initial_delay=None)

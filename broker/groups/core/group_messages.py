@@ -55,7 +55,7 @@ class JoinGroup(Command):
     requires_known_member: bool
     """From version 4 on a member must come back with the id that it was handed (KIP-394)."""
     may_skip_assignment: bool
-    """From version 9 on a static leader can be told that its assignment still stands (KIP-814)."""
+    """From version 9 on, the answer can keep a static leader's assignment (KIP-814)."""
     topics: TopicShapes = field(default_factory=dict, repr=False)
     """All that clients see: for a group that has members of the newer protocol."""
 
@@ -208,7 +208,7 @@ class TimerKind(enum.Enum):
     CONSUMER_SESSION = "consumer session"
     CONSUMER_REBALANCE = "consumer rebalance"
     REJOIN = "rejoin"
-    """A member of the classic protocol in a group of the newer one was told to join again."""
+    """A member of the classic protocol in a group of the newer one was asked to join again."""
     FIRST_SYNC = "first sync"
     """It joined, and has to ask for its assignment."""
 

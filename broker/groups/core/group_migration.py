@@ -1,12 +1,13 @@
 """A group changes its protocol while its members work (KIP-848). Pure.
 
-The first member of the newer protocol turns a classic group into one of its own, and when the last
-of these goes, those who are left are a classic group again. Upwards nothing moves: everybody keeps
-what the classic assignment gave him, under the classic generation as member epoch, and is led on
-from there. Who waits in a join or a sync is told to come again, and is taken at his word for what
-he owns. Downwards the classic group goes on under the group's epoch as its generation, and a
-rebalance begins at once. It is stored without a leader, so that after a crash whoever replays it
-knows that the rebalance has yet to begin (`group_states.must_rebalance`).
+The first member of the newer protocol turns a classic group into a KIP-848 group. When the last of
+these members leaves, the others are a classic group again. Upwards, no partition moves: each member
+keeps its classic assignment, with the classic generation as its member epoch, and is reconciled
+from there. Members that wait in a join or a sync get a retriable error, and the coordinator
+believes what they report as owned. Downwards, the classic group continues under the group's epoch
+as its generation, and a rebalance begins at once. The group is stored without a leader, so that a
+coordinator that replays the log after a crash knows that the rebalance has yet to begin
+(`group_states.must_rebalance`).
 """
 
 from __future__ import annotations
@@ -96,8 +97,8 @@ def upgraded(classic: Group, topics: TopicShapes) -> ConsumerTurn:
 
 
 def leaving_classic(classic: Group) -> list[Effect]:
-    """Who waits is told to come again; the timers of the classic group end, and members' sessions
-    go on.
+    """Waiting members get a retriable error; the timers of the classic group end, and members'
+    sessions continue.
     """
     group_id = classic.group_id
     effects: list[Effect] = [
@@ -219,7 +220,7 @@ def _downgraded(
 
 
 def assignment_of(version: int, owned: Owned, topics: TopicShapes) -> bytes:
-    """What a member has, as it is told to a member of the classic protocol."""
+    """A member's assignment in the encoding of the classic protocol."""
     names = {topic_id: name for name, (topic_id, _) in topics.items()}
     named = {names[topic_id]: indexes for topic_id, indexes in partitions_of(owned).items() if topic_id in names}
     return encode_assignment(version, named)

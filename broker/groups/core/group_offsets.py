@@ -94,7 +94,7 @@ def commit_error(turn: Turn, command: CommitOffsets) -> ErrorCode:
         generation=command.generation,
     )
     if error is ErrorCode.none and group.state is GroupState.COMPLETING_REBALANCE and not is_transactional:
-        # The member knows the generation, but nobody knows yet what it will own.
+        # The member knows the generation, but its assignment is not known yet.
         return ErrorCode.rebalance_in_progress
     return error
 
@@ -187,7 +187,7 @@ def delete_offsets(
 
 
 def subscription(group: Group) -> Subscription:
-    """Of a group of the classic protocol; every topic when somebody's subscription cannot be
+    """Of a group of the classic protocol; every topic when a member's subscription cannot be
     read.
     """
     topics: set[str] = set()

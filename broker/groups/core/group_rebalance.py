@@ -2,10 +2,10 @@
 on a `Turn`.
 
 A rebalance begins when a member comes, goes or changes. It ends when all members have joined and
-nobody who was handed a member id is awaited, or when the longest rebalance timeout of the members
-is over: dynamic members that have not joined by then are out, static ones stay. The first rebalance
-of an empty group waits a fixed delay instead, prolonged by newcomers up to the rebalance timeout
-(KIP-134).
+every client that got a member id has come back, or when the longest rebalance timeout of the
+members is over: dynamic members that have not joined by then are out, static ones stay. The first
+rebalance of an empty group waits a fixed delay instead, prolonged by newcomers up to the rebalance
+timeout (KIP-134).
 """
 
 from __future__ import annotations
@@ -54,7 +54,7 @@ def _refuse_syncs(turn: Turn) -> None:
 
 
 def try_complete(turn: Turn) -> None:
-    """Form the generation when nobody is awaited."""
+    """Form the generation when no member is awaited."""
     group = turn.group
     if group.state is GroupState.PREPARING_REBALANCE and group.initial_delay is None and group.has_all_joined:
         complete(turn)
@@ -129,9 +129,7 @@ def _start_generation(turn: Turn) -> None:
 
 
 def generation_reply(group: Group, member_id: str) -> JoinReply:
-    """How a member is told of the group's present generation; its leader gets everybody's
-    subscriptions.
-    """
+    """The answer with the group's present generation; the leader gets all subscriptions."""
     members = joined_members(group) if member_id == group.leader else ()
     return JoinReply(
         member_id=member_id,

@@ -118,7 +118,7 @@ def group_value(group: Group) -> GroupValue:
 
 
 def stored_group(group_id: str, value: GroupValue) -> Group:
-    """The group as its record gives it: nobody waits for anything."""
+    """The group as its record gives it: no request waits."""
     members = {
         member.member_id: Member(
             member_id=member.member_id,

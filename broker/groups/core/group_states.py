@@ -106,12 +106,12 @@ class Group:
 
     @property
     def is_simple(self) -> bool:
-        """True for a group that never had members: somebody stores offsets under its name."""
+        """True for a group that never had members: a client stores offsets under its name."""
         return self.protocol_type is None
 
     @property
     def has_all_joined(self) -> bool:
-        """True when nobody is awaited before the next generation."""
+        """True when no member is awaited before the next generation."""
         return not self.pending and all(member.join_token is not None for member in self.members.values())
 
     @property
@@ -229,5 +229,5 @@ class Group:
 
 
 def must_rebalance(group: Group) -> bool:
-    """True for a replayed group that has just become a classic one: nobody has led it yet."""
+    """True for a replayed group that has just become a classic one: it has had no leader yet."""
     return bool(group.members) and group.leader is None

@@ -109,7 +109,7 @@ class Turn:
         self._effects.append(CancelTimer(key=TimerKey(kind, self.group.group_id, member_id)))
 
     def restart_session(self, member: Member) -> None:
-        """The member was heard of; a newcomer that waits for its first generation gets more
+        """The member sent a request; a newcomer that waits for its first generation gets more
         time.
         """
         is_newcomer = member.is_new and member.join_token is not None

@@ -18,7 +18,7 @@ class ReceivedReports:
         self._received: dict[str, tuple[SyncReport, float]] = {}
 
     def ages_ms(self, now_ms: float) -> list[int]:
-        """How long ago each part was carried whole, by whomever; NEVER where nobody said so."""
+        """How long ago each part was carried completely, by any daemon; NEVER without a report."""
         return [NEVER if at_ms is None else max(0, round(now_ms - at_ms)) for at_ms in self._synced_ms]
 
     def take(self, word: SyncReport, now_ms: float, *, unix_ms: int) -> None:

@@ -27,8 +27,8 @@ MIN_VERSION = 0
 MAX_VERSION = 4
 
 LOWEST_LEVEL_OF_ZERO_FROM: Final = 4
-"""Clients that ask in version 3 fail on a feature whose lowest level is 0: they are not told of it
-as supported (KAFKA-17011).
+"""Clients that ask in version 3 fail on a feature whose lowest level is 0: the answer to them
+leaves it out (KAFKA-17011).
 """
 
 
@@ -42,7 +42,7 @@ def _entity(version: int, error: ErrorCode, versions: Mapping[int, VersionRange]
 
 
 def _features(build: ResponseBuilder) -> dict[str, Any]:
-    """What versions from 3 on tell of features."""
+    """The features that versions from 3 on list."""
     if not build.has("FinalizedFeatureKey"):
         return {}
     return {

@@ -1,5 +1,5 @@
-"""AlterClientQuotas: forwarded to the active controller, which stores quotas and tells every
-broker.
+"""AlterClientQuotas: forwarded to the active controller, which stores quotas and sends them to
+every broker.
 
 Behaviour: each entity for itself; the answer comes when the living brokers know. A site has quotas
 of its own, neither mirrored nor handed on to the other site. Versions: 0 and 1. Not done: host

@@ -1,5 +1,5 @@
-"""ConsumerGroupHeartbeat: a member of a KIP-848 group joins, says what it subscribes to and owns,
-hears what it may own, leaves.
+"""ConsumerGroupHeartbeat: a member of a KIP-848 group joins, reports its subscription and what it
+owns, gets its assignment, leaves.
 
 Behaviour: as Kafka's coordinator; assignors `uniform` and `range`. A group with members of the
 classic protocol becomes one of the newer protocol when the first such member joins. Versions: 0

@@ -1,8 +1,8 @@
 """DescribeGroups: state, members and assignments of groups.
 
-Behaviour: a group that is not there is Dead; from version 6 on it is GROUP_ID_NOT_FOUND too.
-Subscriptions and protocol are told of STABLE groups only, as in Kafka. Authorized operations are
-all there are (`broker/metadata/core/authorized_operations.py`). Versions: 0 to 6.
+Behaviour: a group that is not there is Dead; from version 6 on it is GROUP_ID_NOT_FOUND too. Only
+STABLE groups have subscriptions and a protocol in the answer, as in Kafka. Authorized operations
+are all there are (`broker/metadata/core/authorized_operations.py`). Versions: 0 to 6.
 """
 
 from __future__ import annotations

@@ -2,14 +2,13 @@
 
 Behaviour: the leader of the group's partition of `__consumer_offsets`, which the first question of
 all creates. For a group that another site coordinates, that site's coordinator as its view names
-it, and while the view names none, as the site itself says; programs of our own (software name
-`antipode`) are told this site's. Likewise for transactional ids and `__transaction_state`; a
-passive site always asks the active one, whose answer it gives with the addresses of the client's
-listener. While there is no coordinator, or as few brokers are registered as to create no internal
-topic, the answer waits a little for one, and is COORDINATOR_NOT_AVAILABLE then: librdkafka's
-transactional producers never ask again after the third such answer. Versions: 0 to 6; from 4 on
-several keys at once. Not done: coordinators of share groups (COORDINATOR_NOT_AVAILABLE, with a
-sentence).
+it, and while the view names none, as that site answers; programs of our own (software name
+`antipode`) get this site's. Likewise for transactional ids and `__transaction_state`; a passive
+site always asks the active one, whose answer it gives with the addresses of the client's listener.
+While there is no coordinator, or as few brokers are registered as to create no internal topic, the
+answer waits a little for one, and is COORDINATOR_NOT_AVAILABLE then: librdkafka's transactional
+producers never ask again after the third such answer. Versions: 0 to 6; from 4 on several keys at
+once. Not done: coordinators of share groups (COORDINATOR_NOT_AVAILABLE, with a sentence).
 """
 
 from __future__ import annotations

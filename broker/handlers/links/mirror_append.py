@@ -4,7 +4,8 @@ Behaviour: link epoch and role checked first; batches that are there already are
 and other histories refused with where the log ends (see `wire/protocol/private.py`). Topics whose
 flush.messages demands it are flushed before the answer, and what is acknowledged is below this
 site's high watermark, on every in-sync replica and on min.insync.replicas of them: the source may
-expire it, and may tell its producers on a sync link. Versions: 0. Not done: throttling.
+expire it, and on a sync link may acknowledge it to its producers. Versions: 0. Not done:
+throttling.
 """
 
 from __future__ import annotations

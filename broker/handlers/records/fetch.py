@@ -6,11 +6,11 @@ Behaviour: long polling by min bytes and max wait, max bytes for the whole and f
 and divergence (KIP-320, KIP-595), isolation level with the last stable offset and aborted
 transactions. Replica id -2 reads any role's log. A follower (replica id 0 and up) reads to the
 log's end, and its fetch offset says what it has: high watermark and ISR follow from it. A mirror
-(replica id -3) and tools (-2) read what all in-sync replicas have, and are told its end as the high
+(replica id -3) and tools (-2) read what all in-sync replicas have, and get its end as the high
 watermark. A leader sends a consumer to the replica in its rack, and a follower serves consumers up
 to its high watermark (KIP-392); a client that knows no leader epoch and asks a follower for what
 that does not have is sent to the leader, so that it never resets its offset because of a follower.
-Followers that are read from hear of a new high watermark at once (KIP-1166). A client above its
+Followers that clients read from get a new high watermark at once (KIP-1166). A client above its
 quota gets an empty answer that says how long to wait; the session goes on as if nothing had been
 read. A replica that is not in sync gets nothing of a throttled partition while the leader's
 throttle is exceeded (KIP-73). Versions: 4 to 18.
@@ -357,7 +357,7 @@ class Fetch:
                 if self._is_follower and hosted.is_throttled_leader:
                     services.replicas.leader_throttle.record(services.clock.monotonic_ms(), size)
                 served.append(state.key)
-            has_news = state.tell(
+            has_news = state.record_answer(
                 high_watermark=fetched.high_watermark,
                 log_start_offset=fetched.log_start_offset,
                 last_stable_offset=fetched.last_stable_offset,

@@ -1,10 +1,10 @@
 """ListOffsets: earliest, latest, by timestamp, and of the largest timestamp.
 
 Behaviour: latest is the high watermark for clients, the last stable offset for read-committed ones.
-A new leader that does not know yet how far the former one had told clients that records are safe
-answers OFFSET_NOT_AVAILABLE instead of a lower offset (KIP-207). Only leaders answer. Replica id -2
-may ask any role, and is told where what all in-sync replicas have ends. Versions: 1 to 11. Not
-done: earliest and latest tiered offsets (there are no tiers): answered -1 without error.
+A new leader that does not know the former one's high watermark yet answers OFFSET_NOT_AVAILABLE
+instead of a lower offset (KIP-207). Only leaders answer. Replica id -2 may ask any role, and gets
+the end of what all in-sync replicas have. Versions: 1 to 11. Not done: earliest and latest tiered
+offsets (there are no tiers): answered -1 without error.
 """
 
 from __future__ import annotations
@@ -102,7 +102,7 @@ def _may_go_back(hosted: HostedPartition, timestamp_ms: int, found: _Found) -> b
 def _find(hosted: HostedPartition, timestamp_ms: int, end_offset: int, *, replica_id: int) -> _Found:
     log = hosted.log
     if timestamp_ms == LATEST:
-        # Of the record before the end that is told: behind it there may be records of later epochs.
+        # Of the record before the answered end: behind it there may be records of later epochs.
         # A client also learns of an epoch that has only begun. A tool and a mirror compare
         # histories, and an epoch without a record is no part of one.
         is_end_of_log = end_offset == log.log_end_offset

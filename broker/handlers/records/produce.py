@@ -135,9 +135,7 @@ async def _append_admitted(
 
 
 async def _append_when_moved(services: BrokerServices, exchange: Exchange, request: ProduceRequest) -> None:
-    """Leaderships are on the move: wait for that, so that whoever is refused is told the new
-    leader.
-    """
+    """Leaderships move: wait for that, so that a refusal can name the new leader."""
     await services.controlled_shutdown.moved()
     done = _append_all(services, services.image, request, exchange.header.api_version)
     if to_flush := done.to_flush():

@@ -138,8 +138,8 @@ class TransactionalProduce:
 
 
 def _new_writer(hosted: HostedPartition, transactional_id: str, partition: PartitionRecords) -> Writer | None:
-    """Who writes transactional records that would begin a transaction in the partition; None when
-    nobody does.
+    """The producer whose transactional records would begin a transaction in the partition; None
+    without one.
     """
     if partition.records is None:
         return None

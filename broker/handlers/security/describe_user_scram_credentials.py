@@ -1,4 +1,4 @@
-"""DescribeUserScramCredentials: nobody has any, because there is no SASL.
+"""DescribeUserScramCredentials: there are none, because there is no SASL.
 
 Behaviour: as an Apache Kafka without credentials: all users are none, each user that is named has
 RESOURCE_NOT_FOUND, and one that is named twice DUPLICATE_RESOURCE. Kafka's config tool asks this

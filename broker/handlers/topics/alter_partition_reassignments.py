@@ -57,7 +57,7 @@ async def handle(services: BrokerServices, context: RequestContext, request: Any
         failed = {**common, "error_code": ErrorCode.not_controller, "error_message": str(error)}
         return build.response(**failed, responses=())
     accepted = {result.topic for result in reply.results if not result.error_code}
-    await services.topic_change_reports.tell(lambda: services.image, accepted)
+    await services.topic_change_reports.report(lambda: services.image, accepted)
     responses = tuple(
         build.part(
             "ReassignableTopicResponse",

@@ -89,7 +89,7 @@ async def _create(services: BrokerServices, build: Any, wanted: list[pb.NewParti
             ),
             timeout_ms=min(forwarded.timeout_ms, PROPAGATION_TIMEOUT_MS),
         )
-        await services.topic_change_reports.tell(lambda: services.image, grown)
+        await services.topic_change_reports.report(lambda: services.image, grown)
     return {
         result.name: _result(build, result.name, ErrorCode(result.error_code), result.error_message)
         for result in reply.results

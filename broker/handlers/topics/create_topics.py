@@ -112,7 +112,7 @@ async def _create(services: BrokerServices, build: Any, wanted: list[pb.NewTopic
             lambda image: all(name in image.topics for name in created),
             timeout_ms=min(timeout_ms, PROPAGATION_TIMEOUT_MS),
         )
-        await services.topic_change_reports.tell(lambda: services.image, created)
+        await services.topic_change_reports.report(lambda: services.image, created)
     return {result.name: _result(services, build, result) for result in reply.results}
 
 

@@ -139,7 +139,7 @@ def _name_of(image: ClusterImage, topic_id: bytes) -> str:
 
 
 def _meant(image: ClusterImage, name: str | None, topic_id: bytes) -> dict[str, Any]:
-    """How the active site is told which topic is meant: by the id of the copy here where there is
+    """The topic in the request to the active site: by the id of the copy here where there is
     one.
     """
     copy = image.topics.get(name) if name is not None else None
@@ -218,7 +218,7 @@ async def _delete(
         lambda image: not any(name in image.topics and image.topics[name].topic_id == wanted[name] for name in deleted),
         timeout_ms=min(timeout_ms, PROPAGATION_TIMEOUT_MS),
     )
-    await services.topic_change_reports.tell(lambda: services.image, (), {name: wanted[name] for name in deleted})
+    await services.topic_change_reports.report(lambda: services.image, (), {name: wanted[name] for name in deleted})
     results: list[Any] = []
     for name, topic_id in wanted.items():
         outcome = outcomes.get(name)

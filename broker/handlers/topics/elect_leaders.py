@@ -57,7 +57,7 @@ async def handle(services: BrokerServices, context: RequestContext, request: Any
     except ControllerUnavailable:
         return build.response(error_code=ErrorCode.not_controller, replica_election_results=())
     elected = {result.topic for result in reply.results if not result.error_code}
-    await services.topic_change_reports.tell(lambda: services.image, elected)
+    await services.topic_change_reports.report(lambda: services.image, elected)
     results = tuple(
         build.part(
             "ReplicaElectionResult",

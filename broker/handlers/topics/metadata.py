@@ -94,8 +94,8 @@ def answer(
     version: int,
     reported: KnownTopics = NOTHING_KNOWN,
 ) -> None:
-    """Answer from the cache, merged or not, and by what peers told of topics that it does not
-    have.
+    """Answer from the cache, merged or not, and with the peers' answers about topics that it does
+    not have.
     """
     image, listener, mutation_ms = services.image, exchange.connection.listener, 0.0
     writer = _writer(request, version)

@@ -40,7 +40,7 @@ async def handle(services: BrokerServices, context: RequestContext, request: Any
 async def _add(services: BrokerServices, request: Any) -> ErrorCode:
     if not request.group_id:
         return ErrorCode.invalid_group_id
-    # a producer may commit for a group that nobody has looked for yet
+    # a producer may commit for a group before any FindCoordinator request names it
     services.topic_creator.request_missing(OFFSETS_TOPIC, services.image)
     offsets_partitions = services.config.offsets_partition_count
     if services.image.coordinator_of(request.group_id, partition_count=offsets_partitions) == NO_NODE:

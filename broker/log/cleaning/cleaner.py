@@ -7,8 +7,8 @@ broker/log/cleaning/log_compaction.py swaps it in. Offsets never change. Batches
 records are copied as bytes; others are written anew with their offsets, producer fields and codec,
 fewer records and a new checksum. A producer's last batch stays, empty if need be, because its
 sequence numbers are in it, and so does the last batch of each new segment: segments join without a
-gap, so recovery can tell a lost segment from a compacted one. A transaction's marker stays while a
-record of it does, and after that as long as a tombstone would.
+gap, so recovery can distinguish a lost segment from a compacted one. A transaction's marker stays
+while a record of it does, and after that as long as a tombstone would.
 
 Only what is dirty is read for keys: in the part that an earlier pass has cleaned, each key is there
 once. Of a dirty batch that holds the newest record of no key nothing but the header is read again.

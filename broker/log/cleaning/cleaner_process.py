@@ -48,7 +48,7 @@ class CleanerProcess:
                 await self._end()
                 raise StorageError("compacting", plan.directory, f"the cleaner process ended ({error})") from None
             except BaseException:
-                # what it would answer now belongs to nobody
+                # no caller waits for its answer now
                 await self._end()
                 raise
         if isinstance(answer, CleaningResult):
@@ -132,7 +132,7 @@ def main(requests: BinaryIO, answers: BinaryIO) -> None:
             answers.write(_LENGTH.pack(len(content)) + content)
             answers.flush()
         except BrokenPipeError:
-            # the broker is gone: nobody waits for the answer
+            # the broker has ended: no caller waits for the answer
             os._exit(0)
 
 

@@ -11,10 +11,10 @@ Failover: a producer that was ahead of the mirror when its site died continues a
 that the promoted log knows. `carry_over(before_offset)` lets each producer whose last batch lies
 below that offset open such a gap once: the gap is the counted loss of the failover, and refusing it
 would stop the producer for good. The mark is an offset and not a flag, so it can be set again from
-the leader epochs after a restart. What a producer sends behind a batch that was refused here a
-moment ago (`note_refused`) is no such gap: the batch comes again, and a client that saw the later
-one taken would believe it was there. Likewise what a producer that nobody knows sends to a new
-leader (`must_newcomers_begin`).
+the leader epochs after a restart. A batch that follows a just-rejected one (`note_refused`) is not
+such a gap: the client retries the rejected batch, and accepting the later one would claim that
+both were written. The same holds for a producer that a new leader does not know
+(`must_newcomers_begin`).
 
 Invariants: (a) a producer's remembered batches are of one epoch and in order; (b) `ongoing` holds
 exactly the producers with an open transaction, in order of first offset. Callers:
@@ -194,8 +194,8 @@ class ProducerStates:
 
         `prepared` is the change of an earlier batch of the same producer in the same append.
         Without `is_checked` the batch is taken as it is (followers, mirrors, replay). Without
-        `may_begin` nobody has made sure that the producer's coordinator knows of the partition: a
-        batch that would begin a transaction is refused (KIP-890).
+        `may_begin` the producer's coordinator has not confirmed the partition: a batch that would
+        begin a transaction is refused (KIP-890).
         """
         producer = prepared.producer if prepared else self._producers.get(header.producer_id) or _Producer()
         first_sequence, last_sequence = header.base_sequence, header.last_sequence

@@ -40,7 +40,7 @@ _NAME_BYTES_MAX: Final = 255
 _FILES_AT_A_TIME: Final = 1000
 
 NoteRemovals = Callable[[PendingRemovals, int], None]
-"""Hears from when on (Unix ms) files that a log has given up may go."""
+"""Called with the time (Unix ms) from which files that a log has given up may be deleted."""
 
 _LOCKED_HERE: Final[set[str]] = set()
 """Directories locked by this process: its own locks do not stop it, and closing a second descriptor

@@ -199,7 +199,7 @@ class LogStore:
 
     def note_failure(self, error: StorageError) -> None:
         """An operation on a log failed: when it was the disk, its directory goes offline and the
-        listeners are told.
+        listeners are called.
         """
         if not error.is_disk_failure:
             return
@@ -522,7 +522,7 @@ class LogStore:
             if number % LOGS_PER_TURN == 0:
                 await asyncio.sleep(0)
             if log.failure is not None:
-                # whoever met it may not have said so
+                # the part that met the failure may not have reported it
                 self.note_failure(log.failure)
                 continue
             if log.is_flush_due(self._now_ms()):

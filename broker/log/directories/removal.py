@@ -26,7 +26,7 @@ class PendingRemovals:
 
     def __init__(self, disk: Disk, directory: str, folder: Folder, *, sync_names: Callable[[], None]) -> None:
         self.note_due: Callable[[int], None] = lambda _: None
-        """Hears when files may go."""
+        """Called with the time from which files may be deleted."""
         self._disk = disk
         self._directory = directory
         self._folder = folder
@@ -119,7 +119,7 @@ class PendingRemovals:
                 self._unnamed.popleft()
 
     def add_snapshots(self, base_offsets: Iterable[int], due_ms: int) -> None:
-        """Producers' snapshots at these offsets go as well: nobody asks for producers where no
+        """Producers' snapshots at these offsets go as well: producers are never read where no
         segment begins.
         """
         names = (file_name(base_offset, SNAPSHOT_SUFFIX) for base_offset in base_offsets)

@@ -7,10 +7,9 @@ whatever did not change is shared with the older one, so that "is it the same ob
 it change". Handlers read an image, `broker/replication/replicas.py` compares two of them.
 
 Routing: a topic that a routed link carries is answered with the active site's leaders; while this
-site is passive that is the peer's view with what its brokers reported since, and a peer that was
-never heard of leaves the topic without a leader rather than with a wrong one. A copy here of a
-topic that the active site does not have is no topic for clients: they ask either site for the same
-thing.
+site is passive that is the peer's view with what its brokers reported since, and without any view
+of the peer the topic has no leader rather than a wrong one. A copy here of a topic that the active
+site does not have is no topic for clients: they ask either site for the same thing.
 """
 
 from __future__ import annotations
@@ -164,7 +163,7 @@ class ClusterImage:
         return self.role_in(self.link_of(topic))
 
     def peer_of(self, link: LinkRecord) -> SiteView | None:
-        """The other site's view, None while it was never heard of."""
+        """The other site's view, None before the first one."""
         return self.peers.get(other_site(link, self.site))
 
     def partition(self, topic: str, index: int) -> PartitionImage | None:
@@ -203,7 +202,7 @@ class ClusterImage:
         return None
 
     def topics_of_peer(self, site: str) -> PeerTopics:
-        """The topics of a peer, none while it was never heard of."""
+        """The topics of a peer, none before its first view."""
         return self.peer_topics.get(site, NO_PEER_TOPICS)
 
     def only_site_with(self, topic: str) -> str | None:

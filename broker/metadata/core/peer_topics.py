@@ -1,7 +1,7 @@
 """The topics of one peer site: its last view, and above that what its brokers have reported since.
 
 A view comes each second and names every topic; a report (`broker/site/topic_change_reports.py`)
-comes before a client hears that a change is done and names what changed. Views and reports may
+comes before a client gets the answer to a change, and names what changed. Views and reports may
 overtake each other, so the result must not depend on their order: a topic id that was deleted does
 not come back, and of two states of a partition the one with the higher leader epoch, then partition
 epoch, counts. What a report says holds until a view shows the same, at most until a view that was

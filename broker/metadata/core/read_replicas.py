@@ -27,7 +27,7 @@ class ReadableReplica(NamedTuple):
 
 
 def replica_in_rack(rack: str, *, leader_rack: str, followers: Iterable[ReadableReplica]) -> int | None:
-    """The follower to read from, None for the leader: it is in the rack itself, or nobody is.
+    """The follower to read from, None for the leader: it is in the rack itself, or no replica is.
 
     Of several the one that is furthest, then the one that was at the log's end last; the lowest id
     breaks ties.

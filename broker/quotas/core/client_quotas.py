@@ -26,7 +26,7 @@ first.
 """
 REMEMBERED_LIMITS_MAX: Final = 10_000
 UNUSED_MS_MAX: Final = 3_600_000
-"""A share that nobody used for so long is forgotten, as in Kafka."""
+"""A share without use for so long is forgotten, as in Kafka."""
 
 AnyQuotas = Mapping[QuotaEntity, QuotaValues]
 
@@ -162,8 +162,8 @@ class ClientRates:
 
 
 class TokenBucket:
-    """Tokens that come at a steady rate up to a burst; whoever takes more than there are leaves a
-    debt.
+    """Tokens that come at a steady rate up to a burst; a client that takes more than there are
+    leaves a debt.
     """
 
     __slots__ = ("_burst_ms", "_tokens", "_updated_at_ms")

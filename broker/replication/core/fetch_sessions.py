@@ -6,7 +6,7 @@ says which of the results a response must carry. A session is used by one reques
 fetcher has one in flight). Session ids come from the caller.
 
 A follower's session also knows which of its partitions are settled: the follower has all of them,
-is in sync, and was told everything. They are not looked at again until `mark_changed` says that
+is in sync, and got all news of them. They are not looked at again until `mark_changed` says that
 something happened to them, so that thousands of quiet partitions cost nothing.
 
 Topics are keyed as the request names them (name before version 13, 16-byte id from then on); a
@@ -26,7 +26,7 @@ INITIAL_EPOCH = 0
 FINAL_EPOCH = -1
 NO_FOLLOWER = -1
 UNWATCHED = (1 << 63) - 1
-"""High watermark of a fetcher that does not want to hear of each move of it (KIP-1166)."""
+"""High watermark of a fetcher that does not want each new one at once (KIP-1166)."""
 EPOCH_MAX = (1 << 31) - 1
 
 TopicKey = str | bytes
@@ -35,7 +35,7 @@ PartitionKey = tuple[TopicKey, int]
 
 @dataclass(slots=True, kw_only=True)
 class FetchPartitionState:
-    """What a fetcher wants from one partition, and what it was last told about it."""
+    """What a fetcher wants from one partition, and the last answer about it."""
 
     topic: TopicKey
     partition: int
@@ -66,14 +66,16 @@ class FetchPartitionState:
         self.known_high_watermark = other.known_high_watermark
 
     def lacks_high_watermark(self, high_watermark: int) -> bool:
-        """True when the fetcher wants to hear of this one at once: it has the records below and
+        """True when the fetcher wants this one at once: it has the records below and
         does not know that they are safe.
         """
         return self.known_high_watermark < min(high_watermark, self.fetch_offset)
 
-    def tell(self, *, high_watermark: int, log_start_offset: int, last_stable_offset: int, is_sent: bool) -> bool:
-        """True when the fetcher must be told (something moved, or `is_sent` anyway); remembers it
-        as told.
+    def record_answer(
+        self, *, high_watermark: int, log_start_offset: int, last_stable_offset: int, is_sent: bool
+    ) -> bool:
+        """True when the answer must name the partition (something moved, or `is_sent` anyway);
+        remembers it as answered.
         """
         has_moved = (
             high_watermark != self.reported_high_watermark
@@ -128,7 +130,7 @@ class FetchSession:
                 known.ask(state)
             if self.is_followers:
                 self.unsettled[state.key] = None
-                # it may not have taken what it was told: an answer that makes it cut its log says
+                # it may not have applied the answer: an answer that makes it truncate its log has
                 # nothing else
                 self.partitions[state.key].reported_high_watermark = -1
         for key in forgotten:
@@ -142,7 +144,7 @@ class FetchSession:
         return tuple(self.partitions.values())
 
     def settle(self, key: PartitionKey) -> None:
-        """The follower has everything and was told everything."""
+        """The follower has everything and got all news."""
         self.unsettled.pop(key, None)
 
     def mark_changed(self, key: PartitionKey) -> bool:

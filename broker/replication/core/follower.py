@@ -33,8 +33,8 @@ class Position(NamedTuple):
     last_fetched_epoch: int
     log_start_offset: int
     high_watermark: int = UNWATCHED
-    """Said only while clients read from this follower, so that the leader tells it of each new one
-    at once.
+    """Reported only while clients read from this follower, so that the leader sends each new one at
+    once.
     """
 
     @property

@@ -1,17 +1,17 @@
 """One replica of a partition on this broker: who leads, who is in sync, how far records are safe.
 
-Pure and without `await`: the shells (`replicas.py`, `replica_fetcher.py`, `isr_proposals.py`) tell
-it what happened (an append, a follower's fetch, a new leadership, the controller's answer) and act
-on what it says. The high watermark is the smallest log end offset of the in-sync replicas; with one
-replica it is the own log end. It stands still while fewer are in sync than `min.insync.replicas`
-asks for (KIP-966), so what it has passed was at that many replicas. It also waits for a follower
-that is about to join them, since one that is always a round trip behind a busy leader would never
-get there. Under a sync link it waits for the standby too (`core/standby_hold.py`), to which
-everything below `replicated_end` is sent.
+Pure and without `await`: the shells (`replicas.py`, `replica_fetcher.py`, `isr_proposals.py`)
+report events to it (an append, a follower's fetch, a new leadership, the controller's answer) and
+act on its answers. The high watermark is the smallest log end offset of the in-sync replicas; with
+one replica it is the own log end. It stands still while fewer are in sync than
+`min.insync.replicas` asks for (KIP-966), so what it has passed was at that many replicas. It also
+waits for a follower that is about to join them, since one that is always a round trip behind a busy
+leader would never get there. Under a sync link it waits for the standby too
+(`core/standby_hold.py`), to which everything below `replicated_end` is sent.
 
 A leader changes the in-sync replicas only by proposing to the controller (KIP-497). While a
-proposal is open nobody knows which of the two sets is in force, so the high watermark waits for the
-members of both, and no other proposal is made.
+proposal is open it is not known which of the two sets is in force, so the high watermark waits for
+the members of both, and no other proposal is made.
 
 Invariants: P1 high watermark <= replicated end (while it leads) <= own log end offset. P2 it never
 decreases under a leadership. P3 a leadership with a leader epoch below the known one is refused,
@@ -32,8 +32,8 @@ UNCHECKED_EPOCH = -1
 """Broker epoch of a replica that did not say it (Fetch before version 15)."""
 
 REFUSAL_PAUSE_MS = 1_000
-"""A registration that the controller would not have in sync is not proposed again for so long: it
-may only not have heard of it yet.
+"""A registration that the controller would not have in sync is not proposed again for so long: the
+controller may only not know it yet.
 """
 
 
@@ -168,7 +168,7 @@ class Partition:
         return LeadershipChange.BECAME_FOLLOWER
 
     def leave(self) -> None:
-        """The partition is deleted here: nobody leads or follows any more."""
+        """The partition is deleted here: it neither leads nor follows."""
         self.role = ReplicaRole.NONE
         self.followers.clear()
         self.joining.clear()

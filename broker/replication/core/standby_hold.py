@@ -55,8 +55,8 @@ class StandbyHold:
         )
 
     def follow_policy(self, *, may_degrade: bool, timeout_ms: float) -> None:
-        """The link's policy is this one now; the time of a silent standby counts from when it was
-        last heard, not from now.
+        """The link's policy is this one now; the time of a silent standby counts from its last
+        report, not from now.
         """
         self.may_degrade = may_degrade
         self.timeout_ms = timeout_ms

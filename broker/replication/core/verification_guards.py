@@ -2,7 +2,7 @@
 
 Before a transaction's first batch enters a partition, its coordinator is asked whether the
 partition takes part. Between the question and the write the transaction may end: its marker passes,
-and the batch behind it would begin a transaction that nobody ends. So the question takes a guard,
+and the batch behind it would begin a transaction that never ends. So the question takes a guard,
 every marker of the producer withdraws it, and the write shows it. One object for each partition;
 the guards in it are bounded by the requests under way.
 """

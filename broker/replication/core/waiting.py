@@ -2,9 +2,9 @@
 timing wheel.
 
 Pure: time enters as `now_ms` (monotonic). A waiting request is watched under one or more keys
-(partitions, groups); whoever changes something asks for the watchers of its key and completes those
-whose condition holds. `expire` hands out the overdue. An entry leaves in exactly one way, once:
-`remove` or `expire`.
+(partitions, groups); the code that changes something asks for the watchers of its key and completes
+those whose condition holds. `expire` hands out the overdue. An entry leaves in exactly one way,
+once: `remove` or `expire`.
 """
 
 from __future__ import annotations
@@ -132,7 +132,7 @@ class WaitingRequests(Generic[RequestT]):
         return self._wheel.next_expiry_ms()
 
     def is_watched(self, key: Hashable) -> bool:
-        """True when somebody waits for the key; cheap, for the hot path."""
+        """True when a request waits for the key; cheap, for the hot path."""
         return key in self._watchers
 
     def watchers(self, key: Hashable) -> list[WaitingRequest[RequestT]]:

@@ -20,8 +20,8 @@ Carried producers: a mirror keeps a passive site's machine informed of the other
 says is late by a moment, and under KIP-890 every transaction has an epoch of its own, so an epoch
 counted on from a carried one could be one that the logs have passed. After a promotion the id
 therefore goes on under a fresh producer id. Until then a carried producer of a lower epoch than the
-known one is fenced, and any other is told that its producer id is not known, which has it abort and
-ask for one.
+known one is fenced, and any other gets INVALID_PRODUCER_ID_MAPPING, so that it aborts and asks for
+an id.
 """
 
 from __future__ import annotations
@@ -131,7 +131,7 @@ class Transactions:
 
     def decide(self, command: TransactionCommand, *, now_ms: int, token: int = 0) -> TransactionDecision:
         """What must happen; `now_ms` is Unix time, `token` names the request that waits for an
-        answer (0: nobody does).
+        answer (0: none).
         """
         known = self._transactions.get(command.transactional_id)
         return _confirmed(known, command, self._decided(known, command, now_ms, token))
@@ -359,9 +359,7 @@ def _end(known: Transaction | None, command: EndTransaction, now_ms: int, token:
 
 
 def _is_repeated_end(known: Transaction, command: EndTransaction) -> bool:
-    """Whether the request is one that was carried out: the producer did not hear of its new
-    epoch.
-    """
+    """Whether the request was carried out before: the producer did not get its new epoch."""
     is_ended = known.state not in (TransactionState.ONGOING, TransactionState.EMPTY)
     if not is_ended or known.client_version < BUMPING_CLIENT_VERSION:
         return False
@@ -374,7 +372,7 @@ def _is_repeated_end(known: Transaction, command: EndTransaction) -> bool:
 def _outcome_of_repeated_end(known: Transaction, command: EndTransaction) -> ProducerReply:
     was_commit = known.state is TransactionState.COMPLETE_COMMIT
     if command.is_commit is not was_commit:
-        # aborted by its timeout, or by another producer: whoever still wants to commit comes too
+        # aborted by its timeout, or by another producer: a commit is too
         # late
         late = ErrorCode.producer_fenced if command.is_commit else ErrorCode.invalid_txn_state
         return ProducerReply(error=late)

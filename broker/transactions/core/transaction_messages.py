@@ -29,7 +29,7 @@ class TransactionCommand:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class InitProducer(TransactionCommand):
-    """Become the producer of the transactional id; whoever was it before is fenced.
+    """Become the producer of the transactional id; the former one is fenced.
 
     A producer that names its id and epoch goes on under the next epoch (KIP-360).
     `fresh_producer_id` is used when a new id is needed; without one the reply says so.
@@ -101,7 +101,7 @@ class Resume(TransactionCommand):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Expire(TransactionCommand):
-    """Forget the transactional id if nobody used it for long."""
+    """Forget the transactional id if it was unused for long."""
 
 
 # --- replies

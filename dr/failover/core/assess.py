@@ -118,5 +118,5 @@ def _as_active(record: LinkRecord, site: str) -> LinkRecord:
 
 
 def _remaining_steps(first: Step) -> tuple[str, ...]:
-    """What is left of a failover that somebody began."""
+    """The remaining steps of a failover that has begun."""
     return CHANGING_STEPS[CHANGING_STEPS.index(first) :] if first in CHANGING_STEPS else ()

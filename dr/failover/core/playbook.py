@@ -6,7 +6,7 @@ Steps, in the order of an undisturbed run:
     prepare    wait, while the source still takes writes, until a mirror lives and the target
                follows closely (skipped when the source does not answer, or is fenced already)
     fence      the source's record goes to FENCED and every live broker there stops taking writes
-               (skipped when nobody answers)
+               (skipped when no agent answers)
     drain      wait until the target has everything (source fenced: up to its exact ends, then every
                offset that groups committed, no longer than writers may be stopped; else: until
                nothing more arrives)
@@ -15,8 +15,8 @@ Steps, in the order of an undisturbed run:
                record suspends a sync policy `block` (`dr/sites/core/sync_policies.py`)
     account    the ends that the target kept are written beside the link, before any client can add
                to them
-    promote    leaders above the floor are awaited, then the target is told that its role stands:
-               writes begin
+    promote    leaders above the floor are awaited, then the role is confirmed to the target: writes
+               begin
     notify     the source learns the new record (or reads it from its peer when it comes back)
 
 What a step must do is decided from the link records and logs as observed, never from what this run
@@ -59,7 +59,7 @@ from wire.rules.links import other_site, supersedes
 
 NAMED_IN_A_REASON_MAX = 3
 FENCE_ATTEMPTS_MAX = 3
-"""Fences that are undone by somebody at once, before the source counts as one that cannot be
+"""Fences that are undone at once by another process, before the source counts as one that cannot be
 fenced.
 """
 
@@ -127,7 +127,7 @@ class DrainState:
     the source.
 
     `problem`: what else is not there, or cannot be said to be there: partitions without a record,
-    groups' offsets. Empty when all is, or when nobody can say.
+    groups' offsets. Empty when everything is there, or when it is not known.
     """
 
     remaining: Mapping[TopicPartition, int]
@@ -174,12 +174,12 @@ class FailoverPlaybook:
 
     @property
     def source_groups(self) -> SiteGroups | None:
-        """The source's groups as it last told them under a fence; None when it did not."""
+        """The source's groups as it last reported them under a fence; None when it did not."""
         return self._source_groups
 
     @property
     def known_source_ends(self) -> Mapping[TopicPartition, SourceEnd]:
-        """The source's ends as it last told them itself; exact once it was seen fenced."""
+        """The source's ends as it last reported them itself; exact once it was seen fenced."""
         return dict(self._source_ends)
 
     @property
@@ -276,7 +276,7 @@ class FailoverPlaybook:
         return self._before_the_raise(evidence, now_ms)
 
     def _raise_failure(self, target: SiteEvidence, governing: LinkRecord) -> str:
-        """The raise was tried and the target does not hold it: somebody else stored another
+        """The raise was tried and the target does not have it: another process stored another
         outcome, or nothing is known.
         """
         ended = self._ended.get(Step.RAISE)
@@ -387,8 +387,8 @@ class FailoverPlaybook:
         return f"{len(absent)} partitions are not here yet ({names})" if absent else ""
 
     def _groups_problem(self, evidence: Evidence) -> str:
-        """Why offsets that groups committed before the fence may not be at the target; nobody can
-        say when the source does not.
+        """Why offsets that groups committed before the fence may not be at the target; not known
+        when the source does not answer.
         """
         source, target = evidence.source, evidence.target
         if not self._is_fence_proven or source is None or target is None:
@@ -567,8 +567,8 @@ def has_leaders_above_floor(target: SiteEvidence) -> bool:
 def kept_ends(
     target: SiteEvidence, *, before: Mapping[TopicPartition, int]
 ) -> tuple[dict[TopicPartition, int], list[TopicPartition]]:
-    """Where the mirrored history ends by partition, and those that only an epoch lookup can tell
-    (writes began already).
+    """Where the mirrored history ends by partition, and those that need an epoch lookup (writes
+    began already).
 
     `before` holds ends seen in this run before the raise under a proven and finished drain.
     """

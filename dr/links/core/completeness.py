@@ -8,14 +8,14 @@ best of:
 | --- | --- |
 | the target's safe end has reached the end of the source's log | the moment before the source was asked |
 | it has reached the end that the source had when it was asked earlier | that moment |
-| the source is silent, and it has reached what the mirror last heard of it | when the mirror heard it |
+| the source is silent, and it has reached the end that the mirror last saw there | when the mirror saw it |
 | its newest record, when the clock that stamped it is not ahead of ours | that record's time: later ones with earlier times are late |
 
 Nothing is claimed of a copy that differs from the source's log, or of which nothing shows that it
 is the source's history: its end and its newest record may be of another history.
 
-So a log without new records is complete until now, one whose source does not answer stands still,
-and nothing is claimed of a partition of which the target cannot tell.
+So a log without new records is complete until now, the time of one whose source does not answer
+does not move, and nothing is claimed about a partition that the target cannot describe.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ UNKNOWN = -1
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PartitionCompleteness:
-    """One partition. `behind_records` UNKNOWN: nobody can tell."""
+    """One partition. `behind_records` may be UNKNOWN."""
 
     topic: str
     partition: int

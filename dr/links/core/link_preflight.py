@@ -21,8 +21,8 @@ from wire.control.mirror_pb2 import DescribeMirrorReply
 from wire.control.site_pb2 import SurveyedTopic, SurveyLinkReply
 
 PROBE: Final = "antipode-link-check"
-"""Asked for, and not made, where the source has no topics yet, to hear what replication the target
-gives.
+"""A topic that is validated and not created where the source has no topics yet: the answer shows
+the replication that the target gives.
 """
 NAMED_MAX: Final = 5
 """Topics named in one check; the rest is counted."""
@@ -60,7 +60,7 @@ def refusals(checks: Iterable[LinkCheck]) -> list[str]:
 
 
 def version_check(releases: Mapping[str, str | None]) -> LinkCheck:
-    """The releases of both sites, None where the site does not tell."""
+    """The releases of both sites, None where the site does not report one."""
     silent = [site for site, release in releases.items() if release is None]
     if silent:
         detail = (
@@ -183,8 +183,8 @@ def mirror_check(link: str, *, address: str, answer: DescribeMirrorReply | str) 
 
 
 def mirror_seen_check(sentence: str, *, is_recent: bool, problems: Sequence[str] = ()) -> LinkCheck:
-    """Of a link that is there: when its mirror last told the standby that it carries all, and what
-    its daemons cannot carry.
+    """Of an existing link: when its mirror last reported to the standby that it carries all, and
+    what its daemons cannot carry.
     """
     outcome = Outcome.OK if is_recent and not problems else Outcome.WARNING
     return LinkCheck(check="mirror", outcome=outcome, detail="; ".join((f"{sentence} at the standby", *problems)))

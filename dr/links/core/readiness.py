@@ -39,8 +39,8 @@ class Readiness:
     """`problems` say why it is not known, or what else is in the way; empty with no topic and no
     group missing: nothing is lost.
 
-    `groups_age_ms`: how long ago the mirror had carried every offset, UNKNOWN (-1) when nobody
-    said.
+    `groups_age_ms`: how long ago the mirror had carried every offset, UNKNOWN (-1) without a
+    report.
     """
 
     link: str

@@ -46,7 +46,7 @@ class Divergence:
         return self.copy_end - self.parts_at
 
     def sentence(self, *, copy_site: str, source_site: str) -> str:
-        """What an operator is told."""
+        """For the operator."""
         own = f"{copy_site} has {_records(self.parts_at, self.copy_end)} of its own {_range(self.parts_at, self.copy_end)}"
         if self.source_end == UNKNOWN:
             other = f"what {source_site} wrote there is not known"

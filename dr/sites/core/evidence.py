@@ -46,7 +46,7 @@ class PartitionPosition:
     source_high_watermark: int = -1
     source_seen_at_ms: int = -1
     high_watermark: int = -1
-    """Up to where every in-sync replica of the site has the log; -1 not told."""
+    """Up to where every in-sync replica of the site has the log; -1 not reported."""
     max_timestamp_ms: int = -1
     """Time of the newest record by its own stamp; -1 without records."""
     epochs: tuple[EpochStart, ...] = ()
@@ -107,7 +107,7 @@ class ReplicaTruncation:
 
     @property
     def sentence(self) -> str:
-        """What an operator is told."""
+        """For the operator."""
         if self.kept_bytes == self.bytes:
             kept = "all of them are kept in a file"
         elif self.kept_bytes:
@@ -149,7 +149,7 @@ class SiteEvidence:
     is_confirmed: bool = True
     groups: SiteGroups | None = None
     peer_seen_at_ms: int = UNKNOWN
-    """When the other site last told this one of its topics."""
+    """When the other site last reported its topics to this one."""
     unprotected: tuple[UnprotectedTopic, ...] = ()
     """What the site knows that it does not have of the other one's topics."""
     promotions: tuple[Promotion, ...] = ()
@@ -268,7 +268,7 @@ def positions_of(descriptions: Iterable[PartitionDescription]) -> dict[TopicPart
 
 
 def truncations_of(site: str, reported: Iterable[TruncatedLog]) -> tuple[ReplicaTruncation, ...]:
-    """What the site's brokers told of cuts, by partition and broker."""
+    """Truncations that the site's brokers report, by partition and broker."""
     found = [
         ReplicaTruncation(
             site=site,

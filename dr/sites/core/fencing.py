@@ -2,8 +2,8 @@
 
 Two operators may work at once, at different sites. The rule that keeps them from splitting the
 link: a new epoch is stored first at the site that is passive under the old one, by compare-and-set;
-whoever finds another record there has lost and follows it. A fence stays in its epoch (only the
-phase moves), so that the mirror can go on draining under it.
+the operator who finds another record there has lost and follows it. A fence stays in its epoch
+(only the phase moves), so that the mirror can go on draining under it.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ FIRST_EPOCH = 1
 
 
 def fenced(record: LinkRecord, *, now_ms: int) -> LinkRecord:
-    """The record under which nobody writes."""
+    """The record under which no site takes writes."""
     return changed(record, phase=LinkPhase.FENCED, updated_at_ms=now_ms)
 
 

@@ -34,7 +34,7 @@ class OffsetBehind(NamedTuple):
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GroupLoss:
     """The part of an account that is about groups. `last_contact_ms` counts back to when all was
-    carried; UNKNOWN: nobody said.
+    carried; UNKNOWN without a report.
     """
 
     known_lost_offsets: int
@@ -44,7 +44,7 @@ class GroupLoss:
 
     @property
     def sentence(self) -> str:
-        """What an operator is told."""
+        """For the operator."""
         if self.is_exact:
             if not self.known_lost_offsets:
                 return "groups: every offset that was committed before the fence is kept"

@@ -1,8 +1,8 @@
 """Why a link cannot be made: the checks of one site alone, and those that need both.
 
 Each function returns sentences, empty when all is well, so that a person sees every problem at
-once. An exact link keeps node ids and the cluster id apart from nobody: clients of one site meet
-the brokers of both in one Metadata answer.
+once. Node ids and the cluster id must fit together: clients of one site get the brokers of both
+sites in one Metadata answer.
 """
 
 from __future__ import annotations

@@ -2,11 +2,11 @@
 be; and the same of groups' offsets.
 
 Offsets below `kept_below` are at the promoted site, byte for byte. What the old site acknowledged
-at or above it is lost there (and waits in the old site's log). How much that is, is exact when the
-source was fenced, otherwise it is what the mirror had last heard, `last_contact_ms` before. Where
-the promoted site was a copy with another history, `kept_below` is where the histories part, and the
-records that it had alone from there on are back. Kept as JSON beside the link, at both sites, and
-in the report.
+at or above it is lost there (and waits in the old site's log). The figure is exact when the source
+was fenced. Otherwise it is the mirror's last knowledge, `last_contact_ms` before. Where the
+promoted site was a copy with another history, `kept_below` is where the histories differ, and the
+records that it had alone from there on are visible again. Kept as JSON beside the link, at both
+sites, and in the report.
 """
 
 from __future__ import annotations
@@ -67,7 +67,7 @@ class PartitionLoss:
 
     @property
     def sentence(self) -> str:
-        """What an operator is told."""
+        """For the operator."""
         if not self.is_protected:
             lost = f"{self.known_lost_records} records" if self.is_source_end_exact else "whatever it held"
             return f"{self.topic}-{self.partition}: not protected: it was not mirrored yet, {lost} and the partition are lost"
@@ -160,7 +160,7 @@ class LossAccount:
     @property
     def last_contact_ms(self) -> int:
         """Age of the oldest knowledge of the source among partitions that are not exact, UNKNOWN
-        when one was never heard of.
+        when nothing was ever known of one.
         """
         ages = [item.last_contact_ms for item in self.partitions if not item.is_source_end_exact]
         if not ages:
@@ -168,7 +168,7 @@ class LossAccount:
         return UNKNOWN if UNKNOWN in ages else max(ages)
 
     def document(self) -> dict[str, Any]:
-        """Plain data with the sums and the sentences that an operator is told."""
+        """Plain data with the sums and the sentences for the operator."""
         document = asdict(self)
         document["known_lost_records"] = self.known_lost_records
         document["returning_records"] = self.returning_records
@@ -197,7 +197,7 @@ class LossAccount:
 def source_ends(
     positions: Mapping[TopicPartition, PartitionPosition], *, seen_at_ms: int, is_exact: bool
 ) -> dict[TopicPartition, SourceEnd]:
-    """The source's ends as its own brokers told them."""
+    """The source's ends as its own brokers report them."""
     return {
         key: SourceEnd(
             log_start_offset=position.log_start_offset,
@@ -226,12 +226,12 @@ def account(
     differences: Differences = SAME,
     leader_epoch_floor: int = 0,
 ) -> LossAccount:
-    """The account from the promoted site's kept ends, what its mirror had heard, and what the
-    source itself last said.
+    """The account from the promoted site's kept ends, its mirror's last knowledge, and the source's
+    own last report.
 
     A partition that `kept` does not name is not at the promoted site; one that it maps to UNKNOWN
-    is, but could not be asked. Of those of `unprotected` topics nothing is kept, whatever the site
-    has under their names; their site told of them at `peer_seen_at_ms`. `differences` are those of
+    is, but could not be asked. Of `unprotected` topics nothing is kept, also when the site has
+    topics of these names; their site reported them at `peer_seen_at_ms`. `differences` are those of
     the logs up to their kept ends.
     """
     topics = sorted(unprotected, key=lambda topic: topic.topic)
@@ -299,7 +299,7 @@ def _partition_loss(
 
 
 def best_source_end(target: PartitionPosition | None, source: SourceEnd | None) -> SourceEnd | None:
-    """The better of what the source said itself and what its mirror had heard; an exact end beats
+    """The better of the source's own report and its mirror's knowledge; an exact end beats
     everything.
     """
     if source is not None and source.is_exact:

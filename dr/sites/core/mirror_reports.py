@@ -1,4 +1,4 @@
-"""What a site's brokers have heard of the link's mirror, put together, and in sentences. Pure."""
+"""The reports of the link's mirror at a site's brokers, put together, and as sentences. Pure."""
 
 from __future__ import annotations
 
@@ -8,8 +8,8 @@ from wire.control.broker_pb2 import DescribeGroupOffsetsReply, SyncReport
 from wire.rules.sync_reports import MIRROR_SLOTS, NEVER, ReceivedReport, link_sync_reports
 
 MIRROR_SILENT_MS = 10_000
-"""A mirror tells the passive site each second that it carries all; one that has not for so long
-does not run, or cannot.
+"""A mirror reports to the passive site each second that it carries all; without a report for so
+long it does not run, or cannot.
 """
 GROUPS_NAMED = 3
 """Groups that the sentence on one daemon names; the others are counted."""

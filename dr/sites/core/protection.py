@@ -1,8 +1,8 @@
 """Which topics of a link the standby does not protect: not there, only in part, or there as the
 copy of an older topic of that name.
 
-Found by a site from its own topics and from what its peer last told of its own, so that it can
-still be said when the peer is gone.
+A site finds them from its own topics and from its peer's last report, so that it knows them also
+when the peer is gone.
 """
 
 from __future__ import annotations

@@ -117,7 +117,7 @@ def services(site_a: SiteA, controller: Controller) -> Any:
         """No peer hears of it."""
 
     return SimpleNamespace(
-        image=image_of_b(), active_site=site_a, controller=controller, topic_change_reports=SimpleNamespace(tell=tell)
+        image=image_of_b(), active_site=site_a, controller=controller, topic_change_reports=SimpleNamespace(report=tell)
     )
 
 

@@ -26,7 +26,7 @@ def test_one_full_partition_is_a_matter_of_the_keys_only_where_there_are_keys(
         is_spread_by_keys=is_spread_by_keys,
     )
     run.partitions, run.partition_count, run.lines_read, run.is_complete = Counter({2: 100}), 4, 100, True
-    run.tell()
+    run.report()
     said = capsys.readouterr().out
     assert "100 records are in orders" in said
     assert ("look at the keys" in said) is is_told

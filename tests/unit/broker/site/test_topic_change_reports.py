@@ -101,15 +101,15 @@ async def test_peers_are_told_of_what_clients_may_ask_them_for_and_of_no_copy(
     peer: Peer, news: TopicChangeReports
 ) -> None:
     image = peer.image()
-    await news.tell(lambda: image, image.topics)
-    await news.tell(lambda: image, (), {"a2": OWN_ID, "b2": COPY_ID})
-    await news.tell(lambda: image, ["b1"])
+    await news.report(lambda: image, image.topics)
+    await news.report(lambda: image, (), {"a2": OWN_ID, "b2": COPY_ID})
+    await news.report(lambda: image, ["b1"])
     assert peer.reported == [[("a1", False, 1), ("home", False, 1)], [("a2", True, 0)]]
 
 
 async def test_without_routing_nobody_is_told(peer: Peer, news: TopicChangeReports) -> None:
     image = peer.image(is_routed=False)
-    await news.tell(lambda: image, ["a1", "home"])
+    await news.report(lambda: image, ["a1", "home"])
     assert peer.reported == []
 
 
@@ -118,7 +118,7 @@ async def test_an_answer_waits_until_the_peers_broker_has_taken_the_report(
 ) -> None:
     image = peer.image()
     peer.may_answer.clear()
-    telling = asyncio.ensure_future(news.tell(lambda: image, ["a1"]))
+    telling = asyncio.ensure_future(news.report(lambda: image, ["a1"]))
     await eventually(lambda: peer.reported)
     assert not telling.done()
     peer.may_answer.set()
@@ -130,14 +130,14 @@ async def test_of_a_silent_broker_one_answer_waits_a_moment_and_those_after_it_n
 ) -> None:
     image = peer.image()
     peer.may_answer.clear()
-    await news.tell(lambda: image, ["a1"])
+    await news.report(lambda: image, ["a1"])
     for _ in range(100):
-        await news.tell(lambda: image, ["home"])
+        await news.report(lambda: image, ["home"])
     assert peer.reported == [[("a1", False, 1)]], "one report is under way at a time"
     peer.may_answer.set()
     await eventually(lambda: _told_again(news, image, peer))
     peer.may_answer.clear()
-    telling = asyncio.ensure_future(news.tell(lambda: image, ["a1"]))
+    telling = asyncio.ensure_future(news.report(lambda: image, ["a1"]))
     before = len(peer.reported)
     await eventually(lambda: len(peer.reported) > before)
     assert not telling.done(), "it answers again, so that answers wait for it again"
@@ -146,7 +146,7 @@ async def test_of_a_silent_broker_one_answer_waits_a_moment_and_those_after_it_n
 
 
 async def _told_again(news: TopicChangeReports, image: ClusterImage, peer: Peer) -> bool:
-    await news.tell(lambda: image, ["home"])
+    await news.report(lambda: image, ["home"])
     return len(peer.reported) > 1
 
 
@@ -154,11 +154,11 @@ async def test_a_broker_that_is_not_there_delays_nothing_for_long(peer: Peer, ne
     image = peer.image()
     await peer._broker.stop()
     for _ in range(5):
-        await news.tell(lambda: image, ["a1"])
+        await news.report(lambda: image, ["a1"])
     await peer._broker.start()
     await eventually(lambda: _reported(news, image, peer))
 
 
 async def _reported(news: TopicChangeReports, image: ClusterImage, peer: Peer) -> bool:
-    await news.tell(lambda: image, ["a1"])
+    await news.report(lambda: image, ["a1"])
     return bool(peer.reported)

@@ -95,10 +95,10 @@ def test_partitions_that_were_served_come_last_next_time(sessions: FetchSessions
 
 def test_a_partition_is_told_only_when_something_moved() -> None:
     state = want(0)
-    assert state.tell(high_watermark=5, log_start_offset=0, last_stable_offset=5, is_sent=False)
-    assert not state.tell(high_watermark=5, log_start_offset=0, last_stable_offset=5, is_sent=False)
-    assert state.tell(high_watermark=5, log_start_offset=0, last_stable_offset=5, is_sent=True)
-    assert state.tell(high_watermark=6, log_start_offset=0, last_stable_offset=6, is_sent=False)
+    assert state.record_answer(high_watermark=5, log_start_offset=0, last_stable_offset=5, is_sent=False)
+    assert not state.record_answer(high_watermark=5, log_start_offset=0, last_stable_offset=5, is_sent=False)
+    assert state.record_answer(high_watermark=5, log_start_offset=0, last_stable_offset=5, is_sent=True)
+    assert state.record_answer(high_watermark=6, log_start_offset=0, last_stable_offset=6, is_sent=False)
 
 
 def follower_session(sessions: FetchSessions, *wanted: FetchPartitionState) -> FetchPlan:

@@ -90,7 +90,7 @@ class SuspectedBrokers:
                 self._doubted_at_ms.setdefault(key, self._clock.monotonic_ms())
 
     def _left_ms(self) -> float:
-        """How much longer answers may wait for the suspected_brokers there are."""
+        """How much longer answers may wait for the suspected brokers that there are."""
         now_ms = self._clock.monotonic_ms()
         for key in [key for key, at_ms in self._doubted_at_ms.items() if now_ms - at_ms >= SUSPICION_MS_MAX]:
             del self._doubted_at_ms[key]

@@ -7,7 +7,7 @@ no leader epoch has two leaders; and when the faults are over, producers go on b
 replicas are in sync and their files are the same bytes.
 
 `ANTIPODE_FAULTS` says how many faults the long run makes, `ANTIPODE_SEED` repeats a run's choices.
-TruncationCounts of the whole network need root and `ip`; without them toxiproxy parts brokers from
+Partitions of the whole network need root and `ip`; without them toxiproxy parts brokers from
 ZooKeeper, and nothing else is cut.
 """
 

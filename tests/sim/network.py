@@ -123,7 +123,7 @@ class Network:
         return self.chance.uniform(0.0002, 0.003) + (self.chance.uniform(0, slowness_s) if slowness_s else 0.0)
 
     def changed(self) -> None:
-        """TruncationCounts have healed, or hosts have their power back: what waited for that goes
+        """Network partitions have healed, or hosts have their power back: what waited for that goes
         on.
         """
         stalled, self.stalled = list(self.stalled.values()), {}

@@ -30,7 +30,7 @@ OVERLAP_SHARE = 0.25
 """How often a second fault begins during the first."""
 MEMBERS = ("zk1", "zk2", "zk3")
 
-TruncationCounts = list[tuple[str, str]]
+BlockedWays = list[tuple[str, str]]
 
 
 class Network(Protocol):
@@ -157,13 +157,13 @@ class SiteFaults:
         role, number = self._victim()
         return self._cut(f"part {role} from ZooKeeper", str(number), self._ways(str(number), MEMBERS))
 
-    def _ways(self, place: str, others: Iterable[str]) -> tuple[str, TruncationCounts]:
+    def _ways(self, place: str, others: Iterable[str]) -> tuple[str, BlockedWays]:
         way = self._chance.choice(("both ways", "both ways", "outwards", "inwards"))
         outwards = [(place, other) for other in others] if way != "inwards" else []
         inwards = [(other, place) for other in others] if way != "outwards" else []
         return way, outwards + inwards
 
-    def _cut(self, kind: str, victim: str, ways: tuple[str, TruncationCounts]) -> Fault:
+    def _cut(self, kind: str, victim: str, ways: tuple[str, BlockedWays]) -> Fault:
         network, (way, cuts) = self._network, ways
         return Fault(
             kind, f"{victim} {way}", self._lasts(LONG_S), lambda: network.cut(cuts), lambda: network.mend(cuts)

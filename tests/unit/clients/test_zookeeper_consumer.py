@@ -144,3 +144,34 @@ async def test_a_defect_in_a_part_of_the_consumer_ends_its_streams_and_its_membe
     finally:
         monkeypatch.undo()
         await consumer.close()
+
+
+@pytest.mark.parametrize("is_auto_commit", [True, False])
+async def test_a_member_registers_before_it_shares_out_partitions_and_commits_by_itself_only_if_asked_to(
+    monkeypatch: pytest.MonkeyPatch, is_auto_commit: bool
+) -> None:
+    """HC-08: the order of a start, and no commit task when automatic commits are off."""
+    zookeeper = Alone()
+    options = ZooKeeperConsumerOptions(group_id=GROUP, is_auto_commit=is_auto_commit)
+    consumer = ZooKeeperConsumer(zookeeper, options)  # type: ignore[arg-type]
+    steps: list[str] = []
+
+    def noting(name: str) -> None:
+        step: Any = getattr(consumer, name)
+
+        async def note() -> Any:
+            steps.append(name)
+            return await step()
+
+        monkeypatch.setattr(consumer, name, note)
+
+    for name in ("_register", "rebalance", "_watch", "_commit_now_and_then"):
+        noting(name)
+    try:
+        await consumer.create_streams({"t": 1})
+        await eventually(lambda: "_watch" in steps)
+        await asyncio.sleep(0)
+        assert steps[:2] == ["_register", "rebalance"]
+        assert ("_commit_now_and_then" in steps) is is_auto_commit
+    finally:
+        await consumer.close()

@@ -85,11 +85,15 @@ class TopicChangeReports:
         under_way = self._under_way.setdefault(address, set())
         is_silent = address in self._silent
         if is_silent and under_way:
+            log.info("a silent broker of the peer gets no report", broker=str(address))
             return None
         task = in_background("reports to peers", self._report(address, values))
         under_way.add(task)
         task.add_done_callback(under_way.discard)
-        return None if is_silent else task
+        if is_silent:
+            log.info("response does not wait for a silent broker of the peer", broker=str(address))
+            return None
+        return task
 
     async def _report(self, address: HostPort, values: Mapping[str, Any]) -> None:
         silent_at = asyncio.get_running_loop().call_later(ANSWER_WAIT_MS / 1000, self._note_silence, address)

@@ -40,7 +40,8 @@ LIST_OFFSETS, CREATE_TOPICS, DELETE_TOPICS, DELETE_RECORDS, DESCRIBE_CONFIGS, CR
 ELECT_LEADERS, ALTER_CONFIGS, ALTER_REASSIGNMENTS, DESCRIBE_PARTITIONS = 43, 44, 45, 75
 TOPIC_RESOURCE, GROUP_RESOURCE, SET, EARLIEST = 2, 32, 0, -2
 GIVEN_UP = re.compile(
-    "responses no longer wait|could not be forwarded.*no answer within|changes could not be reported to a broker"
+    "responses no longer wait|response does not wait|gets no report|could not be forwarded.*no answer within"
+    "|changes could not be reported to a broker"
 )
 TIMEOUT = timedelta(seconds=WITHIN_S)
 NOTHING_MORE = {"allow_auto_topic_creation": False, "include_topic_authorized_operations": False}

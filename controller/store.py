@@ -376,7 +376,7 @@ def _leadership(partition: TopicPartition, payload: bytes, stat: NodeStat) -> Le
         isr=state.isr,
         controller_epoch=state.controller_epoch,
         partition_epoch=stat.version,
-        written_zxid=stat.mzxid,
+        known_zxid=stat.mzxid if state.registrations_zxid is None else min(stat.mzxid, state.registrations_zxid),
     )
 
 
@@ -394,8 +394,12 @@ class ClusterWriter:
         """
         steps: list[TransactionStep] = []
         topics = dict(before.topics)
+        known_zxid = _newest_registration(before, changes)
         for change in changes:
-            steps += await self._steps(change, before, topics)
+            if isinstance(change, facts.LeadershipChanged):
+                steps += _leadership_steps(change, known_zxid)
+            else:
+                steps += await self._steps(change, before, topics)
         for chunk in split_steps(steps):
             await self.write(chunk)
 
@@ -420,8 +424,6 @@ class ClusterWriter:
                 return [_assignment_step(topics[change.topic])]
             case facts.TopicConfigsReplaced(must_store=True):
                 return [_configs_step(change, before.topics[change.topic])]
-            case facts.LeadershipChanged():
-                return _leadership_steps(change)
             case facts.BrokerUnregistered() | facts.UnregistrationEnded():
                 return await self._registration_steps(change)
             case facts.TopicDeletionRequested(must_store=True):
@@ -547,7 +549,16 @@ def _configs_step(change: facts.TopicConfigsReplaced, before: Topic) -> Transact
     return SetNode(path=path, value=value) if before.has_stored_configs else CreateNode(path=path, value=value)
 
 
-def _leadership_steps(change: facts.LeadershipChanged) -> list[TransactionStep]:
+def _newest_registration(before: Cluster, changes: Sequence[facts.Fact]) -> int | None:
+    """The newest broker epoch that the controller knows with these changes; None without a
+    broker.
+    """
+    known = [*before.brokers.values(), *before.presumed_dead.values()]
+    known += [change.broker for change in changes if isinstance(change, facts.BrokerJoined)]
+    return max((broker.epoch for broker in known), default=None)
+
+
+def _leadership_steps(change: facts.LeadershipChanged, known_zxid: int | None) -> list[TransactionStep]:
     leadership = change.leadership
     path = znodes.partition_state_path(*change.partition)
     value = znodes.encode_partition_state(
@@ -556,6 +567,7 @@ def _leadership_steps(change: facts.LeadershipChanged) -> list[TransactionStep]:
             leader_epoch=leadership.leader_epoch,
             isr=leadership.isr,
             controller_epoch=leadership.controller_epoch,
+            registrations_zxid=known_zxid,
         )
     )
     if leadership.partition_epoch > 0:

@@ -83,8 +83,11 @@ class Broker:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Leadership:
-    """Who leads and who is in sync. `partition_epoch` is the znode's version, `written_zxid` its
-    last change (0: by us).
+    """Who leads and who is in sync. `partition_epoch` is the znode's version.
+
+    Of a state that another controller wrote, `known_zxid` is the point in ZooKeeper's history up to
+    which that controller knew registrations; brokers that registered later restarted since. 0: the
+    state is ours.
     """
 
     leader: int
@@ -92,7 +95,7 @@ class Leadership:
     isr: tuple[int, ...]
     controller_epoch: int
     partition_epoch: int
-    written_zxid: int = 0
+    known_zxid: int = 0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -486,7 +489,7 @@ def _derived_phase(cluster: Cluster, partition: TopicPartition) -> PartitionPhas
     if leadership is None:
         return PartitionPhase.NEW
     leader = None if leadership.leader == NO_LEADER else cluster.brokers.get(leadership.leader)
-    if leader is None or leader.epoch > leadership.written_zxid:
+    if leader is None or leader.epoch > leadership.known_zxid:
         return PartitionPhase.OFFLINE
     return PartitionPhase.ONLINE
 

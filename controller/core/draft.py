@@ -96,7 +96,7 @@ class Draft:
             isr=isr,
             controller_epoch=self.cluster.controller_epoch,
             partition_epoch=known.partition_epoch + 1,
-            written_zxid=0,
+            known_zxid=0,
         )
         self.record(facts.LeadershipChanged(partition=partition, leadership=leadership))
         self.changed_partitions.add(partition)

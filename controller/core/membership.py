@@ -62,17 +62,18 @@ def take_over(draft: Draft, command: TakeOver) -> None:
 
 
 def distrust_restarted(draft: Draft, partitions: Iterable[TopicPartition]) -> None:
-    """Treat replicas on brokers that registered after a partition's state was written as restarted:
-    they leave the in-sync replicas wherever another in-sync replica did not restart and is alive,
-    and have to catch up first. A leader among them loses the leadership with that write: if this
-    controller dies before the election is stored, its successor knows that the leader restarted.
+    """Treat replicas on brokers whose registration the writer of a partition's state did not know
+    as restarted: they leave the in-sync replicas wherever another in-sync replica did not restart
+    and is alive, and have to catch up first. A leader among them loses the leadership with that
+    write: if this controller dies before the election is stored, its successor knows that the
+    leader restarted.
     """
     brokers = draft.cluster.brokers
     for partition in partitions:
         known = draft.cluster.leaderships.get(partition)
         if known is None:
             continue
-        stayed = [node for node in known.isr if node not in brokers or brokers[node].epoch <= known.written_zxid]
+        stayed = [node for node in known.isr if node not in brokers or brokers[node].epoch <= known.known_zxid]
         can_lead = not draft.cluster.electable().isdisjoint(stayed)
         if len(stayed) < len(known.isr) and can_lead and not draft.cluster.is_deleting(partition.topic):
             if known.leader in stayed:

@@ -124,7 +124,7 @@ def _keeps_the_epoch(lead: Original) -> Original:
             lead(self, partition, leader, isr)
             return
         leadership = replace(
-            known, leader=leader, isr=isr, partition_epoch=known.partition_epoch + 1, written_zxid=0,
+            known, leader=leader, isr=isr, partition_epoch=known.partition_epoch + 1, known_zxid=0,
             controller_epoch=self.cluster.controller_epoch,
         )  # fmt: skip
         self.cluster.leaderships[partition] = leadership

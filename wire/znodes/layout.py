@@ -236,6 +236,11 @@ class StoredPartitionState:
     leader_epoch: int
     isr: tuple[int, ...]
     controller_epoch: int
+    registrations_zxid: int | None = None
+    """The newest registration of a broker that the controller knew when it wrote (a broker epoch).
+    The write itself may be younger: a controller that gets no more answers from ZooKeeper may still
+    write. None in states of Kafka's controllers.
+    """
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -403,6 +408,7 @@ def encode_partition_state(state: StoredPartitionState) -> bytes:
             "version": 1,
             "leader_epoch": state.leader_epoch,
             "isr": list(state.isr),
+            **({} if state.registrations_zxid is None else {"registrations_zxid": state.registrations_zxid}),
         }
     )
 
@@ -415,6 +421,7 @@ def decode_partition_state(topic: str, partition: int, payload: bytes) -> Stored
         leader_epoch=fields.number("leader_epoch"),
         isr=fields.numbers("isr"),
         controller_epoch=fields.number("controller_epoch"),
+        registrations_zxid=known if (known := fields.number("registrations_zxid", -1, bits=64)) >= 0 else None,
     )
 
 

@@ -144,7 +144,7 @@ class SiteModel:
                 assert change.leadership.partition_epoch == (0 if known is None else known.partition_epoch + 1)
                 is_same_leader = known is not None and change.leadership.leader == known.leader
                 assert known is None or change.leadership.leader_epoch >= known.leader_epoch + (not is_same_leader)
-                self.leaderships[change.partition] = replace(change.leadership, written_zxid=self.zxid)
+                self.leaderships[change.partition] = replace(change.leadership, known_zxid=self.zxid)
             case facts.BrokerUnregistered():
                 self.unregistered.add(change.node_id)
             case facts.UnregistrationEnded():

@@ -58,7 +58,9 @@ def test_topic_assignment_is_version_3_and_comes_back_whole() -> None:
 
 
 def test_partition_state_config_block_and_cluster_id_come_back_whole() -> None:
-    state = znodes.StoredPartitionState(leader=-1, leader_epoch=7, isr=(2, 3), controller_epoch=4)
+    state = znodes.StoredPartitionState(
+        leader=-1, leader_epoch=7, isr=(2, 3), controller_epoch=4, registrations_zxid=1 << 40
+    )
     assert znodes.decode_partition_state("t", 0, znodes.encode_partition_state(state)) == state
     overrides = {"retention.ms": "1000", "cleanup.policy": "compact"}
     assert znodes.decode_topic_config("t", znodes.encode_topic_config(overrides)) == overrides

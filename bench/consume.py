@@ -14,7 +14,7 @@ from bench import java_tools, librdkafka
 from bench.figures import Side
 from bench.payloads import payloads
 from bench.plan import Plan
-from bench.processes import metered
+from bench.processes import Usage, metered
 from bench.produce import SIZES_BYTES
 from bench.systems import PARTITION_COUNT, MeasuredBroker, check_complete, create_topic, delete_topic
 
@@ -37,19 +37,20 @@ def measure(plan: Plan, brokers: Sequence[MeasuredBroker]) -> None:
             librdkafka.consume(broker.bootstrap_servers, topic, PARTITION_COUNT, count, {})
         for _ in range(plan.repeats):
             for broker in brokers:
-                _librdkafka(plan, broker, topic, f"librdkafka, {size}", size_bytes, count)
+                values, usage = by_librdkafka(broker, topic, size_bytes, count)
+                plan.record("consume", f"librdkafka, {size}", broker.side, usage, **values)
                 if Side.PEER in plan.sides:
                     _java(plan, broker, topic, f"Java, {size}", size_bytes, count)
         for broker in brokers:
             delete_topic(broker.bootstrap_servers, topic)
 
 
-def _librdkafka(plan: Plan, broker: MeasuredBroker, topic: str, case: str, size_bytes: int, count: int) -> None:
+def by_librdkafka(broker: MeasuredBroker, topic: str, size_bytes: int, count: int) -> tuple[dict[str, float], Usage]:
+    """Read a topic: the figures of a sample, and what the broker used."""
     with metered(broker.pid) as usage:
         records_per_s = librdkafka.consume(broker.bootstrap_servers, topic, PARTITION_COUNT, count, {})
     read = count * size_bytes
-    values = {"mb_per_s": records_per_s * size_bytes / 1e6, "cpu_s_per_gb": usage.cpu_s / (read / 1e9)}
-    plan.record("consume", case, broker.side, usage, **values)
+    return {"mb_per_s": records_per_s * size_bytes / 1e6, "cpu_s_per_gb": usage.cpu_s / (read / 1e9)}, usage
 
 
 def _java(plan: Plan, broker: MeasuredBroker, topic: str, case: str, size_bytes: int, count: int) -> None:

@@ -57,6 +57,7 @@ class Drain(NamedTuple):
     """What one drain took."""
 
     first_record_s: float
+    whole_s: float
     mb_per_s: float
     cpu_s_per_gb: float
     cpu_s_per_gb_with_start: float
@@ -194,6 +195,7 @@ async def watch_drain(
     took_s = max(look.at_s - first.at_s, POLL_S)
     return Drain(
         first_record_s=first.at_s - began,
+        whole_s=look.at_s - began,
         mb_per_s=drained / 1e6 / took_s,
         cpu_s_per_gb=(look.mirror_cpu_s - first.mirror_cpu_s) / (max(drained, record_bytes) / 1e9),
         cpu_s_per_gb_with_start=look.mirror_cpu_s / (count * record_bytes / 1e9),

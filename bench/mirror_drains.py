@@ -12,10 +12,18 @@ from typing import NamedTuple
 
 from bench import librdkafka
 from bench.figures import Side
-from bench.mirror import MirrorPair, antipode_pair, beside_the_brokers, beside_the_bytes, kafka_pair, watch_drain
+from bench.mirror import (
+    Drain,
+    MirrorPair,
+    antipode_pair,
+    beside_the_brokers,
+    beside_the_bytes,
+    kafka_pair,
+    watch_drain,
+)
 from bench.payloads import payloads
 from bench.plan import Plan
-from bench.processes import memory, metered
+from bench.processes import Usage, memory, metered
 from bench.systems import STOP_TIMEOUT_MS, check_complete, create_topic
 from bench.warm_memory import touch_free_memory
 
@@ -33,6 +41,11 @@ class Load(NamedTuple):
         """Where it waits."""
         return f"drain-{self.record_bytes}-{self.codec}"
 
+    @property
+    def case(self) -> str:
+        """What it is called in the table."""
+        return f"{self.record_bytes} B, {self.codec}"
+
 
 LOADS = (Load(100, "none"), Load(10_000, "none"), Load(1_000, "lz4"), Load(1_000, "zstd"))
 
@@ -48,12 +61,30 @@ def measure(plan: Plan) -> None:
 
 
 def _measure_load(plan: Plan, pair: MirrorPair, load: Load) -> None:
+    count, produced_mb_per_s = written(plan, pair.source, load)
+    drain, values, usage = drained(plan, pair, load, count)
+    values["produced_mb_per_s"] = produced_mb_per_s
+    values |= beside_the_brokers(pair, load.topic, count * load.record_bytes, drain.mb_per_s)
+    if load.codec == "none":
+        values |= beside_the_bytes(pair)
+    plan.record("mirror-drains", load.case, pair.side, usage, **values)
+
+
+def written(plan: Plan, source: str, load: Load) -> tuple[int, float]:
+    """Write a load to the source: how many records, and at how many MB a second."""
     count = plan.scaled(DRAIN_BYTES / load.record_bytes, least=1_000)
-    plan.say(f"writing {count:,} records of {load.record_bytes} B, {load.codec}, to the source of {pair.child.name}")
-    create_topic(pair.source, load.topic)
+    plan.say(f"writing {count:,} records of {load.case} to the source")
+    create_topic(source, load.topic)
     settings = {**librdkafka.EVENLY, "compression.type": load.codec}
-    took_s = librdkafka.produce(pair.source, load.topic, payloads(load.record_bytes), count, settings)
-    check_complete(pair.source, load.topic, count)
+    took_s = librdkafka.produce(source, load.topic, payloads(load.record_bytes), count, settings)
+    check_complete(source, load.topic, count)
+    return count, count * load.record_bytes / 1e6 / took_s
+
+
+def drained(plan: Plan, pair: MirrorPair, load: Load, count: int) -> tuple[Drain, dict[str, float], Usage]:
+    """Start the mirror, watch it drain the load, stop it: the drain, its figures for a sample, and
+    the load of the machine.
+    """
     plan.say(f"starting {pair.child.name}")
     touch_free_memory(count * load.record_bytes)
     try:
@@ -61,17 +92,7 @@ def _measure_load(plan: Plan, pair: MirrorPair, load: Load) -> None:
         pid = pair.child.start()
         with metered(pid) as usage:
             drain = asyncio.run(watch_drain(pair, pid, began, load.topic, count, record_bytes=load.record_bytes))
-        values = {
-            "mb_per_s": drain.mb_per_s,
-            "produced_mb_per_s": count * load.record_bytes / 1e6 / took_s,
-            "target_cores": drain.target_cores,
-            "cpu_s_per_gb": drain.cpu_s_per_gb,
-            "peak_mb": memory(pid).peak_bytes / 1e6,
-        }
-        pair.child.stop(timeout_ms=STOP_TIMEOUT_MS)
-        values |= beside_the_brokers(pair, load.topic, count * load.record_bytes, drain.mb_per_s)
-        if load.codec == "none":
-            values |= beside_the_bytes(pair)
-        plan.record("mirror-drains", f"{load.record_bytes} B, {load.codec}", pair.side, usage, **values)
+        values = {**drain._asdict(), "peak_mb": memory(pid).peak_bytes / 1e6}
     finally:
         pair.child.stop(timeout_ms=STOP_TIMEOUT_MS)
+    return drain, values, usage

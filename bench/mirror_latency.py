@@ -14,10 +14,11 @@ import json
 import subprocess
 import sys
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
+from typing import NamedTuple
 
 from bench.antipode import REPOSITORY
 from bench.figures import Side, percentile
@@ -62,39 +63,64 @@ def _traced_pair(directory: Path) -> Iterator[MirrorPair]:
 
 
 def _measure_pair(plan: Plan, pair: MirrorPair, directory: Path) -> None:
-    for topic in BYTES_PER_S:
+    for topic, followed_load in follow_loads(plan, pair, directory, BYTES_PER_S).items():
+        is_ours = pair.side is Side.ANTIPODE
+        slow = _slowest(followed_load.journeys, directory / TRACE, topic) if is_ours else {}
+        values = {**followed_load.values(), **slow}
+        plan.record("mirror-latency", case_of(BYTES_PER_S[topic]), pair.side, followed_load.usage, **values)
+
+
+class FollowedLoad(NamedTuple):
+    """The records of one steady load, what the mirror used meanwhile, and the echo beside it."""
+
+    journeys: Journeys
+    usage: Usage
+    echo: Mapping[str, float]
+
+    def values(self) -> dict[str, float]:
+        """The figures of a sample."""
+        lags_ms = self.journeys.lags_ms
+        return {
+            "lag_p50_ms": percentile(lags_ms, 50),
+            "lag_p99_ms": percentile(lags_ms, 99),
+            "lag_p999_ms": percentile(lags_ms, 99.9),
+            "lag_max_ms": max(lags_ms),
+            "cores": self.usage.cpu_s / self.usage.wall_s,
+            **self.echo,
+        }
+
+
+def case_of(bytes_per_s: float) -> str:
+    """What a steady load is called in the table."""
+    return f"steady, {bytes_per_s / 1e6:g} MB/s"
+
+
+def follow_loads(
+    plan: Plan, pair: MirrorPair, directory: Path, bytes_per_s: Mapping[str, float]
+) -> dict[str, FollowedLoad]:
+    """Create topics, start the mirror, follow a steady load through each topic, stop the mirror."""
+    for topic in bytes_per_s:
         create_topic(pair.source, topic)
     plan.say(f"starting {pair.child.name}")
-    found: dict[str, tuple[Journeys, Usage, Mapping[str, float]]] = {}
+    found: dict[str, FollowedLoad] = {}
     try:
         pid = pair.child.start()
-        asyncio.run(_until_made(pair))
-        for topic, bytes_per_s in BYTES_PER_S.items():
-            plan.say(f"{bytes_per_s / 1e6:g} MB/s through {pair.child.name}")
-            found[topic] = _follow(plan, pair, pid, directory, topic)
+        asyncio.run(_until_made(pair, bytes_per_s))
+        for topic, rate in bytes_per_s.items():
+            plan.say(f"{rate / 1e6:g} MB/s through {pair.child.name}")
+            found[topic] = _follow(plan, pair, pid, directory, topic, rate)
     finally:
         pair.child.stop(timeout_ms=STOP_TIMEOUT_MS)
-    for topic, (journeys, usage, echo) in found.items():
-        slow = _slowest(journeys, directory / TRACE, topic) if pair.side is Side.ANTIPODE else {}
-        values = {
-            "lag_p50_ms": percentile(journeys.lags_ms, 50),
-            "lag_p99_ms": percentile(journeys.lags_ms, 99),
-            "lag_p999_ms": percentile(journeys.lags_ms, 99.9),
-            "lag_max_ms": max(journeys.lags_ms),
-            "cores": usage.cpu_s / usage.wall_s,
-            **slow,
-            **echo,
-        }
-        plan.record("mirror-latency", f"steady, {BYTES_PER_S[topic] / 1e6:g} MB/s", pair.side, usage, **values)
+    return found
 
 
-async def _until_made(pair: MirrorPair) -> None:
+async def _until_made(pair: MirrorPair, topics: Collection[str]) -> None:
     """The mirror has made the topics at the target. OperationalFailure when it ends or takes too
     long.
     """
     deadline = time.monotonic() + MADE_WITHIN_S
     async with KafkaClient(pair.target, site_local=True, retry_budget_ms=1) as client:
-        for topic in BYTES_PER_S:
+        for topic in topics:
             while not await _is_made(client, pair.target_topic(topic)):
                 if pair.child.pid() is None or time.monotonic() > deadline:
                     raise OperationalFailure(f"{pair.child.name} does not make {topic}: {pair.child.log_tail()}")
@@ -111,9 +137,7 @@ async def _is_made(client: KafkaClient, topic: str) -> bool:
     return all(partition.leader_id >= 0 for partition in found.partitions.values())
 
 
-def _follow(
-    plan: Plan, pair: MirrorPair, pid: int, directory: Path, topic: str
-) -> tuple[Journeys, Usage, Mapping[str, float]]:
+def _follow(plan: Plan, pair: MirrorPair, pid: int, directory: Path, topic: str, bytes_per_s: float) -> FollowedLoad:
     duration_s = max(3.0, STEADY_S * plan.scale)
     with metered(pid) as usage, _echo(directory / f"echo-{topic}.json", duration_s) as echo:
         journeys = followed(
@@ -121,11 +145,11 @@ def _follow(
             pair.target,
             (topic, pair.target_topic(topic)),
             directory,
-            bytes_per_s=BYTES_PER_S[topic],
+            bytes_per_s=bytes_per_s,
             duration_s=duration_s,
             skip_s=max(1.0, SKIPPED_S * plan.scale),
         )
-    return journeys, usage, echo
+    return FollowedLoad(journeys, usage, echo)
 
 
 @contextmanager

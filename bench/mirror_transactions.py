@@ -10,7 +10,6 @@ that each record is there exactly once is looked up afterwards, from the headers
 from __future__ import annotations
 
 import asyncio
-import sys
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
@@ -44,6 +43,7 @@ SETTLED_WITHIN_S = 60
 POLL_S = 0.02
 FETCH_BYTES = 8 * 1024 * 1024
 READ_COMMITTED: Final = 1
+IN_TRANSACTIONS: Final = {"antipode.sharing.enabled": "true", "antipode.target.transactions": "true"}
 EXACTLY_ONCE: Final = {"exactly.once.source.support": "enabled", "A->B.consumer.isolation.level": "read_committed"}
 
 
@@ -81,34 +81,14 @@ def antipode_pair(directory: Path) -> Iterator[Pair]:
             side=Side.ANTIPODE,
             source=source,
             target_broker=antipode.broker_of(environment, "b"),
-            children=[_daemon(directory / f"mirror-{number}", source, target) for number in range(DAEMONS)],
+            children=[
+                antipode.translate_daemon(
+                    directory / f"mirror-{number}", source, target, [TOPIC], source_alias="A", settings=IN_TRANSACTIONS
+                )
+                for number in range(DAEMONS)
+            ],
             prefix="A.",
         )
-
-
-def _daemon(directory: Path, source: str, target: str) -> Child:
-    directory.mkdir()
-    file = directory / "mirror.properties"
-    properties = {
-        "link.name": "A-B",
-        "link.mode": "translate",
-        "source.alias": "A",
-        "target.alias": "B",
-        "source.bootstrap.servers": source,
-        "target.bootstrap.servers": target,
-        "whitelist": TOPIC,
-        "replication.factor": "1",
-        "antipode.sharing.enabled": "true",
-        "antipode.target.transactions": "true",
-    }
-    file.write_text("".join(f"{key}={value}\n" for key, value in properties.items()), encoding="utf-8")
-    return Child(
-        name=directory.name,
-        command=(sys.executable, "-m", "cli.main", "mirror", "--config", str(file)),
-        directory=directory,
-        log=directory / "mirror.log",
-        environment={"PYTHONPATH": str(antipode.REPOSITORY)},
-    )
 
 
 @contextmanager

@@ -15,7 +15,7 @@ from bench import java_tools, librdkafka
 from bench.figures import Side
 from bench.payloads import payloads, write_payload_file
 from bench.plan import Plan
-from bench.processes import metered
+from bench.processes import Usage, metered
 from bench.systems import MeasuredBroker, check_complete, create_topic, delete_topic
 from bench.warm_memory import touch_free_memory
 
@@ -35,7 +35,9 @@ def measure(plan: Plan, brokers: Sequence[MeasuredBroker]) -> None:
             for acks, acks_name in ACKS.items():
                 for broker in brokers:
                     topic = f"produce-{size_bytes}-{acks}-{repeat}"
-                    _librdkafka(plan, broker, f"{topic}-c", f"librdkafka, {size}, {acks_name}", size_bytes, acks, count)
+                    values, usage = by_librdkafka(broker, f"{topic}-c", size_bytes, acks, count)
+                    delete_topic(broker.bootstrap_servers, f"{topic}-c")
+                    plan.record("produce", f"librdkafka, {size}, {acks_name}", broker.side, usage, **values)
                     if Side.PEER in plan.sides:
                         _java(plan, broker, f"{topic}-java", f"Java, {size}, {acks_name}", size_bytes, acks, count)
 
@@ -52,18 +54,17 @@ def warm_up(plan: Plan, brokers: Sequence[MeasuredBroker]) -> None:
         delete_topic(broker.bootstrap_servers, "warm-up")
 
 
-def _librdkafka(
-    plan: Plan, broker: MeasuredBroker, topic: str, case: str, size_bytes: int, acks: str, count: int
-) -> None:
+def by_librdkafka(
+    broker: MeasuredBroker, topic: str, size_bytes: int, acks: str, count: int
+) -> tuple[dict[str, float], Usage]:
+    """Produce to a new topic, which stays: the figures of a sample, and what the broker used."""
     create_topic(broker.bootstrap_servers, topic)
     touch_free_memory(count * size_bytes)
     with metered(broker.pid) as usage:
         taken_s = librdkafka.produce(broker.bootstrap_servers, topic, payloads(size_bytes), count, {"acks": acks})
     check_complete(broker.bootstrap_servers, topic, count)
-    delete_topic(broker.bootstrap_servers, topic)
     sent = count * size_bytes
-    values = {"mb_per_s": sent / 1e6 / taken_s, "cpu_s_per_gb": usage.cpu_s / (sent / 1e9)}
-    plan.record("produce", case, broker.side, usage, **values)
+    return {"mb_per_s": sent / 1e6 / taken_s, "cpu_s_per_gb": usage.cpu_s / (sent / 1e9)}, usage
 
 
 def _java(plan: Plan, broker: MeasuredBroker, topic: str, case: str, size_bytes: int, acks: str, count: int) -> None:

@@ -14,7 +14,7 @@ from collections.abc import Sequence
 from bench.figures import percentile
 from bench.payloads import payloads
 from bench.plan import Plan
-from bench.processes import metered
+from bench.processes import Usage, metered
 from bench.systems import MeasuredBroker, check_complete, create_topic, delete_topic
 from runtime.addresses import HostPort, parse_host_port
 from runtime.process import OperationalFailure
@@ -38,23 +38,28 @@ def measure(plan: Plan, brokers: Sequence[MeasuredBroker]) -> None:
     for repeat in range(plan.repeats):
         for acks, name in ACKS.items():
             for broker in brokers:
-                topic = f"requests-{acks}-{repeat}"
-                create_topic(broker.bootstrap_servers, topic)
-                frame = prepared_request(topic, acks)
-                warm_up_count = count // WARM_UP_SHARE
-                with connected(parse_host_port(broker.bootstrap_servers)) as connection:
-                    _round_trips_ns(connection, frame, warm_up_count)
-                    with metered(broker.pid) as usage:
-                        taken_ns = _round_trips_ns(connection, frame, count)
-                check_complete(broker.bootstrap_servers, topic, warm_up_count + count)
-                delete_topic(broker.bootstrap_servers, topic)
-                values = {
-                    "per_s": count / (sum(taken_ns) / 1e9),
-                    "p50_ms": percentile(taken_ns, 50) / 1e6,
-                    "p99_ms": percentile(taken_ns, 99) / 1e6,
-                    "cpu_us_per_request": usage.cpu_s / count * 1e6,
-                }
+                values, usage = one_in_flight(broker, f"requests-{acks}-{repeat}", acks, count)
                 plan.record("requests", f"one record, {name}", broker.side, usage, **values)
+
+
+def one_in_flight(broker: MeasuredBroker, topic: str, acks: int, count: int) -> tuple[dict[str, float], Usage]:
+    """So many requests to a topic of its own: the figures of a sample, and what the broker used."""
+    create_topic(broker.bootstrap_servers, topic)
+    frame = prepared_request(topic, acks)
+    warm_up_count = count // WARM_UP_SHARE
+    with connected(parse_host_port(broker.bootstrap_servers)) as connection:
+        _round_trips_ns(connection, frame, warm_up_count)
+        with metered(broker.pid) as usage:
+            taken_ns = _round_trips_ns(connection, frame, count)
+    check_complete(broker.bootstrap_servers, topic, warm_up_count + count)
+    delete_topic(broker.bootstrap_servers, topic)
+    values = {
+        "per_s": count / (sum(taken_ns) / 1e9),
+        "p50_ms": percentile(taken_ns, 50) / 1e6,
+        "p99_ms": percentile(taken_ns, 99) / 1e6,
+        "cpu_us_per_request": usage.cpu_s / count * 1e6,
+    }
+    return values, usage
 
 
 def prepared_request(topic: str, acks: int) -> bytes:

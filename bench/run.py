@@ -14,6 +14,7 @@ from bench import (
     apache_kafka,
     bridge,
     compaction,
+    compiled_modules,
     consume,
     far_mirror,
     group_joins,
@@ -31,6 +32,7 @@ from bench import (
     resident_memory,
     start_up,
     transactions,
+    translate,
     unavailability,
 )
 from bench.figures import Side
@@ -53,9 +55,11 @@ BROKER_SECTIONS: Mapping[str, Callable[[Plan, Sequence[MeasuredBroker]], None]] 
 }
 """In this order: memory is measured of brokers that have just started."""
 ALONE: Mapping[str, Callable[[Plan], None]] = {
+    "compiled": compiled_modules.measure,
     "mirror": mirror.measure,
     "mirror-latency": mirror_latency.measure,
     "mirror-drains": mirror_drains.measure,
+    "translate": translate.measure,
     "mirror-transactions": mirror_transactions.measure,
     "mirror-topics": mirror_topics.measure,
     "mirror-groups": mirror_groups.measure,

@@ -26,7 +26,7 @@ def test_each_figure_takes_the_best_of_its_samples_on_both_sides() -> None:
 
 
 def test_a_figure_that_misses_its_ratio_is_not_reached() -> None:
-    throughput, cpu = rows([_produce(Side.ANTIPODE, 99, 2.1), _produce(Side.PEER, 100, 4)])
+    throughput, cpu = rows([_produce(Side.ANTIPODE, 99, 2.7), _produce(Side.PEER, 100, 4)])
     assert (throughput.is_reached, cpu.is_reached) == (False, False)
 
 
@@ -36,14 +36,30 @@ def test_without_a_peer_a_ratio_is_neither_reached_nor_missed() -> None:
 
 
 def test_an_absolute_target_needs_no_peer() -> None:
-    sample = Sample(section="start-up", case="broker", side=Side.ANTIPODE, values={"ready_s": 0.9})
+    sample = Sample(section="start-up", case="broker", side=Side.ANTIPODE, values={"ready_s": 0.5})
     assert [row.is_reached for row in rows([sample])] == [True]
 
 
 def test_a_figure_without_a_target_has_no_verdict() -> None:
-    sample = Sample(section="requests", case="acks=all", side=Side.ANTIPODE, values={"per_s": 1000})
+    sample = Sample(section="requests", case="acks=all", side=Side.ANTIPODE, values={"p50_ms": 1})
     (row,) = rows([sample])
     assert (row.target, row.is_reached) == ("", None)
+
+
+@pytest.mark.parametrize(
+    ("section", "case", "name", "target"),
+    [
+        ("produce", "Java, 1 KB, acks=1", "cpu_s_per_gb", "≤ 0.65x"),
+        ("produce", "Java, 10 KB, acks=1", "cpu_s_per_gb", "≤ 0.75x"),
+        ("compiled", "produce, 10 KB", "cpu_s_per_gb", "≤ 0.75x"),
+        ("compiled", "consume, 10 KB", "cpu_s_per_gb", "≤ 0.8x"),
+        ("transactions", "8 producers, 10 records each", "per_s", "≥ 1.2x"),
+        ("transactions", "1 producer, 10 records each", "per_s", ""),
+    ],
+)
+def test_some_cases_have_targets_of_their_own(section: str, case: str, name: str, target: str) -> None:
+    (row,) = rows([Sample(section=section, case=case, side=Side.ANTIPODE, values={name: 1})])
+    assert row.target == target
 
 
 def test_a_peer_that_used_nothing_gives_no_ratio() -> None:

@@ -20,8 +20,10 @@ from runtime.process import OperationalFailure
 
 PID_FILE = "pid"
 
-_started: dict[int, subprocess.Popen[bytes]] = {}
-"""Children of this very process, so that they can be reaped; keyed by pid."""
+_started: dict[Path, subprocess.Popen[bytes]] = {}
+"""Children of this very process, so that they can be reaped; keyed by pid file. A pid would be no
+key: Linux gives the pid of an ended child to a new process, which another parent may have started.
+"""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -53,7 +55,7 @@ class Child:
                 env={**os.environ, **self.environment},
                 start_new_session=True,
             )
-        _started[process.pid] = process
+        _started[self._pid_path()] = process
         self._pid_path().write_text(f"{process.pid}\n", encoding="ascii")
         return process.pid
 
@@ -69,11 +71,8 @@ class Child:
         """How it ended, when it was a child of this process and has ended; negative for a
         signal.
         """
-        try:
-            process = _started.get(int(self._pid_path().read_text(encoding="ascii")))
-        except (OSError, ValueError):
-            return None
-        return None if process is None else process.poll()
+        process = _started.get(self._pid_path())
+        return None if process is None or self.pid() is not None else process.poll()
 
     def send(self, number: signal.Signals) -> bool:
         """Send a signal; False when it does not run."""
@@ -116,9 +115,9 @@ class Child:
         return self.directory / PID_FILE
 
     def _is_ours(self, pid: int) -> bool:
-        process = _started.get(pid)
-        if process is not None:
-            return process.poll() is None
+        process = _started.get(self._pid_path())
+        if process is not None and process.poll() is None and process.pid == pid:
+            return True
         try:
             arguments = Path(f"/proc/{pid}/cmdline").read_bytes().split(b"\0")
             state = (

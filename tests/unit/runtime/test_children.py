@@ -69,7 +69,7 @@ def test_another_hand_finds_and_ends_the_child(tmp_path: Path, children: list[Ch
     child = _child(tmp_path, WAIT_FOREVER, children)
     pid = child.start()
     _wait_for_output(child)
-    popen = _started.pop(pid)
+    popen = _started.pop(child.directory / "pid")
     assert child.pid() == pid
     child.send(signal.SIGKILL)
     popen.wait()
@@ -82,6 +82,23 @@ def test_a_reused_pid_is_not_taken_for_the_child(tmp_path: Path, children: list[
     (child.directory / "pid").write_text(f"{os.getpid()}\n")
     assert child.pid() is None
     assert not child.send(signal.SIGTERM)
+
+
+def test_a_child_of_another_parent_with_the_pid_of_an_ended_child_runs(
+    tmp_path: Path, children: list[Child], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    ended = _child(tmp_path / "ended", WAIT_FOREVER, children)
+    ended.start()
+    assert ended.stop(timeout_ms=60_000)
+    child = _child(tmp_path / "other", WAIT_FOREVER, children)
+    pid = child.start()
+    _wait_for_output(child)
+    popen = _started.pop(child.directory / "pid")
+    monkeypatch.setattr(_started[ended.directory / "pid"], "pid", pid)
+    assert child.pid() == pid
+    assert child.exit_code() is None
+    child.send(signal.SIGTERM)
+    assert popen.wait() == -signal.SIGTERM
 
 
 def test_a_child_that_ignores_the_request_is_killed_at_the_deadline(tmp_path: Path, children: list[Child]) -> None:

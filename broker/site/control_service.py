@@ -212,7 +212,7 @@ class BrokerControlService(broker_pb2_grpc.BrokerControlServicer):
         partitions = [
             description
             for description in self._replicas.describe(image)
-            if (not wanted or description.topic in wanted) and (not request.link or description.link == request.link)
+            if (not wanted or description.topic in wanted) and _is_of_link(image, description.topic, request.link)
         ]
         return pb.DescribePartitionsReply(
             node_id=self._node_id,
@@ -233,14 +233,20 @@ class BrokerControlService(broker_pb2_grpc.BrokerControlServicer):
         return reply
 
 
+def _is_of_link(image: ClusterImage, topic: str, link: str) -> bool:
+    """Whether the link carries the topic, maybe beside others; without a link's name all topics
+    count.
+    """
+    return not link or link in image.links_of(topic)
+
+
 def _cuts(replicas: Replicas, image: ClusterImage, link_name: str) -> Iterable[pb.TruncatedLog]:
     """What logs here, led or not, have lost to other histories; of topics of this link, or of
     all.
     """
     for hosted in replicas:
         cuts = replicas.cuts.of(hosted.topic, hosted.index)
-        link = image.link_of(hosted.topic)
-        if cuts is None or (link_name and (link is None or link.name != link_name)):
+        if cuts is None or not _is_of_link(image, hosted.topic, link_name):
             continue
         yield pb.TruncatedLog(
             topic=hosted.topic,

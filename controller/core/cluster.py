@@ -31,7 +31,7 @@ from controller.core.partition_states import PartitionPhase
 from controller.core.replica_states import ReplicaPhase
 from wire.control.cluster_pb2 import LinkRecord
 from wire.rules.client_quotas import QuotaEntity, QuotaValues
-from wire.rules.links import SiteRole, link_of_topic, role_of
+from wire.rules.links import SiteRole, governing_link, links_of_topic, role_of
 from wire.znodes.group_configs import GroupConfigs
 from wire.znodes.layout import NO_LEADER, BrokerRegistration
 
@@ -302,17 +302,17 @@ class Cluster:
         return {node: broker.registration.rack for node, broker in self.brokers.items()}
 
     def link_of(self, topic: str) -> LinkRecord | None:
-        """The link that carries the topic."""
-        return link_of_topic(self.links.values(), topic)
+        """The link that decides about the topic at this site."""
+        return governing_link(links_of_topic(self.links.values(), topic), self.rules.site)
 
     def leader_epoch_floor(self, topic: str) -> int:
         """Lowest leader epoch that the topic's partitions may have: above 0 only where a link makes
         this site active.
         """
-        link = self.link_of(topic)
-        if link is None or role_of(link, self.rules.site) is SiteRole.PASSIVE:
+        links = links_of_topic(self.links.values(), topic)
+        if any(role_of(link, self.rules.site) is SiteRole.PASSIVE for link in links):
             return 0
-        return link.leader_epoch_floor
+        return max((link.leader_epoch_floor for link in links), default=0)
 
     def offline_partitions(self) -> list[TopicPartition]:
         """Partitions of the given topics that have no leader."""

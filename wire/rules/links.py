@@ -12,6 +12,7 @@ import enum
 import re
 from collections.abc import Iterable, Sequence
 from functools import lru_cache
+from typing import Final
 
 from wire.control.cluster_pb2 import LinkPhase, LinkRecord
 from wire.rules.topic_names import is_internal_topic
@@ -128,18 +129,29 @@ def is_stand_in(link: LinkRecord) -> bool:
     return not link.active_site
 
 
-def link_of_topic(links: Iterable[LinkRecord], topic: str) -> LinkRecord | None:
-    """The link that carries the topic; the first by name when several would (creation refuses such
-    overlaps), a stand-in last.
+def links_of_topic(links: Iterable[LinkRecord], topic: str) -> list[LinkRecord]:
+    """The links that carry the topic, by name: several where a site has several standbys. Stand-ins
+    only where no real link carries it.
     """
-    carrying = [link for link in links if carries_topic(link, topic)]
-    return min(carrying, key=lambda link: (is_stand_in(link), link.name), default=None)
+    carrying = sorted((link for link in links if carries_topic(link, topic)), key=lambda link: link.name)
+    return [link for link in carrying if not is_stand_in(link)] or carrying
 
 
-def link_of_group(links: Iterable[LinkRecord], group: str) -> LinkRecord | None:
-    """The link that carries the group, as `link_of_topic`."""
-    carrying = [link for link in links if carries_group(link, group)]
-    return min(carrying, key=lambda link: link.name, default=None)
+def links_of_group(links: Iterable[LinkRecord], group: str) -> list[LinkRecord]:
+    """The links that carry the group, by name."""
+    return sorted((link for link in links if carries_group(link, group)), key=lambda link: link.name)
+
+
+def governing_link(links: Sequence[LinkRecord], site: str) -> LinkRecord | None:
+    """Of the links that carry something at the site, the one that decides there: the most
+    restrictive, since a site that one link made passive is not active by another one. Of equal ones
+    the first, sync links before others.
+    """
+
+    def rank(link: LinkRecord) -> tuple[int, bool]:
+        return _RESTRICTIVENESS[role_of(link, site)], sync_policy(link) is SyncPolicy.NONE
+
+    return min(links, key=rank, default=None)
 
 
 def role_of(link: LinkRecord, site: str) -> SiteRole:
@@ -149,6 +161,9 @@ def role_of(link: LinkRecord, site: str) -> SiteRole:
     if link.active_site != site:
         return SiteRole.PASSIVE
     return SiteRole.FENCED if link.phase == LinkPhase.FENCED else SiteRole.ACTIVE
+
+
+_RESTRICTIVENESS: Final = {SiteRole.PASSIVE: 0, SiteRole.FENCED: 1, SiteRole.ACTIVE: 2}
 
 
 def sync_policy(link: LinkRecord) -> SyncPolicy:

@@ -25,7 +25,7 @@ from wire.batches.group_records import OFFSETS_TOPIC
 from wire.control.broker_pb2 import ControlBatch
 from wire.control.cluster_pb2 import BrokerInfo, LinkRecord, PartitionState, SiteView, TopicInfo
 from wire.rules.client_quotas import QuotaEntity, QuotaValues, entity_from_message
-from wire.rules.links import SiteRole, is_stand_in, link_of_group, link_of_topic, other_site, role_of
+from wire.rules.links import SiteRole, governing_link, is_stand_in, links_of_group, links_of_topic, other_site, role_of
 from wire.znodes.group_configs import GroupConfigs
 
 NO_NODE = -1
@@ -127,24 +127,40 @@ class ClusterImage:
     confirmed_epochs: Mapping[str, int] = field(default_factory=dict)
     peers: Mapping[str, SiteView] = field(default_factory=dict)
     peer_topics: Mapping[str, PeerTopics] = field(default_factory=dict)
-    carriers: dict[str, str | None] = field(default_factory=dict)
-    """Memory of `link_of`: topic name to link name, shared by images with the same links."""
+    carriers: dict[str, tuple[str, ...]] = field(default_factory=dict)
+    """Memory of `links_of`: topic name to link names, shared by images with the same links."""
 
-    def link_of(self, topic: str) -> LinkRecord | None:
-        """The link that carries the topic, None for a local one."""
+    def links_of(self, topic: str) -> tuple[str, ...]:
+        """The names of the links that carry the topic; several where this site has several
+        standbys.
+        """
         if not self.links:
-            return None
+            return ()
         if topic not in self.carriers:
             if len(self.carriers) > CARRIERS_REMEMBERED_MAX:
                 self.carriers.clear()
-            link = link_of_topic(self.links.values(), topic)
-            self.carriers[topic] = None if link is None else link.name
-        name = self.carriers[topic]
-        return None if name is None else self.links[name]
+            self.carriers[topic] = tuple(link.name for link in links_of_topic(self.links.values(), topic))
+        return self.carriers[topic]
+
+    def link_of(self, topic: str) -> LinkRecord | None:
+        """The link that decides about the topic here, None for a local one."""
+        names = self.links_of(topic)
+        if len(names) < 2:
+            return self.links[names[0]] if names else None
+        return self._governing([self.links[name] for name in names])
 
     def link_of_group(self, group: str) -> LinkRecord | None:
-        """The link that carries the group's offsets, None for a local one."""
-        return link_of_group(self.links.values(), group) if self.links else None
+        """The link that decides about the group's offsets here, None for a local one."""
+        return self._governing(links_of_group(self.links.values(), group)) if self.links else None
+
+    def _governing(self, links: Sequence[LinkRecord]) -> LinkRecord | None:
+        """As `wire/rules/links.py` says; of links under which the site is active, one that is not
+        confirmed yet before the others.
+        """
+        unconfirmed = [link for link in links if self.role_in(link) is LinkRole.UNCONFIRMED]
+        link = governing_link(links, self.site)
+        is_active = link is not None and self.role_in(link) is LinkRole.ACTIVE
+        return unconfirmed[0] if is_active and unconfirmed else link
 
     def role_in(self, link: LinkRecord | None) -> LinkRole:
         """This broker's role for whatever the link carries."""

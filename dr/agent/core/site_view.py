@@ -14,7 +14,7 @@ from typing import NamedTuple
 
 from wire.batches.group_records import OFFSETS_TOPIC
 from wire.control.cluster_pb2 import BrokerInfo, Endpoint, LinkRecord, PartitionState, SiteView, TopicInfo
-from wire.rules.links import carries_topic, link_of_topic
+from wire.rules.links import carries_topic, governing_link, links_of_topic
 from wire.rules.topic_names import is_internal_topic
 from wire.znodes.layout import NO_LEADER, BrokerRegistration, StoredPartitionState, TopicAssignment
 
@@ -100,7 +100,7 @@ def matters_to_peers(links: Collection[LinkRecord], topic: str) -> bool:
 def _is_shown(facts: SiteFacts, links: Collection[LinkRecord], topic: str) -> bool:
     if any(carries_topic(link, topic) for link in links):
         return True
-    other = link_of_topic(facts.links.values(), topic)
+    other = governing_link(links_of_topic(facts.links.values(), topic), facts.site)
     is_at_home = other is None or other.active_site == facts.site
     return is_at_home and matters_to_peers(links, topic)
 

@@ -15,7 +15,8 @@ from wire.rules.links import (
     blacklist_of,
     carries_group,
     carries_topic,
-    link_of_topic,
+    governing_link,
+    links_of_topic,
     matches,
     next_leader_epoch_floor,
     other_site,
@@ -100,11 +101,25 @@ def test_the_role_follows_active_site_and_phase() -> None:
     assert [role_of(fenced, "a"), role_of(fenced, "b")] == [SiteRole.FENCED, SiteRole.PASSIVE]
 
 
-def test_the_first_link_by_name_carries_a_topic_that_two_match() -> None:
-    found = link_of_topic([_link(name="z"), _link(name="m")], "orders")
-    assert found is not None
-    assert found.name == "m"
-    assert link_of_topic([_link()], "unknown") is None
+def test_of_several_links_of_a_topic_the_most_restrictive_decides() -> None:
+    """Site a has two standbys: when one is promoted, or is about to be, a is not active by the
+    other link.
+    """
+    plain, sync = _link(name="a-b"), _link(name="a-c", sync_policy="block")
+    fenced = _link(name="a-d", phase=LinkPhase.FENCED)
+    promoted = _link(name="a-e", active_site="b")
+
+    def decides(*links: LinkRecord) -> str:
+        found = governing_link(links_of_topic(links, "orders"), "a")
+        assert found is not None
+        return found.name
+
+    assert decides(plain) == "a-b"
+    assert decides(plain, sync) == "a-c", "what acknowledgements wait for"
+    assert decides(plain, sync, fenced) == "a-d"
+    assert decides(promoted, fenced, sync, plain) == "a-e"
+    assert decides(_link(name="z"), _link(name="m")) == "m"
+    assert governing_link(links_of_topic([_link()], "unknown"), "a") is None
 
 
 def test_the_other_site_of_a_stranger_is_refused() -> None:

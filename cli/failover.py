@@ -5,9 +5,11 @@ is lost.
 from __future__ import annotations
 
 import asyncio
+import sys
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, NoReturn
 
 import typer
 from rich.markup import escape
@@ -28,11 +30,18 @@ from runtime.process import ExitCode, OperationalFailure
 from runtime.times import iso_time
 
 if TYPE_CHECKING:
+    from dr.failover.core.playbook import FailoverPolicy
     from dr.failover.execution import FailoverReport
     from dr.sites.core.loss import LossAccount
 
 DEFAULT_JOURNALS = Path("out/failovers")
 
+LinkName = Annotated[str, typer.Argument(help="Name of the link.")]
+NewActiveSite = Annotated[str, typer.Option("--to", help="The site that becomes active.")]
+DryRun = Annotated[bool, typer.Option("--dry-run", help="Ask both sites, say what would be done, change nothing.")]
+JournalFile = Annotated[
+    Path | None, typer.Option(help=f"Write each step here (default: a file in {DEFAULT_JOURNALS}).")
+]
 DrainTimeout = Annotated[
     int,
     typer.Option(
@@ -48,10 +57,17 @@ UnavailabilityMax = Annotated[
 
 
 def failover(
-    link: Annotated[str, typer.Argument(help="Name of the link.")],
-    to: Annotated[str, typer.Option("--to", help="The site that becomes active.")],
+    link: LinkName,
+    to: NewActiveSite,
     environment: EnvironmentFile = None,
     site: SiteOptions = None,
+    is_old_site_down: Annotated[
+        bool,
+        typer.Option(
+            "--old-site-is-down",
+            help="Declare that an active site which does not answer is down, and stays down until it learns of the failover.",
+        ),
+    ] = False,
     accepts_data_loss: Annotated[
         bool,
         typer.Option(
@@ -65,12 +81,8 @@ def failover(
     ] = None,
     drain_timeout_ms: DrainTimeout = 30_000,
     unavailability_max_ms: UnavailabilityMax = 5_000,
-    is_dry_run: Annotated[
-        bool, typer.Option("--dry-run", help="Ask both sites, say what would be done, change nothing.")
-    ] = False,
-    journal: Annotated[
-        Path | None, typer.Option(help=f"Write each step here (default: a file in {DEFAULT_JOURNALS}).")
-    ] = None,
+    is_dry_run: DryRun = False,
+    journal: JournalFile = None,
     output: Output = OutputFormat.TEXT,
 ) -> None:
     """Stop writers at the active site if it answers, drain the link, raise its epoch, promote the
@@ -79,25 +91,45 @@ def failover(
     Writers are stopped only when a mirror lives and the standby follows closely, and no longer than
     --unavailability-max-ms.
 
-    May be interrupted and run again by anybody: it goes on from what the sites say. Exit code 1
-    when it was refused.
+    An active site that does not answer may still run and take writes. Such a failover is refused,
+    or asks at a terminal, unless --old-site-is-down declares it down.
+
+    A failover may be interrupted; any operator can run it again: it continues from the state of the
+    sites. Exit code 1 when it was refused.
 
     Example: antipode failover a-b --to b --environment out/sites/environment.json --dry-run
     """
     from dr.failover.core.playbook import FailoverPolicy
-    from dr.failover.execution import failover as carry_out
 
     policy = FailoverPolicy(
         lag_records_max=lag_max,
         accepts_data_loss=accepts_data_loss,
         drain_timeout_ms=drain_timeout_ms,
         unavailability_max_ms=unavailability_max_ms,
+        is_old_site_down=is_old_site_down,
     )
     known = agents(environment, site)
+    report = move(link, to, known, policy, is_dry_run=is_dry_run, journal=journal)
+    is_asked = report.outcome == "refused" and report.is_source_silent and sys.stdin.isatty() and not is_dry_run
+    if is_asked and not is_old_site_down and not accepts_data_loss:
+        error_console.print(f"[red]refused[/]: {escape(report.reason)}", highlight=False)
+        typer.confirm(f"Is {report.from_site} down, and will it stay down?", abort=True, err=True)
+        report = move(link, to, known, replace(policy, is_old_site_down=True), is_dry_run=False, journal=journal)
+    show_move(report, output)
+
+
+def move(
+    link: str, to: str, known: Agents, policy: FailoverPolicy, *, is_dry_run: bool, journal: Path | None
+) -> FailoverReport:
+    """Make a site active, or plan it. Ends the command with one message when no site can be
+    asked.
+    """
+    from dr.failover.execution import failover as carry_out
+
     if to not in known:
         raise usage_error(f"--to {to!r}: accepted is one of {', '.join(sorted(known))}")
     with failures_as_messages():
-        report = asyncio.run(
+        return asyncio.run(
             carry_out(
                 link,
                 to_site=to,
@@ -108,6 +140,10 @@ def failover(
                 progress=_progress(),
             )
         )
+
+
+def show_move(report: FailoverReport, output: OutputFormat) -> NoReturn:
+    """Print the report; exit code 1 when the move was refused."""
     if output is OutputFormat.JSON:
         print_json(report.to_json())
     else:

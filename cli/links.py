@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import enum
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Annotated, Any, TypeVar
 
 import typer
@@ -16,7 +16,7 @@ from cli.link_commands.mirrors import (
     MirrorAddress,
     Name,
     describe_mirror,
-    known_mirror,
+    known_mirrors,
     pause,
     print_mirror,
     reset,
@@ -204,9 +204,9 @@ def create(
         sync_timeout_ms=sync_timeout_ms,
     )
 
-    daemon = known_mirror(name, mirror, environment)
+    daemons = known_mirrors(name, mirror, environment)
 
-    checked = _with_clients(known, lambda clients: _made(spec, clients, mirror=daemon, is_dry_run=is_dry_run))
+    checked = _with_clients(known, lambda clients: _made(spec, clients, daemons, is_dry_run=is_dry_run))
     _print_checked(checked, output, is_dry_run=is_dry_run)
     if checked.problems:
         raise typer.Exit(ExitCode.FAILED)
@@ -214,11 +214,14 @@ def create(
         error_console.print(f"antipode links list shows when a mirror reports to {target}", soft_wrap=True)
 
 
-async def _made(spec: LinkSpec, clients: dict[str, SiteClient], *, mirror: str, is_dry_run: bool) -> CheckedLink:
-    """The link checked, and made when nothing is in the way."""
+async def _made(
+    spec: LinkSpec, clients: dict[str, SiteClient], daemons: Mapping[str, str], *, is_dry_run: bool
+) -> CheckedLink:
+    """The link checked, and made when nothing is in the way. `daemons`: as `known_mirrors`."""
     from dr.links.administration import check_link, make_link
 
     source, target = clients[spec.source_site], clients[spec.target_site]
+    mirror = daemons.get(spec.target_site) or daemons.get("", "")
     checked = await check_link(spec, source=source, target=target, mirror=mirror)
     if not is_dry_run and not checked.problems:
         await make_link(checked, source=source, target=target)
@@ -389,7 +392,7 @@ def _status_json(entry: LinkAtSite) -> dict[str, Any]:
 
 
 def _status_row(entry: LinkAtSite) -> Sequence[object]:
-    from dr.links.administration import mirror_sentence
+    from dr.sites.core.mirror_reports import mirror_sentence
 
     if entry.status is None:
         return ("?", entry.site, "", "", "", "", "", entry.problem, "", "", "")

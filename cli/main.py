@@ -27,6 +27,7 @@ COMMANDS: Final[Mapping[str, tuple[str, str]]] = {
     "produce": ("cli.produce", "produce"),
     "consume": ("cli.consume", "consume"),
     "failover": ("cli.failover", "failover"),
+    "switchover": ("cli.switchover", "switchover"),
     "reconcile": ("cli.reconcile", "reconcile"),
     "elect": ("cli.elect", "elect"),
     "topics": ("cli.topics", "app"),

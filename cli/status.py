@@ -17,6 +17,7 @@ from cli.shared.output import Output, OutputFormat, console, failures_as_message
 from cli.shared.sites import EnvironmentFile, SiteOptions, agents, environment_file
 from mirror.flow.core.health import HEALTHY_STATES
 from runtime.process import ExitCode
+from runtime.times import iso_time
 
 if TYPE_CHECKING:
     from dr.drill.environment import Environment, EnvironmentLink
@@ -26,9 +27,9 @@ if TYPE_CHECKING:
     from dr.sites.site_client import SiteClient
     from wire.control.controller_pb2 import DescribeControllerReply
 
-MIRRORS_ELSEWHERE = ("not known", "PROMOTED")
-"""States of the mirror that is asked in which another one should carry the link: it was not asked,
-or its target is the active site now.
+VERDICT_COUNTS_MS = 120_000
+"""How old the active site's verdict on a link's protection may be; its agents store one each twenty
+seconds at least.
 """
 NO_CONTROLLER = -1
 CONTROLLER_TIMEOUT_MS = 1_000
@@ -200,6 +201,8 @@ async def _link(
     said = [one for one in entries if one.status is not None and one.status.record.name == link.name]
     probe = LagProbe(seen, link.name, channels, SystemClock())
     sample: LagSample = await probe.sample(mirror_timeout_s=MIRROR_TIMEOUT_S)
+    unprotected = not_protected_because(sample, now_ms=SystemClock().now_ms())
+    has_mirrors = bool(known.mirrors_of(link.name))
     return {
         "name": link.name,
         "source": link.source,
@@ -214,7 +217,10 @@ async def _link(
         "lag_ms": None if sample.lag_ms < 0 else sample.lag_ms,
         "truncated_records": sample.truncated_records,
         "differing": list(sample.differing),
-        "mirror": sample.mirror_state if any(mirror.name == link.name for mirror in known.mirrors) else "not known",
+        "protected_since_ms": sample.protection.since_ms if sample.protection and not unprotected else None,
+        "not_protected_because": unprotected,
+        "mirror": sample.mirror_state if has_mirrors else "not known",
+        "resting_mirror": sample.resting_mirror_state if has_mirrors else "not known",
         "mirror_report_age_ms": next(
             (one.mirror_report_age_ms for one in said if one.mirror_report_age_ms is not None), None
         ),
@@ -223,11 +229,22 @@ async def _link(
     }
 
 
+def not_protected_because(sample: LagSample, *, now_ms: int) -> str:
+    """Why the link's standby does not protect the active site; empty when it does."""
+    verdict = sample.protection
+    if not sample.active_site:
+        return "neither site says who is active"
+    if sample.active_site in sample.unreachable:
+        return f"{sample.active_site}, the active site, does not answer"
+    if verdict is None or verdict.epoch != sample.epoch:
+        return f"{sample.active_site} has not judged it yet in epoch {sample.epoch}: its agents look every few seconds"
+    if now_ms - verdict.judged_at_ms > VERDICT_COUNTS_MS:
+        return f"the last verdict of {sample.active_site} is {(now_ms - verdict.judged_at_ms) // 1000} s old"
+    return verdict.reason
+
+
 def problems(sites: dict[str, dict[str, Any]], links: list[dict[str, Any]]) -> list[str]:
     """What needs a person, in words."""
-    from dr.links.administration import mirror_sentence
-    from dr.sites.core.mirror_reports import MIRROR_SILENT_MS
-
     found = [site["problem"] for site in sites.values() if not site["is_reachable"]]
     for name, site in sites.items():
         if site["is_reachable"] and site["controller"] == NO_CONTROLLER:
@@ -244,29 +261,16 @@ def problems(sites: dict[str, dict[str, Any]], links: list[dict[str, Any]]) -> l
                 "one that is gone for good is given up by: antipode brokers unregister ID"
             )
     for link in links:
-        if not link["active_site"]:
-            found.append(f"link {link['name']}: neither site says who is active")
         if link["mirror"] not in (*HEALTHY_STATES, "not known"):
             found.append(f"link {link['name']}: the mirror is {link['mirror']}")
-        age_ms = link["mirror_report_age_ms"]
-        is_silent = age_ms is not None and not 0 <= age_ms <= MIRROR_SILENT_MS
-        if is_silent and link["mirror"] in MIRRORS_ELSEWHERE:
-            found.append(f"link {link['name']}: {_unprotected(link, mirror_sentence(age_ms))}")
-        words = (*link["mirror_problems"], *link["differing"], *link["deposed"])
-        found += [f"link {link['name']}: {problem}" for problem in words]
+        reason = link["not_protected_because"]
+        if reason:
+            found.append(f"link {link['name']}: not protected because {reason}")
+        others = (*link["mirror_problems"], *link["differing"], *link["deposed"])
+        found += [f"link {link['name']}: {problem}" for problem in others if problem not in reason]
         if link["is_contested"]:
             found.append(f"link {link['name']}: both sites hold themselves for active in epoch {link['epoch']}")
     return found
-
-
-def _unprotected(link: dict[str, Any], received: str) -> str:
-    active = link["active_site"]
-    standby = link["target"] if active == link["source"] else link["source"]
-    behind = "" if link["lag_records"] is None else f"; {standby} is {link['lag_records']:,} records behind"
-    return (
-        f"{active or 'the active site'} is not protected: the passive site {standby} has no mirror that carries all ({received}){behind}; "
-        f"start one: antipode mirror --config FILE, with link.name={link['name']} and the agents of {standby} as site.agents"
-    )
 
 
 def _page(document: dict[str, Any]) -> Group:
@@ -290,6 +294,7 @@ def _page(document: dict[str, Any]) -> Group:
         "ms behind",
         "records cut",
         "mirror",
+        "resting mirror",
         header_style="bold",
     )
     for link in document["links"]:
@@ -306,13 +311,19 @@ def _page(document: dict[str, Any]) -> Group:
             _count(link["lag_ms"]),
             _count(link["truncated_records"]),
             link["mirror"],
+            link["resting_mirror"],
         )
     unasked = sorted(link["name"] for link in document["links"] if link["mirror"] == "not known")
     well = "[green]all is well[/]"
     if unasked:
         well += f" by the sites' reports; for the mirror of {escape(', '.join(unasked))}: links status LINK --mirror HOST:PORT"
     reported = [f"[red]problem:[/] {escape(problem)}" for problem in document["problems"]] or [well]
-    return Group(sites, links, *reported)
+    protected = [
+        f"link {escape(link['name'])}: protected since {iso_time(link['protected_since_ms'])}"
+        for link in document["links"]
+        if link["protected_since_ms"] is not None
+    ]
+    return Group(sites, links, *protected, *reported)
 
 
 def _count(value: int | None) -> str:

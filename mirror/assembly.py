@@ -468,8 +468,11 @@ class Mirror:
             return
         if (link_view.epoch, link_view.role) != (self._link_view.epoch, self._link_view.role):
             _state_change.info(link_view.reason, link=link_view.name, epoch=link_view.epoch, role=link_view.role.value)
+        has_turned = link_view.role is not self._link_view.role
         self._link_view = link_view
         self._turn(link_view.role, link_view.reason)
+        if has_turned:
+            self.topics.poke()
 
     def _lose_link(self, reason: str) -> None:
         if self._link_view.role is not LinkRole.GONE:

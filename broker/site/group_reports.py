@@ -100,6 +100,7 @@ class GroupReports:
         return pb.DescribeGroupOffsetsReply(
             synced_at_ms=0 if youngest_ms is None else self._clock.now_ms() - youngest_ms,
             synced_ms_ago=ages_ms,
+            resting_ms_ago=received.resting_ms_ago(now_ms) if is_current else NEVER,
             words=[
                 pb.SyncReport(
                     daemon=word.daemon,

@@ -38,6 +38,7 @@ from cli.embedding.site_layout import (
     BridgeLayout,
     BrokerLayout,
     Layout,
+    LinkLayout,
     MirrorLayout,
     SiteLayout,
     Wishes,
@@ -151,10 +152,10 @@ class EmbeddedSites:
             cluster_id = await _agree_cluster_id(site.zookeeper, cluster_id)
         self.report("starting brokers")
         await together(*(self._start(part) for part in brokers))
-        for link, part in zip(self.layout.mirrors, mirrors, strict=True):
+        for link in self.layout.links:
             self.report(f"linking {link.source.name} to {link.target.name}")
             await ensure_link(link, self.filters)
-            await self._start(part)
+        await together(*(self._start(part) for part in mirrors))
         for part in bridges:
             self.report("starting the HTTP bridge")
             await self._start(part)
@@ -203,11 +204,13 @@ class EmbeddedSites:
         document: dict[str, Any] = {
             "directory": str(self.layout.directory),
             "sites": {site.name: self._site_environment(site) for site in self.layout.sites},
-            "links": [self._link_environment(mirror) for mirror in self.layout.mirrors],
+            "links": [self._link_environment(link) for link in self.layout.links],
             "mirrors": [
                 {
                     **self._process(f"mirror-{mirror.name}"),
                     "name": mirror.name,
+                    "link": mirror.link,
+                    "site": mirror.target.name,
                     "metrics": mirror.metrics,
                     "grpc": mirror.grpc,
                 }
@@ -235,12 +238,12 @@ class EmbeddedSites:
             "processes": [self._process(name) for name in names],
         }
 
-    def _link_environment(self, mirror: MirrorLayout) -> dict[str, Any]:
-        sites = (mirror.source.name, mirror.target.name)
+    def _link_environment(self, link: LinkLayout) -> dict[str, Any]:
+        sites = (link.source.name, link.target.name)
         return {
-            "name": mirror.name,
-            "source": mirror.source.name,
-            "target": mirror.target.name,
+            "name": link.name,
+            "source": link.source.name,
+            "target": link.target.name,
             "proxies": [asdict(proxy) for proxy in self.layout.proxies if proxy.site in sites],
         }
 
@@ -363,7 +366,7 @@ def create_proxies(layout: Layout) -> None:
             server.create(name=proxy.name, listen=proxy.listen, upstream=proxy.upstream)
 
 
-async def ensure_link(mirror: MirrorLayout, filters: LinkFilters) -> None:
+async def ensure_link(link: LinkLayout, filters: LinkFilters) -> None:
     """Make the link unless it is there. OperationalFailure when it is there with other filters, or
     another sync policy.
     """
@@ -371,15 +374,15 @@ async def ensure_link(mirror: MirrorLayout, filters: LinkFilters) -> None:
     try:
         source, target = (
             SiteClient(site.name, [broker.grpc for broker in site.brokers], channels)
-            for site in (mirror.source, mirror.target)
+            for site in (link.source, link.target)
         )
-        spec = _link_spec(mirror, filters)
-        stored = await _stored_link(mirror.name, target)
+        spec = _link_spec(link, filters)
+        stored = await _stored_link(link.name, target)
         if stored is None:
             await create_link(spec, source=source, target=target)
         elif not _has_filters_of(stored, spec):
             raise OperationalFailure(
-                f"link {mirror.name} exists and carries topics {','.join(stored.topic_whitelist)} without "
+                f"link {link.name} exists and carries topics {','.join(stored.topic_whitelist)} without "
                 f"{','.join(blacklist_of(stored)) or 'exception'}, sync policy {stored.sync_policy or 'none'}; give the same "
                 "--whitelist, --blacklist and --sync, or another --dir"
             )
@@ -396,13 +399,13 @@ async def _stored_link(name: str, client: SiteClient) -> LinkRecord | None:
         raise
 
 
-def _link_spec(mirror: MirrorLayout, filters: LinkFilters) -> LinkSpec:
+def _link_spec(link: LinkLayout, filters: LinkFilters) -> LinkSpec:
     return LinkSpec(
-        name=mirror.name,
-        source_site=mirror.source.name,
-        target_site=mirror.target.name,
-        source=_addresses(mirror.source),
-        target=_addresses(mirror.target),
+        name=link.name,
+        source_site=link.source.name,
+        target_site=link.target.name,
+        source=_addresses(link.source),
+        target=_addresses(link.target),
         topic_whitelist=filters.topic_whitelist,
         topic_blacklist=filters.topic_blacklist,
         group_whitelist=filters.group_whitelist,

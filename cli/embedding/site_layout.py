@@ -22,7 +22,8 @@ REPLICAS_MAX = 3
 PORTS_PER_SITE = 1
 PORTS_SHARED = 3
 """Of toxiproxy, and of the bridge for HTTP and metrics."""
-PORTS_PER_LINK = 2
+MIRRORS_PER_LINK = 2
+PORTS_PER_MIRROR = 2
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -73,10 +74,22 @@ class SiteLayout:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class MirrorLayout:
-    """One link from source to target and the mirror daemon that runs it, at the target."""
+class LinkLayout:
+    """One link: the site that is active first, and its standby."""
 
     name: str
+    source: SiteLayout
+    target: SiteLayout
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MirrorLayout:
+    """One mirror daemon of a link, at the site that it writes to. A link has one for each
+    direction: that of the active site rests.
+    """
+
+    name: str
+    link: str
     source: SiteLayout
     target: SiteLayout
     directory: Path
@@ -103,6 +116,7 @@ class Layout:
     directory: Path
     toxiproxy: str | None
     sites: tuple[SiteLayout, ...]
+    links: tuple[LinkLayout, ...]
     mirrors: tuple[MirrorLayout, ...]
     proxies: tuple[ProxyLayout, ...]
     bridge: BridgeLayout | None = None
@@ -123,7 +137,8 @@ class Wishes:
 def ports_needed(wishes: Wishes) -> int:
     """How many free ports `plan` takes."""
     per_site = PORTS_PER_SITE + wishes.brokers * PORTS_PER_BROKER
-    return PORTS_SHARED + len(wishes.sites) * per_site + max(len(wishes.sites) - 1, 0) * PORTS_PER_LINK
+    links = max(len(wishes.sites) - 1, 0)
+    return PORTS_SHARED + len(wishes.sites) * per_site + links * MIRRORS_PER_LINK * PORTS_PER_MIRROR
 
 
 def check(wishes: Wishes, *, whitelist: Sequence[str], blacklist: Sequence[str]) -> None:
@@ -148,11 +163,17 @@ def plan(wishes: Wishes, ports: Sequence[int]) -> Layout:
     free = iter(ports)
     toxiproxy = _address(free)
     sites = tuple(_site(wishes, name, number, free) for number, name in enumerate(wishes.sites))
-    mirrors = tuple(_mirror(wishes, sites[0], target, free) for target in sites[1:])
+    links = tuple(_link(sites[0], target) for target in sites[1:])
+    mirrors = tuple(
+        _mirror(wishes, link.name, source, target, free)
+        for link in links
+        for source, target in ((link.source, link.target), (link.target, link.source))
+    )
     return Layout(
         directory=wishes.directory,
         toxiproxy=toxiproxy if wishes.has_proxy else None,
         sites=sites,
+        links=links if wishes.has_link else (),
         mirrors=mirrors if wishes.has_link else (),
         proxies=tuple(_proxies(sites)) if wishes.has_proxy else (),
         bridge=_bridge(wishes, sites, free) if wishes.has_bridge else None,
@@ -209,10 +230,15 @@ def _broker(wishes: Wishes, site_directory: Path, number: int, index: int, free:
     )
 
 
-def _mirror(wishes: Wishes, source: SiteLayout, target: SiteLayout, free: Iterator[int]) -> MirrorLayout:
+def _link(source: SiteLayout, target: SiteLayout) -> LinkLayout:
+    return LinkLayout(name=f"{source.name}-{target.name}", source=source, target=target)
+
+
+def _mirror(wishes: Wishes, link: str, source: SiteLayout, target: SiteLayout, free: Iterator[int]) -> MirrorLayout:
     name = f"{source.name}-{target.name}"
     return MirrorLayout(
         name=name,
+        link=link,
         source=source,
         target=target,
         directory=wishes.directory / "mirrors" / name,
@@ -276,7 +302,7 @@ def replication_factor(site: SiteLayout) -> int:
 def mirror_properties(mirror: MirrorLayout) -> dict[str, str]:
     """The mirror.properties of an embedded mirror daemon."""
     return {
-        "link.name": mirror.name,
+        "link.name": mirror.link,
         "site.agents": ",".join(broker.grpc for broker in mirror.target.brokers),
         "source.bootstrap.servers": mirror.source.link_bootstrap_servers,
         "target.bootstrap.servers": mirror.target.bootstrap_servers,

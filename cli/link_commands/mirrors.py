@@ -42,6 +42,7 @@ if TYPE_CHECKING:
     )
 
 CALL_TIMEOUT_S = 10
+LOOK_TIMEOUT_S = 2.0
 VERIFY_TIMEOUT_S = 24 * 3600
 RESET_TIMEOUT_S = 600
 """Copies into quarantine take their time; an interrupted reset may be asked for again."""
@@ -244,37 +245,32 @@ def _known(value: int) -> int | str:
     return "not known" if value < 0 else value
 
 
-def mirror_address(name: str, mirror: str | None, environment: Path | None) -> str:
-    """Where the link's mirror serves MirrorAdmin, by the option or else by the environment; a usage
-    error when neither says.
+def known_mirrors(name: str, mirror: str | None, environment: Path | None) -> dict[str, str]:
+    """Where the link's mirrors serve MirrorAdmin, by the site that each writes to. The option
+    names one, of an unknown site (""); without it the environment file names them, if there is one.
     """
-    found = known_mirror(name, mirror, environment)
-    if not found:
-        raise usage_error(f"say where the mirror of link {name} is: --mirror host:port (its antipode.grpc.listener)")
-    return found
-
-
-def known_mirror(name: str, mirror: str | None, environment: Path | None) -> str:
-    """As `mirror_address`; "" when neither says."""
     from dr.drill.environment import load_environment
 
     if mirror is not None:
         try:
-            return str(parse_host_port(mirror))
+            return {"": str(parse_host_port(mirror))}
         except ValueError as error:
             raise usage_error(f"--mirror {mirror!r} is not usable ({error}): accepted is host:port") from error
     found = environment_file(environment)
     if found is not None:
         with failures_as_messages():
-            for known in load_environment(found).mirrors:
-                if known.name == name and known.grpc:
-                    return known.grpc
-    return ""
+            known = load_environment(found).mirrors_of(name)
+            return {site: one.grpc for site, one in known.items() if one.grpc}
+    return {}
 
 
 def asked(name: str, mirror: str | None, environment: Path | None, ask: Callable[[Any], Awaitable[Answer]]) -> Answer:
-    """What the link's mirror answers. Ends the command with one message when it does not."""
-    address = mirror_address(name, mirror, environment)
+    """The answer of the link's mirror at work: that of the standby, where the environment names a
+    mirror for each direction. Ends the command with one message when it does not answer.
+    """
+    addresses = [*known_mirrors(name, mirror, environment).values()]
+    if not addresses:
+        raise usage_error(f"say where the mirror of link {name} is: --mirror host:port (its antipode.grpc.listener)")
 
     async def run() -> Answer:
         import grpc
@@ -282,6 +278,7 @@ def asked(name: str, mirror: str | None, environment: Path | None, ask: Callable
         from runtime.grpc_server import open_channel
         from wire.control.mirror_pb2_grpc import MirrorAdminStub
 
+        address = addresses[0] if len(addresses) == 1 else await _at_work(addresses)
         async with open_channel(address) as channel:
             try:
                 return await ask(MirrorAdminStub(channel))  # type: ignore[no-untyped-call]
@@ -291,6 +288,27 @@ def asked(name: str, mirror: str | None, environment: Path | None, ask: Callable
 
     with failures_as_messages():
         return asyncio.run(run())
+
+
+async def _at_work(addresses: Sequence[str]) -> str:
+    """The first mirror that does not rest; of mirrors that all rest or are silent, the first."""
+    import grpc
+
+    from runtime.grpc_server import open_channel
+    from wire.control.mirror_pb2 import DescribeMirrorRequest
+    from wire.control.mirror_pb2_grpc import MirrorAdminStub
+
+    async def is_at_work(address: str) -> bool:
+        async with open_channel(address) as channel:
+            stub = MirrorAdminStub(channel)  # type: ignore[no-untyped-call]
+            try:
+                reply: DescribeMirrorReply = await stub.DescribeMirror(DescribeMirrorRequest(), timeout=LOOK_TIMEOUT_S)
+            except grpc.aio.AioRpcError:
+                return False
+            return not reply.is_resting
+
+    found = await asyncio.gather(*(is_at_work(address) for address in addresses))
+    return next((address for address, at_work in zip(addresses, found, strict=True) if at_work), addresses[0])
 
 
 def _print_pauses(name: str, reply: PauseMirrorReply, output: OutputFormat) -> None:

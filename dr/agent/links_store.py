@@ -7,14 +7,18 @@ back before anything else is tried.
 
 from __future__ import annotations
 
+import contextlib
+
 from kazoo.exceptions import BadVersionError, NodeExistsError, NoNodeError, NotEmptyError
 
 from dr.agent.site_cache import DISCONNECTED
 from runtime.retries import jittered_backoff
 from runtime.zookeeper import ZooKeeper
 from wire.control.cluster_pb2 import LinkRecord
+from wire.control.site_pb2 import LinkProtection
 from wire.rules.links import supersedes
 from wire.znodes import layout as znodes
+from wire.znodes import link_znodes
 
 BUDGET_MS = 5_000
 """How long a change is tried while ZooKeeper does not answer or others change the same node."""
@@ -95,11 +99,12 @@ class LinksStore:
                 if stored.epoch != epoch:
                     raise LinkConflict(f"link {name!r} is at epoch {stored.epoch}, not {epoch}", stored)
                 await self._delete_accounts(name)
+                await self._delete_protection(name)
                 await self._zookeeper.delete(znodes.link_path(name), version=version)
         return stored
 
     async def _delete_accounts(self, name: str) -> None:
-        parent = znodes.failovers_path(name)
+        parent = link_znodes.failovers_path(name)
         try:
             for child in await self._zookeeper.children(parent):
                 await self._zookeeper.delete(f"{parent}/{child}")
@@ -107,13 +112,33 @@ class LinksStore:
         except NoNodeError:
             return  # there are none, or another one deletes them too
 
+    async def _delete_protection(self, name: str) -> None:
+        with contextlib.suppress(NoNodeError):
+            await self._zookeeper.delete(link_znodes.protection_path(name))
+
+    async def protection(self, link: str) -> LinkProtection | None:
+        """The last verdict that this site stored on the link's protection; None before the
+        first.
+        """
+        found = await self._zookeeper.get_or_none(link_znodes.protection_path(link))
+        return None if found is None else link_znodes.decode_protection(link, found[0])
+
+    async def store_protection(self, link: str, protection: LinkProtection) -> None:
+        """Store a verdict, of a link that is there. NoNodeError: the link was deleted."""
+        path, payload = link_znodes.protection_path(link), link_znodes.encode_protection(protection)
+        try:
+            await self._zookeeper.set(path, payload)
+        except NoNodeError:
+            with contextlib.suppress(NodeExistsError):  # another agent judges it, too
+                await self._zookeeper.create(path, payload)
+
     async def record_failover(self, link: str, *, epoch: int, document: str) -> None:
         """Keep (or replace) the account of the failover that led to `epoch`. LinkUnknown."""
         async for attempt in jittered_backoff(retry_on=(*DISCONNECTED, NoNodeError), budget_ms=BUDGET_MS):
             with attempt:
                 await self.get(link)
-                path, payload = znodes.failover_path(link, epoch), document.encode()
-                await self._zookeeper.ensure_path(znodes.failovers_path(link))
+                path, payload = link_znodes.failover_path(link, epoch), document.encode()
+                await self._zookeeper.ensure_path(link_znodes.failovers_path(link))
                 try:
                     await self._zookeeper.create(path, payload)
                 except NodeExistsError:
@@ -121,14 +146,14 @@ class LinksStore:
 
     async def failovers(self, link: str) -> dict[int, str]:
         """Accounts by epoch, oldest first."""
-        parent = znodes.failovers_path(link)
+        parent = link_znodes.failovers_path(link)
         try:
             epochs = sorted(int(child) for child in await self._zookeeper.children(parent))
         except NoNodeError:
             return {}
         found = {}
         for epoch in epochs:
-            stored = await self._zookeeper.get_or_none(znodes.failover_path(link, epoch))
+            stored = await self._zookeeper.get_or_none(link_znodes.failover_path(link, epoch))
             if stored is not None:
                 found[epoch] = stored[0].decode()
         return found

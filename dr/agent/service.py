@@ -10,7 +10,7 @@ calls `start` after it, when the own broker's address is known.
 from __future__ import annotations
 
 import functools
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, NoReturn, TypeVar
 
@@ -24,6 +24,7 @@ from dr.agent.links_store import LinkConflict, LinksStore, LinkUnknown
 from dr.agent.metrics import SiteAgentMetrics
 from dr.agent.own_brokers import OwnBrokers
 from dr.agent.peer_watch import PeerWatch
+from dr.agent.protection_judge import ProtectionJudge
 from dr.agent.site_cache import DISCONNECTED, SiteCache
 from dr.agent.sync_restorer import SyncRestorer
 from dr.sites.channels import Channels
@@ -91,6 +92,7 @@ class AgentParts:
     store: LinksStore
     brokers: OwnBrokers
     peers: PeerWatch
+    judge: ProtectionJudge
 
 
 class SiteAgentService(SiteAgentServicer):
@@ -271,7 +273,9 @@ class SiteAgentService(SiteAgentServicer):
         answers = await self._parts.brokers.describe(stored.name)
         replies = [answer.reply for answer in answers if answer.reply is not None]
         peer = self._parts.peers.peer(other_site(stored, self._site))
+        is_active = stored.active_site == self._site
         return site.DescribeLinkReply(
+            protection=await self._parts.store.protection(stored.name) if is_active else None,
             peer_seen_at_ms=peer.seen_at_ms,
             site=self._site,
             record=stored,
@@ -347,13 +351,16 @@ class SiteAgentHost:
         add_SiteAgentServicer_to_server(self._service, grpc_server.server)  # type: ignore[no-untyped-call]
         grpc_server.add_service_name(SERVICE_NAME)
         if registry is not None:
-            SiteAgentMetrics(registry, contested=self._contested)
+            SiteAgentMetrics(registry, contested=self._contested, protection=self._protection)
 
     def _contested(self) -> dict[str, bool]:
         parts = self._parts
         if parts is None:
             return {}
         return {link: link in parts.peers.contested for link in tuple(parts.cache.facts.links)}
+
+    def _protection(self) -> Mapping[str, tuple[bool, float]]:
+        return {} if self._parts is None else self._parts.judge.verdicts()
 
     async def start(self, broker_grpc_address: str) -> None:
         """Connect to the site's ZooKeeper, read it, and begin to watch the peers for the broker at
@@ -381,14 +388,26 @@ class SiteAgentHost:
             clock=self._clock,
             on_level=on_level,
         )
-        self._parts = AgentParts(zookeeper=self._zookeeper, cache=cache, store=store, brokers=brokers, peers=peers)
+        judge = ProtectionJudge(
+            site=self._site,
+            cache=cache,
+            store=store,
+            channels=self._channels,
+            own_address=broker_grpc_address,
+            clock=self._clock,
+        )
+        self._parts = AgentParts(
+            zookeeper=self._zookeeper, cache=cache, store=store, brokers=brokers, peers=peers, judge=judge
+        )
         self._service.run_with(self._parts)
         peers.start()
+        judge.start()
 
     async def stop(self) -> None:
         """Stop watching and close every connection; safe after a failed start."""
         self._service.run_with(None)
         if self._parts is not None:
+            await self._parts.judge.stop()
             await self._parts.peers.stop()
             await self._parts.cache.stop()
             self._parts = None

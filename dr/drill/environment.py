@@ -68,8 +68,12 @@ class EnvironmentLink(_Part):
 
 
 class EnvironmentMirror(EnvironmentProcess):
-    """A mirror daemon; `name` is its link's."""
+    """A mirror daemon of `link`, which writes to `site`; `name` has both sites, in its
+    direction.
+    """
 
+    link: str
+    site: str
     metrics: str = ""
     grpc: str = ""
 
@@ -94,6 +98,10 @@ class Environment(_Part):
             if link.name == name:
                 return link
         raise OperationalFailure(f"link {name!r} is not in the environment; there: {_names(self.links)}")
+
+    def mirrors_of(self, link: str) -> dict[str, EnvironmentMirror]:
+        """The link's mirror daemons by the site that each writes to."""
+        return {mirror.site: mirror for mirror in self.mirrors if mirror.link == link}
 
     def agents(self) -> dict[str, tuple[str, ...]]:
         """Agent addresses by site."""

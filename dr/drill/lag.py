@@ -21,10 +21,13 @@ from dr.sites.site_client import SiteClient
 from runtime.clock import Clock
 from runtime.process import OperationalFailure
 from wire.control.mirror_pb2 import DescribeMirrorReply, DescribeMirrorRequest
-from wire.control.site_pb2 import DescribeLinkReply
-from wire.rules.links import supersedes
+from wire.control.mirror_pb2_grpc import MirrorAdminStub
+from wire.control.site_pb2 import DescribeLinkReply, LinkProtection
+from wire.rules.links import other_site, supersedes
 
 SAMPLE_INTERVAL_S = 0.5
+SILENT = "silent"
+"""The state of a mirror that does not answer."""
 MIRROR_TIMEOUT_S = 0.5
 """Of one observation of many; a single observation waits longer."""
 
@@ -44,7 +47,10 @@ class LagSample:
     copyable_records: int | None = None
     lag_ms: int = -1
     lag_bytes: int = -1
-    mirror_state: str = "silent"
+    mirror_state: str = SILENT
+    """Of the mirror that writes to the standby."""
+    resting_mirror_state: str = SILENT
+    """Of the mirror that writes to the active site once that is the standby."""
     active_site: str = ""
     epoch: int = 0
     sync_policy: str = ""
@@ -54,6 +60,8 @@ class LagSample:
     """Records that replicas at the sites have lost to their leaders' histories since their brokers
     started.
     """
+    protection: LinkProtection | None = None
+    """The active site's last verdict; None when there is none, or the site does not answer."""
     differing: tuple[str, ...] = ()
     """Partitions whose copies have another history than the active site, in sentences; they lack
     what it has from there on.
@@ -69,8 +77,11 @@ class LagProbe:
         self._clients = {
             name: SiteClient(name, environment.sites[name].grpc, channels) for name in (entry.source, entry.target)
         }
-        mirrors = [mirror.grpc for mirror in environment.mirrors if mirror.name == link and mirror.grpc]
-        self._mirror = channels.mirror_admin(mirrors[0]) if mirrors else None
+        self._mirrors = {
+            site: channels.mirror_admin(mirror.grpc)
+            for site, mirror in environment.mirrors_of(link).items()
+            if mirror.grpc
+        }
         self._clock = clock
 
     def client(self, site: str) -> SiteClient:
@@ -81,8 +92,8 @@ class LagProbe:
 
     async def sample(self, *, mirror_timeout_s: float = MIRROR_TIMEOUT_S) -> LagSample:
         """One look at both sites and the mirror."""
-        mirror, replies = await asyncio.gather(
-            self._describe_mirror(mirror_timeout_s),
+        described, replies = await asyncio.gather(
+            self._describe_mirrors(mirror_timeout_s),
             asyncio.gather(*(self._describe(client) for client in self._clients.values())),
         )
         at_sites = dict(zip(self._clients, replies, strict=True))
@@ -92,6 +103,8 @@ class LagProbe:
         record = next(iter(known.values())).record
         for reply in known.values():
             record = reply.record if supersedes(reply.record, record) else record
+        mirror = described.get(other_site(record, record.active_site))
+        resting = described.get(record.active_site)
         differing = await self._differing(known, record.active_site)
         standby = next((name for name in known if name != record.active_site), "")
         named = [one.sentence(copy_site=standby, source_site=record.active_site) for one in differing.values()]
@@ -101,7 +114,8 @@ class LagProbe:
             copyable_records=_lag(known, record.active_site, lambda position: position.safe_end_offset, differing),
             lag_ms=max((item.lag_ms for item in mirror.partitions), default=-1) if mirror is not None else -1,
             lag_bytes=_lag_bytes(mirror),
-            mirror_state=mirror.state if mirror is not None else "silent",
+            mirror_state=_state(mirror),
+            resting_mirror_state=_state(resting),
             active_site=record.active_site,
             epoch=record.epoch,
             sync_policy=record.sync_policy,
@@ -109,6 +123,7 @@ class LagProbe:
             unreachable=tuple(name for name, reply in at_sites.items() if reply is None),
             truncated_records=sum(cut.records for reply in known.values() for cut in reply.cuts),
             differing=tuple(named),
+            protection=_protection(known.get(record.active_site)),
         )
 
     async def _differing(
@@ -129,20 +144,32 @@ class LagProbe:
         except OperationalFailure:
             return None
 
-    async def _describe_mirror(self, timeout_s: float) -> DescribeMirrorReply | None:
-        if self._mirror is None:
-            return None
-        try:
-            reply: DescribeMirrorReply = await self._mirror.DescribeMirror(DescribeMirrorRequest(), timeout=timeout_s)
-        except grpc.aio.AioRpcError:
-            return None
-        return reply
+    async def _describe_mirrors(self, timeout_s: float) -> dict[str, DescribeMirrorReply]:
+        """The mirrors that answer, by the site that each writes to."""
+
+        async def describe(stub: MirrorAdminStub) -> DescribeMirrorReply | None:
+            try:
+                reply: DescribeMirrorReply = await stub.DescribeMirror(DescribeMirrorRequest(), timeout=timeout_s)
+            except grpc.aio.AioRpcError:
+                return None
+            return reply
+
+        replies = await asyncio.gather(*(describe(stub) for stub in self._mirrors.values()))
+        return {site: reply for site, reply in zip(self._mirrors, replies, strict=True) if reply is not None}
 
     async def follow(self, take: Callable[[LagSample], None]) -> None:
         """Give a sample to `take` twice a second until cancelled."""
         while True:
             take(await self.sample())
             await asyncio.sleep(SAMPLE_INTERVAL_S)
+
+
+def _protection(active: DescribeLinkReply | None) -> LinkProtection | None:
+    return active.protection if active is not None and active.HasField("protection") else None
+
+
+def _state(mirror: DescribeMirrorReply | None) -> str:
+    return mirror.state if mirror is not None else SILENT
 
 
 def _lag_bytes(mirror: DescribeMirrorReply | None) -> int:

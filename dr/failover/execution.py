@@ -22,11 +22,8 @@ from dr.failover.core.playbook import (
     FailoverPolicy,
     Step,
     StepEnded,
-    failed_over_from,
-    has_leaders_above_floor,
-    is_promoted,
-    kept_ends,
 )
+from dr.failover.core.promotion import failed_over_from, has_leaders_above_floor, is_promoted, kept_ends
 from dr.failover.journal import Journal
 from dr.sites.channels import Channels
 from dr.sites.core.evidence import Evidence, ReplicaTruncation, SiteEvidence, SiteGroups, TopicPartition
@@ -94,6 +91,8 @@ class FailoverReport:
     sync: str = ""
     """What acks=all waits for at the target now, or would; empty on a link that never waits."""
     unprotected: tuple[str, ...] = ()
+    is_source_silent: bool = False
+    """The old site did not answer when the run ended."""
 
     @property
     def is_done(self) -> bool:
@@ -162,6 +161,7 @@ class FailoverRun:
             cuts=_cuts(evidence),
             sync=assessment.sync,
             unprotected=assessment.unprotected,
+            is_source_silent=not assessment.is_source_reachable,
         )
 
     async def run(self) -> FailoverReport:
@@ -196,6 +196,7 @@ class FailoverRun:
             unprotected=() if kept is None else kept.unprotected,
             cuts=_cuts(evidence),
             sync=policy_sentence(evidence.governing) if outcome == "done" else "",
+            is_source_silent=evidence.source is None,
         )
 
     def _observer(self) -> LinkObserver:

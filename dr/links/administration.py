@@ -15,7 +15,7 @@ from dr.links.core.link_preflight import LinkCheck, judged, refusals
 from dr.links.link_preflight import ask_mirror, preflight
 from dr.sites.core.fencing import FIRST_EPOCH
 from dr.sites.core.link_checks import MODE_EXACT, pair_problems, record_problems, topic_id_problems
-from dr.sites.core.mirror_reports import MIRROR_SILENT_MS, failing_sentences
+from dr.sites.core.mirror_reports import MIRROR_NEVER_SEEN, failing_sentences
 from dr.sites.site_client import STORE_TIMEOUT_MS, SiteClient, SiteRefused, SiteUnreachable
 from runtime.clock import Clock, SystemClock
 from runtime.process import OperationalFailure
@@ -26,7 +26,6 @@ from wire.rules.links import DEFAULT_TOPIC_BLACKLIST, SYNC_TIMEOUT_MS, SyncPolic
 
 NOTICE_MS = 5_000
 """How long a site's agents may take to show a link that was stored."""
-MIRROR_NEVER_SEEN = -1
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -236,15 +235,6 @@ async def _sync_reports(record: LinkRecord, client: SiteClient, now_ms: int) -> 
         return None, ()
     age_ms = max(0, (words.answered_at_ms or now_ms) - words.synced_at_ms) if words.synced_at_ms else MIRROR_NEVER_SEEN
     return age_ms, failing_sentences(words.failing)
-
-
-def mirror_sentence(age_ms: int | None) -> str:
-    """What `mirror_report_age_ms` means; "" for None."""
-    if age_ms is None:
-        return ""
-    if age_ms == MIRROR_NEVER_SEEN:
-        return "no report yet"
-    return f"reported {age_ms / 1000:.1f} s ago" if age_ms <= MIRROR_SILENT_MS else f"no report for {age_ms // 1000} s"
 
 
 async def describe_link(name: str, clients: Sequence[SiteClient]) -> list[LinkAtSite]:

@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
-from dr.links.administration import MIRROR_NEVER_SEEN, describe_link, governing_record, mirror_sentence
-from dr.links.core.link_preflight import LinkCheck, mirror_seen_check
+from dr.links.administration import describe_link, governing_record
+from dr.links.core.link_preflight import LinkCheck, mirror_seen_check, resting_mirror_check
 from dr.links.core.readiness import Readiness, readiness
 from dr.links.link_preflight import preflight
 from dr.sites.core.evidence import UNKNOWN
-from dr.sites.core.mirror_reports import MIRROR_SILENT_MS
+from dr.sites.core.mirror_reports import MIRROR_NEVER_SEEN, MIRROR_SILENT_MS, mirror_sentence
 from dr.sites.observation import LinkObserver
 from dr.sites.site_client import SiteClient
 from runtime.clock import Clock, SystemClock
@@ -48,10 +48,16 @@ async def _checks(record: LinkRecord, by_name: Mapping[str, SiteClient], found: 
         is_recent=MIRROR_NEVER_SEEN < age_ms <= MIRROR_SILENT_MS,
         problems=found.mirror_problems,
     )
+    resting_ms = found.resting_mirror_age_ms
+    back = resting_mirror_check(
+        mirror_sentence(resting_ms),
+        is_recent=MIRROR_NEVER_SEEN < resting_ms <= MIRROR_SILENT_MS,
+        active_site=found.active_site,
+    )
     if source is None:
         return [received]
     try:
         live = len((await target.view(asking_site=source.name)).brokers)
-        return [*await preflight(record, source=source, target=target, live=live, is_made=True), received]
+        return [*await preflight(record, source=source, target=target, live=live, is_made=True), received, back]
     except OperationalFailure:
-        return [received]
+        return [received, back]

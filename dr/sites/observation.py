@@ -95,7 +95,7 @@ class LinkObserver:
             client.view(asking_site=self._peer_of(client)),
             client.links(),
             client.failovers(self._link),
-            self._sync_reports(client),
+            client.mirror_reports(self._link),
         )
         partitions = positions_of(description.partitions)
         return SiteEvidence(
@@ -108,6 +108,7 @@ class LinkObserver:
             cuts=truncations_of(client.name, description.cuts),
             promotions=tuple(LossAccount.from_json(text).promotion for text in accounts),
             mirror_age_ms=_age_ms(words, self._clock.now_ms()),
+            resting_mirror_age_ms=words.resting_ms_ago,
             mirror_problems=failing_sentences(words.failing),
             is_confirmed=_is_confirmed(links, self._link),
             groups=groups,
@@ -118,10 +119,6 @@ class LinkObserver:
             ),
             deposed=_deposed(client.name, description.record, links, view),
         )
-
-    async def _sync_reports(self, client: SiteClient) -> DescribeGroupsReply:
-        """What the mirror into the target reports."""
-        return await client.mirror_reports(self._link) if client is self._target else DescribeGroupsReply()
 
     def _peer_of(self, client: SiteClient) -> str:
         if client is self._target:

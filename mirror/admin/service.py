@@ -19,6 +19,7 @@ from mirror.flow.core.health import Health, assess, not_opened
 from mirror.flow.core.lag import UNKNOWN
 from mirror.flow.pauses import ALL_TOPICS, NotKept, Pauses
 from mirror.flow.queue import ByteQueue
+from mirror.link.core.link_roles import LinkRole
 from mirror.link.core.partitions import PartitionKey
 from mirror.link.core.refusals import Refusal
 from mirror.link.link_watch import LinkView
@@ -258,6 +259,7 @@ def describe(parts: MirrorParts) -> pb.DescribeMirrorReply:
         state=health.state,
         reason=health.reason or link.reason,
         is_serving=health.is_serving,
+        is_resting=link.role is LinkRole.TURNED,
         partitions=partitions,
         queued_bytes=parts.queue.used_bytes,
         groups_synced_at_ms=parts.groups_synced_at_ms(),

@@ -230,6 +230,7 @@ class GroupSync:
             self._groups.clear()
             self._problems.clear()
             self._stale_since_ms = {}
+            await self._report_to_target(link, self._slots())
             return
         began_at_ms, began_ms, covered = self._clock.now_ms(), self._clock.monotonic_ms(), self._covered()
         self._is_whole = True
@@ -261,13 +262,14 @@ class GroupSync:
         """Report what this daemon has carried of its part; a daemon without a part knows nothing of
         the rest, and reports nothing.
         """
-        if slots and link.role in (LinkRole.MIRRORING, LinkRole.DRAINING):
+        if slots and link.role is not LinkRole.GONE:
             report = SyncReport(
                 daemon=self._daemon,
                 slots=slots,
                 synced_at_ms=synced_at_ms,
                 synced_ms_ago=synced_ms_ago,
                 problems=self._problems,
+                is_resting=link.role is LinkRole.TURNED,
             )
             await self._target.send_report(report, link=link.name, link_epoch=link.epoch)
 

@@ -53,7 +53,7 @@ async def test_requests_that_wait_for_a_killed_site_go_through_at_the_other(star
     sites.broker("a").kill()
     sites.zookeeper("a").kill()
     with Load(url, topic, first=len(before.places)) as after:
-        ended = sites.command("failover", "a-b", "--to", "b", "--output", "json")
+        ended = sites.command("failover", "a-b", "--to", "b", "--old-site-is-down", "--output", "json")
         assert ended.returncode == 0, ended.stdout + ended.stderr
         after.wait_acknowledged(100)
     places = {**before.places, **after.places}

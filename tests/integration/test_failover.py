@@ -14,8 +14,8 @@ import pytest
 from dr.failover.core.playbook import FailoverPolicy
 from dr.failover.execution import Progress, failover
 from dr.failover.journal import read_journal
-from dr.links.administration import MIRROR_NEVER_SEEN, LinkAtSite, confirm_link, delete_link, list_links
-from dr.sites.core.mirror_reports import MIRROR_SILENT_MS
+from dr.links.administration import LinkAtSite, confirm_link, delete_link, list_links
+from dr.sites.core.mirror_reports import MIRROR_NEVER_SEEN, MIRROR_SILENT_MS
 from dr.sites.site_client import SiteClient
 from runtime.grpc_server import open_channel
 from runtime.process import OperationalFailure

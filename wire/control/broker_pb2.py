@@ -25,7 +25,7 @@ _sym_db = _symbol_database.Default()
 from wire.control import cluster_pb2 as wire_dot_control_dot_cluster__pb2
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x19wire/control/broker.proto\x12\x10\x61ntipode.control\x1a\x1awire/control/cluster.proto\"=\n\x1b\x44\x65scribeGroupOffsetsRequest\x12\x0c\n\x04link\x18\x01 \x01(\t\x12\x10\n\x08is_brief\x18\x02 \x01(\x08\"?\n\x0bGroupOffset\x12\r\n\x05topic\x18\x01 \x01(\t\x12\x11\n\tpartition\x18\x02 \x01(\x05\x12\x0e\n\x06offset\x18\x03 \x01(\x03\"b\n\x0cGroupOffsets\x12\r\n\x05group\x18\x01 \x01(\t\x12\x13\n\x0bhas_members\x18\x02 \x01(\x08\x12.\n\x07offsets\x18\x03 \x03(\x0b\x32\x1d.antipode.control.GroupOffset\"\xb3\x01\n\nSyncReport\x12\x0e\n\x06\x64\x61\x65mon\x18\x01 \x01(\t\x12\r\n\x05slots\x18\x02 \x03(\x05\x12<\n\x08problems\x18\x03 \x03(\x0b\x32*.antipode.control.SyncReport.ProblemsEntry\x12\x17\n\x0freceived_ms_ago\x18\x04 \x01(\x03\x1a/\n\rProblemsEntry\x12\x0b\n\x03key\x18\x01 \x01(\t\x12\r\n\x05value\x18\x02 \x01(\t:\x02\x38\x01\"\xc9\x02\n\x19\x44\x65scribeGroupOffsetsReply\x12\x0f\n\x07node_id\x18\x01 \x01(\x05\x12\x12\n\npartitions\x18\x02 \x03(\x05\x12\x17\n\x0fpartition_count\x18\x03 \x01(\x05\x12.\n\x06groups\x18\x04 \x03(\x0b\x32\x1e.antipode.control.GroupOffsets\x12\x14\n\x0csynced_at_ms\x18\x05 \x01(\x03\x12\x1e\n\x16transaction_partitions\x18\x06 \x03(\x05\x12#\n\x1btransaction_partition_count\x18\x07 \x01(\x05\x12\x1f\n\x17\x63ommitting_transactions\x18\x08 \x01(\x05\x12\x15\n\rsynced_ms_ago\x18\t \x03(\x03\x12+\n\x05words\x18\n \x03(\x0b\x32\x1c.antipode.control.SyncReport\"\x11\n\x0fIdentifyRequest\"6\n\rIdentifyReply\x12\x0f\n\x07node_id\x18\x01 \x01(\x05\x12\x14\n\x0c\x62roker_epoch\x18\x02 \x01(\x03\"\xdb\x03\n\x0c\x43ontrolBatch\x12\x15\n\rcontroller_id\x18\x01 \x01(\x05\x12\x18\n\x10\x63ontroller_epoch\x18\x02 \x01(\x05\x12\x14\n\x0c\x62roker_epoch\x18\x03 \x01(\x03\x12\x0f\n\x07is_full\x18\x04 \x01(\x08\x12\x12\n\ncluster_id\x18\x05 \x01(\t\x12-\n\x07\x62rokers\x18\x06 \x03(\x0b\x32\x1c.antipode.control.BrokerInfo\x12+\n\x06topics\x18\x07 \x03(\x0b\x32\x1b.antipode.control.TopicInfo\x12\x36\n\x0e\x64\x65leted_topics\x18\x08 \x03(\x0b\x32\x1e.antipode.control.DeletedTopic\x12+\n\x05links\x18\t \x03(\x0b\x32\x1c.antipode.control.LinkRecord\x12\x15\n\rdeleted_links\x18\n \x03(\t\x12\x34\n\rclient_quotas\x18\x0b \x03(\x0b\x32\x1d.antipode.control.ClientQuota\x12\x35\n\rgroup_configs\x18\x0c \x03(\x0b\x32\x1e.antipode.control.GroupConfigs\x12\x1a\n\x12quarantined_topics\x18\r \x03(\t\".\n\x0c\x44\x65letedTopic\x12\x0c\n\x04name\x18\x01 \x01(\t\x12\x10\n\x08topic_id\x18\x02 \x01(\x0c\"H\n\x10PartitionFailure\x12\r\n\x05topic\x18\x01 \x01(\t\x12\x11\n\tpartition\x18\x02 \x01(\x05\x12\x12\n\nerror_code\x18\x03 \x01(\x05\"U\n\x0c\x43ontrolReply\x12\x0f\n\x07node_id\x18\x01 \x01(\x05\x12\x34\n\x08\x66\x61ilures\x18\x02 \x03(\x0b\x32\".antipode.control.PartitionFailure\"1\n\x12\x43onfirmLinkRequest\x12\x0c\n\x04link\x18\x01 \x01(\t\x12\r\n\x05\x65poch\x18\x02 \x01(\x05\"(\n\x10\x43onfirmLinkReply\x12\x14\n\x0cis_confirmed\x18\x01 \x01(\x08\"\x15\n\x13UpdatePeerViewReply\"(\n\x18PeerViewConfirmedRequest\x12\x0c\n\x04site\x18\x01 \x01(\t\"\x18\n\x16PeerViewConfirmedReply\"9\n\x19\x44\x65scribePartitionsRequest\x12\x0e\n\x06topics\x18\x01 \x03(\t\x12\x0c\n\x04link\x18\x02 \x01(\t\"\xa4\x03\n\x14PartitionDescription\x12\r\n\x05topic\x18\x01 \x01(\t\x12\x10\n\x08topic_id\x18\x02 \x01(\x0c\x12\x11\n\tpartition\x18\x03 \x01(\x05\x12\x14\n\x0cleader_epoch\x18\x04 \x01(\x05\x12\x18\n\x10log_start_offset\x18\x05 \x01(\x03\x12\x16\n\x0ehigh_watermark\x18\x06 \x01(\x03\x12\x16\n\x0elog_end_offset\x18\x07 \x01(\x03\x12\x16\n\x0elast_log_epoch\x18\x08 \x01(\x05\x12\x0c\n\x04link\x18\t \x01(\t\x12\x12\n\nlink_epoch\x18\n \x01(\x05\x12\x13\n\x0bis_writable\x18\x0b \x01(\x08\x12\x1d\n\x15source_high_watermark\x18\x0c \x01(\x03\x12\x19\n\x11source_seen_at_ms\x18\r \x01(\x03\x12\x18\n\x10max_timestamp_ms\x18\x0e \x01(\x03\x12\x12\n\nsize_bytes\x18\x0f \x01(\x03\x12\x13\n\x0bis_degraded\x18\x10 \x01(\x08\x12,\n\x06\x65pochs\x18\x11 \x03(\x0b\x32\x1c.antipode.control.EpochStart\"1\n\nEpochStart\x12\r\n\x05\x65poch\x18\x01 \x01(\x05\x12\x14\n\x0cstart_offset\x18\x02 \x01(\x03\"\xb2\x01\n\x0cTruncatedLog\x12\r\n\x05topic\x18\x01 \x01(\t\x12\x11\n\tpartition\x18\x02 \x01(\x05\x12\x0f\n\x07node_id\x18\x03 \x01(\x05\x12\x0c\n\x04\x63uts\x18\x04 \x01(\x03\x12\x0f\n\x07records\x18\x05 \x01(\x03\x12\r\n\x05\x62ytes\x18\x06 \x01(\x03\x12\x12\n\nkept_bytes\x18\x07 \x01(\x03\x12\x19\n\x11last_first_offset\x18\x08 \x01(\x03\x12\x12\n\nlast_at_ms\x18\t \x01(\x03\"\xa3\x03\n\x17\x44\x65scribePartitionsReply\x12\x0f\n\x07node_id\x18\x01 \x01(\x05\x12:\n\npartitions\x18\x02 \x03(\x0b\x32&.antipode.control.PartitionDescription\x12N\n\x0blink_epochs\x18\x03 \x03(\x0b\x32\x39.antipode.control.DescribePartitionsReply.LinkEpochsEntry\x12,\n\x04\x63uts\x18\x04 \x03(\x0b\x32\x1e.antipode.control.TruncatedLog\x12T\n\x0elink_revisions\x18\x05 \x03(\x0b\x32<.antipode.control.DescribePartitionsReply.LinkRevisionsEntry\x1a\x31\n\x0fLinkEpochsEntry\x12\x0b\n\x03key\x18\x01 \x01(\t\x12\r\n\x05value\x18\x02 \x01(\x05:\x02\x38\x01\x1a\x34\n\x12LinkRevisionsEntry\x12\x0b\n\x03key\x18\x01 \x01(\t\x12\r\n\x05value\x18\x02 \x01(\x05:\x02\x38\x01\x32\xa3\x05\n\rBrokerControl\x12G\n\x05\x41pply\x12\x1e.antipode.control.ControlBatch\x1a\x1e.antipode.control.ControlReply\x12W\n\x0b\x43onfirmLink\x12$.antipode.control.ConfirmLinkRequest\x1a\".antipode.control.ConfirmLinkReply\x12S\n\x0eUpdatePeerView\x12\x1a.antipode.control.SiteView\x1a%.antipode.control.UpdatePeerViewReply\x12i\n\x11PeerViewConfirmed\x12*.antipode.control.PeerViewConfirmedRequest\x1a(.antipode.control.PeerViewConfirmedReply\x12l\n\x12\x44\x65scribePartitions\x12+.antipode.control.DescribePartitionsRequest\x1a).antipode.control.DescribePartitionsReply\x12r\n\x14\x44\x65scribeGroupOffsets\x12-.antipode.control.DescribeGroupOffsetsRequest\x1a+.antipode.control.DescribeGroupOffsetsReply\x12N\n\x08Identify\x12!.antipode.control.IdentifyRequest\x1a\x1f.antipode.control.IdentifyReplyb\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x19wire/control/broker.proto\x12\x10\x61ntipode.control\x1a\x1awire/control/cluster.proto\"=\n\x1b\x44\x65scribeGroupOffsetsRequest\x12\x0c\n\x04link\x18\x01 \x01(\t\x12\x10\n\x08is_brief\x18\x02 \x01(\x08\"?\n\x0bGroupOffset\x12\r\n\x05topic\x18\x01 \x01(\t\x12\x11\n\tpartition\x18\x02 \x01(\x05\x12\x0e\n\x06offset\x18\x03 \x01(\x03\"b\n\x0cGroupOffsets\x12\r\n\x05group\x18\x01 \x01(\t\x12\x13\n\x0bhas_members\x18\x02 \x01(\x08\x12.\n\x07offsets\x18\x03 \x03(\x0b\x32\x1d.antipode.control.GroupOffset\"\xb3\x01\n\nSyncReport\x12\x0e\n\x06\x64\x61\x65mon\x18\x01 \x01(\t\x12\r\n\x05slots\x18\x02 \x03(\x05\x12<\n\x08problems\x18\x03 \x03(\x0b\x32*.antipode.control.SyncReport.ProblemsEntry\x12\x17\n\x0freceived_ms_ago\x18\x04 \x01(\x03\x1a/\n\rProblemsEntry\x12\x0b\n\x03key\x18\x01 \x01(\t\x12\r\n\x05value\x18\x02 \x01(\t:\x02\x38\x01\"\xe1\x02\n\x19\x44\x65scribeGroupOffsetsReply\x12\x0f\n\x07node_id\x18\x01 \x01(\x05\x12\x12\n\npartitions\x18\x02 \x03(\x05\x12\x17\n\x0fpartition_count\x18\x03 \x01(\x05\x12.\n\x06groups\x18\x04 \x03(\x0b\x32\x1e.antipode.control.GroupOffsets\x12\x14\n\x0csynced_at_ms\x18\x05 \x01(\x03\x12\x1e\n\x16transaction_partitions\x18\x06 \x03(\x05\x12#\n\x1btransaction_partition_count\x18\x07 \x01(\x05\x12\x1f\n\x17\x63ommitting_transactions\x18\x08 \x01(\x05\x12\x15\n\rsynced_ms_ago\x18\t \x03(\x03\x12+\n\x05words\x18\n \x03(\x0b\x32\x1c.antipode.control.SyncReport\x12\x16\n\x0eresting_ms_ago\x18\x0b \x01(\x03\"\x11\n\x0fIdentifyRequest\"6\n\rIdentifyReply\x12\x0f\n\x07node_id\x18\x01 \x01(\x05\x12\x14\n\x0c\x62roker_epoch\x18\x02 \x01(\x03\"\xdb\x03\n\x0c\x43ontrolBatch\x12\x15\n\rcontroller_id\x18\x01 \x01(\x05\x12\x18\n\x10\x63ontroller_epoch\x18\x02 \x01(\x05\x12\x14\n\x0c\x62roker_epoch\x18\x03 \x01(\x03\x12\x0f\n\x07is_full\x18\x04 \x01(\x08\x12\x12\n\ncluster_id\x18\x05 \x01(\t\x12-\n\x07\x62rokers\x18\x06 \x03(\x0b\x32\x1c.antipode.control.BrokerInfo\x12+\n\x06topics\x18\x07 \x03(\x0b\x32\x1b.antipode.control.TopicInfo\x12\x36\n\x0e\x64\x65leted_topics\x18\x08 \x03(\x0b\x32\x1e.antipode.control.DeletedTopic\x12+\n\x05links\x18\t \x03(\x0b\x32\x1c.antipode.control.LinkRecord\x12\x15\n\rdeleted_links\x18\n \x03(\t\x12\x34\n\rclient_quotas\x18\x0b \x03(\x0b\x32\x1d.antipode.control.ClientQuota\x12\x35\n\rgroup_configs\x18\x0c \x03(\x0b\x32\x1e.antipode.control.GroupConfigs\x12\x1a\n\x12quarantined_topics\x18\r \x03(\t\".\n\x0c\x44\x65letedTopic\x12\x0c\n\x04name\x18\x01 \x01(\t\x12\x10\n\x08topic_id\x18\x02 \x01(\x0c\"H\n\x10PartitionFailure\x12\r\n\x05topic\x18\x01 \x01(\t\x12\x11\n\tpartition\x18\x02 \x01(\x05\x12\x12\n\nerror_code\x18\x03 \x01(\x05\"U\n\x0c\x43ontrolReply\x12\x0f\n\x07node_id\x18\x01 \x01(\x05\x12\x34\n\x08\x66\x61ilures\x18\x02 \x03(\x0b\x32\".antipode.control.PartitionFailure\"1\n\x12\x43onfirmLinkRequest\x12\x0c\n\x04link\x18\x01 \x01(\t\x12\r\n\x05\x65poch\x18\x02 \x01(\x05\"(\n\x10\x43onfirmLinkReply\x12\x14\n\x0cis_confirmed\x18\x01 \x01(\x08\"\x15\n\x13UpdatePeerViewReply\"(\n\x18PeerViewConfirmedRequest\x12\x0c\n\x04site\x18\x01 \x01(\t\"\x18\n\x16PeerViewConfirmedReply\"9\n\x19\x44\x65scribePartitionsRequest\x12\x0e\n\x06topics\x18\x01 \x03(\t\x12\x0c\n\x04link\x18\x02 \x01(\t\"\xa4\x03\n\x14PartitionDescription\x12\r\n\x05topic\x18\x01 \x01(\t\x12\x10\n\x08topic_id\x18\x02 \x01(\x0c\x12\x11\n\tpartition\x18\x03 \x01(\x05\x12\x14\n\x0cleader_epoch\x18\x04 \x01(\x05\x12\x18\n\x10log_start_offset\x18\x05 \x01(\x03\x12\x16\n\x0ehigh_watermark\x18\x06 \x01(\x03\x12\x16\n\x0elog_end_offset\x18\x07 \x01(\x03\x12\x16\n\x0elast_log_epoch\x18\x08 \x01(\x05\x12\x0c\n\x04link\x18\t \x01(\t\x12\x12\n\nlink_epoch\x18\n \x01(\x05\x12\x13\n\x0bis_writable\x18\x0b \x01(\x08\x12\x1d\n\x15source_high_watermark\x18\x0c \x01(\x03\x12\x19\n\x11source_seen_at_ms\x18\r \x01(\x03\x12\x18\n\x10max_timestamp_ms\x18\x0e \x01(\x03\x12\x12\n\nsize_bytes\x18\x0f \x01(\x03\x12\x13\n\x0bis_degraded\x18\x10 \x01(\x08\x12,\n\x06\x65pochs\x18\x11 \x03(\x0b\x32\x1c.antipode.control.EpochStart\"1\n\nEpochStart\x12\r\n\x05\x65poch\x18\x01 \x01(\x05\x12\x14\n\x0cstart_offset\x18\x02 \x01(\x03\"\xb2\x01\n\x0cTruncatedLog\x12\r\n\x05topic\x18\x01 \x01(\t\x12\x11\n\tpartition\x18\x02 \x01(\x05\x12\x0f\n\x07node_id\x18\x03 \x01(\x05\x12\x0c\n\x04\x63uts\x18\x04 \x01(\x03\x12\x0f\n\x07records\x18\x05 \x01(\x03\x12\r\n\x05\x62ytes\x18\x06 \x01(\x03\x12\x12\n\nkept_bytes\x18\x07 \x01(\x03\x12\x19\n\x11last_first_offset\x18\x08 \x01(\x03\x12\x12\n\nlast_at_ms\x18\t \x01(\x03\"\xa3\x03\n\x17\x44\x65scribePartitionsReply\x12\x0f\n\x07node_id\x18\x01 \x01(\x05\x12:\n\npartitions\x18\x02 \x03(\x0b\x32&.antipode.control.PartitionDescription\x12N\n\x0blink_epochs\x18\x03 \x03(\x0b\x32\x39.antipode.control.DescribePartitionsReply.LinkEpochsEntry\x12,\n\x04\x63uts\x18\x04 \x03(\x0b\x32\x1e.antipode.control.TruncatedLog\x12T\n\x0elink_revisions\x18\x05 \x03(\x0b\x32<.antipode.control.DescribePartitionsReply.LinkRevisionsEntry\x1a\x31\n\x0fLinkEpochsEntry\x12\x0b\n\x03key\x18\x01 \x01(\t\x12\r\n\x05value\x18\x02 \x01(\x05:\x02\x38\x01\x1a\x34\n\x12LinkRevisionsEntry\x12\x0b\n\x03key\x18\x01 \x01(\t\x12\r\n\x05value\x18\x02 \x01(\x05:\x02\x38\x01\x32\xa3\x05\n\rBrokerControl\x12G\n\x05\x41pply\x12\x1e.antipode.control.ControlBatch\x1a\x1e.antipode.control.ControlReply\x12W\n\x0b\x43onfirmLink\x12$.antipode.control.ConfirmLinkRequest\x1a\".antipode.control.ConfirmLinkReply\x12S\n\x0eUpdatePeerView\x12\x1a.antipode.control.SiteView\x1a%.antipode.control.UpdatePeerViewReply\x12i\n\x11PeerViewConfirmed\x12*.antipode.control.PeerViewConfirmedRequest\x1a(.antipode.control.PeerViewConfirmedReply\x12l\n\x12\x44\x65scribePartitions\x12+.antipode.control.DescribePartitionsRequest\x1a).antipode.control.DescribePartitionsReply\x12r\n\x14\x44\x65scribeGroupOffsets\x12-.antipode.control.DescribeGroupOffsetsRequest\x1a+.antipode.control.DescribeGroupOffsetsReply\x12N\n\x08Identify\x12!.antipode.control.IdentifyRequest\x1a\x1f.antipode.control.IdentifyReplyb\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
@@ -49,43 +49,43 @@ if not _descriptor._USE_C_DESCRIPTORS:
   _globals['_SYNCREPORT_PROBLEMSENTRY']._serialized_start=436
   _globals['_SYNCREPORT_PROBLEMSENTRY']._serialized_end=483
   _globals['_DESCRIBEGROUPOFFSETSREPLY']._serialized_start=486
-  _globals['_DESCRIBEGROUPOFFSETSREPLY']._serialized_end=815
-  _globals['_IDENTIFYREQUEST']._serialized_start=817
-  _globals['_IDENTIFYREQUEST']._serialized_end=834
-  _globals['_IDENTIFYREPLY']._serialized_start=836
-  _globals['_IDENTIFYREPLY']._serialized_end=890
-  _globals['_CONTROLBATCH']._serialized_start=893
-  _globals['_CONTROLBATCH']._serialized_end=1368
-  _globals['_DELETEDTOPIC']._serialized_start=1370
-  _globals['_DELETEDTOPIC']._serialized_end=1416
-  _globals['_PARTITIONFAILURE']._serialized_start=1418
-  _globals['_PARTITIONFAILURE']._serialized_end=1490
-  _globals['_CONTROLREPLY']._serialized_start=1492
-  _globals['_CONTROLREPLY']._serialized_end=1577
-  _globals['_CONFIRMLINKREQUEST']._serialized_start=1579
-  _globals['_CONFIRMLINKREQUEST']._serialized_end=1628
-  _globals['_CONFIRMLINKREPLY']._serialized_start=1630
-  _globals['_CONFIRMLINKREPLY']._serialized_end=1670
-  _globals['_UPDATEPEERVIEWREPLY']._serialized_start=1672
-  _globals['_UPDATEPEERVIEWREPLY']._serialized_end=1693
-  _globals['_PEERVIEWCONFIRMEDREQUEST']._serialized_start=1695
-  _globals['_PEERVIEWCONFIRMEDREQUEST']._serialized_end=1735
-  _globals['_PEERVIEWCONFIRMEDREPLY']._serialized_start=1737
-  _globals['_PEERVIEWCONFIRMEDREPLY']._serialized_end=1761
-  _globals['_DESCRIBEPARTITIONSREQUEST']._serialized_start=1763
-  _globals['_DESCRIBEPARTITIONSREQUEST']._serialized_end=1820
-  _globals['_PARTITIONDESCRIPTION']._serialized_start=1823
-  _globals['_PARTITIONDESCRIPTION']._serialized_end=2243
-  _globals['_EPOCHSTART']._serialized_start=2245
-  _globals['_EPOCHSTART']._serialized_end=2294
-  _globals['_TRUNCATEDLOG']._serialized_start=2297
-  _globals['_TRUNCATEDLOG']._serialized_end=2475
-  _globals['_DESCRIBEPARTITIONSREPLY']._serialized_start=2478
-  _globals['_DESCRIBEPARTITIONSREPLY']._serialized_end=2897
-  _globals['_DESCRIBEPARTITIONSREPLY_LINKEPOCHSENTRY']._serialized_start=2794
-  _globals['_DESCRIBEPARTITIONSREPLY_LINKEPOCHSENTRY']._serialized_end=2843
-  _globals['_DESCRIBEPARTITIONSREPLY_LINKREVISIONSENTRY']._serialized_start=2845
-  _globals['_DESCRIBEPARTITIONSREPLY_LINKREVISIONSENTRY']._serialized_end=2897
-  _globals['_BROKERCONTROL']._serialized_start=2900
-  _globals['_BROKERCONTROL']._serialized_end=3575
+  _globals['_DESCRIBEGROUPOFFSETSREPLY']._serialized_end=839
+  _globals['_IDENTIFYREQUEST']._serialized_start=841
+  _globals['_IDENTIFYREQUEST']._serialized_end=858
+  _globals['_IDENTIFYREPLY']._serialized_start=860
+  _globals['_IDENTIFYREPLY']._serialized_end=914
+  _globals['_CONTROLBATCH']._serialized_start=917
+  _globals['_CONTROLBATCH']._serialized_end=1392
+  _globals['_DELETEDTOPIC']._serialized_start=1394
+  _globals['_DELETEDTOPIC']._serialized_end=1440
+  _globals['_PARTITIONFAILURE']._serialized_start=1442
+  _globals['_PARTITIONFAILURE']._serialized_end=1514
+  _globals['_CONTROLREPLY']._serialized_start=1516
+  _globals['_CONTROLREPLY']._serialized_end=1601
+  _globals['_CONFIRMLINKREQUEST']._serialized_start=1603
+  _globals['_CONFIRMLINKREQUEST']._serialized_end=1652
+  _globals['_CONFIRMLINKREPLY']._serialized_start=1654
+  _globals['_CONFIRMLINKREPLY']._serialized_end=1694
+  _globals['_UPDATEPEERVIEWREPLY']._serialized_start=1696
+  _globals['_UPDATEPEERVIEWREPLY']._serialized_end=1717
+  _globals['_PEERVIEWCONFIRMEDREQUEST']._serialized_start=1719
+  _globals['_PEERVIEWCONFIRMEDREQUEST']._serialized_end=1759
+  _globals['_PEERVIEWCONFIRMEDREPLY']._serialized_start=1761
+  _globals['_PEERVIEWCONFIRMEDREPLY']._serialized_end=1785
+  _globals['_DESCRIBEPARTITIONSREQUEST']._serialized_start=1787
+  _globals['_DESCRIBEPARTITIONSREQUEST']._serialized_end=1844
+  _globals['_PARTITIONDESCRIPTION']._serialized_start=1847
+  _globals['_PARTITIONDESCRIPTION']._serialized_end=2267
+  _globals['_EPOCHSTART']._serialized_start=2269
+  _globals['_EPOCHSTART']._serialized_end=2318
+  _globals['_TRUNCATEDLOG']._serialized_start=2321
+  _globals['_TRUNCATEDLOG']._serialized_end=2499
+  _globals['_DESCRIBEPARTITIONSREPLY']._serialized_start=2502
+  _globals['_DESCRIBEPARTITIONSREPLY']._serialized_end=2921
+  _globals['_DESCRIBEPARTITIONSREPLY_LINKEPOCHSENTRY']._serialized_start=2818
+  _globals['_DESCRIBEPARTITIONSREPLY_LINKEPOCHSENTRY']._serialized_end=2867
+  _globals['_DESCRIBEPARTITIONSREPLY_LINKREVISIONSENTRY']._serialized_start=2869
+  _globals['_DESCRIBEPARTITIONSREPLY_LINKREVISIONSENTRY']._serialized_end=2921
+  _globals['_BROKERCONTROL']._serialized_start=2924
+  _globals['_BROKERCONTROL']._serialized_end=3599
 # @@protoc_insertion_point(module_scope)

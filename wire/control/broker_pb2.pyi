@@ -55,7 +55,7 @@ class SyncReport(_message.Message):
     def __init__(self, daemon: _Optional[str] = ..., slots: _Optional[_Iterable[int]] = ..., problems: _Optional[_Mapping[str, str]] = ..., received_ms_ago: _Optional[int] = ...) -> None: ...
 
 class DescribeGroupOffsetsReply(_message.Message):
-    __slots__ = ("node_id", "partitions", "partition_count", "groups", "synced_at_ms", "transaction_partitions", "transaction_partition_count", "committing_transactions", "synced_ms_ago", "words")
+    __slots__ = ("node_id", "partitions", "partition_count", "groups", "synced_at_ms", "transaction_partitions", "transaction_partition_count", "committing_transactions", "synced_ms_ago", "words", "resting_ms_ago")
     NODE_ID_FIELD_NUMBER: _ClassVar[int]
     PARTITIONS_FIELD_NUMBER: _ClassVar[int]
     PARTITION_COUNT_FIELD_NUMBER: _ClassVar[int]
@@ -66,6 +66,7 @@ class DescribeGroupOffsetsReply(_message.Message):
     COMMITTING_TRANSACTIONS_FIELD_NUMBER: _ClassVar[int]
     SYNCED_MS_AGO_FIELD_NUMBER: _ClassVar[int]
     WORDS_FIELD_NUMBER: _ClassVar[int]
+    RESTING_MS_AGO_FIELD_NUMBER: _ClassVar[int]
     node_id: int
     partitions: _containers.RepeatedScalarFieldContainer[int]
     partition_count: int
@@ -76,7 +77,8 @@ class DescribeGroupOffsetsReply(_message.Message):
     committing_transactions: int
     synced_ms_ago: _containers.RepeatedScalarFieldContainer[int]
     words: _containers.RepeatedCompositeFieldContainer[SyncReport]
-    def __init__(self, node_id: _Optional[int] = ..., partitions: _Optional[_Iterable[int]] = ..., partition_count: _Optional[int] = ..., groups: _Optional[_Iterable[_Union[GroupOffsets, _Mapping]]] = ..., synced_at_ms: _Optional[int] = ..., transaction_partitions: _Optional[_Iterable[int]] = ..., transaction_partition_count: _Optional[int] = ..., committing_transactions: _Optional[int] = ..., synced_ms_ago: _Optional[_Iterable[int]] = ..., words: _Optional[_Iterable[_Union[SyncReport, _Mapping]]] = ...) -> None: ...
+    resting_ms_ago: int
+    def __init__(self, node_id: _Optional[int] = ..., partitions: _Optional[_Iterable[int]] = ..., partition_count: _Optional[int] = ..., groups: _Optional[_Iterable[_Union[GroupOffsets, _Mapping]]] = ..., synced_at_ms: _Optional[int] = ..., transaction_partitions: _Optional[_Iterable[int]] = ..., transaction_partition_count: _Optional[int] = ..., committing_transactions: _Optional[int] = ..., synced_ms_ago: _Optional[_Iterable[int]] = ..., words: _Optional[_Iterable[_Union[SyncReport, _Mapping]]] = ..., resting_ms_ago: _Optional[int] = ...) -> None: ...
 
 class IdentifyRequest(_message.Message):
     __slots__ = ()

@@ -101,7 +101,7 @@ class UntakenPartition(_message.Message):
     def __init__(self, topic: _Optional[str] = ..., partition: _Optional[int] = ..., daemon: _Optional[str] = ..., reason: _Optional[str] = ...) -> None: ...
 
 class DescribeMirrorReply(_message.Message):
-    __slots__ = ("link", "link_epoch", "state", "reason", "is_serving", "partitions", "queued_bytes", "groups_synced_at_ms", "mode", "paused_topics", "group_problems", "groups_stale_since_ms", "transactions", "acls", "refused_changes", "mirror_maker_problem", "groups_ahead", "failing_daemons", "disagreements", "untaken_partitions", "untaken_count")
+    __slots__ = ("link", "link_epoch", "state", "reason", "is_serving", "is_resting", "partitions", "queued_bytes", "groups_synced_at_ms", "mode", "paused_topics", "group_problems", "groups_stale_since_ms", "transactions", "acls", "refused_changes", "mirror_maker_problem", "groups_ahead", "failing_daemons", "disagreements", "untaken_partitions", "untaken_count")
     class GroupProblemsEntry(_message.Message):
         __slots__ = ("key", "value")
         KEY_FIELD_NUMBER: _ClassVar[int]
@@ -135,6 +135,7 @@ class DescribeMirrorReply(_message.Message):
     STATE_FIELD_NUMBER: _ClassVar[int]
     REASON_FIELD_NUMBER: _ClassVar[int]
     IS_SERVING_FIELD_NUMBER: _ClassVar[int]
+    IS_RESTING_FIELD_NUMBER: _ClassVar[int]
     PARTITIONS_FIELD_NUMBER: _ClassVar[int]
     QUEUED_BYTES_FIELD_NUMBER: _ClassVar[int]
     GROUPS_SYNCED_AT_MS_FIELD_NUMBER: _ClassVar[int]
@@ -156,6 +157,7 @@ class DescribeMirrorReply(_message.Message):
     state: str
     reason: str
     is_serving: bool
+    is_resting: bool
     partitions: _containers.RepeatedCompositeFieldContainer[MirrorPartition]
     queued_bytes: int
     groups_synced_at_ms: int
@@ -172,7 +174,7 @@ class DescribeMirrorReply(_message.Message):
     disagreements: _containers.RepeatedCompositeFieldContainer[Disagreement]
     untaken_partitions: _containers.RepeatedCompositeFieldContainer[UntakenPartition]
     untaken_count: int
-    def __init__(self, link: _Optional[str] = ..., link_epoch: _Optional[int] = ..., state: _Optional[str] = ..., reason: _Optional[str] = ..., is_serving: _Optional[bool] = ..., partitions: _Optional[_Iterable[_Union[MirrorPartition, _Mapping]]] = ..., queued_bytes: _Optional[int] = ..., groups_synced_at_ms: _Optional[int] = ..., mode: _Optional[str] = ..., paused_topics: _Optional[_Iterable[str]] = ..., group_problems: _Optional[_Mapping[str, str]] = ..., groups_stale_since_ms: _Optional[_Mapping[str, int]] = ..., transactions: _Optional[_Union[MirrorTransactions, _Mapping]] = ..., acls: _Optional[str] = ..., refused_changes: _Optional[_Iterable[_Union[RefusedChange, _Mapping]]] = ..., mirror_maker_problem: _Optional[str] = ..., groups_ahead: _Optional[_Mapping[str, str]] = ..., failing_daemons: _Optional[_Mapping[str, str]] = ..., disagreements: _Optional[_Iterable[_Union[Disagreement, _Mapping]]] = ..., untaken_partitions: _Optional[_Iterable[_Union[UntakenPartition, _Mapping]]] = ..., untaken_count: _Optional[int] = ...) -> None: ...
+    def __init__(self, link: _Optional[str] = ..., link_epoch: _Optional[int] = ..., state: _Optional[str] = ..., reason: _Optional[str] = ..., is_serving: _Optional[bool] = ..., is_resting: _Optional[bool] = ..., partitions: _Optional[_Iterable[_Union[MirrorPartition, _Mapping]]] = ..., queued_bytes: _Optional[int] = ..., groups_synced_at_ms: _Optional[int] = ..., mode: _Optional[str] = ..., paused_topics: _Optional[_Iterable[str]] = ..., group_problems: _Optional[_Mapping[str, str]] = ..., groups_stale_since_ms: _Optional[_Mapping[str, int]] = ..., transactions: _Optional[_Union[MirrorTransactions, _Mapping]] = ..., acls: _Optional[str] = ..., refused_changes: _Optional[_Iterable[_Union[RefusedChange, _Mapping]]] = ..., mirror_maker_problem: _Optional[str] = ..., groups_ahead: _Optional[_Mapping[str, str]] = ..., failing_daemons: _Optional[_Mapping[str, str]] = ..., disagreements: _Optional[_Iterable[_Union[Disagreement, _Mapping]]] = ..., untaken_partitions: _Optional[_Iterable[_Union[UntakenPartition, _Mapping]]] = ..., untaken_count: _Optional[int] = ...) -> None: ...
 
 class PauseMirrorRequest(_message.Message):
     __slots__ = ("topics", "link")

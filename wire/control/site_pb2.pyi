@@ -158,7 +158,7 @@ class DescribeLinkRequest(_message.Message):
     def __init__(self, name: _Optional[str] = ...) -> None: ...
 
 class DescribeLinkReply(_message.Message):
-    __slots__ = ("site", "record", "partitions", "enforced_epochs", "cuts", "peer_seen_at_ms", "unprotected")
+    __slots__ = ("site", "record", "partitions", "enforced_epochs", "cuts", "peer_seen_at_ms", "unprotected", "protection")
     class EnforcedEpochsEntry(_message.Message):
         __slots__ = ("key", "value")
         KEY_FIELD_NUMBER: _ClassVar[int]
@@ -173,6 +173,7 @@ class DescribeLinkReply(_message.Message):
     CUTS_FIELD_NUMBER: _ClassVar[int]
     PEER_SEEN_AT_MS_FIELD_NUMBER: _ClassVar[int]
     UNPROTECTED_FIELD_NUMBER: _ClassVar[int]
+    PROTECTION_FIELD_NUMBER: _ClassVar[int]
     site: str
     record: _cluster_pb2.LinkRecord
     partitions: _containers.RepeatedCompositeFieldContainer[_broker_pb2.PartitionDescription]
@@ -180,7 +181,20 @@ class DescribeLinkReply(_message.Message):
     cuts: _containers.RepeatedCompositeFieldContainer[_broker_pb2.TruncatedLog]
     peer_seen_at_ms: int
     unprotected: _containers.RepeatedCompositeFieldContainer[UnprotectedTopic]
-    def __init__(self, site: _Optional[str] = ..., record: _Optional[_Union[_cluster_pb2.LinkRecord, _Mapping]] = ..., partitions: _Optional[_Iterable[_Union[_broker_pb2.PartitionDescription, _Mapping]]] = ..., enforced_epochs: _Optional[_Mapping[int, int]] = ..., cuts: _Optional[_Iterable[_Union[_broker_pb2.TruncatedLog, _Mapping]]] = ..., peer_seen_at_ms: _Optional[int] = ..., unprotected: _Optional[_Iterable[_Union[UnprotectedTopic, _Mapping]]] = ...) -> None: ...
+    protection: LinkProtection
+    def __init__(self, site: _Optional[str] = ..., record: _Optional[_Union[_cluster_pb2.LinkRecord, _Mapping]] = ..., partitions: _Optional[_Iterable[_Union[_broker_pb2.PartitionDescription, _Mapping]]] = ..., enforced_epochs: _Optional[_Mapping[int, int]] = ..., cuts: _Optional[_Iterable[_Union[_broker_pb2.TruncatedLog, _Mapping]]] = ..., peer_seen_at_ms: _Optional[int] = ..., unprotected: _Optional[_Iterable[_Union[UnprotectedTopic, _Mapping]]] = ..., protection: _Optional[_Union[LinkProtection, _Mapping]] = ...) -> None: ...
+
+class LinkProtection(_message.Message):
+    __slots__ = ("epoch", "since_ms", "reason", "judged_at_ms")
+    EPOCH_FIELD_NUMBER: _ClassVar[int]
+    SINCE_MS_FIELD_NUMBER: _ClassVar[int]
+    REASON_FIELD_NUMBER: _ClassVar[int]
+    JUDGED_AT_MS_FIELD_NUMBER: _ClassVar[int]
+    epoch: int
+    since_ms: int
+    reason: str
+    judged_at_ms: int
+    def __init__(self, epoch: _Optional[int] = ..., since_ms: _Optional[int] = ..., reason: _Optional[str] = ..., judged_at_ms: _Optional[int] = ...) -> None: ...
 
 class UnprotectedTopic(_message.Message):
     __slots__ = ("topic", "partitions", "reason")
@@ -201,7 +215,7 @@ class DescribeGroupsRequest(_message.Message):
     def __init__(self, link: _Optional[str] = ..., is_brief: _Optional[bool] = ...) -> None: ...
 
 class DescribeGroupsReply(_message.Message):
-    __slots__ = ("groups", "problems", "synced_at_ms", "committing_transactions", "transaction_problems", "failing", "answered_at_ms")
+    __slots__ = ("groups", "problems", "synced_at_ms", "committing_transactions", "transaction_problems", "failing", "answered_at_ms", "resting_ms_ago")
     GROUPS_FIELD_NUMBER: _ClassVar[int]
     PROBLEMS_FIELD_NUMBER: _ClassVar[int]
     SYNCED_AT_MS_FIELD_NUMBER: _ClassVar[int]
@@ -209,6 +223,7 @@ class DescribeGroupsReply(_message.Message):
     TRANSACTION_PROBLEMS_FIELD_NUMBER: _ClassVar[int]
     FAILING_FIELD_NUMBER: _ClassVar[int]
     ANSWERED_AT_MS_FIELD_NUMBER: _ClassVar[int]
+    RESTING_MS_AGO_FIELD_NUMBER: _ClassVar[int]
     groups: _containers.RepeatedCompositeFieldContainer[_broker_pb2.GroupOffsets]
     problems: _containers.RepeatedScalarFieldContainer[str]
     synced_at_ms: int
@@ -216,7 +231,8 @@ class DescribeGroupsReply(_message.Message):
     transaction_problems: _containers.RepeatedScalarFieldContainer[str]
     failing: _containers.RepeatedCompositeFieldContainer[_broker_pb2.SyncReport]
     answered_at_ms: int
-    def __init__(self, groups: _Optional[_Iterable[_Union[_broker_pb2.GroupOffsets, _Mapping]]] = ..., problems: _Optional[_Iterable[str]] = ..., synced_at_ms: _Optional[int] = ..., committing_transactions: _Optional[int] = ..., transaction_problems: _Optional[_Iterable[str]] = ..., failing: _Optional[_Iterable[_Union[_broker_pb2.SyncReport, _Mapping]]] = ..., answered_at_ms: _Optional[int] = ...) -> None: ...
+    resting_ms_ago: int
+    def __init__(self, groups: _Optional[_Iterable[_Union[_broker_pb2.GroupOffsets, _Mapping]]] = ..., problems: _Optional[_Iterable[str]] = ..., synced_at_ms: _Optional[int] = ..., committing_transactions: _Optional[int] = ..., transaction_problems: _Optional[_Iterable[str]] = ..., failing: _Optional[_Iterable[_Union[_broker_pb2.SyncReport, _Mapping]]] = ..., answered_at_ms: _Optional[int] = ..., resting_ms_ago: _Optional[int] = ...) -> None: ...
 
 class RecordFailoverRequest(_message.Message):
     __slots__ = ("link", "epoch", "json")

@@ -47,6 +47,8 @@ class SyncReport:
     synced_ms_ago: int | None = None
     # Groups (and brokers that do not list theirs) whose offsets it cannot carry, and why.
     problems: Mapping[str, str] = field(default_factory=dict)
+    # It writes nothing, because the site that it would write to is the active one.
+    is_resting: bool = False
 
 
 class ReceivedReport(NamedTuple):
@@ -79,6 +81,7 @@ def encode_report(report: SyncReport) -> str:
         "slots": f"{sum(1 << slot for slot in report.slots):x}",
         "problems": problems,
         "synced_ms_ago": report.synced_ms_ago,
+        "is_resting": report.is_resting,
     }
     return json.dumps(document, separators=(",", ":"))
 
@@ -101,6 +104,7 @@ def decode_report(text: str | None, *, synced_at_ms: int) -> SyncReport:
             synced_at_ms=synced_at_ms,
             synced_ms_ago=None if ago is None else int(ago),
             problems=problems,
+            is_resting=bool(document.get("is_resting", False)),
         )
     except (KeyError, TypeError, AttributeError) as error:
         raise ValueError(f"not a mirror's report: {error!r}") from error

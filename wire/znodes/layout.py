@@ -173,16 +173,6 @@ def link_path(link: str) -> str:
     return f"{LINKS}/{link}"
 
 
-def failovers_path(link: str) -> str:
-    """Parent of the accounts of a link's failovers."""
-    return f"{LINKS}/{link}/failovers"
-
-
-def failover_path(link: str, epoch: int) -> str:
-    """Account of the failover that raised the link to `epoch`."""
-    return f"{LINKS}/{link}/failovers/{epoch}"
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BrokerEndpoint:
     """One advertised listener."""

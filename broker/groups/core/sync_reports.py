@@ -42,6 +42,11 @@ class ReceivedReports:
             ]
         )
 
+    def resting_ms_ago(self, now_ms: float) -> int:
+        """How long ago a daemon reported last that it rests; NEVER when none did."""
+        ages_ms = [round(now_ms - at_ms) for word, at_ms in self._received.values() if word.is_resting]
+        return min(ages_ms, default=NEVER)
+
     def forget_reports(self) -> None:
         """The link has turned: what was said before is of another time. How far groups were carried
         stays known.

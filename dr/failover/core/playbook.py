@@ -40,6 +40,10 @@ Invariants (the tests' names carry the letters):
          one run stops writers no longer than the policy allows before it raises or gives back
     F-h  a copy that is not the source's history, or of which nothing shows that it is, is not
          promoted unless data loss was accepted
+    F-i  a switchover raises nothing while the source does not answer
+    F-j  a source that does not answer is abandoned only where the operator declared it down
+    F-k  a fenced source whose log grows has a writer that the fence does not stop: its writes are
+         given back unless data loss was accepted
 """
 
 from __future__ import annotations
@@ -49,15 +53,18 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from dr.failover.core.preparation import CLOSE_SHARE, OBSTACLE_AWAITED_MS, CatchUp, leaderless_sentence, obstacle
+from dr.failover.core.promotion import is_promoted
 from dr.sites.core.divergence import Differences, find_differences, promotion_of
-from dr.sites.core.evidence import UNKNOWN, Evidence, SiteEvidence, SiteGroups, TopicPartition
+from dr.sites.core.evidence import Evidence, SiteEvidence, SiteGroups, TopicPartition
 from dr.sites.core.fencing import FIRST_EPOCH, fenced, given_back, raised
 from dr.sites.core.group_offsets import offsets_behind
 from dr.sites.core.loss import SourceEnd, best_source_end, source_ends
 from wire.control.cluster_pb2 import LinkPhase, LinkRecord
-from wire.rules.links import other_site, supersedes
+from wire.rules.links import supersedes
 
 NAMED_IN_A_REASON_MAX = 3
+SEEN_LATELY_MS = 60_000
+"""A refusal names when the target's agents reached the source last, if that was so lately."""
 FENCE_ATTEMPTS_MAX = 3
 """Fences that are undone at once by another process, before the source counts as one that cannot be
 fenced.
@@ -90,7 +97,8 @@ class FailoverPolicy:
 
     `drain_timeout_ms` bounds each wait that stops no writer: the preparation, and the drain from a
     source that does not answer. `unavailability_max_ms` bounds how long one run stops writers
-    before it raises the epoch or gives the writes back.
+    before it raises the epoch or gives the writes back. `is_switchover`: both sites must answer.
+    `is_old_site_down`: the operator declares that a source which does not answer is down.
     """
 
     lag_records_max: int | None = None
@@ -98,6 +106,8 @@ class FailoverPolicy:
     drain_timeout_ms: int = 30_000
     unavailability_max_ms: int = 5_000
     settle_ms: int = 500
+    is_switchover: bool = False
+    is_old_site_down: bool = True
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -164,6 +174,7 @@ class FailoverPlaybook:
         self._last_arrival_at_ms = 0
         self._source_groups: SiteGroups | None = None
         self._is_raised = False
+        self._bypass = ""
 
     @property
     def wants_groups(self) -> bool:
@@ -203,6 +214,7 @@ class FailoverPlaybook:
             self._stopped_at_ms = now_ms
         if source is not None and source.is_fenced:
             if self._is_fence_proven:
+                self._bypass = self._bypass or self._growth_under_the_fence(source)
                 self._source_groups = source.groups or self._source_groups
             self._is_fence_proven, self._fenced_epoch = True, source.record.epoch
             self._remember_source(source)
@@ -222,6 +234,22 @@ class FailoverPlaybook:
             ends = {key: position.log_end_offset for key, position in source.partitions.items()}
             self._catch_up.observe(here, ends, now_ms)
         self._watch_arrivals(evidence.target, now_ms)
+
+    def _growth_under_the_fence(self, source: SiteEvidence) -> str:
+        """Which log of the fenced source grew since it was seen last; empty when none did, or when
+        markers of decided transactions may have been the reason.
+        """
+        groups = self._source_groups
+        if groups is None or groups.committing_transactions or groups.transaction_problems:
+            return ""
+        for key, position in sorted(source.partitions.items()):
+            known = self._source_ends.get(key)
+            if known is not None and known.is_exact and position.log_end_offset > known.end_offset:
+                return (
+                    f"{key} grew from {known.end_offset} to {position.log_end_offset} at {source.site} although every broker there "
+                    "reported that it refuses writes"
+                )
+        return ""
 
     def _was_given_back(self, evidence: Evidence) -> bool:
         """Another operator ended the fence: the source has been writing again."""
@@ -292,6 +320,8 @@ class FailoverPlaybook:
     def _before_the_raise(self, evidence: Evidence, now_ms: int) -> Decision:
         governing, source = evidence.governing, evidence.source
         if refusal := self._deposed_refusal(source):
+            return self._give_back_or_refuse(governing, refusal, now_ms)
+        if refusal := self._silence_refusal(evidence) or self._bypass_refusal():
             return self._give_back_or_refuse(governing, refusal, now_ms)
         if source is not None and not source.is_fenced and not self._fence_problem:
             waiting = self._preparation(evidence, source, now_ms)
@@ -426,6 +456,33 @@ class FailoverPlaybook:
             return ""
         return f"{source.deposed[0]}; promoting {self._to_site} would make two sites active"
 
+    def _silence_refusal(self, evidence: Evidence) -> str:
+        """A source that does not answer this machine may run, and take writes that would be
+        lost.
+        """
+        policy, source_site, target = self._policy, evidence.governing.active_site, evidence.target
+        if evidence.source is not None:
+            return ""
+        silent = f"{source_site} does not answer ({evidence.source_problem})"
+        if policy.is_switchover:
+            return f"{silent}: a switchover needs both sites; antipode failover promotes over a lost one"
+        if policy.is_old_site_down or policy.accepts_data_loss or self._is_fence_proven:
+            return ""
+        assert target is not None
+        seen_ms = target.seen_at_ms - target.peer_seen_at_ms
+        seen = (
+            f"; agents of {target.site} reached it {seen_ms / 1000:.1f} s ago" if 0 <= seen_ms <= SEEN_LATELY_MS else ""
+        )
+        return (
+            f"{silent}{seen}, and nothing proves that it is down: a site that runs goes on taking writes, which would be lost; "
+            f"stop it, then declare it down (--old-site-is-down)"
+        )
+
+    def _bypass_refusal(self) -> str:
+        if not self._bypass or self._policy.accepts_data_loss:
+            return ""
+        return f"{self._bypass}: something writes past the fence; find it, or accept data loss"
+
     def _fence_refusal(self, evidence: Evidence) -> str:
         if evidence.source is None or evidence.source.is_fenced or not self._fence_problem:
             return ""
@@ -514,7 +571,8 @@ class FailoverPlaybook:
         )
 
     def _give_back_or_refuse(self, governing: LinkRecord, refusal: str, now_ms: int) -> Decision:
-        if governing.phase != LinkPhase.FENCED:
+        is_fenced = governing.phase == LinkPhase.FENCED or self._is_fence_proven
+        if not is_fenced:
             return _refuse(refusal)
         return Decision(step=Step.GIVE_BACK, reason=refusal, record=given_back(governing, now_ms=now_ms))
 
@@ -542,53 +600,6 @@ class FailoverPlaybook:
     def _may_account(self, target: SiteEvidence, governing: LinkRecord) -> bool:
         is_kept = governing.epoch in target.accounted_epochs or governing.epoch == FIRST_EPOCH
         return not is_kept and Step.ACCOUNT not in self._ended
-
-
-def is_promoted(target: SiteEvidence) -> bool:
-    """True when every partition has a leader above the floor that takes writes, and the role is
-    confirmed.
-    """
-    floor = target.record.leader_epoch_floor
-    return (
-        target.is_confirmed
-        and not target.leaderless
-        and all(item.is_writable and item.leader_epoch >= floor for item in target.partitions.values())
-    )
-
-
-def has_leaders_above_floor(target: SiteEvidence) -> bool:
-    """True when the new band's elections are through, so that a write cannot land in an old leader
-    epoch.
-    """
-    floor = target.record.leader_epoch_floor
-    return not target.leaderless and all(item.leader_epoch >= floor for item in target.partitions.values())
-
-
-def kept_ends(
-    target: SiteEvidence, *, before: Mapping[TopicPartition, int]
-) -> tuple[dict[TopicPartition, int], list[TopicPartition]]:
-    """Where the mirrored history ends by partition, and those that need an epoch lookup (writes
-    began already).
-
-    `before` holds ends seen in this run before the raise under a proven and finished drain.
-    """
-    floor = target.record.leader_epoch_floor
-    kept: dict[TopicPartition, int] = {}
-    unclear: list[TopicPartition] = []
-    for key, position in sorted(target.partitions.items()):
-        if position.last_log_epoch < floor:
-            kept[key] = position.log_end_offset
-        elif key in before:
-            kept[key] = before[key]
-        else:
-            unclear.append(key)
-    kept |= {key: before.get(key, UNKNOWN) for key in target.leaderless if key not in kept}
-    return kept, unclear
-
-
-def failed_over_from(record: LinkRecord) -> str:
-    """The site that was active before the record's active one was promoted."""
-    return other_site(record, record.active_site)
 
 
 def _named(target: SiteEvidence | None) -> str:

@@ -188,3 +188,15 @@ def mirror_seen_check(sentence: str, *, is_recent: bool, problems: Sequence[str]
     """
     outcome = Outcome.OK if is_recent and not problems else Outcome.WARNING
     return LinkCheck(check="mirror", outcome=outcome, detail="; ".join((f"{sentence} at the standby", *problems)))
+
+
+def resting_mirror_check(sentence: str, *, is_recent: bool, active_site: str) -> LinkCheck:
+    """Of an existing link: whether a mirror rests at the active site, which will protect the other
+    one after a failover.
+    """
+    if is_recent:
+        return LinkCheck(check="mirror back", outcome=Outcome.OK, detail=f"rests at {active_site}: {sentence}")
+    advice = (
+        f"no mirror rests at {active_site} ({sentence}): after a failover nothing is mirrored back until one is started"
+    )
+    return LinkCheck(check="mirror back", outcome=Outcome.WARNING, detail=advice)

@@ -40,7 +40,8 @@ class Readiness:
     group missing: nothing is lost.
 
     `groups_age_ms`: how long ago the mirror had carried every offset, UNKNOWN (-1) without a
-    report.
+    report. `resting_mirror_age_ms`: how long ago a mirror reported to the active site that it
+    rests there; UNKNOWN without a report.
     """
 
     link: str
@@ -49,6 +50,7 @@ class Readiness:
     topics: tuple[TopicLack, ...] = ()
     groups: tuple[GroupLack, ...] = ()
     groups_age_ms: int = UNKNOWN
+    resting_mirror_age_ms: int = UNKNOWN
     problems: tuple[str, ...] = ()
     # Daemons of the mirror that cannot carry groups' offsets; what is missing by that is in
     # `groups`.
@@ -93,6 +95,7 @@ def readiness(evidence: Evidence, *, now_ms: int) -> Readiness:
         topics=_topics_behind(source, target, diverged),
         groups=_groups_behind(source, target, is_routed=record.is_routed),
         groups_age_ms=age_ms,
+        resting_mirror_age_ms=source.resting_mirror_age_ms,
         mirror_problems=at_target.mirror_problems,
         problems=tuple(problems),
     )

@@ -160,6 +160,10 @@ class SiteEvidence:
     """
     mirror_problems: tuple[str, ...] = ()
     """What daemons of the mirror report that they cannot carry, in sentences."""
+    resting_mirror_age_ms: int = UNKNOWN
+    """How long ago a mirror reported to the site, while that is active, that it rests; UNKNOWN:
+    never.
+    """
     deposed: tuple[str, ...] = ()
     """Why the site, active under this link, is not active for its topics: what its other links
     say.

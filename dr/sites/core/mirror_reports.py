@@ -11,6 +11,8 @@ MIRROR_SILENT_MS = 10_000
 """A mirror reports to the passive site each second that it carries all; without a report for so
 long it does not run, or cannot.
 """
+MIRROR_NEVER_SEEN = -1
+"""The age of a report that never came."""
 GROUPS_NAMED = 3
 """Groups that the sentence on one daemon names; the others are counted."""
 
@@ -44,6 +46,21 @@ def sync_reports_of_mirror(
 def _one_age_ms(reply: DescribeGroupOffsetsReply, now_ms: int) -> list[int]:
     """A broker of an earlier release knows no parts, and the mirror's time."""
     return [max(0, now_ms - reply.synced_at_ms) if reply.synced_at_ms else NEVER] * MIRROR_SLOTS
+
+
+def mirror_sentence(age_ms: int | None) -> str:
+    """The age of the mirror's last report that it carries all, as a sentence; "" for None."""
+    if age_ms is None:
+        return ""
+    if age_ms == MIRROR_NEVER_SEEN:
+        return "no report yet"
+    return f"reported {age_ms / 1000:.1f} s ago" if age_ms <= MIRROR_SILENT_MS else f"no report for {age_ms // 1000} s"
+
+
+def resting_ms_ago(replies: Iterable[DescribeGroupOffsetsReply]) -> int:
+    """How long ago a resting mirror reported to any of the site's brokers; MIRROR_NEVER_SEEN."""
+    ages_ms = [reply.resting_ms_ago for reply in replies if reply.resting_ms_ago != MIRROR_NEVER_SEEN]
+    return min(ages_ms, default=MIRROR_NEVER_SEEN)
 
 
 def failing_sentences(failing: Iterable[SyncReport]) -> tuple[str, ...]:

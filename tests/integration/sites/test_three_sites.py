@@ -53,7 +53,7 @@ async def test_a_standby_whose_source_was_made_passive_does_not_look_well(start_
         said = json.loads(run(sites, "status", "--output", "json", code=1))
         (link,) = [link for link in said["links"] if link["name"] == "a-c"]
         return (
-            any("link a-c: site a is passive for orders" in problem for problem in said["problems"])
+            any("link a-c: not protected because site a is passive for orders" in one for one in said["problems"])
             and link["mirror"] == "SOURCE_UNAVAILABLE"
             and link["lag_ms"] != 0
         )
@@ -99,4 +99,16 @@ async def test_the_other_standby_follows_the_promoted_one(start_sites: SitesStar
     run(sites, "links", "delete", "a-c", "--yes")
     produce(sites, 10, site="b")
     assert sum((await caught_up(sites.bootstrap("b"), sites.bootstrap("c"))).values()) == 160
+    sites.stop()
+
+
+async def test_a_planned_move_to_the_second_standby_makes_the_former_site_passive(start_sites: SitesStarter) -> None:
+    """Link a-b, first by name, still calls a active: the link that was moved decides."""
+    sites = await with_two_standbys(start_sites)
+    checked = json.loads(run(sites, "links", "check", "a-c", "--output", "json"))
+    assert (checked["missing_records"], checked["problems"]) == (0, [])
+    run(sites, "switchover", "a-c", "--to", "c")
+    produce(sites, 50, site="a")
+    ends = await caught_up(sites.bootstrap("c"), sites.bootstrap("a"))
+    assert sum(ends.values()) == 150
     sites.stop()

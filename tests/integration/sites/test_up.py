@@ -20,31 +20,15 @@ import pytest
 
 from deploy import parts
 from runtime.addresses import HostPort, parse_host_port, parse_host_ports
-from tests.support.clients.kafka_clients import Record, librdkafka_consume, librdkafka_produce
+from tests.support.clients.kafka_clients import librdkafka_consume
 from tests.support.embedded.embedded_sites import EmbeddedSites, SitesStarter
+from tests.support.embedded.sample_topic import TOPIC, create_topic, equal_ends, produce
 from tests.support.eventually import eventually_sync
 from tests.support.pairs.site_comparison import caught_up, site_client
-from wire.client.raw_client import NewTopic
 
 pytestmark = [pytest.mark.integration, pytest.mark.timeout(300)]
 
-TOPIC = "flights"
 PROGRESS = ("starting ZooKeeper", "starting brokers", "linking a to b", "stopping")
-
-
-async def create_topic(sites: EmbeddedSites, partitions: int = 1, *, site: str = "a", name: str = TOPIC) -> None:
-    async with site_client(sites.bootstrap(site)) as client:
-        (outcome,) = await client.create_topics([NewTopic(name=name, partition_count=partitions)])
-        assert not outcome.error_code, outcome
-
-
-def produce(sites: EmbeddedSites, count: int, *, site: str = "a", partitions: int = 1) -> None:
-    records = [Record(value=f"{number}".encode(), partition=number % partitions) for number in range(count)]
-    librdkafka_produce(sites.bootstrap(site), TOPIC, records, settings={"acks": "all"})
-
-
-async def equal_ends(sites: EmbeddedSites) -> dict[tuple[str, int], int]:
-    return await caught_up(sites.bootstrap("a"), sites.bootstrap("b"))
 
 
 def refused(sites: EmbeddedSites, code: int, *arguments: str) -> str:
@@ -89,9 +73,13 @@ def test_one_line_of_json_says_where_everything_is(start_sites: SitesStarter) ->
     assert {(proxy["site"], proxy["kind"]) for proxy in link["proxies"]} == {
         (site, kind) for site in "ab" for kind in ("link", "grpc")
     }
-    (mirror,) = document["mirrors"]
-    assert is_process(mirror)
-    assert parse_host_port(mirror["metrics"])
+    assert [(one["name"], one["link"], one["site"]) for one in document["mirrors"]] == [
+        ("a-b", "a-b", "b"),
+        ("b-a", "a-b", "a"),
+    ]
+    for mirror in document["mirrors"]:
+        assert is_process(mirror)
+        assert parse_host_port(mirror["metrics"])
     assert json.loads((sites.directory / "environment.json").read_text()) == document
     sites.stop()
 

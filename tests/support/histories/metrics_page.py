@@ -41,7 +41,7 @@ def _broker_families() -> Iterable[Metric]:
     parts = MagicMock(**{"groups.count_by_state.return_value": Counter()})
     add_gauges(metrics, parts)
     agent = CollectorRegistry()
-    SiteAgentMetrics(agent, contested=lambda: {"a-b": False})
+    SiteAgentMetrics(agent, contested=lambda: {"a-b": False}, protection=lambda: {"a-b": (True, 0.0)})
     return [*metrics.collect(), *agent.collect()]
 
 

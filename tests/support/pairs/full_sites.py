@@ -207,6 +207,7 @@ class LinkedSites:
         """Run the link's mirror that writes into a site; `name` tells daemons of one link apart."""
         directory = self._directory / f"mirror-into-{into}{name}"
         self.mirror_grpc = f"{LOOPBACK}:{free_ports(1)[0]}"
+        self.mirror_site = into
         arguments = [
             f"link.name={LINK}",
             f"site.agents={self.agents[into][0]}",
@@ -247,7 +248,15 @@ class LinkedSites:
                     ],
                 }
             ],
-            "mirrors": [{**_described(self.mirror.child), "name": LINK, "grpc": self.mirror_grpc}],
+            "mirrors": [
+                {
+                    **_described(self.mirror.child),
+                    "name": LINK,
+                    "link": LINK,
+                    "site": self.mirror_site,
+                    "grpc": self.mirror_grpc,
+                }
+            ],
             "toxiproxy": {"api": f"{LOOPBACK}:{self._toxiproxy.port}"},
         }
 

@@ -74,7 +74,12 @@ def test_the_example_with_two_classes_of_topics_carries_data_and_leaves_commands
 
 
 @pytest.mark.parametrize(
-    ("file", "link"), [("mirror-a-b.properties", "a-b"), ("mirror-translate.properties", "berlin-paris")]
+    ("file", "link"),
+    [
+        ("mirror-a-b.properties", "a-b"),
+        ("mirror-b-a.properties", "a-b"),
+        ("mirror-translate.properties", "berlin-paris"),
+    ],
 )
 def test_the_example_of_a_mirror_is_good(file: str, link: str) -> None:
     config = load_config(read_properties(ROOT / "deploy" / "examples" / file))

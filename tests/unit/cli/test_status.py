@@ -10,12 +10,15 @@ from typing import Any
 import grpc
 import pytest
 
-from cli.status import look, problems
+from cli.status import VERDICT_COUNTS_MS, look, not_protected_because, problems
 from dr.drill.environment import Environment, EnvironmentLink, EnvironmentMirror, EnvironmentSite
+from dr.drill.lag import LagSample
+from runtime.clock import SystemClock
 from tests.support.processes.ports import LOOPBACK
 from wire.control import mirror_pb2, mirror_pb2_grpc, site_pb2, site_pb2_grpc
 from wire.control.broker_pb2 import EpochStart, PartitionDescription
 from wire.control.cluster_pb2 import LinkRecord, SiteView
+from wire.control.site_pb2 import LinkProtection
 
 RECORD = LinkRecord(name="a-b", source_site="a", target_site="b", active_site="a", epoch=1)
 
@@ -38,7 +41,8 @@ class Agent(site_pb2_grpc.SiteAgentServicer):
         return site_pb2.ListLinksReply()
 
     async def DescribeLink(self, request: Any, context: Any) -> site_pb2.DescribeLinkReply:
-        return site_pb2.DescribeLinkReply(record=RECORD, partitions=[self._partition])
+        protection = LinkProtection(epoch=1, since_ms=1_000, judged_at_ms=SystemClock().now_ms())
+        return site_pb2.DescribeLinkReply(record=RECORD, partitions=[self._partition], protection=protection)
 
 
 class SlowMirror(mirror_pb2_grpc.MirrorAdminServicer):
@@ -71,11 +75,12 @@ async def test_a_mirror_that_is_slow_to_answer_is_not_told_to_be_silent(monkeypa
         known = Environment(
             sites={"a": site, "b": site},
             links=(EnvironmentLink(name="a-b", source="a", target="b"),),
-            mirrors=(EnvironmentMirror(name="a-b", grpc=address, **parts),),
+            mirrors=(EnvironmentMirror(name="a-b", link="a-b", site="b", grpc=address, **parts),),
         )
         found = await look(known)
     (link,) = found["links"]
     assert link["mirror"] == "MIRRORING"
+    assert link["protected_since_ms"] == 1_000
     assert problems(found["sites"], found["links"]) == []
 
 
@@ -106,6 +111,7 @@ def link(**fields: Any) -> dict[str, Any]:
         "active_site": "b",
         "epoch": 2,
         "lag_records": 100,
+        "not_protected_because": "",
         "mirror": "PROMOTED",
         "mirror_report_age_ms": 400,
         "mirror_problems": [],
@@ -116,15 +122,32 @@ def link(**fields: Any) -> dict[str, Any]:
     return {**known, **fields}
 
 
-@pytest.mark.parametrize("mirror", ["PROMOTED", "not known"])
-@pytest.mark.parametrize(("age_ms", "received"), [(-1, "no report yet"), (90_000, "no report for 90 s")])
-def test_a_promoted_site_without_a_mirror_back_is_named(mirror: str, age_ms: int, received: str) -> None:
-    (reported,) = problems({}, [link(mirror=mirror, mirror_report_age_ms=age_ms)])
-    assert reported.startswith(
-        f"link a-b: b is not protected: the passive site a has no mirror that carries all ({received})"
+@pytest.mark.parametrize(
+    ("changes", "reason"),
+    [
+        ({}, ""),
+        ({"active_site": ""}, "neither site says who is active"),
+        ({"unreachable": ("a",)}, "a, the active site, does not answer"),
+        ({"protection": None}, "a has not judged it yet in epoch 1"),
+        ({"epoch": 2}, "a has not judged it yet in epoch 2"),
+        ({"at_ms": 1_000 + VERDICT_COUNTS_MS + 5_000}, "the last verdict of a is 125 s old"),
+        ({"protection": LinkProtection(epoch=1, reason="b does not answer")}, "b does not answer"),
+    ],
+)
+def test_a_link_is_called_protected_only_with_a_verdict_that_counts(changes: dict[str, Any], reason: str) -> None:
+    verdict = LinkProtection(epoch=1, since_ms=500, judged_at_ms=1_000)
+    sample = LagSample(
+        **{"at_ms": 2_000, "lag_records": 0, "active_site": "a", "epoch": 1, "protection": verdict, **changes}
     )
-    assert "a is 100 records behind" in reported
-    assert "link.name=a-b and the agents of a" in reported
+    found = not_protected_because(sample, now_ms=sample.at_ms if sample.at_ms > 2_000 else 1_000)
+    assert found.startswith(reason)
+    assert bool(found) == bool(reason)
+
+
+def test_a_link_that_is_not_protected_is_a_problem_named_once() -> None:
+    reason = "flights-0 differs from offset 4 on; and 2 more"
+    reported = problems({}, [link(not_protected_because=reason, differing=["flights-0 differs from offset 4 on"])])
+    assert reported == [f"link a-b: not protected because {reason}"]
 
 
 def test_a_link_with_a_mirror_back_and_equal_histories_is_well() -> None:

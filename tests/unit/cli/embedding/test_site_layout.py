@@ -81,6 +81,25 @@ def test_the_bridge_knows_every_site_of_a_link_and_one_that_is_alone() -> None:
     assert alone.bridge.bootstrap_servers == alone.sites[0].bootstrap_servers
 
 
+def test_each_link_has_a_mirror_in_each_direction() -> None:
+    wishes = _wishes(sites=("a", "b", "c"), brokers=1)
+    layout = plan(wishes, _ports(wishes))
+    assert [link.name for link in layout.links] == ["a-b", "a-c"]
+    assert [(mirror.name, mirror.link, mirror.target.name) for mirror in layout.mirrors] == [
+        ("a-b", "a-b", "b"),
+        ("b-a", "a-b", "a"),
+        ("a-c", "a-c", "c"),
+        ("c-a", "a-c", "a"),
+    ]
+    back = mirror_properties(layout.mirrors[1])
+    a, b = (site.brokers[0] for site in layout.sites[:2])
+    assert (back["link.name"], back["site.agents"], back["source.bootstrap.servers"]) == (
+        "a-b",
+        a.grpc,
+        b.link_advertised,
+    )
+
+
 def test_without_a_link_there_is_no_mirror() -> None:
     wishes = _wishes(has_link=False)
     assert not plan(wishes, _ports(wishes)).mirrors

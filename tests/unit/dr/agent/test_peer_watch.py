@@ -62,9 +62,22 @@ async def test_two_active_sites_in_one_epoch_are_known_until_the_sites_agree(agr
 
 def test_a_contested_link_is_a_figure() -> None:
     registry = CollectorRegistry()
-    SiteAgentMetrics(registry, contested=lambda: {"a-b": True, "a-c": False})
+    SiteAgentMetrics(registry, contested=lambda: {"a-b": True, "a-c": False}, protection=dict)
     figures = [registry.get_sample_value("antipode_site_contested_link", {"link": link}) for link in ("a-b", "a-c")]
     assert figures == [1, 0]
+
+
+def test_a_verdict_on_protection_and_its_age_are_figures() -> None:
+    registry = CollectorRegistry()
+    SiteAgentMetrics(registry, contested=dict, protection=lambda: {"a-b": (True, 1_500.0), "a-c": (False, 0.0)})
+    found = {
+        link: tuple(
+            registry.get_sample_value(f"antipode_site_protected_link{suffix}", {"link": link})
+            for suffix in ("", "_age_seconds")
+        )
+        for link in ("a-b", "a-c", "a-d")
+    }
+    assert found == {"a-b": (1, 1.5), "a-c": (0, 0), "a-d": (None, None)}
 
 
 LINK = {
@@ -76,6 +89,7 @@ LINK = {
     "lag_records": 0,
     "mirror": "MIRRORING",
     "mirror_report_age_ms": 100,
+    "not_protected_because": "",
     "is_contested": False,
     "differing": [],
     "deposed": [],
@@ -83,21 +97,18 @@ LINK = {
 
 
 @pytest.mark.parametrize(
-    ("mirror", "heard_ms", "is_contested", "said"),
+    ("mirror", "is_contested", "said"),
     [
-        ("MIRRORING", 100, False, ""),
-        ("not known", 100, False, ""),
-        ("not known", None, False, ""),
-        ("not known", -1, False, "has no mirror that carries all (no report yet)"),
-        ("not known", 60_000, False, "has no mirror that carries all (no report for 60 s)"),
-        ("silent", -1, False, "the mirror is silent"),
-        ("MIRRORING", 100, True, "both sites hold themselves for active in epoch 2"),
+        ("MIRRORING", False, ""),
+        ("not known", False, ""),
+        ("silent", False, "the mirror is silent"),
+        ("MIRRORING", True, "both sites hold themselves for active in epoch 2"),
     ],
 )
 def test_status_names_a_mirror_that_is_not_there_and_a_link_with_two_active_sites(
-    mirror: str, heard_ms: int | None, said: str, *, is_contested: bool
+    mirror: str, said: str, *, is_contested: bool
 ) -> None:
-    reported = {"mirror": mirror, "mirror_report_age_ms": heard_ms, "is_contested": is_contested, "mirror_problems": []}
+    reported = {"mirror": mirror, "is_contested": is_contested, "mirror_problems": []}
     found = problems({}, [{**LINK, **reported}])
     assert len(found) == bool(said)
     assert said in "".join(found)

@@ -17,9 +17,8 @@ from dr.failover.core.playbook import (
     FailoverPolicy,
     Step,
     StepEnded,
-    failed_over_from,
-    kept_ends,
 )
+from dr.failover.core.promotion import failed_over_from, kept_ends
 from dr.sites.core.evidence import Evidence, GroupPartition, PartitionPosition, SiteEvidence, SiteGroups, TopicPartition
 from dr.sites.core.group_offsets import group_loss
 from dr.sites.core.loss import LossAccount, account

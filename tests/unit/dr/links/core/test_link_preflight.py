@@ -14,6 +14,7 @@ from dr.links.core.link_preflight import (
     mirror_check,
     mirror_seen_check,
     refusals,
+    resting_mirror_check,
     unasked,
     version_check,
     wanted_topics,
@@ -128,6 +129,10 @@ def test_a_link_without_its_mirror_is_a_warning(
 def test_what_was_not_heard_or_not_asked_is_a_warning() -> None:
     assert mirror_seen_check("reported 0.1 s ago", is_recent=True).outcome is OK
     assert mirror_seen_check("no report yet", is_recent=False).outcome is WARNING
+    back = resting_mirror_check("no report yet", is_recent=False, active_site="a")
+    assert back.outcome is WARNING
+    assert back.detail.startswith("no mirror rests at a (no report yet): after a failover nothing is mirrored back")
+    assert resting_mirror_check("reported 0.1 s ago", is_recent=True, active_site="a").outcome is OK
     assert [check.outcome for check in unasked("gone", target="b")] == [WARNING]
 
 

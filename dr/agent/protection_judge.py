@@ -1,0 +1,160 @@
+"""Judges all the time whether each link's standby protects this site, where this site is active.
+
+One agent of the site judges: that of the live broker with the lowest node id. It asks both sites
+(`dr/sites/observation.py`), and stores the verdict beside the link's record, so that every agent of
+the site can report it and the next judge goes on from it. A verdict is stored when it changes, and
+again before it is old.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Final
+
+from kazoo.exceptions import NoNodeError
+
+from dr.agent.links_store import LinksStore
+from dr.agent.site_cache import DISCONNECTED, SiteCache
+from dr.sites.channels import Channels
+from dr.sites.core.evidence import Evidence
+from dr.sites.core.link_protection import LinkProtection, ProtectionWatch
+from dr.sites.observation import LinkObserver
+from dr.sites.site_client import SiteClient
+from runtime.clock import Clock
+from runtime.logs import state_change_logger
+from runtime.process import OperationalFailure
+from runtime.supervision import Supervisor
+from wire.control import site_pb2 as site
+from wire.control.cluster_pb2 import LinkRecord
+from wire.rules.links import other_site
+from wire.znodes.layout import MalformedZnode
+
+INTERVAL_MS: Final = 2_000
+BUSY_SHARE: Final = 0.02
+"""Of the judge's time at most: a link of many partitions is judged less often."""
+STORED_AGAIN_MS: Final = 20_000
+"""The age at which an unchanged verdict is stored again."""
+
+
+@dataclass(slots=True)
+class _Judged:
+    """One link: its machine, the verdict as it was stored last, and when it was judged last."""
+
+    watch: ProtectionWatch
+    stored: LinkProtection | None
+    stored_at_ms: float
+    judged_at_ms: float
+    verdict: LinkProtection | None = None
+
+
+class ProtectionJudge:
+    """The task of one agent."""
+
+    def __init__(
+        self,
+        *,
+        site: str,
+        cache: SiteCache,
+        store: LinksStore,
+        channels: Channels,
+        own_address: str,
+        clock: Clock,
+    ) -> None:
+        """`own_address` is where this process's agent answers."""
+        self._site = site
+        self._cache = cache
+        self._store = store
+        self._channels = channels
+        self._own_address = own_address
+        self._clock = clock
+        self._judged: dict[str, _Judged] = {}
+        self._loops = Supervisor()
+        self._state_change = state_change_logger()
+
+    def start(self) -> None:
+        """Begin."""
+        self._loops.start("protection judge", self._run)
+
+    async def stop(self) -> None:
+        """End the task."""
+        await self._loops.stop()
+
+    def verdicts(self) -> Mapping[str, tuple[bool, float]]:
+        """By link that this agent judges: whether it is protected, and the verdict's age in ms."""
+        now_ms = self._clock.monotonic_ms()
+        return {
+            name: (one.verdict.is_protected, now_ms - one.judged_at_ms)
+            for name, one in tuple(self._judged.items())
+            if one.verdict is not None
+        }
+
+    async def _run(self) -> None:
+        while True:
+            began_ms = self._clock.monotonic_ms()
+            await self.look()
+            took_ms = self._clock.monotonic_ms() - began_ms
+            await asyncio.sleep(max(INTERVAL_MS, took_ms / BUSY_SHARE) / 1000)
+
+    async def look(self) -> None:
+        """Judge each link that this site is active for, if this agent is the one to judge."""
+        facts = self._cache.facts
+        links = facts.links if self._is_judge() else {}
+        ours = {name: record for name, record in links.items() if record.active_site == self._site}
+        self._judged = {name: one for name, one in self._judged.items() if name in ours}
+        await asyncio.gather(*(self._judge(record) for record in ours.values()))
+
+    def _is_judge(self) -> bool:
+        brokers = self._cache.facts.brokers
+        lowest = min(brokers, default=None)
+        return lowest is not None and brokers[lowest][0].grpc_address == self._own_address
+
+    async def _judge(self, record: LinkRecord) -> None:
+        try:
+            judged = self._judged.get(record.name) or await self._begin(record.name)
+            verdict = judged.watch.observe(await self._evidence(record), now_ms=self._clock.now_ms())
+            judged.verdict, judged.judged_at_ms = verdict, self._clock.monotonic_ms()
+            await self._keep(record.name, judged, verdict)
+        except (*DISCONNECTED, NoNodeError, MalformedZnode, OperationalFailure, ValueError) as error:
+            self._state_change.debug("link is not judged", link=record.name, reason=str(error))
+
+    async def _begin(self, name: str) -> _Judged:
+        stored = await self._store.protection(name)
+        known = (
+            None
+            if stored is None
+            else LinkProtection(epoch=stored.epoch, since_ms=stored.since_ms, reason=stored.reason)
+        )
+        judged = _Judged(ProtectionWatch(known), known, float("-inf"), 0.0)
+        self._judged[name] = judged
+        return judged
+
+    async def _evidence(self, record: LinkRecord) -> Evidence:
+        standby = other_site(record, self._site)
+        observer = LinkObserver(
+            record.name,
+            target=SiteClient(standby, list(record.sites[standby].agents), self._channels),
+            source=SiteClient(self._site, [self._own_address], self._channels),
+            clock=self._clock,
+        )
+        return await observer.evidence()
+
+    async def _keep(self, name: str, judged: _Judged, verdict: LinkProtection) -> None:
+        now_ms = self._clock.monotonic_ms()
+        has_changed = judged.stored is None or judged.stored != verdict
+        if not has_changed and now_ms - judged.stored_at_ms < STORED_AGAIN_MS:
+            return
+        document = site.LinkProtection(
+            epoch=verdict.epoch, since_ms=verdict.since_ms, reason=verdict.reason, judged_at_ms=self._clock.now_ms()
+        )
+        await self._store.store_protection(name, document)
+        if judged.stored is None or judged.stored.is_protected != verdict.is_protected:
+            self._log_change(name, verdict)
+        judged.stored, judged.stored_at_ms = verdict, now_ms
+
+    def _log_change(self, name: str, verdict: LinkProtection) -> None:
+        if verdict.is_protected:
+            self._state_change.info("link is protected", link=name, epoch=verdict.epoch)
+        else:
+            self._state_change.warning("link is not protected", link=name, epoch=verdict.epoch, reason=verdict.reason)

@@ -1,0 +1,58 @@
+"""A site on its way from standby to active: where its mirrored history ends, and whether its
+leaders take writes. Pure; `core/playbook.py` and `execution.py` ask.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from dr.sites.core.evidence import UNKNOWN, SiteEvidence, TopicPartition
+from wire.control.cluster_pb2 import LinkRecord
+from wire.rules.links import other_site
+
+
+def is_promoted(target: SiteEvidence) -> bool:
+    """True when every partition has a leader above the floor that takes writes, and the role is
+    confirmed.
+    """
+    floor = target.record.leader_epoch_floor
+    return (
+        target.is_confirmed
+        and not target.leaderless
+        and all(item.is_writable and item.leader_epoch >= floor for item in target.partitions.values())
+    )
+
+
+def has_leaders_above_floor(target: SiteEvidence) -> bool:
+    """True when the new band's elections are through, so that a write cannot land in an old leader
+    epoch.
+    """
+    floor = target.record.leader_epoch_floor
+    return not target.leaderless and all(item.leader_epoch >= floor for item in target.partitions.values())
+
+
+def kept_ends(
+    target: SiteEvidence, *, before: Mapping[TopicPartition, int]
+) -> tuple[dict[TopicPartition, int], list[TopicPartition]]:
+    """Where the mirrored history ends by partition, and those that need an epoch lookup (writes
+    began already).
+
+    `before` holds ends seen in this run before the raise under a proven and finished drain.
+    """
+    floor = target.record.leader_epoch_floor
+    kept: dict[TopicPartition, int] = {}
+    unclear: list[TopicPartition] = []
+    for key, position in sorted(target.partitions.items()):
+        if position.last_log_epoch < floor:
+            kept[key] = position.log_end_offset
+        elif key in before:
+            kept[key] = before[key]
+        else:
+            unclear.append(key)
+    kept |= {key: before.get(key, UNKNOWN) for key in target.leaderless if key not in kept}
+    return kept, unclear
+
+
+def failed_over_from(record: LinkRecord) -> str:
+    """The site that was active before the record's active one was promoted."""
+    return other_site(record, record.active_site)

@@ -1,0 +1,102 @@
+"""Whether a link's standby protects its active site, since when, and if not, why.
+
+Protected means: the standby answers, its mirror reports that it carries all, every copy is the
+active site's history, and the standby has had everything that the active site held at one moment
+after the last problem. How far it is behind is another figure: a protected standby may lag. Pure;
+`dr/agent/protection_judge.py` asks the sites.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from dr.sites.core.divergence import diverged_copies
+from dr.sites.core.evidence import UNKNOWN, Evidence, SiteEvidence, TopicPartition
+from dr.sites.core.mirror_reports import MIRROR_SILENT_MS, mirror_sentence
+
+NAMED_MAX = 3
+"""Partitions that a reason names; the others are counted."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LinkProtection:
+    """The verdict on one link. `reason` is empty while the link is protected, and `since_ms` (Unix
+    ms) is when the verdict came to be: protected since then, or not protected since then.
+    """
+
+    epoch: int
+    since_ms: int
+    reason: str = ""
+
+    @property
+    def is_protected(self) -> bool:
+        """No reason against it."""
+        return not self.reason
+
+
+class ProtectionWatch:
+    """The verdict on one link, brought up to date with each observation."""
+
+    def __init__(self, known: LinkProtection | None = None) -> None:
+        """`known` is the verdict that another process stored last."""
+        self._verdict = known
+        self._ends_to_reach: dict[TopicPartition, int] | None = None
+
+    def observe(self, evidence: Evidence, *, now_ms: int) -> LinkProtection:
+        """The verdict with fresh evidence of both sites, for a failover to the standby. ValueError
+        when the active site itself did not answer: then nothing is known.
+        """
+        source = evidence.source
+        if source is None:
+            raise ValueError(evidence.source_problem)
+        reason = _problem(evidence, source)
+        if reason:
+            self._ends_to_reach = None
+        else:
+            reason = self._catching_up(evidence, source)
+        before = self._verdict
+        if before is None or before.epoch != source.record.epoch or before.is_protected == bool(reason):
+            self._verdict = LinkProtection(epoch=source.record.epoch, since_ms=now_ms, reason=reason)
+        else:
+            self._verdict = LinkProtection(epoch=before.epoch, since_ms=before.since_ms, reason=reason)
+        return self._verdict
+
+    def _catching_up(self, evidence: Evidence, source: SiteEvidence) -> str:
+        """After a problem the standby must have had everything once; empty when that is so."""
+        before = self._verdict
+        if before is not None and before.is_protected and before.epoch == source.record.epoch:
+            return ""
+        target = evidence.target
+        assert target is not None
+        if self._ends_to_reach is None:
+            self._ends_to_reach = {key: item.log_end_offset for key, item in source.partitions.items()}
+        ends = {key: item.log_end_offset for key, item in target.copies.items()}
+        missing = sum(max(0, end - ends.get(key, 0)) for key, end in self._ends_to_reach.items())
+        if missing:
+            return f"{target.site} has not caught up once: {missing:,} records are missing there"
+        self._ends_to_reach = None
+        return ""
+
+
+def _problem(evidence: Evidence, source: SiteEvidence) -> str:
+    """The gravest thing in the way; empty when there is none."""
+    target = evidence.target
+    if target is None:
+        return f"{evidence.target_site} does not answer: {evidence.target_problem}"
+    if target.record.epoch != source.record.epoch:
+        return f"{target.site} has epoch {target.record.epoch} of the link, {source.site} epoch {source.record.epoch}"
+    if not UNKNOWN < target.mirror_age_ms <= MIRROR_SILENT_MS:
+        return (
+            f"{target.site} has no mirror that carries all ({mirror_sentence(target.mirror_age_ms)}); start one: antipode "
+            f"mirror --config FILE, with link.name={evidence.link} and the agents of {target.site} as site.agents"
+        )
+    diverged = diverged_copies(target.copies, source.partitions)
+    problems = [one.sentence(copy_site=target.site, source_site=source.site) for _, one in sorted(diverged.items())]
+    problems += [*source.deposed, *(topic.reason for topic in target.unprotected), *target.mirror_problems]
+    problems += [*_leaderless(source), *_leaderless(target)]
+    more = len(problems) - NAMED_MAX
+    return "; ".join(problems if more <= 0 else [*problems[:NAMED_MAX], f"and {more} more"])
+
+
+def _leaderless(site: SiteEvidence) -> list[str]:
+    return [f"{key} has no leader at {site.site}" for key in sorted(site.leaderless)]

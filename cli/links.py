@@ -19,6 +19,7 @@ from cli.link_commands.mirrors import (
     known_mirrors,
     pause,
     print_mirror,
+    reinstate,
     reset,
     resume,
     verify,
@@ -61,6 +62,7 @@ app.command()(pause)
 app.command()(resume)
 app.command()(verify)
 app.command()(reset)
+app.command()(reinstate)
 app.command()(translate_offset)
 
 Answer = TypeVar("Answer")

@@ -1,5 +1,5 @@
 """Deletes copies at the target that cannot be mirrored on, so that they are made anew from the
-start of the source's log.
+start of the source's log, or truncates them to the history that both sites share.
 
 For topics in RESET (deleted, or deleted and made again, at the source), FAULTED and GAP, or that
 may lack tombstones, and only at a person's request. The report first counts the records that are
@@ -11,19 +11,24 @@ cannot be known. If a broker refuses to keep them, nothing is deleted. The copy 
 under the link's epoch, so the request can mean neither a topic made meanwhile nor an active site's
 topic. The request can be repeated safely, also after an interruption at any step: records are kept
 only once, and `mirror/topics/topic_sync.py` makes a deleted copy anew.
+
+A copy at a site that was failed away from has records of its own at its end. To truncate it there
+brings only the records across the line that the site lacks. That is done only where the shared
+history is known by leader epochs and by its last batch; any other copy has to be made anew.
 """
 
 from __future__ import annotations
 
 import enum
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import cycle
 from typing import Final
 from uuid import UUID
 
 from mirror.admin.verifier import Verifier
 from mirror.flow.board import FlowBoard, Row
+from mirror.flow.core.flow_events import Start
 from mirror.flow.core.flow_state import FlowFacts, FlowState
 from mirror.link.core.link_roles import LinkRole
 from mirror.link.core.partitions import PartitionKey
@@ -57,6 +62,7 @@ class ResetOutcome(enum.Enum):
 
     PLANNED = "planned"  # a dry run: it would be put away
     PUT_AWAY = "put away"
+    TRUNCATED = "truncated"
     REFUSED = "refused"
     NOTHING = "nothing to do"
 
@@ -118,8 +124,10 @@ class Resets:
         self._link = link
         self._on_put_away = on_put_away
 
-    async def reset(self, patterns: Sequence[str], *, is_dry_run: bool) -> list[TopicReset]:
-        """Delete the copies of the topics whose whole names match. Unreachable, InvalidPattern."""
+    async def reset(self, patterns: Sequence[str], *, is_dry_run: bool, keeps_copies: bool = False) -> list[TopicReset]:
+        """Delete the copies of the topics whose whole names match, or truncate them to the shared
+        history. Unreachable, InvalidPattern.
+        """
         link = self._link()
         if not patterns:
             raise InvalidPattern("name at least one topic pattern: an empty list does not mean all topics")
@@ -133,12 +141,45 @@ class Resets:
         unlisted = [name for name in names if name not in source]
         absences = await self._source.absences(unlisted) if unlisted else {}
         kept = {name for name, absence in absences.items() if absence is not Absence.GONE}
+        one = self._truncated if keeps_copies else self._one
         return [
             _kept(name, target[name], absences[name])
             if name in kept
-            else await self._one(name, source.get(name), target.get(name), link, is_dry_run=is_dry_run)
+            else await one(name, source.get(name), target.get(name), link, is_dry_run=is_dry_run)
             for name in names
         ]
+
+    async def _truncated(
+        self, name: str, wanted: SiteTopic | None, copy: SiteTopic | None, link: LinkView, *, is_dry_run: bool
+    ) -> TopicReset:
+        """One topic, whose copy goes on where the two histories leave each other."""
+        if link.role is not LinkRole.MIRRORING:
+            return TopicReset(topic=name, outcome=ResetOutcome.REFUSED, reason=link.reason)
+        if wanted is None or copy is None or FlowState.FAULTED not in {facts.state for facts in self._facts(name)}:
+            reason = f"topic {name} is {self._states(name)}: only the copies of FAULTED partitions are truncated"
+            return TopicReset(topic=name, outcome=ResetOutcome.NOTHING, reason=reason)
+        found = find_trouble(name, _view(wanted), _view(copy))
+        halted = {
+            partition: leader
+            for partition, leader in copy.leaders.items()
+            if self._state(PartitionKey(name, partition)) is FlowState.FAULTED
+        }
+        logs, problem = await self._logs(name, wanted, replace(copy, leaders=halted))
+        refusal = problem or (found.reason if found is not None else "") or _unshared(name, logs)
+        trouble = self._trouble(name, wanted, copy)
+        result = TopicReset(
+            topic=name, outcome=ResetOutcome.PLANNED, reason=trouble, copy_id=copy.topic_id, partitions=logs
+        )
+        if refusal:
+            return replace(result, outcome=ResetOutcome.REFUSED, reason=refusal)
+        if is_dry_run:
+            return result
+        refusal = await self._keep(name, copy, logs, link, trouble, truncates=True)
+        if refusal:
+            return replace(result, outcome=ResetOutcome.REFUSED, reason=refusal)
+        for log in logs:
+            self._board.submit(PartitionKey(name, log.partition), Start("the copy ends where both histories do"))
+        return replace(result, outcome=ResetOutcome.TRUNCATED)
 
     async def _one(
         self, name: str, wanted: SiteTopic | None, copy: SiteTopic | None, link: LinkView, *, is_dry_run: bool
@@ -186,10 +227,22 @@ class Resets:
     def _facts(self, name: str) -> list[FlowFacts]:
         return [row.facts for key, row in sorted(self._board.our_rows(), key=_key) if key.topic == name]
 
+    def _state(self, key: PartitionKey) -> FlowState | None:
+        return self._board.row(key).facts.state if key in self._board else None
+
     def _states(self, name: str) -> str:
         return " and ".join(sorted({facts.state.value for facts in self._facts(name)})) or "not on the board yet"
 
-    async def _keep(self, name: str, copy: SiteTopic, logs: Sequence[CopyLog], link: LinkView, reason: str) -> str:
+    async def _keep(
+        self,
+        name: str,
+        copy: SiteTopic,
+        logs: Sequence[CopyLog],
+        link: LinkView,
+        reason: str,
+        *,
+        truncates: bool = False,
+    ) -> str:
         """Have the target keep what the source may not have; empty when all of it is on disk there.
         Unreachable.
         """
@@ -204,13 +257,15 @@ class Resets:
         }
         if not ends:
             return ""
-        outcomes = await self._quarantine.keep(ends, link=link.name, link_epoch=link.epoch, reason=reason)
-        refused = [f"{key}: {outcome}" for key, outcome in sorted(outcomes.items()) if outcome]
-        return (
-            f"nothing was deleted, since not everything could be put into quarantine: {'; '.join(refused)}"
-            if refused
-            else ""
+        outcomes = await self._quarantine.keep(
+            ends, link=link.name, link_epoch=link.epoch, reason=reason, truncates=truncates
         )
+        refused = "; ".join(f"{key}: {outcome}" for key, outcome in sorted(outcomes.items()) if outcome)
+        if not refused:
+            return ""
+        if truncates:
+            return f"not every copy was truncated: {refused}"
+        return f"nothing was deleted, since not everything could be put into quarantine: {refused}"
 
     async def _logs(self, name: str, wanted: SiteTopic | None, copy: SiteTopic) -> tuple[tuple[CopyLog, ...], str]:
         """Each partition of the copy, or why one of them cannot be counted."""
@@ -308,6 +363,20 @@ def _kept(name: str, copy: SiteTopic, absence: Absence) -> TopicReset:
     trouble = absence_trouble(name, _view(copy), absence)
     reason = f"topic {name} was missing from the source's last metadata" if trouble is None else trouble.reason
     return TopicReset(topic=name, outcome=ResetOutcome.REFUSED, reason=reason, copy_id=copy.topic_id)
+
+
+def _unshared(name: str, logs: Sequence[CopyLog]) -> str:
+    """Why copies cannot be truncated: no history is known that both sites share."""
+    whole = [
+        f"{name}-{log.partition}"
+        for log in logs
+        if log.kept_from_offset <= log.log_start_offset and log.kept_from_offset < log.log_end_offset
+    ]
+    if not whole:
+        return ""
+    return (
+        f"of {', '.join(whole)} no record is known to be the source's: have the copy made anew (antipode links reset)"
+    )
 
 
 def _view(topic: SiteTopic) -> TopicView:

@@ -147,7 +147,9 @@ class MirrorAdminService(mirror_pb2_grpc.MirrorAdminServicer):
         """Put copies away that cannot be mirrored on."""
         parts = await self._ready(request.link, context)
         try:
-            outcomes = await parts.resets.reset(request.topics, is_dry_run=request.is_dry_run)
+            outcomes = await parts.resets.reset(
+                request.topics, is_dry_run=request.is_dry_run, keeps_copies=request.keeps_copies
+            )
         except InvalidPattern as error:
             await context.abort(grpc.StatusCode.INVALID_ARGUMENT, str(error))
             raise

@@ -263,10 +263,16 @@ class QuarantinePort(Protocol):
     """The brokers of the target, which keep what is about to be deleted."""
 
     async def keep(
-        self, ends: Mapping[PartitionKey, EndToKeep], *, link: str, link_epoch: int, reason: str
+        self,
+        ends: Mapping[PartitionKey, EndToKeep],
+        *,
+        link: str,
+        link_epoch: int,
+        reason: str,
+        truncates: bool = False,
     ) -> Mapping[PartitionKey, str]:
-        """Have each leader keep the end of its log; empty where it is on disk, else why not.
-        Unreachable when a broker does not answer.
+        """Have each leader keep the end of its log, and truncate the log there where that is asked
+        for; empty where it is done, else why not. Unreachable when a broker does not answer.
         """
         ...
 

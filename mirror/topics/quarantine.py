@@ -26,10 +26,16 @@ class KafkaQuarantine:
         self._client = client
 
     async def keep(
-        self, ends: Mapping[PartitionKey, EndToKeep], *, link: str, link_epoch: int, reason: str
+        self,
+        ends: Mapping[PartitionKey, EndToKeep],
+        *,
+        link: str,
+        link_epoch: int,
+        reason: str,
+        truncates: bool = False,
     ) -> Mapping[PartitionKey, str]:
-        """Ask each leader; empty where the records are on disk, else why not. Unreachable when a
-        broker does not answer.
+        """Ask each leader; empty where it is done, else why not. Unreachable when a broker does not
+        answer.
         """
         by_node: dict[int, dict[PartitionKey, EndToKeep]] = {}
         for key, end in ends.items():
@@ -39,7 +45,13 @@ class KafkaQuarantine:
             if node_id < 0:
                 outcomes |= dict.fromkeys(asked, "it has no leader")
                 continue
-            values = {"link": link, "link_epoch": link_epoch, "reason": reason, "topics": _topics(asked)}
+            values = {
+                "link": link,
+                "link_epoch": link_epoch,
+                "reason": reason,
+                "topics": _topics(asked),
+                "is_truncated": truncates,
+            }
             response = await reached(self._ask(node_id, values))
             for one in response.outcomes:
                 code = error_code(one.error_code)

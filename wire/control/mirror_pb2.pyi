@@ -193,14 +193,16 @@ class PauseMirrorReply(_message.Message):
     def __init__(self, paused_topics: _Optional[_Iterable[str]] = ..., partitions: _Optional[int] = ...) -> None: ...
 
 class ResetTopicsRequest(_message.Message):
-    __slots__ = ("topics", "is_dry_run", "link")
+    __slots__ = ("topics", "is_dry_run", "link", "keeps_copies")
     TOPICS_FIELD_NUMBER: _ClassVar[int]
     IS_DRY_RUN_FIELD_NUMBER: _ClassVar[int]
     LINK_FIELD_NUMBER: _ClassVar[int]
+    KEEPS_COPIES_FIELD_NUMBER: _ClassVar[int]
     topics: _containers.RepeatedScalarFieldContainer[str]
     is_dry_run: bool
     link: str
-    def __init__(self, topics: _Optional[_Iterable[str]] = ..., is_dry_run: _Optional[bool] = ..., link: _Optional[str] = ...) -> None: ...
+    keeps_copies: bool
+    def __init__(self, topics: _Optional[_Iterable[str]] = ..., is_dry_run: _Optional[bool] = ..., link: _Optional[str] = ..., keeps_copies: _Optional[bool] = ...) -> None: ...
 
 class ResetPartition(_message.Message):
     __slots__ = ("partition", "log_start_offset", "log_end_offset", "kept_from_offset")

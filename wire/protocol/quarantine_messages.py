@@ -2,7 +2,7 @@
 the table of all.
 
 QuarantineRecords has a passive site's leaders keep the ends of logs, in the name of a link's
-mirror, before the copies are deleted. Error codes by partition: those of MirrorAppend for the link,
+mirror, before the copies are deleted, or truncate the logs there afterwards. Error codes by partition: those of MirrorAppend for the link,
 the role and the topic, POLICY_VIOLATION where the records do not fit (the message says what would
 help), KAFKA_STORAGE_ERROR when the disk failed. Quarantine lists, reads and deletes what one broker
 keeps.
@@ -77,6 +77,8 @@ class QuarantineRecordsRequest:
     """Why, in a sentence."""
     topics: tuple[QuarantineRecordsTopic, ...]
     """Each topic of which something is kept."""
+    is_truncated: bool = field(metadata={"kafka_type": "bool"}, default=False)
+    """Each log is truncated to its first offset once what lies there and above is on disk."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -1,5 +1,5 @@
 """QuarantineRecords (private): keeps the ends of logs at this broker before a mirror has their
-copies deleted.
+copies deleted, or truncates the logs there afterwards.
 
 Behaviour: as MirrorAppend for the link's epoch, the role, the topic's id and the leader; answered
 when the records are on disk, or with why they are not. Offsets beyond the end of a log keep
@@ -15,7 +15,8 @@ from kio.schema.errors import ErrorCode
 from broker.handlers.links.mirror_append import find_mirrored
 from broker.log.errors import StorageError
 from broker.metadata.request_context import RequestContext
-from broker.replication.hosted_partition import PartitionFailure
+from broker.replication.copy_truncation import truncate_copy
+from broker.replication.hosted_partition import HostedPartition, PartitionFailure
 from broker.replication.quarantine import Origin, QuarantineFull
 from broker.services import BrokerServices
 from runtime.logs import state_change_logger
@@ -42,9 +43,8 @@ async def _keep(services: BrokerServices, request: Any, topic: Any, partition: A
             topic=topic.name, index=partition.index, error_code=code, error_message=message, name=name
         )
 
-    image = services.image
-    try:
-        hosted = find_mirrored(
+    def find() -> HostedPartition:
+        return find_mirrored(
             services,
             topic.name,
             topic.topic_id,
@@ -52,6 +52,14 @@ async def _keep(services: BrokerServices, request: Any, topic: Any, partition: A
             link=request.link,
             link_epoch=request.link_epoch,
         )
+
+    def check() -> None:
+        if find() is not hosted:
+            raise PartitionFailure(ErrorCode.not_leader_or_follower)
+
+    image = services.image
+    try:
+        hosted = find()
         if partition.first_offset >= hosted.log.log_end_offset:
             return outcome(ErrorCode.none)
         origin = Origin(reason=request.reason, origin_site=image.site, link=request.link, link_epoch=request.link_epoch)
@@ -62,6 +70,15 @@ async def _keep(services: BrokerServices, request: Any, topic: Any, partition: A
             topic_id=hosted.topic_id,
             now_ms=services.clock.now_ms(),
         )
+        if request.is_truncated:
+            await truncate_copy(
+                services.replicas,
+                hosted,
+                partition.first_offset,
+                kept_end=entry.end_offset,
+                check=check,
+                reason=request.reason,
+            )
     except PartitionFailure as failure:
         return outcome(failure.code, failure.reason)
     except QuarantineFull as full:

@@ -196,10 +196,15 @@ class Partition:
         return self._advance_high_watermark()
 
     def record_truncation(self, log_end_offset: int) -> None:
-        """The own log was cut (only a follower or a mirror's target does this)."""
+        """The own log was truncated (only a follower or a mirror's target does this). Of a
+        follower's log only what lies below counts as replicated: what it has above is of another
+        history.
+        """
         self.log_end_offset = log_end_offset
         self.high_watermark = min(self.high_watermark, log_end_offset)
         self.replicated_end = min(self.replicated_end, log_end_offset)
+        for progress in self.followers.values():
+            progress.log_end_offset = min(progress.log_end_offset, log_end_offset)
 
     def restart_at(self, offset: int) -> None:
         """The own log was emptied and goes on at `offset` (its source or leader begins above all

@@ -117,6 +117,7 @@ class MemorySite:
         self.quarantine_refusal = ""
         # Runs in front of each such wish and may raise.
         self.before_keep: Callable[[], None] = lambda: None
+        self.after_truncation: Callable[[], None] = lambda: None
         # Runs in front of each request to the controller and may raise.
         self.before_act: Callable[[], None] = lambda: None
         self.changed = asyncio.Event()
@@ -235,7 +236,13 @@ class MemorySite:
         self.synced_at_ms = max(self.synced_at_ms, word.synced_at_ms or -1)
 
     async def keep(
-        self, ends: Mapping[PartitionKey, EndToKeep], *, link: str, link_epoch: int, reason: str
+        self,
+        ends: Mapping[PartitionKey, EndToKeep],
+        *,
+        link: str,
+        link_epoch: int,
+        reason: str,
+        truncates: bool = False,
     ) -> Mapping[PartitionKey, str]:
         self._check()
         self.before_keep()
@@ -247,6 +254,10 @@ class MemorySite:
             self.quarantined.setdefault((key, end.topic_id), {}).update(
                 {read_header(one).base_offset: one for one in batches}
             )
+            if truncates:
+                log = self.logs[key]
+                log.batches = log.batches[: len(log.batches) - len(batches)]
+                self.after_truncation()
         return refused
 
     async def act(self, actions: Sequence[Action], *, link: str, link_epoch: int) -> Sequence[str]:

@@ -57,15 +57,25 @@ def services_at(directory: Path, *values: bytes, bytes_max: int = 1 << 20) -> An
     replicas = SimpleNamespace(
         find=lambda topic, index: hosted if (topic, index) == ("t", 0) else None,
         cuts=TruncatedRecords(RealDisk(), bytes_max=bytes_max),
+        notify_all=lambda _: None,
     )
     logs = SimpleNamespace(directories=[SimpleNamespace(path=str(directory))])
     return SimpleNamespace(image=image, replicas=replicas, clock=ManualClock(), logs=logs)
 
 
-async def keep(services: Any, *, first_offset: int = 1, link_epoch: int = 3, topic_id: uuid.UUID = TOPIC_ID) -> Any:
+async def keep(
+    services: Any,
+    *,
+    first_offset: int = 1,
+    link_epoch: int = 3,
+    topic_id: uuid.UUID = TOPIC_ID,
+    is_truncated: bool = False,
+) -> Any:
     partition = SimpleNamespace(index=0, first_offset=first_offset)
     topic = SimpleNamespace(name="t", topic_id=topic_id, partitions=(partition,))
-    request = SimpleNamespace(link="a-b", link_epoch=link_epoch, reason="histories differ", topics=(topic,))
+    request = SimpleNamespace(
+        link="a-b", link_epoch=link_epoch, reason="histories differ", topics=(topic,), is_truncated=is_truncated
+    )
     (outcome,) = (await quarantine_records.handle(services, None, request)).outcomes  # type: ignore[arg-type]
     return outcome
 
@@ -90,6 +100,52 @@ async def test_the_end_of_a_log_is_kept_listed_read_and_deleted(tmp_path: Path) 
     gone = await asked(services, READ, kept.name)
     assert gone.error_code is ErrorCode.resource_not_found
     assert kept.name in gone.error_message
+
+
+async def test_a_log_is_truncated_once_its_end_is_kept_and_asking_again_changes_nothing(tmp_path: Path) -> None:
+    services = services_at(tmp_path, b"a", b"b", b"c")
+    hosted = services.replicas.find("t", 0)
+    kept = await keep(services, is_truncated=True)
+    assert kept.error_code is ErrorCode.none
+    (entry,) = (await asked(services, LIST)).entries
+    assert (entry.first_offset, entry.end_offset) == (1, 3)
+    assert (hosted.log.log_end_offset, hosted.state.log_end_offset) == (1, 1)
+    assert hosted.state.high_watermark <= 1
+    again = await keep(services, is_truncated=True)
+    assert (again.error_code, again.name) == (ErrorCode.none, "")
+    assert len((await asked(services, LIST)).entries) == 1
+
+
+@pytest.mark.parametrize("options", [{"first_offset": 0}, {"link_epoch": 2}, {"topic_id": uuid.UUID(int=8)}])
+async def test_a_log_of_which_nothing_would_be_left_or_of_another_mirror_is_not_truncated(
+    options: dict[str, Any], tmp_path: Path
+) -> None:
+    services = services_at(tmp_path, b"a", b"b", b"c")
+    assert (await keep(services, is_truncated=True, **options)).error_code is not ErrorCode.none
+    assert services.replicas.find("t", 0).log.log_end_offset == 3
+
+
+async def test_a_log_that_does_not_fit_into_the_quarantine_is_not_truncated(tmp_path: Path) -> None:
+    services = services_at(tmp_path, b"a", b"b", b"c", bytes_max=10)
+    assert (await keep(services, is_truncated=True)).error_code is ErrorCode.policy_violation
+    assert services.replicas.find("t", 0).log.log_end_offset == 3
+
+
+async def test_a_mirror_whose_link_turns_while_the_end_is_kept_truncates_nothing(tmp_path: Path) -> None:
+    services = services_at(tmp_path, b"a", b"b", b"c")
+    kept_before = services.replicas.cuts.quarantine.keep
+
+    async def turns(*arguments: Any, **named: Any) -> Any:
+        entry = await kept_before(*arguments, **named)
+        turned = LinkRecord(
+            name="a-b", source_site="a", target_site="b", active_site="b", epoch=4, topic_whitelist=[".*"]
+        )
+        services.image = apply_batch(services.image, ControlBatch(is_full=True, links=[turned]))
+        return entry
+
+    services.replicas.cuts.quarantine.keep = turns
+    assert (await keep(services, is_truncated=True)).error_code is not ErrorCode.none
+    assert services.replicas.find("t", 0).log.log_end_offset == 3
 
 
 async def test_nothing_is_kept_of_what_is_not_there(tmp_path: Path) -> None:

@@ -1,0 +1,89 @@
+"""A site that was lost comes back with records that the promoted site never had: they go into
+quarantine, only what the site lacks is copied, and a switchover back loses nothing.
+"""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+
+from tests.support.clients.kafka_clients import librdkafka_consume
+from tests.support.embedded.embedded_sites import EmbeddedSites, SitesStarter
+from tests.support.embedded.sample_topic import TOPIC, create_topic, equal_ends, produce
+from tests.support.eventually import eventually_sync
+
+pytestmark = [pytest.mark.integration, pytest.mark.timeout(300)]
+
+TAIL = 40
+"""Records that only site a has."""
+
+
+def answered(sites: EmbeddedSites, *arguments: str, code: int = 0) -> Any:
+    done = sites.command(*arguments, "--output", "json")
+    assert done.returncode == code, done.stdout + done.stderr
+    return json.loads(done.stdout)
+
+
+def status_of_link(sites: EmbeddedSites) -> dict[str, Any]:
+    done = sites.command("links", "status", "a-b", "--output", "json")
+    (found,) = json.loads(done.stdout)["links"]
+    return dict(found)
+
+
+def quarantined(sites: EmbeddedSites) -> list[dict[str, Any]]:
+    return list(answered(sites, "quarantine", "list", "--bootstrap-server", sites.bootstrap("a")))
+
+
+async def with_a_tail_at_the_old_site(start_sites: SitesStarter, *arguments: str) -> EmbeddedSites:
+    """Site b is active with records of its own; site a, back again, has `TAIL` others in their
+    place.
+    """
+    sites = start_sites(*arguments)
+    await create_topic(sites)
+    produce(sites, 100)
+    assert await equal_ends(sites) == {(TOPIC, 0): 100}
+    sites.mirror.stop()
+    produce(sites, TAIL)
+    brokers = [sites.broker("a", index) for index in range(len(sites.environment.sites["a"].grpc))]
+    for broker in brokers:
+        broker.kill()
+    done = sites.command("failover", "a-b", "--to", "b", "--old-site-is-down")
+    assert done.returncode == 0, done.stdout + done.stderr
+    produce(sites, 70, site="b")
+    for broker in brokers:
+        sites.restart(broker)
+    sites.restart(sites.mirror)
+    eventually_sync(lambda: status_of_link(sites)["mirror"] == "FAULTED", 60_000)
+    return sites
+
+
+@pytest.mark.parametrize("brokers", [1, 3])
+async def test_a_returning_site_follows_again_with_its_own_records_in_quarantine(
+    start_sites: SitesStarter, brokers: int
+) -> None:
+    sites = await with_a_tail_at_the_old_site(start_sites, "--brokers", str(brokers))
+    (planned,) = answered(sites, "links", "reinstate", "a-b", "--dry-run")
+    assert (planned["topic"], planned["outcome"]) == (TOPIC, "planned")
+    assert planned["partitions"] == [
+        {"partition": 0, "log_start_offset": 0, "log_end_offset": 100 + TAIL, "kept_from_offset": 100}
+    ]
+    assert quarantined(sites) == []
+    (done,) = answered(sites, "links", "reinstate", "a-b", "--yes")
+    assert done["outcome"] == "truncated"
+    assert await equal_ends(sites) == {(TOPIC, 0): 170}
+    assert (await equal_ends(sites))[TOPIC, 0] == 170
+    kept = [one for one in quarantined(sites) if one["kind"] == "reset"]
+    assert [(one["topic"], one["first_offset"], one["end_offset"]) for one in kept] == [(TOPIC, 100, 100 + TAIL)]
+    shown = sites.command("quarantine", "show", kept[0]["name"], "--bootstrap-server", sites.bootstrap("a"))
+    assert shown.stdout.split() == [str(number) for number in range(TAIL)]
+    eventually_sync(lambda: status_of_link(sites)["protected_since_ms"] is not None, 60_000)
+    back = sites.command("switchover", "a-b", "--to", "a")
+    assert back.returncode == 0, back.stdout + back.stderr
+    produce(sites, 10)
+    records = librdkafka_consume(sites.bootstrap("a"), TOPIC, 180, group="all")
+    assert [record.offset for record in records] == list(range(180))
+    assert [record.value for record in records[100:170]] == [f"{number}".encode() for number in range(70)]
+    assert await equal_ends(sites) == {(TOPIC, 0): 180}
+    sites.stop()

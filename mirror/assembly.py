@@ -16,6 +16,7 @@ from typing import Any
 from prometheus_client import CollectorRegistry
 
 from mirror.admin.metrics import MirrorMetrics
+from mirror.admin.reinstatement import Reinstatement
 from mirror.admin.resets import Resets
 from mirror.admin.service import MirrorParts
 from mirror.admin.verifier import Verifier
@@ -36,7 +37,7 @@ from mirror.flow.throttle import Throttle
 from mirror.flow.workers import FetcherPool, ProducerPool
 from mirror.groups.group_sync import GroupSync
 from mirror.groups.metrics import CheckpointMetrics
-from mirror.link.core.link_roles import LinkRole
+from mirror.link.core.link_roles import LinkRole, ReinstatementPolicy
 from mirror.link.core.partitions import PartitionKey
 from mirror.link.core.topic_plan import NameAtTarget, way_to_a_new_copy
 from mirror.link.link_watch import LinkView, LinkWatch
@@ -249,6 +250,9 @@ class Mirror:
         self._supervisor.start("stalls", self._stalls.run)
         if self._reports is not None:
             self._supervisor.start("standby-reports", self._reports.run)
+        if self._config.reinstatement_policy is ReinstatementPolicy.AUTOMATIC and self._ports.quarantine is not None:
+            reinstatement = Reinstatement(self.board, self._resets, link=self.link, clock=self._clock)
+            self._supervisor.start("reinstatement", reinstatement.run)
         for name, worker in self._ports.workers.items():
             self._supervisor.start(name, worker)
 

@@ -24,7 +24,8 @@ async def truncate_copy(
     replicas: Replicas, hosted: HostedPartition, offset: int, *, kept_end: int, check: Callable[[], None], reason: str
 ) -> None:
     """Truncate to `offset`; `kept_end` is where the log ended when its end was kept. `check` raises
-    PartitionFailure when the mirror may not change the log any more. PartitionFailure, StorageError.
+    PartitionFailure when the mirror may not change the log any more. PartitionFailure,
+    StorageError.
     """
     log = hosted.log
     if not log.log_start_offset < offset:

@@ -250,6 +250,29 @@ class FailOver(PlanStep):
         return f"fail over to {self.to}"
 
 
+class SwitchOver(PlanStep):
+    """Make the other site active as planned work: both sites alive, nothing lost."""
+
+    verb: ClassVar[str] = "switch_over"
+    to: str
+    drain_within: DurationMs = 30_000
+    unavailability_max: DurationMs = 5_000
+
+    @property
+    def title(self) -> str:
+        """With the site."""
+        return f"switch over to {self.to}"
+
+
+class Reinstate(PlanStep):
+    """Have a site that was failed away from follow again: its copies are truncated to the shared
+    history, and what they have above is in quarantine.
+    """
+
+    verb: ClassVar[str] = "reinstate"
+    within: DurationMs = 60_000
+
+
 class Reconcile(PlanStep):
     """Compare both sites record by record; `as_accounted` allows exactly what the failover said is
     lost.
@@ -267,8 +290,8 @@ class Reconcile(PlanStep):
 
 
 class Wait(PlanStep):
-    """Wait until a condition holds: lag in records, records acknowledged or delivered, or the group
-    level with the load.
+    """Wait until a condition holds: lag in records, records acknowledged or delivered, the group
+    level with the load, or the link protected.
     """
 
     verb: ClassVar[str] = "wait"
@@ -276,14 +299,16 @@ class Wait(PlanStep):
     acknowledged: int | None = Field(default=None, ge=1, description="more records than when the wait began")
     delivered: int | None = Field(default=None, ge=1, description="more records than when the wait began")
     is_delivered_all: bool = False
+    is_protected: bool = False
     load_ended: str = ""
     within: DurationMs = 60_000
 
     @model_validator(mode="after")
     def _one_condition(self) -> Wait:
         given = [self.lag_records_max is not None, self.acknowledged is not None, self.delivered is not None]
-        if sum([*given, self.is_delivered_all, bool(self.load_ended)]) != 1:
-            raise ValueError("accepted: one of lag_records_max, acknowledged, delivered, is_delivered_all, load_ended")
+        if sum([*given, self.is_delivered_all, self.is_protected, bool(self.load_ended)]) != 1:
+            accepted = "lag_records_max, acknowledged, delivered, is_delivered_all, is_protected, load_ended"
+            raise ValueError(f"accepted: one of {accepted}")
         return self
 
     @property
@@ -295,6 +320,8 @@ class Wait(PlanStep):
             return f"wait for {self.acknowledged} more acknowledged"
         if self.delivered is not None:
             return f"wait for {self.delivered} more delivered"
+        if self.is_protected:
+            return "wait until the link is protected"
         return "wait until all is delivered" if self.is_delivered_all else f"wait for the end of {self.load_ended}"
 
 
@@ -320,7 +347,7 @@ STEPS: dict[str, type[PlanStep]] = {
     step.verb: step
     for step in (
         CreateTopics, StartLoad, PauseLoad, ResumeLoad, StopLoad, StartGroup, StopGroup, Cut, Slow, Reset, Heal, Kill,
-        Terminate, Stop, Resume, Start, FailOver, Reconcile, Wait, Hold, Check,
+        Terminate, Stop, Resume, Start, FailOver, SwitchOver, Reinstate, Reconcile, Wait, Hold, Check,
     )
 }  # fmt: skip
 

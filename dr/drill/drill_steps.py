@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable, Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import ParamSpec, TypeVar, assert_never
 
@@ -31,7 +31,7 @@ from dr.sites.channels import Channels
 from dr.sites.core.evidence import NOT_ASKED
 from runtime.clock import Clock
 from runtime.process import OperationalFailure
-from wire.control.mirror_pb2 import DescribeMirrorRequest
+from wire.control.mirror_pb2 import DescribeMirrorRequest, ResetTopicsRequest
 
 POLL_S = 0.1
 CREATE_TIMEOUT_S = 15.0
@@ -73,8 +73,10 @@ class DrillStage:
                 return await to_its_end(self._network_step, step)
             case plan.Kill() | plan.Terminate() | plan.Stop() | plan.Resume() | plan.Start():
                 return await self._process_step(step)
-            case plan.FailOver():
+            case plan.FailOver() | plan.SwitchOver():
                 return await self._fail_over(step)
+            case plan.Reinstate():
+                return await self._reinstate(step)
             case plan.Reconcile():
                 return await self._reconcile(step)
             case plan.Wait():
@@ -226,27 +228,54 @@ class DrillStage:
 
     # --- failover and reconciliation
 
-    async def _fail_over(self, step: plan.FailOver) -> str:
+    async def _fail_over(self, step: plan.FailOver | plan.SwitchOver) -> str:
+        policy = FailoverPolicy(drain_timeout_ms=step.drain_within, unavailability_max_ms=step.unavailability_max)
+        match step:
+            case plan.FailOver():
+                policy = replace(policy, lag_records_max=step.lag_records_max, accepts_data_loss=step.accepts_data_loss)
+            case plan.SwitchOver():
+                policy = replace(policy, is_switchover=True)
+            case _:
+                assert_never(step)
         report = await failover(
             self.link,
             to_site=step.to,
             agents=self.environment.agents(),
-            policy=FailoverPolicy(
-                lag_records_max=step.lag_records_max,
-                accepts_data_loss=step.accepts_data_loss,
-                drain_timeout_ms=step.drain_within,
-                unavailability_max_ms=step.unavailability_max,
-            ),
+            policy=policy,
             journal_path=self.directory / "failover.journal",
             progress=lambda name, reason: self.note(f"{name}: {reason}"),
             clock=self.clock,
         )
         self.result.failovers.append(report)
         if not report.is_done:
-            raise OperationalFailure(f"failover to {step.to} refused: {report.reason}")
+            raise OperationalFailure(f"{step.title} refused: {report.reason}")
         lost = 0 if report.account is None else report.account.known_lost_records
         exactly = "exactly" if report.account is not None and report.account.is_exact else "at least"
         return f"epoch {report.epoch}, {report.duration_ms} ms, {exactly} {lost} records lost"
+
+    async def _reinstate(self, step: plan.Reinstate) -> str:
+        """Ask the standby's mirror until no copy is FAULTED any more."""
+        truncated: dict[str, int] = {}
+
+        async def is_reinstated() -> bool:
+            self.latest = await self.probe.sample()
+            standby = self.probe.standby(self.latest)
+            mirror = self.environment.mirrors_of(self.link).get(standby)
+            if mirror is None:
+                raise OperationalFailure(f"the environment names no mirror of {self.link} that writes to {standby!r}")
+            stub = self.probe.channels.mirror_admin(mirror.grpc)
+            request = ResetTopicsRequest(topics=[".*"], link=self.link, keeps_copies=True)
+            try:
+                reply = await stub.ResetTopics(request, timeout=step.within / 1000)
+            except grpc.aio.AioRpcError:
+                return False  # it has just been started, or a site does not answer yet
+            for one in reply.topics:
+                if one.outcome == "truncated":
+                    truncated[one.topic] = sum(part.log_end_offset - part.kept_from_offset for part in one.partitions)
+            return self.latest.mirror_state == "MIRRORING" and not self.latest.differing
+
+        await _until(is_reinstated, within_ms=step.within, what=f"{step.title}: copies differ still")
+        return f"{sum(truncated.values())} records of {len(truncated)} topics are in quarantine"
 
     async def _reconcile(self, step: plan.Reconcile) -> str:
         entry = self.environment.link(self.link)
@@ -298,6 +327,10 @@ class DrillStage:
             self.latest = await self.probe.sample()
             lag = self.latest.lag_records
             return lag is not None and lag <= step.lag_records_max and not self.latest.unreachable
+        if step.is_protected:
+            self.latest = await self.probe.sample()
+            verdict = self.latest.protection
+            return verdict is not None and verdict.epoch == self.latest.epoch and not verdict.reason
         if step.acknowledged is not None:
             return len(self.clients.acknowledged) >= acknowledged + step.acknowledged
         if step.delivered is not None:

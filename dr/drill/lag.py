@@ -74,6 +74,8 @@ class LagProbe:
     def __init__(self, environment: Environment, link: str, channels: Channels, clock: Clock) -> None:
         entry = environment.link(link)
         self._link = link
+        self._sites = (entry.source, entry.target)
+        self.channels = channels
         self._clients = {
             name: SiteClient(name, environment.sites[name].grpc, channels) for name in (entry.source, entry.target)
         }
@@ -89,6 +91,10 @@ class LagProbe:
         if site not in self._clients:
             raise OperationalFailure(f"site {site!r} is not part of link {self._link}: {', '.join(self._clients)}")
         return self._clients[site]
+
+    def standby(self, sample: LagSample) -> str:
+        """The site that was not active in a sample; "" when that does not say."""
+        return next((site for site in self._sites if site != sample.active_site), "") if sample.active_site else ""
 
     async def sample(self, *, mirror_timeout_s: float = MIRROR_TIMEOUT_S) -> LagSample:
         """One look at both sites and the mirror."""

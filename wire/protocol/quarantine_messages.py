@@ -2,10 +2,10 @@
 the table of all.
 
 QuarantineRecords has a passive site's leaders keep the ends of logs, in the name of a link's
-mirror, before the copies are deleted, or truncate the logs there afterwards. Error codes by partition: those of MirrorAppend for the link,
-the role and the topic, POLICY_VIOLATION where the records do not fit (the message says what would
-help), KAFKA_STORAGE_ERROR when the disk failed. Quarantine lists, reads and deletes what one broker
-keeps.
+mirror, before the copies are deleted, or truncate the logs there afterwards. Error codes by
+partition: those of MirrorAppend for the link, the role and the topic, POLICY_VIOLATION where the
+records do not fit (the message says what would help), KAFKA_STORAGE_ERROR when the disk failed.
+Quarantine lists, reads and deletes what one broker keeps.
 """
 
 # Annotations stay real types here (no postponed evaluation): kio reads them from the dataclass

@@ -1,4 +1,6 @@
-"""What a link asks of its mirror: its role at this moment, and its policy for gaps."""
+"""What a link asks of its mirror: its role at this moment, and its policies for gaps and for copies
+that have another history.
+"""
 
 from __future__ import annotations
 
@@ -19,3 +21,12 @@ class GapPolicy(enum.Enum):
 
     HALT = "halt"
     SKIP = "skip-and-record"
+
+
+class ReinstatementPolicy(enum.Enum):
+    """What to do with copies at a site that was failed away from, and that have records of their
+    own.
+    """
+
+    MANUAL = "manual"
+    AUTOMATIC = "automatic"

@@ -1,6 +1,6 @@
 """A copy at a site that was failed away from is truncated to the history that both sites share, and
-mirrored on from there; what it has alone is in quarantine first, wherever that is interrupted (G-15,
-F12).
+mirrored on from there; what it has alone is in quarantine first, wherever that is interrupted
+(G-15, F12).
 """
 
 from __future__ import annotations

@@ -23,7 +23,7 @@ def plan(*steps: object, **fields: object) -> Any:
 
 def test_the_example_plan_can_be_read() -> None:
     loaded = load_plan(ROOT / "deploy/examples/demo-drill.yaml")
-    assert [step.verb for step in loaded.steps].count("reconcile") == 2
+    assert [step.verb for step in loaded.steps].count("reconcile") == 3
     assert loaded.expect.producer_recovery_ms_max == 15_000
 
 

@@ -37,13 +37,42 @@ app = typer.Typer(
     no_args_is_help=True,
 )
 
-Plan = Annotated[Path, typer.Argument(help="The plan, a YAML file; docs/drills.md lists the steps and expectations.")]
+Plan = Annotated[
+    str,
+    typer.Argument(
+        help="The plan: a YAML file (docs/drills.md lists the steps and expectations), or a ready one of `antipode drill list`."
+    ),
+]
+LinkOption = Annotated[
+    str | None, typer.Option("--link", help="The link that a ready plan is for, where the environment has several.")
+]
+
+
+@app.command("list")
+def list_drills(output: Output = OutputFormat.TEXT) -> None:
+    """The drills that are ready to run on any pair of sites.
+
+    Example: antipode drill list
+    """
+    from dr.drill.library import names, ready_plan
+
+    plans = {name: ready_plan(name) for name in names()}
+    if output is OutputFormat.JSON:
+        print_json(
+            [
+                {"name": name, "title": plan.name, "description": plan.description.strip(), "steps": len(plan.steps)}
+                for name, plan in plans.items()
+            ]
+        )
+        return
+    print_table("", ("name", "what happens"), [(name, plan.description.strip()) for name, plan in plans.items()])
 
 
 @app.command()
 def run(
     plan: Plan,
     environment: EnvironmentFile = None,
+    link: LinkOption = None,
     report_dir: Annotated[
         Path | None, typer.Option(help=f"Where the report goes (default: a new directory in {DRILLS}).")
     ] = None,
@@ -65,9 +94,11 @@ def run(
     from dr.drill.environment import load_environment
 
     with failures_as_messages():
-        loaded = load_plan(plan)
+        is_file = plan.endswith((".yaml", ".yml")) or Path(plan).exists()
+        loaded = load_plan(Path(plan)) if is_file else None
         file = needed_environment(environment)
         sites = load_environment(file)
+        loaded = loaded or asyncio.run(_ready(plan, sites, link))
     if is_dry_run:
         check(loaded, sites, output)
         return
@@ -90,10 +121,43 @@ def run(
         raise typer.Exit(code)
     result, files = ended[0]
     if output is OutputFormat.JSON:
-        print_json({**result.to_json(), "report_html": str(files.html), "report_json": str(files.json)})
+        print_json(
+            {
+                **result.to_json(),
+                "report_html": str(files.html),
+                "report_json": str(files.json),
+                "report_junit": str(files.junit),
+            }
+        )
     else:
         print_result(result, files)
     raise typer.Exit(ExitCode.DONE if result.is_passed else ExitCode.FAILED)
+
+
+async def _ready(name: str, environment: Environment, link: str | None) -> DrillPlan:
+    """A ready plan for a link as it is now. OperationalFailure."""
+    from dr.drill.lag import LagProbe
+    from dr.drill.library import ready_plan
+    from dr.sites.channels import Channels
+    from runtime.clock import SystemClock
+    from runtime.process import OperationalFailure
+
+    ready_plan(name)
+    known = [one.name for one in environment.links]
+    chosen = link or (known[0] if len(known) == 1 else "")
+    if not chosen:
+        raise OperationalFailure(f"the environment has {len(known)} links: say which with --link ({', '.join(known)})")
+    channels = Channels()
+    try:
+        probe = LagProbe(environment, chosen, channels, SystemClock())
+        sample = await probe.sample()
+    finally:
+        await channels.close()
+    if not sample.active_site:
+        raise OperationalFailure(f"no site of link {chosen} answers")
+    topic = f"drill-{new_directory(DRILLS).name}"
+    values = {"link": chosen, "active": sample.active_site, "standby": probe.standby(sample), "topic": topic}
+    return ready_plan(name, values)
 
 
 def check(plan: DrillPlan, environment: Environment, output: OutputFormat) -> None:

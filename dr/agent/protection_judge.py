@@ -32,8 +32,11 @@ from wire.rules.links import other_site
 from wire.znodes.layout import MalformedZnode
 
 INTERVAL_MS: Final = 2_000
+INTERVAL_MS_MAX: Final = 10_000
 BUSY_SHARE: Final = 0.02
-"""Of the judge's time at most: a link of many partitions is judged less often."""
+"""A link of many partitions takes long to describe and is judged less often, up to the maximum: a
+look at a silent site takes long as well, and costs nothing.
+"""
 STORED_AGAIN_MS: Final = 20_000
 """The age at which an unchanged verdict is stored again."""
 
@@ -47,6 +50,11 @@ class _Judged:
     stored_at_ms: float
     judged_at_ms: float
     verdict: LinkProtection | None = None
+
+
+def pause_ms(took_ms: float) -> float:
+    """How long to pause after a look that took so long."""
+    return min(max(INTERVAL_MS, took_ms / BUSY_SHARE), INTERVAL_MS_MAX)
 
 
 class ProtectionJudge:
@@ -95,7 +103,7 @@ class ProtectionJudge:
             began_ms = self._clock.monotonic_ms()
             await self.look()
             took_ms = self._clock.monotonic_ms() - began_ms
-            await asyncio.sleep(max(INTERVAL_MS, took_ms / BUSY_SHARE) / 1000)
+            await asyncio.sleep(pause_ms(took_ms) / 1000)
 
     async def look(self) -> None:
         """Judge each link that this site is active for, if this agent is the one to judge."""

@@ -1,5 +1,5 @@
 """Writing a drill's report: `report.json` with everything measured, `report.html` for people,
-self-contained.
+self-contained, and `junit.xml` for build servers.
 """
 
 from __future__ import annotations
@@ -14,6 +14,7 @@ from jinja2 import Environment, PackageLoader, StrictUndefined
 from dr.drill.core.measures import Outage
 from dr.drill.core.plots import Curve, Span, plot
 from dr.drill.drill_results import DrillResult
+from dr.drill.junit import junit_xml
 
 ANOMALIES_SHOWN_MAX = 50
 
@@ -24,11 +25,13 @@ class ReportFiles:
 
     html: Path
     json: Path
+    junit: Path
 
 
 def write_report(result: DrillResult, directory: Path) -> ReportFiles:
-    """Write both files into the directory, replacing older ones."""
-    files = ReportFiles(html=directory / "report.html", json=directory / "report.json")
+    """Write the files into the directory, replacing older ones."""
+    files = ReportFiles(html=directory / "report.html", json=directory / "report.json", junit=directory / "junit.xml")
+    files.junit.write_text(junit_xml(result), encoding="utf-8")
     files.json.write_text(json.dumps(result.to_json(), indent=2, default=str), encoding="utf-8")
     files.html.write_text(render(result), encoding="utf-8")
     return files

@@ -22,7 +22,7 @@ from runtime.clock import Clock
 from runtime.process import OperationalFailure
 from wire.control.mirror_pb2 import DescribeMirrorReply, DescribeMirrorRequest
 from wire.control.mirror_pb2_grpc import MirrorAdminStub
-from wire.control.site_pb2 import DescribeLinkReply, LinkProtection
+from wire.control.site_pb2 import DescribeLinkReply
 from wire.rules.links import other_site, supersedes
 
 SAMPLE_INTERVAL_S = 0.5
@@ -30,6 +30,18 @@ SILENT = "silent"
 """The state of a mirror that does not answer."""
 MIRROR_TIMEOUT_S = 0.5
 """Of one observation of many; a single observation waits longer."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SeenVerdict:
+    """The active site's stored verdict on the link's protection, times in Unix ms; an empty reason
+    means protected.
+    """
+
+    epoch: int
+    since_ms: int
+    reason: str
+    judged_at_ms: int
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -60,7 +72,7 @@ class LagSample:
     """Records that replicas at the sites have lost to their leaders' histories since their brokers
     started.
     """
-    protection: LinkProtection | None = None
+    protection: SeenVerdict | None = None
     """The active site's last verdict; None when there is none, or the site does not answer."""
     differing: tuple[str, ...] = ()
     """Partitions whose copies have another history than the active site, in sentences; they lack
@@ -170,8 +182,11 @@ class LagProbe:
             await asyncio.sleep(SAMPLE_INTERVAL_S)
 
 
-def _protection(active: DescribeLinkReply | None) -> LinkProtection | None:
-    return active.protection if active is not None and active.HasField("protection") else None
+def _protection(active: DescribeLinkReply | None) -> SeenVerdict | None:
+    if active is None or not active.HasField("protection"):
+        return None
+    found = active.protection
+    return SeenVerdict(epoch=found.epoch, since_ms=found.since_ms, reason=found.reason, judged_at_ms=found.judged_at_ms)
 
 
 def _state(mirror: DescribeMirrorReply | None) -> str:

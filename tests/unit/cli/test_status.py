@@ -12,7 +12,7 @@ import pytest
 
 from cli.status import VERDICT_COUNTS_MS, look, not_protected_because, problems
 from dr.drill.environment import Environment, EnvironmentLink, EnvironmentMirror, EnvironmentSite
-from dr.drill.lag import LagSample
+from dr.drill.lag import LagSample, SeenVerdict
 from runtime.clock import SystemClock
 from tests.support.processes.ports import LOOPBACK
 from wire.control import mirror_pb2, mirror_pb2_grpc, site_pb2, site_pb2_grpc
@@ -131,11 +131,14 @@ def link(**fields: Any) -> dict[str, Any]:
         ({"protection": None}, "a has not judged it yet in epoch 1"),
         ({"epoch": 2}, "a has not judged it yet in epoch 2"),
         ({"at_ms": 1_000 + VERDICT_COUNTS_MS + 5_000}, "the last verdict of a is 125 s old"),
-        ({"protection": LinkProtection(epoch=1, reason="b does not answer")}, "b does not answer"),
+        (
+            {"protection": SeenVerdict(epoch=1, since_ms=0, judged_at_ms=1_000, reason="b does not answer")},
+            "b does not answer",
+        ),
     ],
 )
 def test_a_link_is_called_protected_only_with_a_verdict_that_counts(changes: dict[str, Any], reason: str) -> None:
-    verdict = LinkProtection(epoch=1, since_ms=500, judged_at_ms=1_000)
+    verdict = SeenVerdict(epoch=1, since_ms=500, judged_at_ms=1_000, reason="")
     sample = LagSample(
         **{"at_ms": 2_000, "lag_records": 0, "active_site": "a", "epoch": 1, "protection": verdict, **changes}
     )

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
+from xml.etree import ElementTree as ET
 
 from dr.drill.core.checkers import Anomaly
+from dr.drill.core.expectations import Verdict
 from dr.drill.core.measures import Measured
 from dr.drill.core.snapshot_baseline import snapshot_baseline
 from dr.drill.drill_report import write_report
-from dr.drill.drill_results import PASSED, DrillResult
+from dr.drill.drill_results import FAILED, PASSED, DrillResult, StepResult
 from dr.sites.core.evidence import TopicPartition
 
 
@@ -36,3 +38,42 @@ def test_a_report_has_what_is_missing_and_what_a_backup_would_have_lost(tmp_path
     page = files.html.read_text()
     assert "Beside a backup" in page
     assert "8,640,000" in page
+
+
+def test_a_build_server_sees_each_step_and_each_expectation(tmp_path: Path) -> None:
+    def step(title: str, outcome: str, detail: str = "") -> StepResult:
+        return StepResult(title=title, verb="kill", started_at_ms=0, duration_ms=1_500, outcome=outcome, detail=detail)
+
+    result = DrillResult(
+        name="lost site",
+        description="",
+        link="a-b",
+        started_at_ms=0,
+        ended_at_ms=30_000,
+        outcome=FAILED,
+        steps=[
+            step("kill site a", "done"),
+            step("fail over to b", "failed", "refused: <lag>"),
+            step("check", "skipped"),
+        ],
+        verdicts=[
+            Verdict(name="duplicates", wanted="at most 0", found="0", is_met=True),
+            Verdict(name="gaps", wanted="at most 0", found="2", is_met=False),
+        ],
+        restore_problems=["broker-1 does not start"],
+    )
+    suite = ET.parse(write_report(result, tmp_path).junit).getroot()
+    assert {key: suite.get(key) for key in ("name", "tests", "failures", "skipped", "time")} == {
+        "name": "lost site",
+        "tests": "6",
+        "failures": "3",
+        "skipped": "1",
+        "time": "30.000",
+    }
+    failures = {case.get("name"): found.get("message") for case in suite if (found := case.find("failure")) is not None}
+    assert failures == {
+        "02 fail over to b": "refused: <lag>",
+        "gaps": "wanted at most 0, found 2",
+        "everything is put right": "broker-1 does not start",
+    }
+    assert [case.get("time") for case in suite][:2] == ["1.500", "1.500"]

@@ -216,6 +216,7 @@ class TranslateLink:
             name_at_target=config.naming.target_name,
             finish=self._finish,
             keeps_beginnings=False,
+            target_compares=False,
             tallies=self._dialing.tallies,
             surplus_records=self.translations.surplus_records,
             verifier=TranslateVerifier(

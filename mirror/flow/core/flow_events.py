@@ -151,6 +151,7 @@ class NotEnqueued:
     offset: int
     epoch: int
     restart_offset: int
+    rereads_last_batch: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

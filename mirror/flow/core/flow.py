@@ -552,7 +552,10 @@ class Flow:
         return Decision(new, (), command.reason)
 
     def _pause(self, command: Pause, now_ms: int) -> Decision:  # noqa: ARG002
-        if self.facts.state in _HELD:
+        facts = self.facts
+        if command.is_anothers and (facts.state not in _HELD or facts.is_chained):
+            return self._hold(FlowState.PAUSED, command.reason)
+        if facts.state in _HELD:
             return self._ignore()
         # Queued batches may still arrive: only fetching stops.
         new = self.facts._replace(state=FlowState.PAUSED, reason=command.reason, step=Step.IDLE)

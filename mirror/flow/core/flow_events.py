@@ -203,9 +203,12 @@ class LinkTurned:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Pause:
-    """An operator stops this partition."""
+    """An operator stops this partition, or another daemon of the link has it by now: then what was
+    fetched is dropped.
+    """
 
     reason: str
+    is_anothers: bool = False
 
 
 @dataclass(frozen=True, slots=True)

@@ -113,8 +113,8 @@ async def test_a_pause_that_cannot_be_kept_changes_nothing(tmp_path: Path) -> No
 async def test_what_was_fetched_of_a_partition_that_another_daemon_has_by_now_is_dropped(
     is_paused_before: bool,
 ) -> None:
-    """Else it would take room in the queue, and be sent again and again, as long as the other daemon
-    lives.
+    """Else the batches take room in the queue, and the flow sends them again and again for as long
+    as the other daemon lives.
     """
     world = world_with(partitions=1)
     world.before_append = lambda: ErrorCode.request_timed_out

@@ -12,9 +12,9 @@ from prometheus_client import CollectorRegistry
 
 from mirror.link.core.naming import Naming
 from mirror.link.core.partitions import PartitionKey
+from mirror.link.core.slots import slot_of
 from mirror.link.ports import AppendPart
 from mirror.settings.config import load_config
-from mirror.sharing.core.slots import slot_of
 from mirror.sharing.ownership import Ownership
 from mirror.translate.offset_store import OffsetStore
 from mirror.translate.tail_reader import TailReader

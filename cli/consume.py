@@ -57,6 +57,7 @@ class Wanted:
     isolation: str
     session_timeout_ms: int
     is_committing: bool
+    fetchers: int
 
 
 Topics = Annotated[list[str] | None, typer.Argument(help="What to read; or give --whitelist or --blacklist.")]
@@ -96,6 +97,7 @@ DualCommit = Annotated[
 SessionTimeoutMs = Annotated[
     int, typer.Option(help="A member without a heartbeat for so long loses its partitions.", min=1000)
 ]
+Fetchers = Annotated[int, typer.Option(help="Connections to each broker at most that records are fetched by.", min=1)]
 CommitOffsets = Annotated[bool, typer.Option("--commit/--no-commit", help="Whether a group's offsets move.")]
 WithKeys = Annotated[bool, typer.Option("--keys", help="Print `key<TAB>value`.")]
 WithPlaces = Annotated[bool, typer.Option("--offsets", help="Print topic, partition and offset in front.")]
@@ -121,6 +123,7 @@ def consume(
     is_dual_commit: DualCommit = True,
     session_timeout_ms: SessionTimeoutMs = 10_000,
     is_committing: CommitOffsets = True,
+    fetchers: Fetchers = 1,
     has_keys: WithKeys = False,
     shows_offsets: WithPlaces = False,
     output: Output = OutputFormat.TEXT,
@@ -149,6 +152,7 @@ def consume(
         isolation=isolation,
         session_timeout_ms=session_timeout_ms,
         is_committing=is_committing,
+        fetchers=fetchers,
     )
     _check(wanted, zookeeper)
     show = shown_as(output, has_keys=has_keys, shows_offsets=shows_offsets)
@@ -267,6 +271,7 @@ async def _modern(wanted: Wanted, bootstrap_server: str, stack: AsyncExitStack) 
             policy=policy,
             isolation_level=READ_COMMITTED if wanted.isolation == "read_committed" else 0,
             metadata_max_age_ms=5_000,
+            fetchers=wanted.fetchers,
         ),
     )
     consumer = await stack.enter_async_context(Consumer(lambda: client_of(bootstrap_server), options))
@@ -404,7 +409,7 @@ async def _classic(wanted: Wanted, classic: tuple[str, str, str, bool], stack: A
             consumer_timeout_ms=-1 if wanted.timeout_ms is None else wanted.timeout_ms,
             rebalance_attempts_max=20,
             rebalance_backoff_ms=wanted.session_timeout_ms / 6,
-            reader=ReaderOptions(policy=policy, max_wait_ms=100),
+            reader=ReaderOptions(policy=policy, max_wait_ms=100, fetchers=wanted.fetchers),
         )
     except ValueError as error:
         raise usage_error(str(error)) from error

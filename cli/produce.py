@@ -9,7 +9,8 @@ import importlib
 import os
 import sys
 from collections import Counter
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Iterator, Sequence
+from contextlib import AsyncExitStack, contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -26,11 +27,12 @@ from cli.shared.output import (
     progress_bar,
     usage_error,
 )
+from runtime.addresses import HostPort, parse_host_port
 from runtime.process import OperationalFailure
 
 if TYPE_CHECKING:
     from clients.core.partitioners import Partitioner
-    from clients.producer import ProducerOptions, ProducerPool, ProducerRecord
+    from clients.producer import Producer, ProducerOptions, ProducerPool, ProducerRecord
 
 READ_BYTES = 64 * 1024
 SKEW_REPORTED_FROM = 2.0
@@ -73,6 +75,9 @@ Producers = Annotated[int, typer.Option(help="Producers side by side; each parti
 AbortOnFailure = Annotated[
     bool, typer.Option("--abort-on-failure", help="Write nothing more after the first record that fails.")
 ]
+MetricsListener = Annotated[
+    str | None, typer.Option(help="host:port that serves the depth of the queue and what became of records.")
+]
 DryRun = Annotated[bool, typer.Option("--dry-run", help="Say which partition each record would go to.")]
 
 
@@ -94,6 +99,7 @@ def produce(
     delivery_timeout_ms: DeliveryTimeoutMs = 120_000,
     producers: Producers = 1,
     is_aborting: AbortOnFailure = False,
+    metrics_listener: MetricsListener = None,
     is_dry_run: DryRun = False,
     output: Output = OutputFormat.TEXT,
 ) -> None:
@@ -135,7 +141,7 @@ def produce(
     run = Run(topic, record_of, options, file=file, is_dry_run=is_dry_run, is_spread_by_keys=is_spread_by_keys)
     with failures_as_messages():
         try:
-            asyncio.run(run.all(bootstrap_server, producers))
+            asyncio.run(run.all(bootstrap_server, producers, _listener(metrics_listener)))
         finally:
             # Whatever has ended it: what is written is written, and what is not shall be known.
             if run.is_complete or run.lines_read:
@@ -162,6 +168,36 @@ def _line_reader(
         return ProducerRecord(topic=topic, key=key, value=value, headers=headers, partition=partition)
 
     return record_of
+
+
+def _listener(text: str | None) -> HostPort | None:
+    """An address to bind. A usage error says what is accepted."""
+    try:
+        return None if text is None else parse_host_port(text)
+    except ValueError as error:
+        raise usage_error(f"--metrics-listener {error}") from error
+
+
+@contextmanager
+def _serving_metrics(listener: HostPort | None, producers: Sequence[Producer]) -> Iterator[None]:
+    """Serve the figures of these producers. OperationalFailure: the address is taken."""
+    if listener is None:
+        yield
+        return
+    from clients.producer_metrics import ProducerMetrics
+    from runtime.metrics import MetricsServer, new_registry
+
+    registry = new_registry()
+    registry.register(ProducerMetrics(producers))
+    server = MetricsServer(registry, host=listener.host, port=listener.port)
+    try:
+        server.start()
+    except OSError as error:
+        raise OperationalFailure(f"--metrics-listener {listener} cannot be bound: {error.strerror}") from error
+    try:
+        yield
+    finally:
+        server.stop()
 
 
 def _partitioner(name: str) -> Callable[[], Partitioner]:
@@ -214,15 +250,19 @@ class Run:
         self.unacknowledged = 0
         self.complaints: Counter[str] = Counter()
 
-    async def all(self, bootstrap_server: str, producers: int) -> None:
-        """Send everything. OperationalFailure when nothing can be sent at all."""
+    async def all(self, bootstrap_server: str, producers: int, metrics_listener: HostPort | None) -> None:
+        """Send everything, and serve metrics meanwhile. OperationalFailure when nothing can be sent
+        at all.
+        """
         from clients.core.partitioners import NoPartition, PartitionOutOfRange
         from clients.producer import Producer, ProducerClosed, ProducerPool
         from wire.client.client_errors import KafkaClientError
 
         made = [Producer(client_of(bootstrap_server), self._options) for _ in range(producers)]
         try:
-            async with ProducerPool(made) as pool:
+            async with AsyncExitStack() as running:
+                pool = await running.enter_async_context(ProducerPool(made))
+                running.enter_context(_serving_metrics(metrics_listener, made))
                 await self._send_lines(pool)
                 await pool.flush()
                 self.partition_count = await made[0].partition_count(self._topic)

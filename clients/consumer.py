@@ -124,9 +124,17 @@ class Consumer:
     ) -> None:
         self.options = options or ConsumerOptions()
         self._clock = clock or SystemClock()
-        self._client, self._fetch_client, self._group_client = new_client(), new_client(), new_client()
+        self._client, self._group_client = new_client(), new_client()
+        self._fetch_clients = [new_client() for _ in range(self.options.reader.fetchers)]
         self._prefetch = Prefetch(self.options.prefetch_bytes, self._is_current)
-        self.reader = Reader(self._client, self._fetch_client, self._prefetch, self.options.reader, self._clock)
+        self.reader = Reader(
+            self._client,
+            self._fetch_clients,
+            self._prefetch,
+            self.options.reader,
+            self._clock,
+            name=self.options.group_instance_id or self.options.group_id or "consumer",
+        )
         self.reader.on_failure = lambda _: self._prefetch.news.set()
         self._topics: tuple[str, ...] = ()
         self._pattern: re.Pattern[str] | None = None
@@ -572,5 +580,5 @@ class Consumer:
         if self.options.group_id is not None and not self._is_manual:
             await self._member.leave()
         await self.reader.close()
-        for client in (self._client, self._fetch_client, self._group_client):
+        for client in (self._client, *self._fetch_clients, self._group_client):
             await client.close()

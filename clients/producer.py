@@ -185,6 +185,11 @@ class Producer:
         return self._budget.used_count
 
     @property
+    def queued_bytes(self) -> int:
+        """What these records take of the queue."""
+        return self._budget.used_bytes
+
+    @property
     def dropped_records(self) -> int:
         """Records that found no room in the queue in time."""
         return self._budget.refusals

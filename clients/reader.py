@@ -1,10 +1,11 @@
-"""What high-level consumer and poll-loop consumer share: a leader finder and one fetcher for each
-broker, which hand chunks to a sink.
+"""What high-level consumer and poll-loop consumer share: a leader finder, and for each broker one
+fetcher or several, which hand chunks to a sink.
 
 A chunk is the raw batches of one partition from one answer. The sink may make the fetcher wait
 (`put` is awaited before the next fetch), which is the back pressure: one full queue delays the
-other partitions of that broker. Positions move behind a chunk after it was put, so nothing is
-skipped when that fails. One fetch is in flight to a broker, in an incremental session.
+other partitions of that fetcher. Positions move behind a chunk after it was put, so nothing is
+skipped when that fails. A fetcher has a connection of its own, and one fetch in flight there, in an
+incremental session. A partition always has the same number among the fetchers of its leader.
 
 Every problem of a partition sends it back to the leader finder, except those that only the
 application can resolve: these go to the sink as a chunk with a `problem`, and the partition halts
@@ -15,7 +16,7 @@ is gone, and halts again if not.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Iterable, Mapping
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Final, Protocol
 
@@ -34,7 +35,7 @@ from clients.core.positions import (
     take,
     trouble_of,
 )
-from clients.core.readings import NO_LEADER, Phase, Place, Reading, Readings, Start, Wanted
+from clients.core.readings import NO_LEADER, Fetcher, Phase, Place, Reading, Readings, Start, Wanted
 from clients.simple_consumer import records_of
 from clients.topics import Topics
 from runtime.clock import Clock
@@ -92,24 +93,39 @@ class ReaderOptions:
     rack: str = ""
     leader_backoff_ms: float = 200
     metadata_max_age_ms: float = 300_000
+    fetchers: int = 1
+    """Fetchers for each broker at most, as Kafka's classic `num.consumer.fetchers`; 1 or more."""
+
+    def __post_init__(self) -> None:
+        if self.fetchers < 1:
+            raise ValueError(f"{self.fetchers} fetchers are not usable: accepted is 1 or more")
 
 
 class Reader:
     """`begin` and `end` choose what is read; `start` and `close` around. The clients stay the
     caller's.
 
-    `client` is for metadata and offsets, `fetch_client` for fetches alone: a long poll delays all
-    later requests on its connection.
+    `client` is for metadata and offsets. `fetch_clients` are for fetches alone, one for each number
+    of a fetcher (`options.fetchers`): a long poll delays all later requests on its connection.
+    `name` is the consumer's, for the names of the fetchers' tasks.
     """
 
     def __init__(
-        self, client: KafkaClient, fetch_client: KafkaClient, sink: Sink, options: ReaderOptions, clock: Clock
+        self,
+        client: KafkaClient,
+        fetch_clients: Sequence[KafkaClient],
+        sink: Sink,
+        options: ReaderOptions,
+        clock: Clock,
+        *,
+        name: str,
     ) -> None:
         self._client = client
-        self._fetch_client = fetch_client
+        self._fetch_clients = tuple(fetch_clients)
+        self._name = name
         self._sink = sink
         self._options = options
-        self.readings = Readings()
+        self.readings = Readings(options.fetchers)
         self.topics = Topics(
             client,
             clock,
@@ -119,8 +135,8 @@ class Reader:
             first_look_ms=10_000,
             on_refresh=self._place,
         )
-        self._fetchers: dict[int, asyncio.Task[None]] = {}
-        self._wakes: dict[int, asyncio.Event] = {}
+        self._fetchers: dict[Fetcher, asyncio.Task[None]] = {}
+        self._wakes: dict[Fetcher, asyncio.Event] = {}
         self._tasks: set[asyncio.Task[None]] = set()
         self.fetches = 0
         self.skipped_offsets: dict[Place, int] = {}
@@ -132,9 +148,11 @@ class Reader:
         """Receives a defect that has ended a part of the reading."""
 
     @property
-    def fetcher_nodes(self) -> list[int]:
-        """The brokers that are read from now."""
-        return sorted(self._fetchers)
+    def fetcher_names(self) -> list[str]:
+        """The tasks that fetch now, by broker and number. A name is that of a thread in Kafka 0.8:
+        `ConsumerFetcherThread-<consumer>-<number>-<broker>`.
+        """
+        return [task.get_name() for _, task in sorted(self._fetchers.items(), key=lambda item: item[0])]
 
     def start(self) -> None:
         """Begin to look for leaders."""
@@ -196,13 +214,17 @@ class Reader:
                 self.readings.led_by(place, partition.leader_id, partition.leader_epoch)
         for topic in {topic for topic, _ in self.readings.leaderless()}:
             self.topics.doubt(topic)
-        self._fetch_client.learn(self._client.cluster)
-        for node_id in self.readings.leaders():
-            if node_id not in self._fetchers:
-                self._wakes[node_id] = asyncio.Event()
-                fetcher = self._fetchers[node_id] = asyncio.get_running_loop().create_task(self._fetch_from(node_id))
-                fetcher.add_done_callback(self._note_failure)
-            self._wakes[node_id].set()
+        for client in self._fetch_clients:
+            client.learn(self._client.cluster)
+        for fetcher in self.readings.fetchers():
+            if fetcher not in self._fetchers:
+                self._wakes[fetcher] = asyncio.Event()
+                node_id, number = fetcher
+                name = f"ConsumerFetcherThread-{self._name}-{number}-{node_id}"
+                task = asyncio.get_running_loop().create_task(self._fetch_from(fetcher), name=name)
+                task.add_done_callback(self._note_failure)
+                self._fetchers[fetcher] = task
+            self._wakes[fetcher].set()
         for phase, ask in ((Phase.NO_OFFSET, self._find_offsets), (Phase.UNVALIDATED, self._validate)):
             for node_id, readings in self.readings.asking(phase).items():
                 for reading in readings:
@@ -315,9 +337,10 @@ class Reader:
 
     # Fetchers
 
-    async def _fetch_from(self, node_id: int) -> None:
-        """One broker's fetcher; it ends when the broker leads no partition of the reader."""
+    async def _fetch_from(self, fetcher: Fetcher) -> None:
+        """One fetcher; it ends when the broker leads none of its partitions."""
         options = self._options
+        node_id, number = fetcher
         limits = FetchRequest(
             [],
             max_wait_ms=options.max_wait_ms,
@@ -327,10 +350,10 @@ class Reader:
             rack_id=options.rack,
         )
         session = SessionFetch(limits, partition_max_bytes=options.partition_bytes)
-        while self.readings.has_at(node_id):
-            wanted = self.readings.fetchable(node_id)
+        while fetcher in self.readings.fetchers():
+            wanted = self.readings.fetchable(node_id, number)
             if not wanted:
-                wake = self._wakes[node_id]
+                wake = self._wakes[fetcher]
                 wake.clear()
                 await wake.wait()
                 continue
@@ -338,7 +361,7 @@ class Reader:
             ids = {topic: self.topics.topic_id(topic) for topic, _ in wanted}
             self.fetches += 1
             try:
-                response = await self._fetch_client.fetch(node_id, session.request(positions, ids))
+                response = await self._fetch_clients[number].fetch(node_id, session.request(positions, ids))
                 answers = session.answered(response)
             except KafkaClientError as error:
                 session.reset()
@@ -347,8 +370,8 @@ class Reader:
                     self._lose_leader(place)
                 continue
             await self._accept(wanted, answers)
-        self._fetchers.pop(node_id, None)
-        self._wakes.pop(node_id, None)
+        self._fetchers.pop(fetcher, None)
+        self._wakes.pop(fetcher, None)
 
     async def _accept(self, wanted: Mapping[Place, Wanted], answers: Iterable[tuple[str, PartitionFetched]]) -> None:
         """Take what was asked and is still wanted; an answer to an older question is not looked

@@ -1,5 +1,5 @@
 """The classic high-level consumer: a group that coordinates itself in ZooKeeper, streams on top,
-one fetcher for each broker below.
+fetchers for each broker below.
 
 Every member registers, computes the same assignment from the same snapshot, and owns what it could
 claim: an owner's node is ephemeral, and creating it is what makes an owner. A rebalance is one row
@@ -523,15 +523,15 @@ class ZooKeeperConsumer:
     async def _have_reader(self, brokers: Sequence[HostPort]) -> None:
         if self._reader is not None:
             return
-        self._clients = [self._new_client(brokers) for _ in range(3)]
-        client, fetch_client, offsets_client = self._clients
+        self._clients = [self._new_client(brokers) for _ in range(2 + self.options.reader.fetchers)]
+        client, offsets_client, *fetchers = self._clients
         in_zookeeper = ZooKeeperOffsets(self._zookeeper, self.options.group_id)
         in_broker = BrokerOffsets(offsets_client, self.options.group_id)
         if self.options.offsets_storage == "zookeeper":
             self._store = in_zookeeper
         else:
             self._store = in_broker if self.options.is_dual_commit is False else DualOffsets(in_broker, in_zookeeper)
-        self._reader = Reader(client, fetch_client, self._router, self.options.reader, self._clock)
+        self._reader = Reader(client, fetchers, self._router, self.options.reader, self._clock, name=self.consumer_id)
         self._reader.on_failure = self._break
         self._reader.start()
 

@@ -91,6 +91,8 @@ class Ports:
     workers: Mapping[str, Callable[[], Coroutine[Any, Any, None]]] = field(default_factory=dict)
     finish: Callable[[], Awaitable[None]] | None = None
     verifier: Verifier | None = None
+    # Whether the target compares a batch that it has with one that is sent again.
+    target_compares: bool = True
     # Who keeps what is removed of copies; None where the mirror removes nothing.
     quarantine: QuarantinePort | None = None
     # The port that reports the target's progress to the source, for sync links.
@@ -159,6 +161,7 @@ class Mirror:
             stale_after_ms=config.fetch_wait_max_ms + STALE_GRACE_MS,
             chance=chance,
             way_out_of=lambda topic: way_to_a_new_copy(topic, ports.name_at_target),
+            target_compares=ports.target_compares,
         )
         self.board.on_broken = self._fail
         self.board.on_transition = self._watch_transition

@@ -158,7 +158,7 @@ class TranslateLink:
         """Mirror what this daemon owns; others of the link have the rest."""
         ownership.on_gain = self._read_again
         if self._transactions is None:
-            self.translations.owns = ownership.owns
+            self.translations.owns = self.translations.may_write = ownership.owns
         else:
             self._transactions.slots = lambda: ownership.slots
             self.translations.owns = self._transactions.holds
@@ -177,7 +177,7 @@ class TranslateLink:
         )
         holder.ownership.on_gain = self._read_again
         self.translations.owns = holder.ownership.owns
-        self.translations.may_write = lambda: bool(holder.ownership.slots)
+        self.translations.may_write = holder.ownership.owns
         return holder
 
     def mirror_config(self) -> MirrorConfig:
@@ -216,6 +216,7 @@ class TranslateLink:
             name_at_target=config.naming.target_name,
             finish=self._finish,
             keeps_beginnings=False,
+            target_compares=False,
             tallies=self._dialing.tallies,
             surplus_records=self.translations.surplus_records,
             verifier=TranslateVerifier(

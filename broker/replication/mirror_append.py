@@ -10,7 +10,7 @@ from kio.schema.errors import ErrorCode
 
 from broker.log.core.batch_checks import BatchRejected
 from broker.log.errors import OffsetOutOfRange, StorageError
-from broker.replication.core.mirror_continuity import Continuity, is_same_history, meet
+from broker.replication.core.mirror_continuity import Continuity, first_difference, meet
 from broker.replication.hosted_partition import HostedPartition, PartitionFailure
 from broker.replication.partition_failures import failure_of
 from broker.replication.replicas import Replicas
@@ -24,8 +24,8 @@ log = get_logger(__name__)
 class Diverged(PartitionFailure):
     """The log's history contradicts what the source has; says what the log knows."""
 
-    def __init__(self, *, epoch: int, end_offset: int) -> None:
-        super().__init__(ErrorCode.offset_out_of_range, f"histories differ: epoch {epoch} ends here at {end_offset}")
+    def __init__(self, reason: str, *, epoch: int, end_offset: int) -> None:
+        super().__init__(ErrorCode.offset_out_of_range, reason)
         self.epoch = epoch
         self.end_offset = end_offset
 
@@ -63,8 +63,14 @@ def _append(replicas: Replicas, hosted: HostedPartition, sent: PartitionToMirror
             ErrorCode.offset_out_of_range, f"the log ends at {target.log_end_offset}, within a batch"
         )
     repeated = batches[: meeting.repeated_count]
-    if meeting.continuity is Continuity.DIVERGES or not _has(hosted, repeated):
-        raise _divergence(hosted, batches)
+    differing = _differing(hosted, repeated)
+    if differing is not None:
+        reason = f"the log has another batch at offset {differing.base_offset}, under leader epoch"
+        raise _divergence(hosted, batches, f"{reason} {differing.partition_leader_epoch}")
+    if meeting.continuity is Continuity.DIVERGES:
+        first = batches[meeting.repeated_count]
+        reason = f"the batch at offset {first.base_offset} under leader epoch {first.partition_leader_epoch}"
+        raise _divergence(hosted, batches, f"{reason} does not continue the log, which ends at {target.log_end_offset}")
     if records is None or meeting.repeated_count == len(batches):
         return
     if meeting.continuity is Continuity.GAP:
@@ -102,28 +108,35 @@ def _is_gap_of_the_source(sent: PartitionToMirror) -> bool:
     return sent.source_log_start_offset == sent.expected_log_end_offset
 
 
-def _has(hosted: HostedPartition, repeated: list[BatchHeader]) -> bool:
-    """True when the log holds the batches that were sent again."""
+def _differing(hosted: HostedPartition, repeated: list[BatchHeader]) -> BatchHeader | None:
+    """The first of the batches that were sent again which the log holds otherwise; None when it
+    holds them all.
+    """
     target = hosted.log
     wanted = [batch for batch in repeated if batch.base_offset >= target.log_start_offset]
     if not wanted:
-        return True
+        return None
     size = sum(batch.size_bytes for batch in wanted)
     with target.read(wanted[0].base_offset, max_bytes=size, end_offset=wanted[-1].next_offset) as piece:
         stored = [header for _, header in iterate_headers(piece.read_bytes())]
-    return is_same_history(
+    return first_difference(
         wanted, stored, log_start_offset=target.log_start_offset, is_compacted=hosted.config.is_compacted
     )
 
 
-def _divergence(hosted: HostedPartition, batches: list[BatchHeader]) -> Diverged:
+def _divergence(hosted: HostedPartition, batches: list[BatchHeader], reason: str) -> Diverged:
     epoch, end_offset = hosted.log.epoch_end_offset(batches[0].partition_leader_epoch)
     if epoch < 0:
         epoch, end_offset = max(hosted.log.latest_epoch, 0), hosted.log.log_end_offset
     log.error(
-        "mirrored history diverges", topic=hosted.topic, partition=hosted.index, epoch=epoch, end_offset=end_offset
+        "mirrored history diverges",
+        topic=hosted.topic,
+        partition=hosted.index,
+        reason=reason,
+        epoch=epoch,
+        end_offset=end_offset,
     )
-    return Diverged(epoch=epoch, end_offset=end_offset)
+    return Diverged(reason, epoch=epoch, end_offset=end_offset)
 
 
 def _follow_log_start(replicas: Replicas, hosted: HostedPartition, sent: PartitionToMirror) -> None:

@@ -96,7 +96,18 @@ def java_abs(value: int) -> int:
 def _polynomial(found: int, units: Iterable[int]) -> int:
     for unit in units:
         found = (31 * found + unit) & _WORD
-    return found - (1 << 32) if found > _POSITIVE else found
+    return _signed(found)
+
+
+def _signed(word: int) -> int:
+    return word - (1 << 32) if word > _POSITIVE else word
+
+
+def fetcher_of(topic: str, partition: int, fetchers: int) -> int:
+    """Which of a broker's so many fetchers reads a partition, 0 and up, as in Kafka 0.8: a topic's
+    partitions take turns, and a partition keeps its fetcher.
+    """
+    return java_abs(_signed((31 * java_string_hash(topic) + partition) & _WORD)) % fetchers
 
 
 def checked(partition: int, choice: Choice) -> int:

@@ -22,9 +22,13 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import NamedTuple
 
+from clients.core.partitioners import fetcher_of
 from clients.core.positions import NO_EPOCH, Position
 
 Place = tuple[str, int]
+Fetcher = tuple[int, int]
+"""A fetcher of the reader: the broker that it reads from, and its number among those of the broker.
+"""
 NO_LEADER = -1
 
 
@@ -56,6 +60,7 @@ class Reading:
     start: Start
     fetched: Position
     consumed: Position
+    fetcher_number: int = 0
     leader: int = NO_LEADER
     leader_epoch: int = NO_EPOCH
     is_paused: bool = False
@@ -82,7 +87,9 @@ class Wanted(NamedTuple):
 class Readings:
     """All partitions of a reader."""
 
-    def __init__(self) -> None:
+    def __init__(self, fetchers: int = 1) -> None:
+        """`fetchers`: how many a broker has at most, 1 or more."""
+        self._fetchers = fetchers
         self._readings: dict[Place, Reading] = {}
         self._generations = 0
 
@@ -120,6 +127,7 @@ class Readings:
             start=start,
             fetched=position,
             consumed=position,
+            fetcher_number=fetcher_of(*place, self._fetchers),
         )
         if before is not None:
             reading.leader, reading.leader_epoch = before.leader, before.leader_epoch
@@ -183,21 +191,23 @@ class Readings:
         """For whom a leader is looked for."""
         return [place for place, reading in self._readings.items() if reading.leader == NO_LEADER]
 
-    def fetchable(self, leader: int) -> dict[Place, Wanted]:
-        """What is asked of a leader, who waited longest first."""
+    def fetchable(self, leader: int, number: int = 0) -> dict[Place, Wanted]:
+        """What one of a leader's fetchers asks for; the partition that waited longest is first."""
         return {
             place: Wanted(reading.generation, reading.fetched, reading.leader_epoch)
             for place, reading in self._readings.items()
-            if reading.leader == leader and reading.phase is Phase.READY and not reading.is_paused
+            if (reading.leader, reading.fetcher_number) == (leader, number)
+            and reading.phase is Phase.READY
+            and not reading.is_paused
         }
 
-    def has_at(self, leader: int) -> bool:
-        """Whether anything is led there at all."""
-        return any(reading.leader == leader for reading in self._readings.values())
-
-    def leaders(self) -> set[int]:
-        """Who leads something that is read."""
-        return {reading.leader for reading in self._readings.values()} - {NO_LEADER}
+    def fetchers(self) -> set[Fetcher]:
+        """The fetchers that have a partition."""
+        return {
+            (reading.leader, reading.fetcher_number)
+            for reading in self._readings.values()
+            if reading.leader != NO_LEADER
+        }
 
     def asking(self, phase: Phase) -> dict[int, list[Reading]]:
         """Partitions in a phase by their leader, without those that have a request under way."""

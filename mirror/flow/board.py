@@ -131,8 +131,12 @@ class FlowBoard:
         stale_after_ms: int,
         chance: random.Random,
         way_out_of: Callable[[str], str],
+        target_compares: bool = True,
     ) -> None:
-        """`way_out_of` a topic is the advice to a person who wants its copy made anew."""
+        """`way_out_of` a topic is the advice to a person who wants its copy made anew.
+        `target_compares`: the target compares a batch that it has with one that is sent again.
+        """
+        self._target_compares = target_compares
         self._way_out_of = way_out_of
         self._clock = clock
         self._effects = effects
@@ -178,6 +182,7 @@ class FlowBoard:
                 gap_policy=self._gap_policy,
                 started_at_ms=self._clock.now_ms(),
                 way_out=self._way_out_of(key.topic),
+                target_compares=self._target_compares,
             )
             row = self._rows[key] = Row(flow, topic_id)
         return row

@@ -257,7 +257,10 @@ class Fetcher:
         return accepted
 
     def _take(self, answer: FetchAnswer, generation: int, part: FetchPart) -> tuple[QueuedBatches, FlowFacts] | None:
-        run = survey(answer.records, skipped=answer.skipped) if answer.records else None
+        before = self._board.row(answer.key).facts
+        run = None
+        if answer.records:
+            run = survey(answer.records, skipped=answer.skipped, copied_below=before.chain_offset)
         if run is None:
             nothing = NothingFetched(
                 generation=generation,
@@ -268,7 +271,6 @@ class Fetcher:
             self._board.submit(answer.key, nothing)
             return None
         self.fetched_bytes += run.size_bytes
-        before = self._board.row(answer.key).facts
         fetched = BatchesFetched(
             generation=generation,
             fetch_offset=part.offset,
@@ -309,6 +311,7 @@ class Fetcher:
                 offset=before.chain_offset,
                 epoch=before.chain_epoch,
                 restart_offset=before.restart_offset,
+                rereads_last_batch=before.rereads_last_batch,
             )
             self._board.submit(entry.key, again)
             await asyncio.sleep(PAUSE_WHEN_FULL_S)

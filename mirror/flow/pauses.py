@@ -72,8 +72,10 @@ class Pauses:
             row.is_ours = self._owns(key)
             is_paused = facts.role is LinkRole.MIRRORING and self._is_paused(key.topic)
             is_wanted = is_paused or not row.is_ours
-            if is_wanted and facts.state not in _HELD:
-                self._board.submit(key, Pause(reason=REASON if row.is_ours else ELSEWHERE))
+            if not row.is_ours and (facts.state not in _HELD or facts.is_chained):
+                self._board.submit(key, Pause(reason=ELSEWHERE, is_anothers=True))
+            elif row.is_ours and is_paused and facts.state not in _HELD:
+                self._board.submit(key, Pause(reason=REASON))
             elif not is_wanted and facts.state is FlowState.PAUSED and facts.role is not LinkRole.GONE:
                 self._board.submit(key, Resume())
 

@@ -1,9 +1,11 @@
 """Which slots of a shared link this daemon owns, and until when by its own clock.
 
 Ownership lasts as long as it is confirmed again and again, so a daemon that was stopped or
-disconnected gives up its slots before another one gets them. It spreads work and guards nothing:
-two daemons that both assume to own a partition do no harm, since an exact target refuses what does
-not continue its log, and a translate target what does not continue the sequence, or a daemon whose
+disconnected gives up its slots before another one gets them. A daemon of a translate link without
+transactions checks once more before it sends (`mirror/translate/translated_append.py`). A process
+that stops between that check and the request does no harm as long as the target can see it: an
+exact target refuses what does not continue its log, and a translate target what does not continue
+the sequence, or a daemon whose
 claim was followed by another one's (`mirror/translate/core/claims.py`).
 """
 

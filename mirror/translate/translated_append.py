@@ -154,9 +154,11 @@ class TranslatedAppend:
         self._last_call[part.key] = planned.is_answered
         oldest_ms = min(header.max_timestamp for header in planned.headers)
         planned.is_soon_forgotten = oldest_ms < self._clock.now_ms() - OLD_RECORDS_MS
-        if not self._translations.may_write():
+        if not self._translations.may_write(part.key):
+            # A broker that has forgotten our producer would take what another daemon has written.
             planned.fail(
-                ErrorCode.request_timed_out, "this daemon's lease is not renewed: another daemon may carry the link"
+                ErrorCode.request_timed_out,
+                "this daemon's lease or share is not confirmed: another daemon may mirror the partition",
             )
             return planned
         if part.key in self._tails.unanswered_at_ms:

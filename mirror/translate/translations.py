@@ -66,8 +66,9 @@ class Translations:
         self.saved_at_ms = -1
         # Where several daemons share the link, each writes of its own partitions alone.
         self.owns: Callable[[PartitionKey], bool] = lambda _: True
-        # Where they do not share it, only the daemon that carries the link writes.
-        self.may_write: Callable[[], bool] = lambda: True
+        # Where no transactions keep others out, a daemon writes while its lease of the link, or its
+        # share, is confirmed by its own clock.
+        self.may_write: Callable[[PartitionKey], bool] = lambda _: True
 
     async def load(self) -> None:
         """Read the link's topic. Unreachable; OperationalFailure when the target refuses the

@@ -31,7 +31,7 @@ from runtime.clock import SystemClock
 from tests.support.clients.java_clients import KafkaPrograms
 from tests.support.embedded.commands import app
 from tests.support.eventually import eventually
-from tests.support.pairs.mirror_sites import describe_mirror, mirror_ports
+from tests.support.pairs.mirror_sites import describe_mirror, mirror_ports, start_lone_site
 from tests.support.pairs.translate_links import (
     ROOT,
     create_topic,
@@ -238,6 +238,45 @@ async def test_a_mirror_maker_file_runs_as_it_is(
     said = mirror.log_text()
     assert "tasks.max: not needed" in said
     assert "sync.topic.acls.enabled: used" in said
+    mirror.stop()
+    assert mirror.exit_code == 0
+
+
+async def test_a_mirror_maker_file_brings_several_sources_to_one_target_in_one_process(
+    apache_kafka: ApacheKafka, kafka_b: ApacheKafka, processes: Processes, tmp_path: Path
+) -> None:
+    """MM-26. The sources have a topic of one name, and the target reads none of its own back."""
+    hub = (await start_lone_site(processes, tmp_path, "hub")).bootstrap
+    sources = {"east": apache_kafka.bootstrap_servers, "west": kafka_b.bootstrap_servers}
+    for number, bootstrap in enumerate(sources.values()):
+        await create_topic(bootstrap, "gathered", 2)
+        await produce_batches(bootstrap, "gathered", number, 10 * number, 5)
+    (metrics_port,) = free_ports(1)
+    file = tmp_path / "connect-mirror-maker.properties"
+    file.write_text(
+        f"""
+        clusters = east, west, hub
+        east.bootstrap.servers = {sources["east"]}
+        west.bootstrap.servers = {sources["west"]}
+        hub.bootstrap.servers = {hub}
+        east->hub.enabled = true
+        west->hub.enabled = true
+        hub->east.enabled = false
+        topics = gathered
+        replication.factor = 1
+        antipode.metrics.listener = {LOOPBACK}:{metrics_port}
+        """,
+        encoding="utf-8",
+    )
+    command = [sys.executable, "-m", "cli.main", "mirror", "--config", str(file)]
+    mirror = processes.run_command("antipode", command, tmp_path, {**os.environ, "PYTHONPATH": str(ROOT)})
+    for alias, bootstrap in sources.items():
+        await wait_equal(bootstrap, hub, "gathered", 2, target_topic=f"{alias}.gathered")
+        await produce_batches(bootstrap, "gathered", 0, 20, 3)
+        await wait_equal(bootstrap, hub, "gathered", 2, target_topic=f"{alias}.gathered")
+        assert f'antipode_mirror_bytes_total{{link="{alias}-hub",partition="0",' in _page(metrics_port)
+    async with KafkaClient(sources["west"]) as client:
+        assert not [name for name in (await client.metadata()).topics if name.endswith("east.gathered")]
     mirror.stop()
     assert mirror.exit_code == 0
 

@@ -187,10 +187,8 @@ def removal(known: ConsumerGroup) -> list[ConsumerFact]:
 
 def _leave(turn: ConsumerTurn, said: MemberHeartbeat) -> HeartbeatReply:
     group = turn.group
-    if said.member_id not in group.members:
-        raise Refused(ErrorCode.unknown_member_id, f"{said.member_id} is not a member")
-    is_pausing = said.member_epoch == LEAVING_STATIC_EPOCH and said.instance_id is not None
-    if is_pausing:
+    _check_member(group, said)
+    if said.member_epoch == LEAVING_STATIC_EPOCH:
         # a static member will be back: it keeps its place, and what it owned, until its session
         # ends
         reached = group.reached_by(said.member_id)
@@ -243,13 +241,19 @@ def lead_on(turn: ConsumerTurn, said: MemberHeartbeat, former: MemberMetadata | 
     return reached
 
 
+def _check_member(group: ConsumerGroup, said: MemberHeartbeat) -> None:
+    """Refuse a member that the group does not know, and one whose instance id has a successor."""
+    known_as = said.member_id if said.instance_id is None else group.static_member(said.instance_id)
+    if known_as not in group.members:
+        raise Refused(ErrorCode.unknown_member_id, f"{said.member_id} is not a member of {group.group_id}")
+    if known_as != said.member_id:
+        raise Refused(ErrorCode.fenced_instance_id, f"{said.instance_id} is used by another member")
+
+
 def _check_epoch(turn: ConsumerTurn, said: MemberHeartbeat) -> None:
     group = turn.group
-    if said.member_id not in group.members:
-        raise Refused(ErrorCode.unknown_member_id, f"{said.member_id} is not a member of {group.group_id}")
+    _check_member(group, said)
     reached = group.reached_by(said.member_id)
-    if said.instance_id is not None and group.static_member(said.instance_id) != said.member_id:
-        raise Refused(ErrorCode.fenced_instance_id, f"{said.instance_id} is used by another member")
     if said.member_epoch == reached.epoch:
         return
     # the answer with the newer epoch was lost: the member goes on if it owns nothing that it must

@@ -17,7 +17,7 @@ from kio.schema.errors import ErrorCode
 from kio.static.primitive import i32Timedelta
 
 from broker.coordination.state_shard import CoordinatorRefusal
-from broker.groups.core.consumer_group_states import JOINING_EPOCH, partitions_of
+from broker.groups.core.consumer_group_states import JOINING_EPOCH, LEAVING_STATIC_EPOCH, partitions_of
 from broker.groups.core.consumer_groups import NO_TIMEOUT, HeartbeatReply, MemberHeartbeat
 from broker.groups.core.server_assignors import Owned, TopicIdPartition
 from broker.metadata.request_context import RequestContext
@@ -80,8 +80,10 @@ def _unusable(said: MemberHeartbeat) -> HeartbeatReply | None:
     wants_nothing = said.topic_names is None and not said.topic_regex
     if not said.member_id:
         message = "the member id is empty; accepted: an id that is not empty"
-    elif said.member_epoch < -2:
+    elif said.member_epoch < LEAVING_STATIC_EPOCH:
         message = f"member epoch {said.member_epoch}"
+    elif said.member_epoch == LEAVING_STATIC_EPOCH and said.instance_id is None:
+        message = f"a member that leaves with epoch {LEAVING_STATIC_EPOCH} must send its instance id"
     elif is_joining and (said.rebalance_timeout_ms == NO_TIMEOUT or wants_nothing):
         message = "a joining member must send its rebalance timeout and its topics"
     elif is_joining and said.owned:

@@ -36,6 +36,9 @@ def meet(
 ) -> Meeting:
     """How the batches meet a log that ends at `log_end_offset`; repeated ones are still to be
     compared.
+
+    A copy has whole batches. A batch that goes on beyond an end which the mirror knows therefore
+    belongs to another history; beyond an end which it does not know, nothing is shown.
     """
     if expected_log_end_offset > log_end_offset:
         return Meeting(Continuity.GAP)
@@ -44,7 +47,8 @@ def meet(
         if batch.base_offset >= log_end_offset:
             break
         if batch.next_offset > log_end_offset:
-            return Meeting(Continuity.TRUNCATED_THROUGH)
+            is_end_known = expected_log_end_offset == log_end_offset
+            return Meeting(Continuity.DIVERGES if is_end_known else Continuity.TRUNCATED_THROUGH, repeated_count)
         repeated_count += 1
     new = batches[repeated_count:]
     if new and 0 <= new[0].partition_leader_epoch < latest_epoch:
@@ -52,13 +56,15 @@ def meet(
     return Meeting(Continuity.CONTINUES, repeated_count)
 
 
-def is_same_history(
+def first_difference(
     sent: Sequence[BatchHeader], stored: Sequence[BatchHeader], *, log_start_offset: int, is_compacted: bool
-) -> bool:
-    """True when the stored batches are those that were sent again.
+) -> BatchHeader | None:
+    """The first batch that was sent again and is not the stored one; None when the log has them
+    all.
 
-    Batches below the log start are gone and cannot be held against anything. Compaction rewrites
-    batches, so a compacted topic is compared where offsets still meet, by leader epoch only.
+    Batches below the log start are gone and cannot be compared. A compacted topic may have dropped
+    a batch. A batch that compaction has rewritten at either site keeps its offsets and its leader
+    epoch; every other batch keeps its checksum too.
     """
     by_offset = {batch.base_offset: batch for batch in stored}
     for batch in sent:
@@ -66,11 +72,19 @@ def is_same_history(
             continue
         found = by_offset.get(batch.base_offset)
         if found is None:
-            if not is_compacted:
-                return False
-            continue
-        if found.partition_leader_epoch != batch.partition_leader_epoch:
-            return False
-        if not is_compacted and (found.last_offset != batch.last_offset or found.crc != batch.crc):
-            return False
-    return True
+            if is_compacted:
+                continue
+            return batch
+        is_rewritten = _is_rewritten(batch) or _is_rewritten(found)
+        is_same_place = (found.partition_leader_epoch, found.last_offset) == (
+            batch.partition_leader_epoch,
+            batch.last_offset,
+        )
+        if not is_same_place or (found.crc != batch.crc and not is_rewritten):
+            return batch
+    return None
+
+
+def _is_rewritten(batch: BatchHeader) -> bool:
+    """Compaction has taken records out of the batch, or has noted when its tombstones may go."""
+    return batch.record_count <= batch.last_offset_delta or batch.has_delete_horizon

@@ -1,5 +1,9 @@
 """Whether a copy is a prefix of the source's history, and from where on it was promised. Called by
 `core/flow.py` before it fetches.
+
+Leader epochs show where two histories leave each other, as long as each has epochs of its own. For
+two histories under one epoch the target compares batches: a flow fetches the last batch of its copy
+again whenever it begins to fetch, and the target refuses a batch that differs from the one it has.
 """
 
 from __future__ import annotations
@@ -46,6 +50,17 @@ def find_divergence(facts: FlowFacts, source: SourceChecked) -> str:
         f"histories diverge at offset {min(source.epoch_end_offset, end)}: the mirror ends at {end} under leader epoch "
         f"{epoch}, the source's epoch {source.epoch} ends at {source.epoch_end_offset}"
     )
+
+
+def rereads_last_batch(facts: FlowFacts, source: SourceChecked) -> bool:
+    """Whether the last batch of the chain is fetched once more, so that the target compares it.
+
+    Two histories under one leader epoch look equal to `find_divergence`: a source that was restored
+    from a backup, or a copy that something else wrote to. Their last batches differ in offsets or
+    checksum. A chain without a leader epoch, and one that the source has no batch of, have nothing
+    to compare.
+    """
+    return facts.chain_epoch >= 0 and source.log_start_offset < facts.chain_offset
 
 
 def begins_within(facts: FlowFacts, run: BatchRun) -> bool:

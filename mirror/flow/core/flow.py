@@ -24,7 +24,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Any, assert_never
 
-from mirror.flow.core.divergence import begins_within, find_divergence, promised_from
+from mirror.flow.core.divergence import begins_within, find_divergence, promised_from, rereads_last_batch
 from mirror.flow.core.flow_events import (
     Acknowledged,
     AppendRefused,
@@ -95,11 +95,19 @@ class Flow:
     """The machine of one partition."""
 
     def __init__(
-        self, name: str, *, gap_policy: GapPolicy = GapPolicy.HALT, started_at_ms: int = 0, way_out: str = ""
+        self,
+        name: str,
+        *,
+        gap_policy: GapPolicy = GapPolicy.HALT,
+        started_at_ms: int = 0,
+        way_out: str = "",
+        target_compares: bool = True,
     ) -> None:
         """`way_out` is the advice to a person who wants the copy made anew; reasons that need it
-        end with it.
+        end with it. `target_compares`: the target compares a batch that it has with one that is
+        sent again.
         """
+        self._target_compares = target_compares
         self._name = name
         self._way_out = f"; {way_out}" if way_out else ""
         self._gap_policy = gap_policy
@@ -320,17 +328,21 @@ class Flow:
             )
         offset = facts.chain_offset + missing
         is_new = facts.chain_offset == 0 and not facts.has_streamed
+        rereads = self._target_compares and rereads_last_batch(facts, command)
         reason = f"mirroring from offset {offset}"
         if expired:
             reason += f"; {expired} offsets before it had expired at the source"
         elif missing:
             reason += "; the source had deleted the earlier records when the copy was made"
+        # What made the flow FAULTED may be the comparison that comes now.
+        is_in_doubt = rereads and facts.state is FlowState.FAULTED
         new = facts._replace(
-            state=self._running_label(),
-            reason=reason,
+            state=facts.state if is_in_doubt else self._running_label(),
+            reason=facts.reason if is_in_doubt else reason,
             step=Step.STREAMING,
             is_chained=True,
             has_streamed=True,
+            rereads_last_batch=rereads,
             copy_began_ms=now_ms if is_new and facts.copy_began_ms == UNKNOWN else facts.copy_began_ms,
             is_resuming=facts.is_resuming or not facts.has_streamed,
             chain_offset=offset,
@@ -340,7 +352,7 @@ class Flow:
             skipped_records=facts.skipped_records + expired,
             progress=progress,
         )
-        return Decision(new, (Fetch(generation=facts.generation, offset=offset),), reason)
+        return Decision(new, (Fetch(generation=facts.generation, offset=new.fetch_offset),), new.reason)
 
     def _source_leader_changed(self, command: SourceLeaderChanged, now_ms: int) -> Decision:  # noqa: ARG002
         facts = self.facts
@@ -359,10 +371,11 @@ class Flow:
     def _batches_fetched(self, command: BatchesFetched, now_ms: int) -> Decision:
         facts = self.facts
         run = command.run
-        if facts.step is not Step.STREAMING or command.fetch_offset != facts.chain_offset:
+        if facts.step is not Step.STREAMING or command.fetch_offset != facts.fetch_offset:
             return self._ignore()
         is_within = begins_within(facts, run)
-        if (run.first_offset < facts.chain_offset and not is_within) or run.first_epoch < facts.chain_epoch:
+        may_begin_before = is_within or facts.rereads_last_batch
+        if (run.first_offset < facts.chain_offset and not may_begin_before) or run.first_epoch < facts.chain_epoch:
             return self._halt(
                 FlowState.FAULTED,
                 f"the source's batch at offset {run.first_offset} (leader epoch {run.first_epoch}) does not continue the "
@@ -378,10 +391,11 @@ class Flow:
             source_log_start_offset=command.log_start_offset,
             progress=received(facts.progress, command.high_watermark, command.asked_at_ms, now_ms),
             may_lack_tombstones=facts.may_lack_tombstones or bool(doubt),
-            is_resuming=False,
+            is_resuming=facts.is_resuming and run.is_repetition,
+            rereads_last_batch=False,
         )
-        controlled_shutdown = QueueBatches(generation=facts.generation, expected_log_end_offset=expected)
-        return Decision(new, (controlled_shutdown, Fetch(generation=facts.generation, offset=run.next_offset)), doubt)
+        queue = QueueBatches(generation=facts.generation, expected_log_end_offset=expected)
+        return Decision(new, (queue, Fetch(generation=facts.generation, offset=run.next_offset)), doubt)
 
     def _tombstones_kept(self, command: TombstonesKept, now_ms: int) -> Decision:  # noqa: ARG002
         return Decision(self.facts._replace(tombstones_kept_ms=command.kept_ms))
@@ -397,7 +411,11 @@ class Flow:
             return self._ignore()
         progress = received(facts.progress, command.high_watermark, command.asked_at_ms, now_ms)
         is_complete = progress.target_log_end_offset >= facts.chain_offset
+        is_unanswered = facts.rereads_last_batch and command.high_watermark >= facts.chain_offset
+        is_beyond_doubt = facts.state is FlowState.FAULTED and is_unanswered
         new = facts._replace(
+            state=self._running_label() if is_beyond_doubt else facts.state,
+            reason="the source has compacted the last batch of the copy away" if is_beyond_doubt else facts.reason,
             source_log_start_offset=command.log_start_offset,
             progress=progress,
             attempts=0 if is_complete else facts.attempts,
@@ -427,15 +445,20 @@ class Flow:
 
     def _not_enqueued(self, command: NotEnqueued, now_ms: int) -> Decision:  # noqa: ARG002
         facts = self.facts
-        if not facts.is_chained or command.offset >= facts.chain_offset:
+        rereads = command.rereads_last_batch
+        is_same_end = command.offset == facts.chain_offset and rereads is facts.rereads_last_batch
+        if not facts.is_chained or command.offset > facts.chain_offset or is_same_end:
             return self._ignore()
         if facts.step is Step.CHECKING_SOURCE:
             # The answer would be about the end of the chain that it has no more.
             return self._restart("the queue stayed full during the check of the source")
         new = facts._replace(
-            chain_offset=command.offset, chain_epoch=command.epoch, restart_offset=command.restart_offset
+            chain_offset=command.offset,
+            chain_epoch=command.epoch,
+            restart_offset=command.restart_offset,
+            rereads_last_batch=rereads,
         )
-        fetch = (Fetch(generation=facts.generation, offset=command.offset),) if facts.step is Step.STREAMING else ()
+        fetch = (Fetch(generation=facts.generation, offset=new.fetch_offset),) if facts.step is Step.STREAMING else ()
         return Decision(new, fetch)
 
     def _acknowledged(self, command: Acknowledged, now_ms: int) -> Decision:  # noqa: ARG002
@@ -529,7 +552,10 @@ class Flow:
         return Decision(new, (), command.reason)
 
     def _pause(self, command: Pause, now_ms: int) -> Decision:  # noqa: ARG002
-        if self.facts.state in _HELD:
+        facts = self.facts
+        if command.is_anothers and (facts.state not in _HELD or facts.is_chained):
+            return self._hold(FlowState.PAUSED, command.reason)
+        if facts.state in _HELD:
             return self._ignore()
         # Queued batches may still arrive: only fetching stops.
         new = self.facts._replace(state=FlowState.PAUSED, reason=command.reason, step=Step.IDLE)

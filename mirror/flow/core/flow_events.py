@@ -151,6 +151,7 @@ class NotEnqueued:
     offset: int
     epoch: int
     restart_offset: int
+    rereads_last_batch: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -202,9 +203,12 @@ class LinkTurned:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Pause:
-    """An operator stops this partition."""
+    """An operator stops this partition, or another daemon of the link has it by now: then what was
+    fetched is dropped.
+    """
 
     reason: str
+    is_anothers: bool = False
 
 
 @dataclass(frozen=True, slots=True)

@@ -115,7 +115,15 @@ class FlowFacts(NamedTuple):
     # The target's log may begin anew here because the source has nothing older; 0 when there is no
     # such offset.
     restart_offset: int = 0
+    # The next fetch begins one offset before the chain's end: the target compares its last batch
+    # with the source's.
+    rereads_last_batch: bool = False
     progress: Progress = Progress()
+
+    @property
+    def fetch_offset(self) -> int:
+        """Where the next fetch begins."""
+        return self.chain_offset - self.rereads_last_batch
 
     @property
     def waits_for_topic(self) -> bool:

@@ -39,12 +39,12 @@ def tombstone_risk(facts: FlowFacts, run: BatchRun, *, now_ms: int) -> str:
     first time; empty when all is well.
     """
     kept_ms = facts.tombstones_kept_ms
-    if kept_ms == NOT_COMPACTED or facts.may_lack_tombstones:
+    if kept_ms == NOT_COMPACTED or facts.may_lack_tombstones or run.is_repetition:
         return ""
     since_ms = facts.copy_began_ms if facts.progress.caught_up_at_ms == UNKNOWN else facts.progress.caught_up_at_ms
     if since_ms == UNKNOWN:
         is_old = 0 <= run.max_timestamp_ms < now_ms - kept_ms
-        is_doubtful = facts.is_resuming and (is_old or run.first_offset > facts.chain_offset)
+        is_doubtful = facts.is_resuming and (is_old or run.first_new_offset > facts.chain_offset)
         behind = "a time that it does not know"
     else:
         is_doubtful, behind = now_ms - since_ms > kept_ms, f"{now_ms - since_ms} ms"

@@ -52,24 +52,39 @@ class BatchRun:
     max_timestamp_ms: int
     skipped_bytes: int = 0
     skipped_records: int = 0
+    repeated_bytes: int = 0
+    # Base offset of the first batch that is no repetition, -1 when the run has no repetitions.
+    new_offset: int = -1
 
     @property
     def carried_bytes(self) -> int:
-        """Of the batches that are carried."""
-        return self.size_bytes - self.skipped_bytes
+        """Of the batches that are carried, repetitions not counted."""
+        return self.size_bytes - self.skipped_bytes - self.repeated_bytes
+
+    @property
+    def is_repetition(self) -> bool:
+        """The copy has all of them."""
+        return self.repeated_bytes == self.size_bytes
+
+    @property
+    def first_new_offset(self) -> int:
+        """Where the batches begin that the copy does not have; `next_offset` when it has all."""
+        return self.new_offset if self.repeated_bytes else self.first_offset
 
 
-def survey(records: bytes | memoryview, *, skipped: Collection[int] = ()) -> BatchRun | None:
+def survey(records: bytes | memoryview, *, skipped: Collection[int] = (), copied_below: int = 0) -> BatchRun | None:
     """The run of whole batches in `records`, None when there is not one; an incomplete last batch
     is left out.
 
-    Batches whose base offset is in `skipped` are not carried: they are counted apart.
+    Batches whose base offset is in `skipped` are not carried, and batches that end at or below
+    `copied_below` are repetitions: both are counted apart, and repetitions have no timestamp.
     MalformedBatches when a length, magic, offset or epoch cannot be part of a log.
     """
     position, available = 0, len(records)
     run_first_offset = run_first_epoch = last_epoch = max_timestamp_ms = -1
     next_offset, record_count = -1, 0
-    skipped_bytes = skipped_records = 0
+    skipped_bytes = skipped_records = repeated_bytes = 0
+    new_offset = -1
     unpack_from = _HEADER.unpack_from
     while available - position >= HEADER_SIZE:
         (base_offset, length, epoch, magic, _, _, last_delta, _, batch_max_timestamp, _, _, _, count) = unpack_from(
@@ -88,6 +103,12 @@ def survey(records: bytes | memoryview, *, skipped: Collection[int] = ()) -> Bat
         if run_first_offset < 0:
             run_first_offset, run_first_epoch = base_offset, epoch
         next_offset, last_epoch = base_offset + last_delta + 1, epoch
+        position += size
+        if next_offset <= copied_below:
+            repeated_bytes += size
+            continue
+        if new_offset < 0:
+            new_offset = base_offset
         if not skipped or base_offset not in skipped:
             record_count += count
         else:
@@ -95,7 +116,6 @@ def survey(records: bytes | memoryview, *, skipped: Collection[int] = ()) -> Bat
             skipped_records += count
         if batch_max_timestamp > max_timestamp_ms:
             max_timestamp_ms = batch_max_timestamp
-        position += size
     if not position:
         return None
     return BatchRun(
@@ -108,4 +128,6 @@ def survey(records: bytes | memoryview, *, skipped: Collection[int] = ()) -> Bat
         max_timestamp_ms=max_timestamp_ms,
         skipped_bytes=skipped_bytes,
         skipped_records=skipped_records,
+        repeated_bytes=repeated_bytes,
+        new_offset=-1 if not repeated_bytes else next_offset if new_offset < 0 else new_offset,
     )

@@ -103,7 +103,7 @@ def _fetched(generation: int, numbers: dict[str, int]) -> BatchesFetched:
     )
     return BatchesFetched(
         generation=generation,
-        fetch_offset=numbers["offset"],
+        fetch_offset=numbers.get("asked", numbers["offset"]),
         run=run,
         high_watermark=numbers["watermark"],
         log_start_offset=0,

@@ -157,6 +157,11 @@ async def test_another_history_is_refused_with_what_the_log_knows(site: LinkedSi
         5,
         7,
     )
+    again = site.mirror(7, batch([b"other"] * 4, base_offset=3, leader_epoch=5))
+    assert (again.error_code, again.divergence_epoch) == (ErrorCode.offset_out_of_range, 5)
+    assert again.error_message == "the log has another batch at offset 3, under leader epoch 5"
+    longer = site.mirror(7, batch([b"other"] * 5, base_offset=3, leader_epoch=5))
+    assert (longer.error_code, longer.divergence_epoch) == (ErrorCode.offset_out_of_range, 5)
     older = site.mirror(7, batch([b"old"], base_offset=7, leader_epoch=4))
     assert older.error_code is ErrorCode.offset_out_of_range
     assert older.divergence_epoch >= 0

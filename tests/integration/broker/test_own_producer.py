@@ -10,7 +10,11 @@ import os
 import subprocess
 import sys
 import uuid
+from collections import defaultdict
+from collections.abc import Callable
 from pathlib import Path
+from urllib.error import URLError
+from urllib.request import urlopen
 
 import pytest
 from typer.testing import CliRunner
@@ -20,6 +24,8 @@ from tests.support.clients.java_clients import KafkaPrograms
 from tests.support.clients.kafka_clients import Record, librdkafka_consume, librdkafka_produce
 from tests.support.embedded.commands import app
 from tests.support.lone_brokers.lone_broker_process import LoneBroker
+from tests.support.processes.ports import LOOPBACK, free_ports
+from tests.support.processes.processes import Processes
 from wire.batches.record_batch import Compression
 from wire.client.raw_client import KafkaClient, NewTopic
 
@@ -87,6 +93,43 @@ def _java_produce(
         *properties,
         given=lines,
     )
+
+
+def test_a_killed_producer_loses_what_its_queue_had_and_no_more(
+    start_broker: Callable[..., LoneBroker], processes: Processes, tmp_path: Path
+) -> None:
+    """P-09. The broker is killed, too: it has never read what the producer sent to it last."""
+    broker = start_broker()
+    librdkafka_produce(broker.bootstrap, "t", [Record(value=b"first")])
+    (port,) = free_ports(1)
+    lines = tmp_path / "lines"
+    os.mkfifo(lines)
+    command = [sys.executable, "-m", "cli.main", "produce", "t", "-b", broker.bootstrap]
+    command += ["--file", str(lines), "--metrics-listener", f"{LOOPBACK}:{port}"]
+    producer = processes.run_command("produce", command, tmp_path, {"PYTHONPATH": str(REPOSITORY)})
+    with lines.open("wb", buffering=0) as given:
+        given.write(b"delivered\n" * 20)
+        producer.wait_ready(lambda: _figures(port)['antipode_producer_records_total{outcome="delivered"}'] == 20)
+        assert _figures(port)["antipode_producer_queued_records"] == 0
+        broker.process.pause()
+        given.write(b"queued\n" * 30)
+        producer.wait_ready(lambda: _figures(port)["antipode_producer_queued_records"] == 30)
+        producer.kill()
+    broker.process.kill()
+    broker.restart()
+    librdkafka_produce(broker.bootstrap, "t", [Record(value=b"last")])
+    received = librdkafka_consume(broker.bootstrap, "t", 22, group="g")
+    assert [record.value for record in received] == [b"first", *[b"delivered"] * 20, b"last"]
+
+
+def _figures(port: int) -> dict[str, float]:
+    """What the producer shows by now; nothing before it listens."""
+    try:
+        with urlopen(f"http://{LOOPBACK}:{port}/metrics", timeout=30) as page:
+            lines = page.read().decode().splitlines()
+    except URLError:
+        return defaultdict(float)
+    return {name: float(value) for name, _, value in (line.rpartition(" ") for line in lines if line[0] != "#")}
 
 
 async def test_batches_of_every_codec_are_read_by_librdkafka(lone_broker: LoneBroker, topic: str) -> None:

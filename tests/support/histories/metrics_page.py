@@ -18,6 +18,8 @@ from bridge.metrics import BridgeMetrics
 from broker.metrics import BrokerMetrics
 from broker.telemetry.gauges import add_gauges
 from broker.telemetry.quota_metrics import QuotaMetrics
+from clients.producer import ProducerCounts
+from clients.producer_metrics import ProducerMetrics
 from controller.metrics import ControllerMetrics
 from dr.agent.metrics import SiteAgentMetrics
 from mirror.admin.metrics import MirrorMetrics, OpeningMetrics
@@ -96,6 +98,11 @@ def _bridge_families() -> Iterable[Metric]:
     return registry.collect()
 
 
+def _producer_families() -> Iterable[Metric]:
+    producer = MagicMock(queued_records=0, queued_bytes=0, dropped_records=0, counts=ProducerCounts())
+    return ProducerMetrics([producer]).collect()
+
+
 def tables() -> dict[str, str]:
     """The table of each daemon, as Markdown."""
     families = {
@@ -104,6 +111,7 @@ def tables() -> dict[str, str]:
         "controller": _controller_families(),
         "mirror": _mirror_families(),
         "bridge": _bridge_families(),
+        "producer": _producer_families(),
     }
     return {daemon: _table(found) for daemon, found in families.items()}
 

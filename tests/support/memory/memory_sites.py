@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from uuid import UUID
 
 from kio.schema.errors import ErrorCode
@@ -360,9 +360,17 @@ class MemoryAppend:
         if part.records and part.expected_log_end_offset > log.end:
             return self._answer(part, ErrorCode.offset_out_of_range)
         for position, header in iterate_headers(part.records):
-            if header.base_offset >= log.end:
+            if header.base_offset < log.end:
+                if part.records[position : position + header.size_bytes] not in log.batches:
+                    return self._diverges(part, header.partition_leader_epoch)
+            else:
                 log.batches.append(bytes(part.records[position : position + header.size_bytes]))
         return self._answer(part, ErrorCode.none)
+
+    def _diverges(self, part: AppendPart, epoch: int) -> AppendAnswer:
+        end_offset = self._site.logs[part.key].end
+        refused = self._answer(part, ErrorCode.offset_out_of_range)
+        return replace(refused, divergence_epoch=epoch, divergence_end_offset=end_offset)
 
     def _answer(self, part: AppendPart, error: ErrorCode) -> AppendAnswer:
         return AppendAnswer(

@@ -29,10 +29,10 @@ class ApacheKafka:
         self.process = process
 
 
-def start_apache_kafka(processes: Processes, directory: Path) -> ApacheKafka:
+def start_apache_kafka(processes: Processes, directory: Path, settings: Mapping[str, str] | None = None) -> ApacheKafka:
     """A broker that serves, with its data under `directory`."""
     port, controller_port = free_ports(2)
-    return _start(processes, directory, port, controller_port, {**FEW_PARTITIONS, **SOON_COMPACTED})
+    return _start(processes, directory, port, controller_port, {**FEW_PARTITIONS, **SOON_COMPACTED, **(settings or {})})
 
 
 def start_proxied_kafka(

@@ -21,6 +21,7 @@ from clients.core.partitioners import (
     PartitionOutOfRange,
     RoundRobinPartitioner,
     checked,
+    fetcher_of,
     java_abs,
     java_bytes_hash,
     java_string_hash,
@@ -154,3 +155,13 @@ def test_round_robin_goes_round_and_begins_with_the_second() -> None:
 def test_a_partition_that_the_topic_does_not_have_is_named() -> None:
     with pytest.raises(PartitionOutOfRange, match="accepted are 0 to 5"):
         checked(6, choice(None))
+
+
+@pytest.mark.parametrize(
+    ("topic", "of_five"),
+    [("t", [1, 2, 3]), ("orders", [4, 3, 2]), ("zażółć", [4, 3, 2]), ("a-rather-long-topic-name", [0, 1, 2])],
+)
+def test_fetchers_are_numbered_as_java_numbers_them(topic: str, of_five: list[int]) -> None:
+    """FT-05; from `abs(31 * topic.hashCode() + partition) % 5` in Java."""
+    assert [fetcher_of(topic, partition, 5) for partition in (0, 1, 7)] == of_five
+    assert fetcher_of(topic, 0, 1) == 0

@@ -70,6 +70,17 @@ def test_a_survey_does_not_count_what_is_not_carried() -> None:
     assert run.size_bytes == len(carried) + len(skipped), "all of it takes room in the queue"
 
 
+def test_a_survey_counts_what_the_copy_has_apart() -> None:
+    old, new, newer = (batch([b"a"], base_offset=offset, timestamp_ms=offset) for offset in (10, 13, 14))
+    run = survey(old + new + newer, copied_below=13)
+    assert run is not None
+    assert (run.first_offset, run.first_new_offset, run.next_offset) == (10, 13, 15)
+    assert (run.record_count, run.carried_bytes, run.size_bytes) == (2, len(new + newer), len(old + new + newer))
+    run = survey(old, copied_below=11)
+    assert run is not None
+    assert (run.first_new_offset, run.record_count, run.carried_bytes, run.max_timestamp_ms) == (11, 0, 0, -1)
+
+
 def test_a_survey_of_an_incomplete_batch_is_none() -> None:
     one = batch([b"a"])
     for size in range(len(one)):

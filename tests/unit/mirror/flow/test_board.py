@@ -73,8 +73,9 @@ def fetch(board: FlowBoard, first: int, *, high_watermark: int) -> None:
         last_epoch=0,
         max_timestamp_ms=-1,
     )
+    fetch_offset = board.row(KEY).facts.fetch_offset
     fetched = BatchesFetched(
-        generation=1, fetch_offset=first, run=run, high_watermark=high_watermark, log_start_offset=0
+        generation=1, fetch_offset=fetch_offset, run=run, high_watermark=high_watermark, log_start_offset=0
     )
     tell(board, fetched)
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
+from kio.schema.errors import ErrorCode
 
 from mirror.admin.service import describe
 from mirror.flow.core.flow_state import FlowState
@@ -106,3 +107,26 @@ async def test_a_pause_that_cannot_be_kept_changes_nothing(tmp_path: Path) -> No
         with pytest.raises(NotKept, match=r"antipode\.pause\.file .*No such file"):
             mirror.pauses.pause(["orders"])
         assert mirror.pauses.patterns == ()
+
+
+@pytest.mark.parametrize("is_paused_before", [False, True])
+async def test_what_was_fetched_of_a_partition_that_another_daemon_has_by_now_is_dropped(
+    is_paused_before: bool,
+) -> None:
+    """Else the batches take room in the queue, and the flow sends them again and again for as long
+    as the other daemon lives.
+    """
+    world = world_with(partitions=1)
+    world.before_append = lambda: ErrorCode.request_timed_out
+    async with mirroring(world) as mirror:
+        await eventually(lambda: mirror.queue.used_bytes > 0)
+        if is_paused_before:
+            mirror.pauses.pause([])
+        world.owns = lambda _: False
+        await eventually(lambda: mirror.queue.used_bytes == 0)
+        assert state(mirror) is FlowState.PAUSED
+        assert mirror.board.row(FIRST).facts.reason == "another daemon of the link mirrors it"
+        mirror.pauses.resume([])
+        world.before_append = lambda: None
+        world.owns = lambda _: True
+        await eventually(lambda: mirrored(world))

@@ -4,12 +4,17 @@ from __future__ import annotations
 
 import pytest
 
-from broker.replication.core.mirror_continuity import Continuity, Meeting, is_same_history, meet
+from broker.replication.core.mirror_continuity import Continuity, Meeting, first_difference, meet
 from wire.batches.record_batch import BatchHeader
 
+DELETE_HORIZON = 0x40
 
-def header(base_offset: int, count: int = 10, *, epoch: int = 0, crc: int = 1) -> BatchHeader:
-    return BatchHeader(base_offset, 100, epoch, 2, crc, 0, count - 1, 0, 0, -1, -1, -1, count)
+
+def header(
+    base_offset: int, count: int = 10, *, epoch: int = 0, crc: int = 1, kept: int | None = None, attributes: int = 0
+) -> BatchHeader:
+    kept = count if kept is None else kept
+    return BatchHeader(base_offset, 100, epoch, 2, crc, attributes, count - 1, 0, 0, -1, -1, -1, kept)
 
 
 CASES = [
@@ -18,6 +23,8 @@ CASES = [
     ([header(30)], 30, Meeting(Continuity.GAP)),
     ([header(0), header(10), header(20)], 0, Meeting(Continuity.CONTINUES, 2)),
     ([header(15)], 15, Meeting(Continuity.TRUNCATED_THROUGH)),
+    ([header(15)], 20, Meeting(Continuity.DIVERGES)),
+    ([header(0), header(10), header(20)], 20, Meeting(Continuity.CONTINUES, 2)),
     ([header(10)], 10, Meeting(Continuity.CONTINUES, 1)),
     ([], 20, Meeting(Continuity.CONTINUES)),
     ([], 21, Meeting(Continuity.GAP)),
@@ -35,7 +42,7 @@ def test_new_batches_of_an_older_epoch_diverge() -> None:
 
 
 def same(sent: list[BatchHeader], stored: list[BatchHeader], *, start: int = 0, compacted: bool = False) -> bool:
-    return is_same_history(sent, stored, log_start_offset=start, is_compacted=compacted)
+    return first_difference(sent, stored, log_start_offset=start, is_compacted=compacted) is None
 
 
 def test_batches_that_are_there_are_recognised_by_offsets_epoch_and_checksum() -> None:
@@ -50,6 +57,19 @@ def test_batches_below_the_log_start_are_not_compared() -> None:
     assert same([header(0), header(10)], [header(10)], start=10)
 
 
-def test_compaction_may_have_rewritten_what_is_sent_again() -> None:
-    assert same([header(0), header(10, crc=1)], [header(10, crc=2)], compacted=True)
-    assert not same([header(10, epoch=1)], [header(10, epoch=0)], compacted=True)
+REWRITTEN = [header(10, crc=2, kept=3), header(10, crc=2, kept=0), header(10, crc=2, attributes=DELETE_HORIZON)]
+
+
+@pytest.mark.parametrize("rewritten", REWRITTEN)
+@pytest.mark.parametrize("is_compacted", [False, True])
+def test_compaction_may_have_rewritten_what_is_sent_again(rewritten: BatchHeader, is_compacted: bool) -> None:
+    """Also in a topic that is not compacted any more; and either site may have compacted first."""
+    assert same([header(0), header(10)], [header(0), rewritten], compacted=is_compacted)
+    assert same([rewritten], [header(10)], compacted=is_compacted)
+    assert not same([rewritten._replace(partition_leader_epoch=1)], [header(10)], compacted=is_compacted)
+    assert not same([rewritten], [header(10, count=9)], compacted=is_compacted)
+
+
+def test_compaction_drops_batches_and_changes_no_other() -> None:
+    assert same([header(0), header(10)], [header(10)], compacted=True)
+    assert not same([header(10, crc=1)], [header(10, crc=2)], compacted=True)

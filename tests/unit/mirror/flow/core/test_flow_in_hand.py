@@ -54,7 +54,7 @@ class Streaming:
         )
         self.tell(
             BatchesFetched(
-                generation=self.generation, fetch_offset=200, run=run, high_watermark=900, log_start_offset=0
+                generation=self.generation, fetch_offset=199, run=run, high_watermark=900, log_start_offset=0
             )
         )
 
@@ -86,6 +86,7 @@ class Streaming:
                 offset=self.before.chain_offset,
                 epoch=self.before.chain_epoch,
                 restart_offset=self.before.restart_offset,
+                rereads_last_batch=self.before.rereads_last_batch,
             )
         )
 
@@ -101,7 +102,7 @@ def test_what_had_no_room_while_the_source_was_away_is_fetched_again() -> None:
     streaming.find_no_room()
     (check,) = streaming.tell(RetryDue(generation=streaming.generation)).effects
     assert check == CheckSource(generation=streaming.generation, epoch=0)
-    assert Fetch(generation=streaming.generation, offset=200) in streaming.check_source(log_start=0).effects
+    assert Fetch(generation=streaming.generation, offset=199) in streaming.check_source(log_start=0).effects
 
 
 def test_what_had_no_room_while_the_source_was_being_asked_is_fetched_again() -> None:
@@ -149,5 +150,5 @@ def test_a_topic_that_the_source_hides_is_not_fetched_and_what_came_of_it_before
     mirror.tell(Settled(generation=mirror.generation))
     mirror.tell(TargetFound(generation=mirror.generation, log_start_offset=0, log_end_offset=300, last_epoch=1))
     going_on = mirror.check_source(log_start=0, epoch=1, epoch_end=300)
-    assert [effect.offset for effect in going_on.effects if isinstance(effect, Fetch)] == [300]
+    assert [effect.offset for effect in going_on.effects if isinstance(effect, Fetch)] == [299]
     assert mirror.flow.facts.state is FlowState.MIRRORING

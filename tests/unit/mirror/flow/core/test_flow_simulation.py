@@ -209,6 +209,7 @@ class World:
                 offset=before.chain_offset,
                 epoch=before.chain_epoch,
                 restart_offset=before.restart_offset,
+                rereads_last_batch=before.rereads_last_batch,
             )
             self.submit(again)
             return
@@ -262,6 +263,8 @@ class World:
         if self.is_target_active:
             return TargetRefusal.ACTIVE
         sent = [b for b in self.source if entry.run.first_offset <= b[0] and b[1] <= entry.run.next_offset]
+        if any(batch not in self.target for batch in sent if self.target_start <= batch[0] < self.target_end):
+            return TargetRefusal.DIVERGED
         if entry.run.next_offset <= self.target_end:
             return None
         if entry.expected_log_end_offset > self.target_end:

@@ -76,10 +76,37 @@ class Mirror:
             max_timestamp_ms=self.now_ms - age_ms,
         )
         fetched = BatchesFetched(
-            generation=self.generation, fetch_offset=self.end, run=run, high_watermark=watermark, log_start_offset=0
+            generation=self.generation,
+            fetch_offset=self.flow.facts.fetch_offset,
+            run=run,
+            high_watermark=watermark,
+            log_start_offset=0,
         )
         self.tell(fetched)
         self.end = start + 10
+        self.tell(Acknowledged(generation=self.generation, log_end_offset=self.end))
+
+    def compare(self) -> None:
+        """The last batch of the copy comes again, and nothing else."""
+        run = BatchRun(
+            first_offset=self.end - 10,
+            next_offset=self.end,
+            size_bytes=1,
+            record_count=0,
+            first_epoch=0,
+            last_epoch=0,
+            max_timestamp_ms=-1,
+            repeated_bytes=1,
+            new_offset=self.end,
+        )
+        fetched = BatchesFetched(
+            generation=self.generation,
+            fetch_offset=self.end - 1,
+            run=run,
+            high_watermark=self.end,
+            log_start_offset=0,
+        )
+        self.tell(fetched)
         self.tell(Acknowledged(generation=self.generation, log_end_offset=self.end))
 
     def is_quiet(self) -> None:
@@ -139,3 +166,18 @@ def test_how_long_tombstones_are_kept_is_read_from_the_topics_configs() -> None:
     assert tombstones_kept_ms({}) == NOT_COMPACTED
     assert tombstones_kept_ms({"cleanup.policy": "compact,delete"}) == DELETE_RETENTION_MS
     assert tombstones_kept_ms({"cleanup.policy": "compact", "delete.retention.ms": "5"}) == 5
+
+
+def test_a_batch_that_is_only_compared_raises_no_doubt() -> None:
+    """The source was away for longer than it keeps tombstones, and has nothing new."""
+    mirror = Mirror(target_end=50)
+    mirror.fetch()
+    mirror.is_quiet()
+    mirror.now_ms += KEPT_MS + 500
+    mirror.tell(Start())
+    mirror.find()
+    mirror.compare()
+    assert not mirror.may_lack
+    mirror.is_quiet()
+    mirror.fetch()
+    assert not mirror.may_lack

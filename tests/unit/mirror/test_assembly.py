@@ -278,7 +278,7 @@ async def test_a_history_that_differs_under_one_leader_epoch_is_a_fault_and_noth
         target.batches = world.source.logs[FIRST].batches[:2]
         mirror.board.submit(FIRST, Start("the copy is restored"))
         await eventually(world.is_equal)
-        assert states(mirror) == {FlowState.MIRRORING}
+        await eventually(lambda: states(mirror) == {FlowState.MIRRORING})
 
 
 async def test_a_source_that_was_restored_while_the_mirror_ran_is_a_fault() -> None:

@@ -14,7 +14,7 @@ from collections.abc import Iterable, Sequence
 
 from kio.schema.errors import ErrorCode
 
-from controller.core import facts, reassignment, topic_deletion
+from controller.core import elections, facts, reassignment, topic_deletion
 from controller.core.cluster import Broker, Replica, TopicPartition
 from controller.core.commands import (
     BrokerAnswered,
@@ -26,6 +26,7 @@ from controller.core.commands import (
     UnregisterBroker,
 )
 from controller.core.draft import Draft
+from controller.core.elections import Election
 from controller.core.partition_states import PartitionPhase
 from controller.core.replica_states import ReplicaPhase
 from wire.znodes.layout import NO_LEADER
@@ -45,7 +46,7 @@ def take_over(draft: Draft, command: TakeOver) -> None:
         topic_deletion.begin(draft, name)
     dead = {replica.node for replica in cluster.replica_phases if replica.node not in cluster.brokers}
     # beside the registered brokers: one that is only held for dead may be back with every record
-    distrust_restarted(draft, tuple(cluster.leaderships))
+    distrust_restarted(draft, tuple(cluster.leaderships), unreachable=command.unreachable)
     for node in sorted(command.unreachable & cluster.brokers.keys()):
         _lose(draft, node, is_presumed=True)
         draft.reasons.append(f"broker {node} is presumed dead")
@@ -61,7 +62,9 @@ def take_over(draft: Draft, command: TakeOver) -> None:
     draft.image_nodes.update(draft.cluster.brokers)
 
 
-def distrust_restarted(draft: Draft, partitions: Iterable[TopicPartition]) -> None:
+def distrust_restarted(
+    draft: Draft, partitions: Iterable[TopicPartition], *, unreachable: frozenset[int] = frozenset()
+) -> None:
     """Treat replicas on brokers whose registration the writer of a partition's state did not know
     as restarted: they leave the in-sync replicas wherever another in-sync replica did not restart
     and is alive, and have to catch up first. A leader among them loses the leadership with that
@@ -71,15 +74,34 @@ def distrust_restarted(draft: Draft, partitions: Iterable[TopicPartition]) -> No
     brokers = draft.cluster.brokers
     for partition in partitions:
         known = draft.cluster.leaderships.get(partition)
-        if known is None:
+        if known is None or draft.cluster.is_deleting(partition.topic):
             continue
         stayed = [node for node in known.isr if node not in brokers or brokers[node].epoch <= known.known_zxid]
-        can_lead = not draft.cluster.electable().isdisjoint(stayed)
-        if len(stayed) < len(known.isr) and can_lead and not draft.cluster.is_deleting(partition.topic):
-            if known.leader in stayed:
-                draft.keep_leader(partition, tuple(stayed))
-            else:
-                draft.lead(partition, NO_LEADER, tuple(stayed))
+        if len(stayed) == len(known.isr):
+            continue
+        if draft.cluster.electable().isdisjoint(stayed):
+            _lead_alone(draft, partition, unreachable)
+        elif known.leader in stayed:
+            draft.keep_leader(partition, tuple(stayed))
+        else:
+            draft.lead(partition, NO_LEADER, tuple(stayed))
+
+
+def _lead_alone(draft: Draft, partition: TopicPartition, unreachable: frozenset[int]) -> None:
+    """Elect one of the restarted replicas and take it for the only one in sync. Each of the others
+    may lack records that this leader has, and must copy them before it may lead (as in KRaft, where
+    a broker that stopped uncleanly leaves the in-sync replicas: KIP-966).
+    """
+    cluster = draft.cluster
+    election = elections.elect_offline(
+        replicas=cluster.replicas_of(partition),
+        isr=cluster.leaderships[partition].isr,
+        live=cluster.electable_for(partition) - unreachable,
+        may_be_unclean=False,
+    )
+    if isinstance(election, Election):
+        draft.lead(partition, election.leader, (election.leader,))
+        draft.move_partition(partition, PartitionPhase.ONLINE)
 
 
 def list_brokers(draft: Draft, command: BrokersListed) -> None:

@@ -78,7 +78,6 @@ class Tree:
 
     def apply(self, step: TransactionStep, *, zxid: int, session: int, now_ms: int) -> list[tuple[str, str]]:
         """Make a step that was checked; what watches may be waiting for, as (kind, path)."""
-        self.zxid = zxid
         path = step.path
         match step:
             case CreateNode():

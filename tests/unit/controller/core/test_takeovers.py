@@ -47,12 +47,33 @@ def test_a_follower_that_has_restarted_leaves_the_in_sync_replicas() -> None:
     assert model.leaderships[T0].leader_epoch == before.leader_epoch
 
 
-def test_where_nobody_has_stayed_those_in_sync_are_trusted() -> None:
+def test_where_all_have_restarted_the_new_leader_alone_is_in_sync() -> None:
     model = site()
+    before = model.leaderships[T0]
     restart(model, 1, 2, 3)
     model.take_over()
     assert model.leaderships[T0].leader == 1
-    assert model.leaderships[T0].isr == (1, 2, 3)
+    assert model.leaderships[T0].isr == (1,)
+    assert model.leaderships[T0].leader_epoch == before.leader_epoch + 1
+
+
+def test_where_all_have_restarted_the_leader_is_one_that_can_be_reached() -> None:
+    model = site()
+    restart(model, 1, 2, 3)
+    model.take_over(unreachable=frozenset({1}))
+    assert model.leaderships[T0].leader == 2
+    assert model.leaderships[T0].isr == (2,)
+
+
+def test_one_that_has_restarted_beside_the_leader_does_not_lead_before_it_has_caught_up() -> None:
+    model = site()
+    restart(model, 1, 2, 3)
+    model.take_over()
+    model.give(ask.BrokersListed(brokers=model.alive(2, 3)))
+    assert model.leaderships[T0].leader == NO_LEADER
+    assert model.leaderships[T0].isr == (1,)
+    model.give(ask.BrokersListed(brokers=model.alive(1, 2, 3)))
+    assert model.leaderships[T0].leader == 1
 
 
 def test_one_that_stayed_and_is_dead_now_takes_nobodys_place() -> None:

@@ -1,10 +1,12 @@
-"""Truncates the log of a copy at its leader: a site that was failed away from goes back to the
-history that it shares with the active site.
+"""Truncate a copy to where its history leaves the source's, after what it has alone is in
+quarantine.
 
-Called by `broker/handlers/links/quarantine_records.py`, which has put what is truncated into
-quarantine. A follower learns of it by its next fetch: the leader's log ends its last epoch earlier
-(KIP-595), so the follower truncates too. A leader that dies before that is replaced by a follower
-with the old end; the mirror finds the same divergence there, and asks again.
+Only the leader of a passive site's copy does this, for the link's mirror, and the high watermark
+goes back with the log. Followers compare the leader epoch of their last batch with each fetch
+(KIP-595) and truncate by the answer, whenever that is: one that is down does so when it returns. A
+follower that is elected before that leads with the old end again; the mirror then finds the same
+divergence there, and has it kept and truncated at that broker. Called by
+`broker/handlers/links/quarantine_records.py`, which has checked link, epoch and role.
 """
 
 from __future__ import annotations
@@ -17,33 +19,45 @@ from broker.replication.hosted_partition import HostedPartition, PartitionFailur
 from broker.replication.replicas import Replicas
 from runtime.logs import state_change_logger
 
-state_change = state_change_logger()
+_state_change = state_change_logger()
 
 
 async def truncate_copy(
-    replicas: Replicas, hosted: HostedPartition, offset: int, *, kept_end: int, check: Callable[[], None], reason: str
-) -> None:
-    """Truncate to `offset`; `kept_end` is where the log ended when its end was kept. `check` raises
-    PartitionFailure when the mirror may not change the log any more. PartitionFailure,
-    StorageError.
+    replicas: Replicas,
+    hosted: HostedPartition,
+    offset: int,
+    *,
+    kept_end_offset: int,
+    check_permission: Callable[[], object],
+    reason: str,
+) -> int:
+    """Remove what the log holds from `offset` on, whole batches, and return where it ends then,
+    when that is on disk. PartitionFailure, StorageError.
+
+    `kept_end_offset` is where the log ended when its records were kept. A log that has grown since
+    is left as it is. `check_permission` raises PartitionFailure where the mirror may no longer
+    change the copy; it is asked at the moment of the truncation.
     """
     log = hosted.log
-    if not log.log_start_offset < offset:
-        message = f"the log begins at {log.log_start_offset}: nothing of it would be left below offset {offset}"
-        raise PartitionFailure(ErrorCode.invalid_request, message)
     async with log.truncation(offset):
-        check()
-        if log.log_end_offset != kept_end:
-            message = f"the log grew to {log.log_end_offset} after its end was kept at {kept_end}"
-            raise PartitionFailure(ErrorCode.request_timed_out, message)
+        check_permission()
+        former_end, high_watermark = log.log_end_offset, hosted.state.high_watermark
+        if former_end != kept_end_offset:
+            raise PartitionFailure(
+                ErrorCode.offset_out_of_range,
+                f"the log ended at {kept_end_offset} when its records were kept, and ends at {former_end} now",
+            )
         log.truncate_to(offset)
-        hosted.state.record_truncation(log.log_end_offset)
+        hosted.state.record_copy_truncation(log.log_end_offset)
         replicas.notify_all(hosted)
-    state_change.warning(
-        "copy truncated to the shared history",
+    await log.flush()
+    _state_change.warning(
+        "copy truncated to the history that both sites have",
         topic=hosted.topic,
         partition=hosted.index,
-        former_end_offset=kept_end,
+        former_end=former_end,
         log_end_offset=log.log_end_offset,
+        high_watermark=high_watermark,
         reason=reason,
     )
+    return log.log_end_offset

@@ -50,7 +50,7 @@ class KafkaQuarantine:
                 "link_epoch": link_epoch,
                 "reason": reason,
                 "topics": _topics(asked),
-                "is_truncated": truncates,
+                "must_truncate": truncates,
             }
             response = await reached(self._ask(node_id, values))
             for one in response.outcomes:

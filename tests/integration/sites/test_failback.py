@@ -73,7 +73,7 @@ async def test_a_returning_site_follows_again_with_its_own_records_in_quarantine
     (done,) = answered(sites, "links", "reinstate", "a-b", "--yes")
     assert done["outcome"] == "truncated"
     assert await equal_ends(sites) == {(TOPIC, 0): 170}
-    kept = [one for one in quarantined(sites) if one["kind"] == "reset"]
+    kept = [one for one in quarantined(sites) if one["kind"] == "reinstated"]
     assert [(one["topic"], one["first_offset"], one["end_offset"]) for one in kept] == [(TOPIC, 100, 100 + TAIL)]
     shown = sites.command("quarantine", "show", kept[0]["name"], "--bootstrap-server", sites.bootstrap("a"))
     assert shown.stdout.split() == [str(number) for number in range(TAIL)]

@@ -2,11 +2,12 @@
 truncate inside a site (`truncated_records.py`).
 
 An entry is two files beside the partitions' folders:
-`0.cut.@<topic id>-<partition>-<link epoch>-<first>-<end>.log` has the batches as they were, and the
-same name with `.json` says what they are and why they are here. The batches are on disk before the
-second file is, and an entry exists only with both: a copy that was interrupted counts for nothing
-and is made again. The topic's name is in the second file, since names of files may not be as long.
-No broker looks for logs there, and Kafka's dump tool reads the batches.
+`0.cut.@<topic id>-<partition>-<link epoch>-<first>-<end>-<last leader epoch>.log` has the batches
+as they were, and the same name with `.json` says what they are and why they are here. The batches
+are on disk before the second file is, and an entry exists only with both: a copy that was
+interrupted counts for nothing and is made again. The topic's name is in the second file, since
+names of files may not be as long. No broker looks for logs there, and Kafka's dump tool reads the
+batches.
 
 The bound is that of truncated records, by partition: what does not fit is refused and never
 dropped. Entries stay when their topic is deleted. Called on the event loop by
@@ -55,6 +56,7 @@ class QuarantineFull(Exception):
 class Origin:
     """Why records are kept, and whose they are."""
 
+    kind: str
     reason: str
     origin_site: str
     link: str
@@ -66,8 +68,8 @@ class Entry:
     """What is kept of one partition; offsets from `first_offset` up to `end_offset`, the batches
     whole.
 
-    `kind` is "reset" for what `links reset` removed and "truncated" for what a log lost inside its
-    site, of which no more is known.
+    `kind` is "reset" for what `links reset` removed, "reinstated" for what a returning site had
+    alone, and "truncated" for what a log lost inside its site, of which no more is known.
     """
 
     name: str
@@ -105,7 +107,8 @@ class Quarantine:
         """
         first_offset, end_offset = max(first_offset, log.log_start_offset), log.log_end_offset
         directory = os.path.dirname(log.directory)
-        name = f"{_place(topic_id, log.partition)}{origin.link_epoch}-{first_offset}-{end_offset}"
+        last_epoch = log.epoch_at(end_offset - 1)
+        name = f"{_place(topic_id, log.partition)}{origin.link_epoch}-{first_offset}-{end_offset}-{last_epoch}"
         async with self._turn:
             known = next((one for one in self._kept_in(directory) if one.name == name), None)
             if known is not None:
@@ -116,7 +119,6 @@ class Quarantine:
                 size_bytes = await self._copy(log, first_offset, end_offset, f"{path}{BATCHES}", room_bytes)
                 entry = Entry(
                     name=name,
-                    kind="reset",
                     topic=log.topic,
                     partition=log.partition,
                     first_offset=first_offset,

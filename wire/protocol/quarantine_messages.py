@@ -2,9 +2,10 @@
 the table of all.
 
 QuarantineRecords has a passive site's leaders keep the ends of logs, in the name of a link's
-mirror, before the copies are deleted. Error codes by partition: those of MirrorAppend for the link,
-the role and the topic, POLICY_VIOLATION where the records do not fit (the message says what would
-help), KAFKA_STORAGE_ERROR when the disk failed. Quarantine lists, reads and deletes what one broker
+mirror, before the copies are deleted or truncated. Error codes by partition: those of MirrorAppend
+for the link, the role and the topic, POLICY_VIOLATION where the records do not fit (the message
+says what would help), OFFSET_OUT_OF_RANGE for a truncation below the log's start or of a log that
+grows, KAFKA_STORAGE_ERROR when the disk failed. Quarantine lists, reads and deletes what one broker
 keeps.
 """
 
@@ -77,6 +78,10 @@ class QuarantineRecordsRequest:
     """Why, in a sentence."""
     topics: tuple[QuarantineRecordsTopic, ...]
     """Each topic of which something is kept."""
+    must_truncate: bool = field(metadata={"kafka_type": "bool", "tag": 0}, default=False)
+    """True: what is kept is removed from the copies. Brokers that do not know the field keep the
+    records and leave the copies as they are.
+    """
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -98,6 +103,8 @@ class QuarantineRecordsOutcome:
     """A sentence for the operator."""
     name: str = field(metadata={"kafka_type": "string"}, default="")
     """The entry's name; empty when nothing was to be kept."""
+    log_end_offset: i64 = field(metadata={"kafka_type": "int64", "tag": 0}, default=i64(-1))
+    """Where the truncated copy ends; -1 when it was not truncated."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -144,7 +151,7 @@ class QuarantineEntry:
     name: str = field(metadata={"kafka_type": "string"})
     """Unique at its broker."""
     kind: str = field(metadata={"kafka_type": "string"})
-    """reset or truncated."""
+    """reset, reinstated or truncated."""
     topic: TopicName = field(metadata={"kafka_type": "string"})
     """The topic name."""
     partition: i32 = field(metadata={"kafka_type": "int32"})

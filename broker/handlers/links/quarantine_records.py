@@ -1,21 +1,25 @@
 """QuarantineRecords (private): keeps the ends of logs at this broker before a mirror has their
-copies deleted.
+copies deleted, or has the logs truncated there.
 
 Behaviour: as MirrorAppend for the link's epoch, the role, the topic's id and the leader; answered
-when the records are on disk, or with why they are not. Offsets beyond the end of a log keep
-nothing. Versions: 0. Not done: copies at the followers; the leader's disk has the only one.
+when the records are on disk, or with why they are not. A truncation follows only then. Offsets
+beyond the end of a log keep nothing. A request that is sent again keeps nothing twice. Versions: 0.
+Not done: copies of an entry at the followers; the leader's disk has the only one.
 """
 
 from __future__ import annotations
 
-from typing import Any
+from dataclasses import replace
+from typing import Any, Final
 
 from kio.schema.errors import ErrorCode
+from kio.static.primitive import i64
 
 from broker.handlers.links.mirror_append import find_mirrored
 from broker.log.errors import StorageError
 from broker.metadata.request_context import RequestContext
-from broker.replication.hosted_partition import PartitionFailure
+from broker.replication.copy_truncation import truncate_copy
+from broker.replication.hosted_partition import HostedPartition, PartitionFailure
 from broker.replication.quarantine import Origin, QuarantineFull
 from broker.services import BrokerServices
 from runtime.logs import state_change_logger
@@ -25,6 +29,8 @@ from wire.protocol.quarantine_messages import QUARANTINE_RECORDS, QuarantineReco
 API_KEY = QUARANTINE_RECORDS
 MIN_VERSION, MAX_VERSION = PRIVATE_VERSIONS[QUARANTINE_RECORDS]
 
+UNTRUNCATED: Final = -1
+
 _state_change = state_change_logger()
 
 
@@ -33,35 +39,19 @@ async def handle(services: BrokerServices, _context: RequestContext, request: An
     outcomes = [
         await _keep(services, request, topic, partition) for topic in request.topics for partition in topic.partitions
     ]
+    if any(outcome.log_end_offset != UNTRUNCATED for outcome in outcomes):
+        # A broker that restarts must not take a high watermark from before the truncation for one
+        # of what was appended since.
+        await services.logs.checkpoint_high_watermarks()
     return QuarantineRecordsResponse(outcomes=tuple(outcomes))
 
 
 async def _keep(services: BrokerServices, request: Any, topic: Any, partition: Any) -> QuarantineRecordsOutcome:
-    def outcome(code: ErrorCode, message: str | None = None, name: str = "") -> QuarantineRecordsOutcome:
-        return QuarantineRecordsOutcome(
-            topic=topic.name, index=partition.index, error_code=code, error_message=message, name=name
-        )
+    def outcome(code: ErrorCode, message: str | None = None) -> QuarantineRecordsOutcome:
+        return QuarantineRecordsOutcome(topic=topic.name, index=partition.index, error_code=code, error_message=message)
 
-    image = services.image
     try:
-        hosted = find_mirrored(
-            services,
-            topic.name,
-            topic.topic_id,
-            partition.index,
-            link=request.link,
-            link_epoch=request.link_epoch,
-        )
-        if partition.first_offset >= hosted.log.log_end_offset:
-            return outcome(ErrorCode.none)
-        origin = Origin(reason=request.reason, origin_site=image.site, link=request.link, link_epoch=request.link_epoch)
-        entry = await services.replicas.cuts.quarantine.keep(
-            hosted.log,
-            partition.first_offset,
-            origin,
-            topic_id=hosted.topic_id,
-            now_ms=services.clock.now_ms(),
-        )
+        name, log_end_offset = await _kept(services, request, topic, partition)
     except PartitionFailure as failure:
         return outcome(failure.code, failure.reason)
     except QuarantineFull as full:
@@ -71,6 +61,42 @@ async def _keep(services: BrokerServices, request: Any, topic: Any, partition: A
         return outcome(ErrorCode.kafka_storage_error, str(error))
     except OSError as error:
         return outcome(ErrorCode.kafka_storage_error, f"the quarantine cannot be written: {error.strerror or error}")
+    return replace(outcome(ErrorCode.none), name=name, log_end_offset=i64(log_end_offset))
+
+
+async def _kept(services: BrokerServices, request: Any, topic: Any, partition: Any) -> tuple[str, int]:
+    """The name of the entry, empty where nothing was to be kept, and where the truncated log ends.
+    PartitionFailure, QuarantineFull, StorageError, OSError.
+    """
+
+    def permitted() -> HostedPartition:
+        return find_mirrored(
+            services,
+            topic.name,
+            topic.topic_id,
+            partition.index,
+            link=request.link,
+            link_epoch=request.link_epoch,
+        )
+
+    hosted, first_offset = permitted(), partition.first_offset
+    log_end_offset, log_start_offset = hosted.log.log_end_offset, hosted.log.log_start_offset
+    if first_offset >= log_end_offset:
+        return "", log_end_offset if request.must_truncate else UNTRUNCATED
+    if request.must_truncate and first_offset < log_start_offset:
+        raise PartitionFailure(
+            ErrorCode.offset_out_of_range, f"the log starts at {log_start_offset} and cannot end at {first_offset}"
+        )
+    origin = Origin(
+        kind="reinstated" if request.must_truncate else "reset",
+        reason=request.reason,
+        origin_site=services.image.site,
+        link=request.link,
+        link_epoch=request.link_epoch,
+    )
+    entry = await services.replicas.cuts.quarantine.keep(
+        hosted.log, first_offset, origin, topic_id=hosted.topic_id, now_ms=services.clock.now_ms()
+    )
     _state_change.warning(
         "records copied to the quarantine",
         topic=entry.topic,
@@ -80,4 +106,13 @@ async def _keep(services: BrokerServices, request: Any, topic: Any, partition: A
         name=entry.name,
         reason=request.reason,
     )
-    return outcome(ErrorCode.none, name=entry.name)
+    if not request.must_truncate:
+        return entry.name, UNTRUNCATED
+    return entry.name, await truncate_copy(
+        services.replicas,
+        hosted,
+        first_offset,
+        kept_end_offset=entry.end_offset,
+        check_permission=permitted,
+        reason=request.reason,
+    )

@@ -13,9 +13,9 @@ A leader changes the in-sync replicas only by proposing to the controller (KIP-4
 proposal is open it is not known which of the two sets is in force, so the high watermark waits for
 the members of both, and no other proposal is made.
 
-Invariants: P1 high watermark <= replicated end (while it leads) <= own log end offset. P2 it never
-decreases under a leadership. P3 a leadership with a leader epoch below the known one is refused,
-and so are in-sync replicas of an older partition epoch.
+Invariants: P1 high watermark <= replicated end (while it leads) <= own log end offset. P2 it
+decreases under a leadership only where a mirror has a copy truncated. P3 a leadership with a leader
+epoch below the known one is refused, and so are in-sync replicas of an older partition epoch.
 """
 
 from __future__ import annotations
@@ -200,6 +200,16 @@ class Partition:
         self.log_end_offset = log_end_offset
         self.high_watermark = min(self.high_watermark, log_end_offset)
         self.replicated_end = min(self.replicated_end, log_end_offset)
+
+    def record_copy_truncation(self, log_end_offset: int) -> None:
+        """The log that this broker leads was truncated for a mirror. What followers have beyond the
+        new end is not what will be appended there, so it does not count as fetched.
+        """
+        self.record_truncation(log_end_offset)
+        self.leader_epoch_start_offset = min(self.leader_epoch_start_offset, log_end_offset)
+        for progress in self.followers.values():
+            progress.log_end_offset = min(progress.log_end_offset, log_end_offset)
+            progress.leader_end_at_fetch = min(progress.leader_end_at_fetch, log_end_offset)
 
     def restart_at(self, offset: int) -> None:
         """The own log was emptied and goes on at `offset` (its source or leader begins above all

@@ -20,7 +20,7 @@ from wire.batches.records import decode_records
 
 ROOM = 1 << 20
 TOPIC_ID = bytes(range(16))
-ORIGIN = Origin(reason="histories diverge at offset 2", origin_site="a", link="a-b", link_epoch=3)
+ORIGIN = Origin(kind="reset", reason="histories diverge at offset 2", origin_site="a", link="a-b", link_epoch=3)
 
 
 class Interrupted(BaseException):

@@ -58,14 +58,34 @@ def services_at(directory: Path, *values: bytes, bytes_max: int = 1 << 20) -> An
         find=lambda topic, index: hosted if (topic, index) == ("t", 0) else None,
         cuts=TruncatedRecords(RealDisk(), bytes_max=bytes_max),
     )
-    logs = SimpleNamespace(directories=[SimpleNamespace(path=str(directory))])
+    notified: list[HostedPartition] = []
+    replicas.notify_all, replicas.notified = notified.append, notified
+    checkpoints: list[int] = []
+
+    async def checkpoint_high_watermarks() -> None:
+        checkpoints.append(state.high_watermark)
+
+    logs = SimpleNamespace(
+        directories=[SimpleNamespace(path=str(directory))],
+        checkpoint_high_watermarks=checkpoint_high_watermarks,
+        checkpoints=checkpoints,
+    )
     return SimpleNamespace(image=image, replicas=replicas, clock=ManualClock(), logs=logs)
 
 
-async def keep(services: Any, *, first_offset: int = 1, link_epoch: int = 3, topic_id: uuid.UUID = TOPIC_ID) -> Any:
+async def keep(
+    services: Any,
+    *,
+    first_offset: int = 1,
+    link_epoch: int = 3,
+    topic_id: uuid.UUID = TOPIC_ID,
+    must_truncate: bool = False,
+) -> Any:
     partition = SimpleNamespace(index=0, first_offset=first_offset)
     topic = SimpleNamespace(name="t", topic_id=topic_id, partitions=(partition,))
-    request = SimpleNamespace(link="a-b", link_epoch=link_epoch, reason="histories differ", topics=(topic,))
+    request = SimpleNamespace(
+        link="a-b", link_epoch=link_epoch, reason="histories differ", topics=(topic,), must_truncate=must_truncate
+    )
     (outcome,) = (await quarantine_records.handle(services, None, request)).outcomes  # type: ignore[arg-type]
     return outcome
 
@@ -125,3 +145,99 @@ async def test_an_action_that_is_not_known_is_refused(tmp_path: Path) -> None:
     refused = await asked(services_at(tmp_path, b"a"), 9)
     assert refused.error_code is ErrorCode.invalid_request
     assert "accepted: 0 (list), 1 (read) and 2 (delete)" in refused.error_message
+
+
+async def test_a_copy_is_truncated_after_its_end_is_kept(tmp_path: Path) -> None:
+    services = services_at(tmp_path, b"a", b"b", b"c")
+    hosted = services.replicas.find("t", 0)
+    hosted.state.refresh_high_watermark()
+    hosted.log.advance_high_watermark(hosted.state.high_watermark)
+    outcome = await keep(services, must_truncate=True)
+    assert (outcome.error_code, outcome.log_end_offset) == (ErrorCode.none, 1)
+    (entry,) = (await asked(services, LIST)).entries
+    assert (entry.name, entry.kind, entry.first_offset, entry.end_offset) == (outcome.name, "reinstated", 1, 3)
+    assert [record.value for record in decode_records((await asked(services, READ, entry.name)).records)] == [
+        b"b",
+        b"c",
+    ]
+    assert (hosted.log.log_end_offset, hosted.log.high_watermark) == (1, 1)
+    assert (hosted.state.log_end_offset, hosted.state.high_watermark) == (1, 1)
+    assert hosted.log.epoch_end_offset(1).end_offset == 1
+    assert services.replicas.notified == [hosted], "followers compare their epochs at once"
+    assert services.logs.checkpoints == [1], "a restart does not take the old high watermark for the new one"
+    repeated = await keep(services, must_truncate=True)
+    assert (repeated.error_code, repeated.name, repeated.log_end_offset) == (ErrorCode.none, "", 1)
+    assert len((await asked(services, LIST)).entries) == 1
+
+
+async def test_a_truncation_that_was_lost_in_a_crash_is_repeated_and_keeps_nothing_twice(tmp_path: Path) -> None:
+    services = services_at(tmp_path, b"a", b"b", b"c")
+    kept = await keep(services)
+    assert kept.log_end_offset == -1
+    again = await keep(services, must_truncate=True)
+    assert (again.name, again.log_end_offset) == (kept.name, 1)
+    assert len((await asked(services, LIST)).entries) == 1
+
+
+async def test_another_end_at_the_same_offsets_is_kept_too(tmp_path: Path) -> None:
+    services = services_at(tmp_path, b"a", b"b", b"c")
+    log = services.replicas.find("t", 0).log
+    await keep(services, must_truncate=True)
+    for value in (b"d", b"e"):
+        log.append_as_leader(batch([value], timestamp_ms=NOW_MS), leader_epoch=9, now_ms=NOW_MS)
+    second = await keep(services, must_truncate=True)
+    assert second.log_end_offset == 1
+    names = {entry.name for entry in (await asked(services, LIST)).entries}
+    assert len(names) == 2
+    read = await asked(services, READ, second.name)
+    assert [record.value for record in decode_records(read.records)] == [b"d", b"e"]
+
+
+async def test_a_copy_is_not_truncated_below_its_start(tmp_path: Path) -> None:
+    services = services_at(tmp_path, b"a", b"b", b"c")
+    log = services.replicas.find("t", 0).log
+    log.advance_high_watermark(3)
+    log.advance_log_start_offset(2)
+    refused = await keep(services, must_truncate=True)
+    assert refused.error_code is ErrorCode.offset_out_of_range
+    assert refused.error_message == "the log starts at 2 and cannot end at 1"
+    assert log.log_end_offset == 3
+
+
+async def test_a_copy_that_grows_while_its_end_is_kept_is_not_truncated(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    services = services_at(tmp_path, b"a", b"b")
+    log, quarantined = services.replicas.find("t", 0).log, services.replicas.cuts.quarantine
+    keep_records = quarantined.keep
+
+    async def kept_and_grown(*arguments: Any, **options: Any) -> Any:
+        entry = await keep_records(*arguments, **options)
+        log.append_as_leader(batch([b"c"], timestamp_ms=NOW_MS), leader_epoch=1, now_ms=NOW_MS)
+        return entry
+
+    monkeypatch.setattr(quarantined, "keep", kept_and_grown)
+    refused = await keep(services, must_truncate=True)
+    assert refused.error_code is ErrorCode.offset_out_of_range
+    assert log.log_end_offset == 3
+
+
+async def test_a_copy_whose_site_became_active_meanwhile_is_not_truncated(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    services = services_at(tmp_path, b"a", b"b")
+    log, quarantined = services.replicas.find("t", 0).log, services.replicas.cuts.quarantine
+    keep_records = quarantined.keep
+
+    async def kept_and_promoted(*arguments: Any, **options: Any) -> Any:
+        entry = await keep_records(*arguments, **options)
+        promoted = LinkRecord()
+        promoted.CopyFrom(LINK)
+        promoted.epoch, promoted.active_site = 4, "b"
+        services.image = apply_batch(services.image, ControlBatch(is_full=True, links=[promoted]))
+        return entry
+
+    monkeypatch.setattr(quarantined, "keep", kept_and_promoted)
+    refused = await keep(services, must_truncate=True)
+    assert refused.error_code is ErrorCode.fenced_leader_epoch
+    assert log.log_end_offset == 2

@@ -5,6 +5,7 @@ exist.
 from __future__ import annotations
 
 import uuid
+from dataclasses import replace
 
 import pytest
 from kio.schema.errors import ErrorCode
@@ -78,7 +79,8 @@ def test_quarantine_messages_pass_through_their_codec() -> None:
     outcome = QuarantineRecordsOutcome(topic=TopicName("orders"), index=i32(0), error_code=ErrorCode.none)
     messages = (
         asked,
-        QuarantineRecordsResponse(outcomes=(outcome,)),
+        replace(asked, must_truncate=True),
+        QuarantineRecordsResponse(outcomes=(outcome, replace(outcome, log_end_offset=i64(30)))),
         QuarantineRequest(action=i8(1), name="0.cut.orders-0", position=i64(0)),
         QuarantineResponse(error_code=ErrorCode.none, entries=(entry,)),
         QuarantineResponse(error_code=ErrorCode.none, records=b"batches"),

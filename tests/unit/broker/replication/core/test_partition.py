@@ -77,6 +77,30 @@ def test_truncation_takes_the_high_watermark_along() -> None:
     assert (partition.log_end_offset, partition.high_watermark) == (4, 4)
 
 
+def test_a_truncated_copy_counts_nothing_that_followers_fetched_of_the_removed_end() -> None:
+    partition = led(replicas=(1, 2, 3), isr=(1, 2, 3))
+    partition.record_append(10)
+    partition.record_fetch(2, 10, now_ms=1)
+    partition.record_fetch(3, 3, now_ms=1)
+    partition.record_fetch(3, 10, now_ms=2)
+    assert partition.high_watermark == 10
+    partition.record_copy_truncation(4)
+    assert (partition.log_end_offset, partition.high_watermark, partition.replicated_end) == (4, 4, 4)
+    assert not partition.record_append(12), "no follower has fetched what is there now"
+    assert not partition.record_fetch(2, 12, now_ms=3)
+    assert partition.record_fetch(3, 12, now_ms=3)
+    assert partition.high_watermark == 12
+
+
+def test_a_follower_joins_a_truncated_copy_that_ends_below_where_the_leadership_began() -> None:
+    partition = with_outsider()
+    partition.change(decided(epoch=partition.leader_epoch + 1, replicas=(1, 2, 3), isr=(1, 2)), now_ms=2)
+    assert partition.leader_epoch_start_offset == 10
+    partition.record_copy_truncation(4)
+    partition.record_fetch(3, 4, now_ms=3)
+    assert partition.expanded_isr(3, {3: 1}, lag_ms_max=1_000) == (1, 2, 3)
+
+
 def followed(high_watermark: int = 0, log_end_offset: int = 0) -> Partition:
     """A follower of broker 2."""
     partition = Partition(node_id=1, high_watermark=high_watermark, log_end_offset=log_end_offset)

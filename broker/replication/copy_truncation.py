@@ -1,0 +1,63 @@
+"""Truncate a copy to where its history leaves the source's, after what it has alone is in
+quarantine.
+
+Only the leader of a passive site's copy does this, for the link's mirror, and the high watermark
+goes back with the log. Followers compare the leader epoch of their last batch with each fetch
+(KIP-595) and truncate by the answer, whenever that is: one that is down does so when it returns. A
+follower that is elected before that leads with the old end again; the mirror then finds the same
+divergence there, and has it kept and truncated at that broker. Called by
+`broker/handlers/links/quarantine_records.py`, which has checked link, epoch and role.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from kio.schema.errors import ErrorCode
+
+from broker.replication.hosted_partition import HostedPartition, PartitionFailure
+from broker.replication.replicas import Replicas
+from runtime.logs import state_change_logger
+
+_state_change = state_change_logger()
+
+
+async def truncate_copy(
+    replicas: Replicas,
+    hosted: HostedPartition,
+    offset: int,
+    *,
+    kept_end_offset: int,
+    check_permission: Callable[[], object],
+    reason: str,
+) -> int:
+    """Remove what the log holds from `offset` on, whole batches, and return where it ends then,
+    when that is on disk. PartitionFailure, StorageError.
+
+    `kept_end_offset` is where the log ended when its records were kept. A log that has grown since
+    is left as it is. `check_permission` raises PartitionFailure where the mirror may no longer
+    change the copy; it is asked at the moment of the truncation.
+    """
+    log = hosted.log
+    async with log.truncation(offset):
+        check_permission()
+        former_end, high_watermark = log.log_end_offset, hosted.state.high_watermark
+        if former_end != kept_end_offset:
+            raise PartitionFailure(
+                ErrorCode.offset_out_of_range,
+                f"the log ended at {kept_end_offset} when its records were kept, and ends at {former_end} now",
+            )
+        log.truncate_to(offset)
+        hosted.state.record_copy_truncation(log.log_end_offset)
+        replicas.notify_all(hosted)
+    await log.flush()
+    _state_change.warning(
+        "copy truncated to the history that both sites have",
+        topic=hosted.topic,
+        partition=hosted.index,
+        former_end=former_end,
+        log_end_offset=log.log_end_offset,
+        high_watermark=high_watermark,
+        reason=reason,
+    )
+    return log.log_end_offset

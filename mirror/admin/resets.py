@@ -18,10 +18,9 @@ from __future__ import annotations
 import enum
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from itertools import cycle
-from typing import Final
 from uuid import UUID
 
+from mirror.admin.histories import Histories, SharedHistory
 from mirror.admin.verifier import Verifier
 from mirror.flow.board import FlowBoard, Row
 from mirror.flow.core.flow_state import FlowFacts, FlowState
@@ -42,10 +41,7 @@ from mirror.link.ports import (
     Unreachable,
 )
 from runtime.logs import state_change_logger
-from wire.batches.log_histories import EpochEnd, shared_end
 from wire.rules.links import InvalidPattern, carries_topic, matches
-
-NO_EPOCH: Final = -1
 
 _CURABLE = (FlowState.FAULTED, FlowState.GAP)
 
@@ -110,7 +106,7 @@ class Resets:
     ) -> None:
         """`quarantine` is None on translate links, whose targets refuse to delete a copy."""
         self._quarantine = quarantine
-        self._verifier = verifier
+        self._histories = Histories(source, target, verifier)
         self._board = board
         self._source = source
         self._target = target
@@ -222,83 +218,31 @@ class Resets:
             if not isinstance(one, LogEnds):
                 return (), f"{key}: {_why(one)}"
             ends[key] = one
-        try:
-            kept_from = await self._common_ends(ends, wanted, copy)
-        except Unreachable as error:
-            return (), f"the source's log of it is not known: {error}"
+        shared: Mapping[PartitionKey, SharedHistory] = {}
+        if wanted is not None and wanted.topic_id == copy.topic_id and self._quarantine is not None:
+            try:
+                shared = await self._histories.compare(ends, wanted, copy)
+            except Unreachable as error:
+                return (), f"the source's log of it is not known: {error}"
         logs = [
             CopyLog(
                 partition=key.partition,
                 log_start_offset=one.log_start_offset,
                 log_end_offset=one.end_offset,
-                kept_from_offset=kept_from[key],
+                kept_from_offset=_kept_from(one, shared.get(key)),
             )
             for key, one in ends.items()
         ]
         return tuple(logs), ""
 
-    async def _common_ends(
-        self, ends: Mapping[PartitionKey, LogEnds], wanted: SiteTopic | None, copy: SiteTopic
-    ) -> dict[PartitionKey, int]:
-        """Up to where each partition has the source's history; where it begins, if that cannot be
-        known. Unreachable.
-        """
-        found = {key: one.log_start_offset for key, one in ends.items()}
-        if wanted is None or wanted.topic_id != copy.topic_id or self._quarantine is None:
-            return found
-        asked = {
-            key: EpochEnd(one.last_epoch, one.end_offset)
-            for key, one in ends.items()
-            if key.partition in wanted.leaders and one.last_epoch != NO_EPOCH
-        }
-        for site, topic in cycle(((self._source, wanted), (self._target, copy))):
-            if not asked:
-                break
-            asked = _judge(asked, await _epoch_ends(site, asked, topic), found)
-        for key, end_offset in found.items():
-            if end_offset > ends[key].log_start_offset and not await self._is_equal_below(key, end_offset):
-                found[key] = ends[key].log_start_offset
-        return found
 
-    async def _is_equal_below(self, key: PartitionKey, end_offset: int) -> bool:
-        """Whether the last batches below are the same bytes: two sites that were active in one
-        epoch have the same leader epochs.
-        """
-        if self._verifier is None:
-            return True
-        compared = await self._verifier.compare(key, mirrored_end=end_offset, last_offsets=1)
-        return compared.verdict == "equal"
-
-
-async def _epoch_ends(
-    site: SitePort, asked: Mapping[PartitionKey, EpochEnd], topic: SiteTopic
-) -> dict[PartitionKey, EpochEnd]:
-    """The epochs that a site's leaders report. Unreachable when one of them does not answer."""
-    questions = {key: (topic.leaders[key.partition], one.epoch) for key, one in asked.items()}
-    answers = await site.epoch_ends(questions)
-    found: dict[PartitionKey, EpochEnd] = {}
-    for key in asked:
-        answer = answers.get(key)
-        if not isinstance(answer, EpochEnd):
-            raise Unreachable(f"{key}: {answer.error.name if isinstance(answer, Refused) else answer or 'no answer'}")
-        found[key] = answer
-    return found
-
-
-def _judge(
-    asked: Mapping[PartitionKey, EpochEnd], answers: Mapping[PartitionKey, EpochEnd], found: dict[PartitionKey, int]
-) -> dict[PartitionKey, EpochEnd]:
-    """Note in `found` where histories are known to part; what the other site is asked next of the
-    remaining partitions.
+def _kept_from(log: LogEnds, shared: SharedHistory | None) -> int:
+    """From which offset on the source may not have what the copy has: the whole copy, where that is
+    not known.
     """
-    open_questions: dict[PartitionKey, EpochEnd] = {}
-    for key, answer in answers.items():
-        shared = shared_end(asked[key], answer)
-        if shared is not None:
-            found[key] = max(found[key], shared)
-        elif answer.epoch != NO_EPOCH:
-            open_questions[key] = answer
-    return open_questions
+    if shared is None or shared.doubt:
+        return log.log_start_offset
+    return max(shared.end_offset, log.log_start_offset)
 
 
 def _kept(name: str, copy: SiteTopic, absence: Absence) -> TopicReset:

@@ -9,7 +9,7 @@ writer serve them too.
 | 20004 | CompressConnection | 0 | below; after a good answer both sides send compressed chunks (wire/protocol/compressed_stream.py) |
 | 20005 | LinkProgress | 0 | below; what a sync link's standby has, reported to the source's leaders |
 | 20006 | MirrorTransactionalIds | 0 | below; the source's transactional producers, for the target's coordinators |
-| 20007 | QuarantineRecords | 0 | `wire/protocol/quarantine_messages.py`; what is kept of copies before they are deleted |
+| 20007 | QuarantineRecords | 0 | `wire/protocol/quarantine_messages.py`; what is kept of copies before they are deleted or truncated |
 | 20008 | Quarantine | 0 | `wire/protocol/quarantine_messages.py`; lists, reads and deletes what a broker keeps |
 | 20009 | TopicsChanged | 0 | below; a broker reports topics that its site has just made, changed or deleted to the brokers of its peer |
 

@@ -34,6 +34,7 @@ from mirror.link.ports import (
     LogEnds,
     Refused,
     SiteTopic,
+    TruncatedCopy,
     Unreachable,
 )
 from mirror.sharing.ownership import Ownership
@@ -248,6 +249,21 @@ class MemorySite:
                 {read_header(one).base_offset: one for one in batches}
             )
         return refused
+
+    async def keep_and_truncate(
+        self, ends: Mapping[PartitionKey, EndToKeep], *, link: str, link_epoch: int, reason: str
+    ) -> Mapping[PartitionKey, TruncatedCopy]:
+        refusals = await self.keep(ends, link=link, link_epoch=link_epoch, reason=reason)
+        self.before_act()
+        found = {}
+        for key, refusal in refusals.items():
+            if refusal:
+                found[key] = TruncatedCopy(refusal=refusal)
+                continue
+            log = self.logs[key]
+            log.batches = [one for one in log.batches if read_header(one).next_offset <= ends[key].first_offset]
+            found[key] = TruncatedCopy(log_end_offset=log.end, entry=f"entry of {key}")
+        return found
 
     async def act(self, actions: Sequence[Action], *, link: str, link_epoch: int) -> Sequence[str]:
         self._check()

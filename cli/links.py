@@ -19,11 +19,11 @@ from cli.link_commands.mirrors import (
     known_mirrors,
     pause,
     print_mirror,
-    reinstate,
     reset,
     resume,
     verify,
 )
+from cli.link_commands.reinstate import reinstate
 from cli.link_commands.status import status
 from cli.link_commands.translate_offset import translate_offset
 from cli.shared.output import (
@@ -39,7 +39,7 @@ from cli.shared.output import (
 )
 from cli.shared.sites import Agents, EnvironmentFile, SiteOptions, agents, site_clients
 from runtime.process import ExitCode
-from wire.rules.links import DEFAULT_TOPIC_BLACKLIST, SYNC_TIMEOUT_MS, SyncPolicy, blacklist_of
+from wire.rules.links import DEFAULT_TOPIC_BLACKLIST, SYNC_TIMEOUT_MS, ReinstatePolicy, SyncPolicy, blacklist_of
 
 if TYPE_CHECKING:
     from google.protobuf.message import Message
@@ -73,6 +73,30 @@ class SyncChoice(enum.Enum):
 
     BLOCK = SyncPolicy.BLOCK.value
     DEGRADE = SyncPolicy.DEGRADE.value
+
+
+class ReinstateChoice(enum.Enum):
+    """Who has a returning site's own records put into quarantine: a person or the link's mirror."""
+
+    MANUAL = "manual"
+    AUTOMATIC = ReinstatePolicy.AUTOMATIC.value
+
+
+SyncOption = Annotated[
+    SyncChoice | None,
+    typer.Option(
+        help="block: acks=all is answered, and consumers see a record, only when the target has it. degrade: the same, until the "
+        "target is silent for --sync-timeout-ms.",
+    ),
+]
+ReinstateOption = Annotated[
+    ReinstateChoice,
+    typer.Option(
+        "--reinstate",
+        help="automatic: what a site that returns after a failover has alone goes into quarantine, and the site is a standby again. "
+        "manual: antipode links reinstate does that.",
+    ),
+]
 
 
 @app.command("list")
@@ -159,16 +183,11 @@ def create(
     is_routed: Annotated[
         bool, typer.Option("--routed/--no-routed", help="Send clients of either site to the active one.")
     ] = True,
-    sync: Annotated[
-        SyncChoice | None,
-        typer.Option(
-            help="block: acks=all is answered, and consumers see a record, only when the target has it. degrade: the same, until the "
-            "target is silent for --sync-timeout-ms.",
-        ),
-    ] = None,
+    sync: SyncOption = None,
     sync_timeout_ms: Annotated[
         int, typer.Option("--sync-timeout-ms", min=1, help="How long degrade waits for a silent target.")
     ] = SYNC_TIMEOUT_MS,
+    reinstatement: ReinstateOption = ReinstateChoice.MANUAL,
     environment: EnvironmentFile = None,
     site: SiteOptions = None,
     mirror: MirrorAddress = None,
@@ -204,6 +223,7 @@ def create(
         is_routed=is_routed,
         sync=SyncPolicy.NONE if sync is None else SyncPolicy(sync.value),
         sync_timeout_ms=sync_timeout_ms,
+        reinstate=_reinstate_policy(reinstatement),
     )
 
     daemons = known_mirrors(name, mirror, environment)
@@ -242,26 +262,31 @@ class AlteredSync(enum.Enum):
 def alter(
     name: Name,
     sync: Annotated[
-        AlteredSync,
+        AlteredSync | None,
         typer.Option(help="As for create; none: acknowledge at once. Ends what a failover suspended, too."),
-    ],
+    ] = None,
     sync_timeout_ms: Annotated[
         int | None, typer.Option("--sync-timeout-ms", min=1, help="How long degrade waits for a silent target.")
     ] = None,
+    reinstatement: Annotated[ReinstateChoice | None, typer.Option("--reinstate", help="As for create.")] = None,
     environment: EnvironmentFile = None,
     site: SiteOptions = None,
     is_dry_run: Annotated[bool, typer.Option("--dry-run", help="Say what would be in force, change nothing.")] = False,
     output: Output = OutputFormat.TEXT,
 ) -> None:
-    """Change what acks=all waits for on a running link. In force at the active site when this
-    returns; the other one may be away.
+    """Change what acks=all waits for on a running link, or what becomes of a returning site's own
+    records. In force at the active site when this returns; the other one may be away.
 
     Example: antipode links alter a-b --sync degrade --sync-timeout-ms 5000
     """
     from dr.links.administration import alter_link
     from dr.sites.core.sync_policies import policy_sentence
 
-    policy = SyncPolicy.NONE if sync is AlteredSync.NONE else SyncPolicy(sync.value)
+    if sync is None and reinstatement is None:
+        raise usage_error("say what to change: --sync, --reinstate, or both")
+    if sync is None and sync_timeout_ms is not None:
+        raise usage_error("--sync-timeout-ms is a part of --sync degrade: give --sync too")
+    policy = SyncPolicy.NONE if sync is AlteredSync.NONE else None if sync is None else SyncPolicy(sync.value)
     altered = _with_clients(
         agents(environment, site),
         lambda clients: alter_link(
@@ -269,12 +294,14 @@ def alter(
             list(clients.values()),
             sync=policy,
             sync_timeout_ms=sync_timeout_ms or 0,
+            reinstate=None if reinstatement is None else _reinstate_policy(reinstatement),
             is_dry_run=is_dry_run,
         ),
     )
     record = altered.record
     verb = "would be changed" if is_dry_run else "is changed"
     said = policy_sentence(record) or "acks=all waits for no other site"
+    said += f"; copies are reinstated by {'the mirror' if record.reinstate_policy else 'a person'}"
     _print_record(record, f"link {name} {verb} at {record.active_site}: {said}", output)
     if altered.problem:
         print_error(altered.problem)
@@ -333,6 +360,10 @@ def delete(
         print_json({"deleted_at": gone})
     else:
         console.print(f"link {name} is gone at {', '.join(gone)}")
+
+
+def _reinstate_policy(choice: ReinstateChoice) -> ReinstatePolicy:
+    return ReinstatePolicy.AUTOMATIC if choice is ReinstateChoice.AUTOMATIC else ReinstatePolicy.MANUAL
 
 
 def split_list(text: str) -> tuple[str, ...]:

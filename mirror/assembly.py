@@ -16,7 +16,7 @@ from typing import Any
 from prometheus_client import CollectorRegistry
 
 from mirror.admin.metrics import MirrorMetrics
-from mirror.admin.reinstatement import Reinstatement
+from mirror.admin.reinstatements import Reinstatements
 from mirror.admin.resets import Resets
 from mirror.admin.service import MirrorParts
 from mirror.admin.verifier import Verifier
@@ -37,7 +37,7 @@ from mirror.flow.throttle import Throttle
 from mirror.flow.workers import FetcherPool, ProducerPool
 from mirror.groups.group_sync import GroupSync
 from mirror.groups.metrics import CheckpointMetrics
-from mirror.link.core.link_roles import LinkRole, ReinstatementPolicy
+from mirror.link.core.link_roles import LinkRole
 from mirror.link.core.partitions import PartitionKey
 from mirror.link.core.topic_plan import NameAtTarget, way_to_a_new_copy
 from mirror.link.link_watch import LinkView, LinkWatch
@@ -186,6 +186,14 @@ class Mirror:
         self._peers = PeerWatch(self.board, ports.ownership, lambda: self._groups.problems)
         self.topics = self._make_topics()
         self._resets = self._make_resets()
+        self._reinstatements = Reinstatements(
+            self.board,
+            source=ports.source,
+            target=ports.target,
+            link=self.link,
+            quarantine=ports.quarantine,
+            verifier=ports.verifier,
+        )
         self._reports = (
             None if ports.open_progress is None else StandbyReports(self.board, ports.open_progress(), self.link)
         )
@@ -219,6 +227,7 @@ class Mirror:
             self.pauses,
             self._ports.verifier,
             self._resets,
+            self._reinstatements,
             lambda: self._groups.problems,
             lambda: self._groups.stale_since_ms,
             lambda: self.topics.refusals,
@@ -253,9 +262,6 @@ class Mirror:
         self._supervisor.start("stalls", self._stalls.run)
         if self._reports is not None:
             self._supervisor.start("standby-reports", self._reports.run)
-        if self._config.reinstatement_policy is ReinstatementPolicy.AUTOMATIC and self._ports.quarantine is not None:
-            reinstatement = Reinstatement(self.board, self._resets, link=self.link, clock=self._clock)
-            self._supervisor.start("reinstatement", reinstatement.run)
         for name, worker in self._ports.workers.items():
             self._supervisor.start(name, worker)
 
@@ -280,6 +286,7 @@ class Mirror:
             await self._carry_groups_once_more()
         await self._supervisor.stop()
         await self._prober.close()
+        await self._reinstatements.close()
         if self._reports is not None:
             await self._reports.close()
         await self.producers.close()
@@ -307,6 +314,10 @@ class Mirror:
     def check_source(self, key: PartitionKey, generation: int, epoch: int) -> None:
         """Ask the source for its log."""
         self._prober.check_source(key, generation, epoch)
+
+    def reinstate_copy(self, key: PartitionKey, generation: int, reason: str) -> None:
+        """Have the copy made a prefix of the source again, where the link's policy says so."""
+        self._reinstatements.ask(key, generation, reason)
 
     def fetching_changed(self, key: PartitionKey) -> None:
         """Have the partition's fetcher look."""

@@ -174,47 +174,6 @@ def reset(
         raise typer.Exit(ExitCode.FAILED)
 
 
-def reinstate(
-    name: Name,
-    topic: Topics = None,
-    mirror: MirrorAddress = None,
-    environment: EnvironmentFile = None,
-    is_dry_run: Annotated[
-        bool, typer.Option("--dry-run", help="Say what would be truncated; truncate nothing.")
-    ] = False,
-    is_sure: Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")] = False,
-    output: Output = OutputFormat.TEXT,
-) -> None:
-    """Have a site that was failed away from follow the active one: truncate its FAULTED copies to
-    the history that both sites share, after what lies above is in quarantine.
-
-    Only the records that the site lacks cross the line then. A copy of which no shared history is
-    known is refused; `links reset` makes it anew. Exit code 1 when a topic is refused.
-
-    Example: antipode links reinstate a-b --dry-run --mirror mirror1:9290
-    """
-    from wire.control.mirror_pb2 import ResetTopicsRequest
-
-    def truncate(*, is_plan: bool) -> ResetTopicsReply:
-        request = ResetTopicsRequest(topics=topic or [".*"], is_dry_run=is_plan, link=name, keeps_copies=True)
-        reply: ResetTopicsReply = asked(
-            name, mirror, environment, lambda stub: stub.ResetTopics(request, timeout=RESET_TIMEOUT_S)
-        )
-        return reply
-
-    found = truncate(is_plan=True).topics
-    going = [one for one in found if one.outcome == "planned"]
-    if not is_dry_run and going:
-        if not is_sure:
-            for one in going:
-                report_progress(f"{one.topic}: {_offsets_kept(one)} offsets to quarantine; {one.reason}")
-            typer.confirm(f"Truncate the copies of {len(going)} topics?", abort=True, err=True)
-        found = truncate(is_plan=False).topics
-    _print_resets(name, found, output)
-    if any(one.outcome == "refused" for one in found):
-        raise typer.Exit(ExitCode.FAILED)
-
-
 def describe_mirror(name: str, mirror: str | None, environment: Path | None) -> DescribeMirrorReply:
     """What the link's mirror says of itself. Ends the command with one message when it does not
     answer.

@@ -31,7 +31,7 @@ from dr.sites.channels import Channels
 from dr.sites.core.evidence import NOT_ASKED
 from dr.sites.core.link_checks import overlap_problems, record_problems
 from dr.sites.core.protection import UnprotectedTopic, unprotected_topics
-from dr.sites.core.sync_policies import altered
+from dr.sites.core.sync_policies import altered, reinstating
 from runtime.clock import Clock, SystemClock
 from runtime.grpc_server import GrpcServer
 from runtime.logs import state_change_logger
@@ -40,7 +40,7 @@ from wire.client.connection import installed_version
 from wire.control import site_pb2 as site
 from wire.control.cluster_pb2 import LinkRecord, SiteView
 from wire.control.site_pb2_grpc import SiteAgentServicer, add_SiteAgentServicer_to_server
-from wire.rules.links import SyncPolicy, other_site
+from wire.rules.links import KEPT_POLICY, MANUAL_POLICY, SyncPolicy, other_site
 from wire.znodes.layout import MalformedZnode
 
 SERVICE_NAME = "antipode.control.SiteAgent"
@@ -212,8 +212,8 @@ class SiteAgentService(SiteAgentServicer):
 
     @_answers
     async def AlterLink(self, request: site.AlterLinkRequest, _: Context) -> site.LinkReply:  # noqa: N802
-        """Change what acks=all waits for, at the site where it waits, and wait until every live
-        broker does so.
+        """Change the link's policies at its active site, where acks=all waits, and wait until every
+        live broker enforces them.
         """
         stored, _version = await self._parts.store.get(request.name)
         if stored.active_site != self._site:
@@ -221,12 +221,7 @@ class SiteAgentService(SiteAgentServicer):
                 f"link {stored.name!r} is changed at its active site, which is {stored.active_site}, not {self._site}"
             )
             raise Refusal(grpc.StatusCode.FAILED_PRECONDITION, message)
-        known = {policy.value: policy for policy in SyncPolicy}
-        if request.sync_policy not in known:
-            accepted = ", ".join(map(repr, known))
-            _refuse_argument([f"sync policy {request.sync_policy!r}: accepted are {accepted}"])
-        policy, now_ms = known[request.sync_policy], self._clock.now_ms()
-        record = altered(stored, policy=policy, timeout_ms=request.sync_timeout_ms, now_ms=now_ms)
+        record = _altered(stored, request, now_ms=self._clock.now_ms())
         if problems := record_problems(record):
             _refuse_argument(problems)
         if request.is_dry_run:
@@ -242,6 +237,7 @@ class SiteAgentService(SiteAgentServicer):
                 sync_policy=record.sync_policy,
                 sync_timeout_ms=record.sync_timeout_ms,
                 former_sync_policy=stored.sync_policy,
+                reinstate_policy=record.reinstate_policy,
             )
         await self._enforced(record, request.timeout_ms)
         return site.LinkReply(record=record)
@@ -319,6 +315,22 @@ class SiteAgentService(SiteAgentServicer):
     ) -> site.ListFailoversReply:
         """Accounts kept at this site, oldest first."""
         return site.ListFailoversReply(json=(await self._parts.store.failovers(request.link)).values())
+
+
+def _altered(stored: LinkRecord, request: site.AlterLinkRequest, *, now_ms: int) -> LinkRecord:
+    """The record with the policies that a request names; the record itself when it has them."""
+    record = stored
+    if request.sync_policy != KEPT_POLICY:
+        known = {policy.value: policy for policy in SyncPolicy}
+        if request.sync_policy not in known:
+            accepted = ", ".join(map(repr, (*known, KEPT_POLICY)))
+            _refuse_argument([f"sync policy {request.sync_policy!r}: accepted are {accepted}"])
+        policy = known[request.sync_policy]
+        record = altered(record, policy=policy, timeout_ms=request.sync_timeout_ms, now_ms=now_ms)
+    if request.reinstate_policy:
+        wanted = "" if request.reinstate_policy == MANUAL_POLICY else request.reinstate_policy
+        record = reinstating(record, policy=wanted, now_ms=now_ms)
+    return record
 
 
 def _refuse_argument(problems: list[str]) -> NoReturn:

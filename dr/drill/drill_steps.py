@@ -31,7 +31,7 @@ from dr.sites.channels import Channels
 from dr.sites.core.evidence import NOT_ASKED
 from runtime.clock import Clock
 from runtime.process import OperationalFailure
-from wire.control.mirror_pb2 import DescribeMirrorRequest, ResetTopicsRequest
+from wire.control.mirror_pb2 import DescribeMirrorRequest, ReinstateCopiesRequest
 
 POLL_S = 0.1
 CREATE_TIMEOUT_S = 15.0
@@ -255,7 +255,7 @@ class DrillStage:
 
     async def _reinstate(self, step: plan.Reinstate) -> str:
         """Ask the standby's mirror until no copy is FAULTED any more."""
-        truncated: dict[str, int] = {}
+        truncated: dict[tuple[str, int], int] = {}
 
         async def is_reinstated() -> bool:
             self.latest = await self.probe.sample()
@@ -264,18 +264,18 @@ class DrillStage:
             if mirror is None:
                 raise OperationalFailure(f"the environment names no mirror of {self.link} that writes to {standby!r}")
             stub = self.probe.channels.mirror_admin(mirror.grpc)
-            request = ResetTopicsRequest(topics=[".*"], link=self.link, keeps_copies=True)
+            request = ReinstateCopiesRequest(link=self.link)
             try:
-                reply = await stub.ResetTopics(request, timeout=step.within / 1000)
+                reply = await stub.ReinstateCopies(request, timeout=step.within / 1000)
             except grpc.aio.AioRpcError:
                 return False  # it has just been started, or a site does not answer yet
-            for one in reply.topics:
-                if one.outcome == "truncated":
-                    truncated[one.topic] = sum(part.log_end_offset - part.kept_from_offset for part in one.partitions)
+            for one in reply.partitions:
+                if one.outcome == "reinstated":
+                    truncated[one.topic, one.partition] = one.end_offset - one.from_offset
             return self.latest.mirror_state == "MIRRORING" and not self.latest.differing
 
         await _until(is_reinstated, within_ms=step.within, what=f"{step.title}: copies differ still")
-        return f"{sum(truncated.values())} records of {len(truncated)} topics are in quarantine"
+        return f"{sum(truncated.values())} records of {len(truncated)} partitions are in quarantine"
 
     async def _reconcile(self, step: plan.Reconcile) -> str:
         entry = self.environment.link(self.link)

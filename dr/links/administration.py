@@ -22,7 +22,14 @@ from runtime.process import OperationalFailure
 from runtime.retries import jittered_backoff
 from wire.control.cluster_pb2 import LinkPhase, LinkRecord, LinkSite, SiteView
 from wire.control.site_pb2 import DescribeLinkReply, LinkStatus
-from wire.rules.links import DEFAULT_TOPIC_BLACKLIST, SYNC_TIMEOUT_MS, SyncPolicy, other_site, supersedes
+from wire.rules.links import (
+    DEFAULT_TOPIC_BLACKLIST,
+    SYNC_TIMEOUT_MS,
+    ReinstatePolicy,
+    SyncPolicy,
+    other_site,
+    supersedes,
+)
 
 NOTICE_MS = 5_000
 """How long a site's agents may take to show a link that was stored."""
@@ -52,6 +59,7 @@ class LinkSpec:
     is_routed: bool = True
     sync: SyncPolicy = SyncPolicy.NONE
     sync_timeout_ms: int = SYNC_TIMEOUT_MS
+    reinstate: ReinstatePolicy = ReinstatePolicy.MANUAL
 
     def record(self, *, now_ms: int) -> LinkRecord:
         """The record of a new link: the source active, nothing fenced."""
@@ -71,6 +79,7 @@ class LinkSpec:
             is_routed=self.is_routed,
             sync_policy=self.sync.value,
             sync_timeout_ms=0 if self.sync is SyncPolicy.NONE else self.sync_timeout_ms,
+            reinstate_policy=self.reinstate.value,
             sites={
                 self.source_site: LinkSite(bootstrap_servers=self.source.bootstrap_servers, agents=self.source.agents),
                 self.target_site: LinkSite(bootstrap_servers=self.target.bootstrap_servers, agents=self.target.agents),
@@ -298,12 +307,13 @@ async def alter_link(
     name: str,
     clients: Sequence[SiteClient],
     *,
-    sync: SyncPolicy,
+    sync: SyncPolicy | None = None,
     sync_timeout_ms: int = 0,
+    reinstate: ReinstatePolicy | None = None,
     is_dry_run: bool = False,
 ) -> AlteredLink:
-    """Give a running link another sync policy: stored and in force at the active site first, then
-    sent to the other one.
+    """Give a running link other policies (None: as they are): stored and in force at the active
+    site first, then sent to the other one.
 
     A site that does not answer takes it from its peer when it is back, unless it is the active one:
     OperationalFailure. Interrupted anywhere, the same call again does what is left.
@@ -315,7 +325,8 @@ async def alter_link(
         raise OperationalFailure(f"no agent address is known of {governing.active_site}, where link {name} is active")
     record = await active.alter_link(
         name,
-        sync_policy=sync.value,
+        sync=sync,
+        reinstate=reinstate,
         sync_timeout_ms=sync_timeout_ms,
         is_dry_run=is_dry_run,
         timeout_ms=STORE_TIMEOUT_MS,

@@ -16,6 +16,7 @@ from dr.sites.channels import UNANSWERED, Channels, problem_of
 from runtime.process import OperationalFailure
 from wire.control import site_pb2 as site
 from wire.control.cluster_pb2 import LinkRecord, SiteView
+from wire.rules.links import KEPT_POLICY, MANUAL_POLICY, ReinstatePolicy, SyncPolicy
 
 ASK_TIMEOUT_MS = 3_000
 STORE_TIMEOUT_MS = 6_000
@@ -110,15 +111,23 @@ class SiteClient:
         return reply.record
 
     async def alter_link(
-        self, name: str, *, sync_policy: str, sync_timeout_ms: int, is_dry_run: bool, timeout_ms: int
+        self,
+        name: str,
+        *,
+        sync: SyncPolicy | None,
+        sync_timeout_ms: int,
+        reinstate: ReinstatePolicy | None,
+        is_dry_run: bool,
+        timeout_ms: int,
     ) -> LinkRecord:
-        """Change the link's sync policy at this site, which must be the active one, and wait until
-        every broker enforces it.
+        """Change the link's policies (None: as they are) at this site, which must be the active
+        one, and wait until every broker enforces them.
         """
         request = site.AlterLinkRequest(
             name=name,
-            sync_policy=sync_policy,
+            sync_policy=KEPT_POLICY if sync is None else sync.value,
             sync_timeout_ms=sync_timeout_ms,
+            reinstate_policy="" if reinstate is None else reinstate.value or MANUAL_POLICY,
             is_dry_run=is_dry_run,
             timeout_ms=timeout_ms,
         )

@@ -1,5 +1,5 @@
 """Deletes copies at the target that cannot be mirrored on, so that they are made anew from the
-start of the source's log, or truncates them to the history that both sites share.
+start of the source's log.
 
 For topics in RESET (deleted, or deleted and made again, at the source), FAULTED and GAP, or that
 may lack tombstones, and only at a person's request. The report first counts the records that are
@@ -11,24 +11,18 @@ cannot be known. If a broker refuses to keep them, nothing is deleted. The copy 
 under the link's epoch, so the request can mean neither a topic made meanwhile nor an active site's
 topic. The request can be repeated safely, also after an interruption at any step: records are kept
 only once, and `mirror/topics/topic_sync.py` makes a deleted copy anew.
-
-A copy at a site that was failed away from has records of its own at its end. To truncate it there
-brings only the records across the line that the site lacks. That is done only where the shared
-history is known by leader epochs and by its last batch; any other copy has to be made anew.
 """
 
 from __future__ import annotations
 
 import enum
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
-from itertools import cycle
-from typing import Final
+from dataclasses import dataclass
 from uuid import UUID
 
+from mirror.admin.histories import Histories, SharedHistory
 from mirror.admin.verifier import Verifier
 from mirror.flow.board import FlowBoard, Row
-from mirror.flow.core.flow_events import Start
 from mirror.flow.core.flow_state import FlowFacts, FlowState
 from mirror.link.core.link_roles import LinkRole
 from mirror.link.core.partitions import PartitionKey
@@ -47,10 +41,7 @@ from mirror.link.ports import (
     Unreachable,
 )
 from runtime.logs import state_change_logger
-from wire.batches.log_histories import EpochEnd, shared_end
 from wire.rules.links import InvalidPattern, carries_topic, matches
-
-NO_EPOCH: Final = -1
 
 _CURABLE = (FlowState.FAULTED, FlowState.GAP)
 
@@ -62,7 +53,6 @@ class ResetOutcome(enum.Enum):
 
     PLANNED = "planned"  # a dry run: it would be put away
     PUT_AWAY = "put away"
-    TRUNCATED = "truncated"
     REFUSED = "refused"
     NOTHING = "nothing to do"
 
@@ -116,7 +106,7 @@ class Resets:
     ) -> None:
         """`quarantine` is None on translate links, whose targets refuse to delete a copy."""
         self._quarantine = quarantine
-        self._verifier = verifier
+        self._histories = Histories(source, target, verifier)
         self._board = board
         self._source = source
         self._target = target
@@ -124,10 +114,8 @@ class Resets:
         self._link = link
         self._on_put_away = on_put_away
 
-    async def reset(self, patterns: Sequence[str], *, is_dry_run: bool, keeps_copies: bool = False) -> list[TopicReset]:
-        """Delete the copies of the topics whose whole names match, or truncate them to the shared
-        history. Unreachable, InvalidPattern.
-        """
+    async def reset(self, patterns: Sequence[str], *, is_dry_run: bool) -> list[TopicReset]:
+        """Delete the copies of the topics whose whole names match. Unreachable, InvalidPattern."""
         link = self._link()
         if not patterns:
             raise InvalidPattern("name at least one topic pattern: an empty list does not mean all topics")
@@ -141,45 +129,12 @@ class Resets:
         unlisted = [name for name in names if name not in source]
         absences = await self._source.absences(unlisted) if unlisted else {}
         kept = {name for name, absence in absences.items() if absence is not Absence.GONE}
-        one = self._truncated if keeps_copies else self._one
         return [
             _kept(name, target[name], absences[name])
             if name in kept
-            else await one(name, source.get(name), target.get(name), link, is_dry_run=is_dry_run)
+            else await self._one(name, source.get(name), target.get(name), link, is_dry_run=is_dry_run)
             for name in names
         ]
-
-    async def _truncated(
-        self, name: str, wanted: SiteTopic | None, copy: SiteTopic | None, link: LinkView, *, is_dry_run: bool
-    ) -> TopicReset:
-        """One topic, whose copy goes on where the two histories leave each other."""
-        if link.role is not LinkRole.MIRRORING:
-            return TopicReset(topic=name, outcome=ResetOutcome.REFUSED, reason=link.reason)
-        if wanted is None or copy is None or FlowState.FAULTED not in {facts.state for facts in self._facts(name)}:
-            reason = f"topic {name} is {self._states(name)}: only the copies of FAULTED partitions are truncated"
-            return TopicReset(topic=name, outcome=ResetOutcome.NOTHING, reason=reason)
-        found = find_trouble(name, _view(wanted), _view(copy))
-        halted = {
-            partition: leader
-            for partition, leader in copy.leaders.items()
-            if self._state(PartitionKey(name, partition)) is FlowState.FAULTED
-        }
-        logs, problem = await self._logs(name, wanted, replace(copy, leaders=halted))
-        refusal = problem or (found.reason if found is not None else "") or _unshared(name, logs)
-        trouble = self._trouble(name, wanted, copy)
-        result = TopicReset(
-            topic=name, outcome=ResetOutcome.PLANNED, reason=trouble, copy_id=copy.topic_id, partitions=logs
-        )
-        if refusal:
-            return replace(result, outcome=ResetOutcome.REFUSED, reason=refusal)
-        if is_dry_run:
-            return result
-        refusal = await self._keep(name, copy, logs, link, trouble, truncates=True)
-        if refusal:
-            return replace(result, outcome=ResetOutcome.REFUSED, reason=refusal)
-        for log in logs:
-            self._board.submit(PartitionKey(name, log.partition), Start("the copy ends where both histories do"))
-        return replace(result, outcome=ResetOutcome.TRUNCATED)
 
     async def _one(
         self, name: str, wanted: SiteTopic | None, copy: SiteTopic | None, link: LinkView, *, is_dry_run: bool
@@ -227,22 +182,10 @@ class Resets:
     def _facts(self, name: str) -> list[FlowFacts]:
         return [row.facts for key, row in sorted(self._board.our_rows(), key=_key) if key.topic == name]
 
-    def _state(self, key: PartitionKey) -> FlowState | None:
-        return self._board.row(key).facts.state if key in self._board else None
-
     def _states(self, name: str) -> str:
         return " and ".join(sorted({facts.state.value for facts in self._facts(name)})) or "not on the board yet"
 
-    async def _keep(
-        self,
-        name: str,
-        copy: SiteTopic,
-        logs: Sequence[CopyLog],
-        link: LinkView,
-        reason: str,
-        *,
-        truncates: bool = False,
-    ) -> str:
+    async def _keep(self, name: str, copy: SiteTopic, logs: Sequence[CopyLog], link: LinkView, reason: str) -> str:
         """Have the target keep what the source may not have; empty when all of it is on disk there.
         Unreachable.
         """
@@ -257,15 +200,13 @@ class Resets:
         }
         if not ends:
             return ""
-        outcomes = await self._quarantine.keep(
-            ends, link=link.name, link_epoch=link.epoch, reason=reason, truncates=truncates
+        outcomes = await self._quarantine.keep(ends, link=link.name, link_epoch=link.epoch, reason=reason)
+        refused = [f"{key}: {outcome}" for key, outcome in sorted(outcomes.items()) if outcome]
+        return (
+            f"nothing was deleted, since not everything could be put into quarantine: {'; '.join(refused)}"
+            if refused
+            else ""
         )
-        refused = "; ".join(f"{key}: {outcome}" for key, outcome in sorted(outcomes.items()) if outcome)
-        if not refused:
-            return ""
-        if truncates:
-            return f"not every copy was truncated: {refused}"
-        return f"nothing was deleted, since not everything could be put into quarantine: {refused}"
 
     async def _logs(self, name: str, wanted: SiteTopic | None, copy: SiteTopic) -> tuple[tuple[CopyLog, ...], str]:
         """Each partition of the copy, or why one of them cannot be counted."""
@@ -277,83 +218,31 @@ class Resets:
             if not isinstance(one, LogEnds):
                 return (), f"{key}: {_why(one)}"
             ends[key] = one
-        try:
-            kept_from = await self._common_ends(ends, wanted, copy)
-        except Unreachable as error:
-            return (), f"the source's log of it is not known: {error}"
+        shared: Mapping[PartitionKey, SharedHistory] = {}
+        if wanted is not None and wanted.topic_id == copy.topic_id and self._quarantine is not None:
+            try:
+                shared = await self._histories.compare(ends, wanted, copy)
+            except Unreachable as error:
+                return (), f"the source's log of it is not known: {error}"
         logs = [
             CopyLog(
                 partition=key.partition,
                 log_start_offset=one.log_start_offset,
                 log_end_offset=one.end_offset,
-                kept_from_offset=kept_from[key],
+                kept_from_offset=_kept_from(one, shared.get(key)),
             )
             for key, one in ends.items()
         ]
         return tuple(logs), ""
 
-    async def _common_ends(
-        self, ends: Mapping[PartitionKey, LogEnds], wanted: SiteTopic | None, copy: SiteTopic
-    ) -> dict[PartitionKey, int]:
-        """Up to where each partition has the source's history; where it begins, if that cannot be
-        known. Unreachable.
-        """
-        found = {key: one.log_start_offset for key, one in ends.items()}
-        if wanted is None or wanted.topic_id != copy.topic_id or self._quarantine is None:
-            return found
-        asked = {
-            key: EpochEnd(one.last_epoch, one.end_offset)
-            for key, one in ends.items()
-            if key.partition in wanted.leaders and one.last_epoch != NO_EPOCH
-        }
-        for site, topic in cycle(((self._source, wanted), (self._target, copy))):
-            if not asked:
-                break
-            asked = _judge(asked, await _epoch_ends(site, asked, topic), found)
-        for key, end_offset in found.items():
-            if end_offset > ends[key].log_start_offset and not await self._is_equal_below(key, end_offset):
-                found[key] = ends[key].log_start_offset
-        return found
 
-    async def _is_equal_below(self, key: PartitionKey, end_offset: int) -> bool:
-        """Whether the last batches below are the same bytes: two sites that were active in one
-        epoch have the same leader epochs.
-        """
-        if self._verifier is None:
-            return True
-        compared = await self._verifier.compare(key, mirrored_end=end_offset, last_offsets=1)
-        return compared.verdict == "equal"
-
-
-async def _epoch_ends(
-    site: SitePort, asked: Mapping[PartitionKey, EpochEnd], topic: SiteTopic
-) -> dict[PartitionKey, EpochEnd]:
-    """The epochs that a site's leaders report. Unreachable when one of them does not answer."""
-    questions = {key: (topic.leaders[key.partition], one.epoch) for key, one in asked.items()}
-    answers = await site.epoch_ends(questions)
-    found: dict[PartitionKey, EpochEnd] = {}
-    for key in asked:
-        answer = answers.get(key)
-        if not isinstance(answer, EpochEnd):
-            raise Unreachable(f"{key}: {answer.error.name if isinstance(answer, Refused) else answer or 'no answer'}")
-        found[key] = answer
-    return found
-
-
-def _judge(
-    asked: Mapping[PartitionKey, EpochEnd], answers: Mapping[PartitionKey, EpochEnd], found: dict[PartitionKey, int]
-) -> dict[PartitionKey, EpochEnd]:
-    """Note in `found` where histories are known to part; what the other site is asked next of the
-    remaining partitions.
+def _kept_from(log: LogEnds, shared: SharedHistory | None) -> int:
+    """From which offset on the source may not have what the copy has: the whole copy, where that is
+    not known.
     """
-    open_questions: dict[PartitionKey, EpochEnd] = {}
-    for key, answer in answers.items():
-        shared = shared_end(asked[key], answer)
-        if shared is not None:
-            found[key] = max(found[key], shared)
-        elif answer.epoch != NO_EPOCH:
-            open_questions[key] = answer
-    return open_questions
+    if shared is None or shared.doubt:
+        return log.log_start_offset
+    return max(shared.end_offset, log.log_start_offset)
 
 
 def _kept(name: str, copy: SiteTopic, absence: Absence) -> TopicReset:
@@ -363,20 +252,6 @@ def _kept(name: str, copy: SiteTopic, absence: Absence) -> TopicReset:
     trouble = absence_trouble(name, _view(copy), absence)
     reason = f"topic {name} was missing from the source's last metadata" if trouble is None else trouble.reason
     return TopicReset(topic=name, outcome=ResetOutcome.REFUSED, reason=reason, copy_id=copy.topic_id)
-
-
-def _unshared(name: str, logs: Sequence[CopyLog]) -> str:
-    """Why copies cannot be truncated: no history is known that both sites share."""
-    whole = [
-        f"{name}-{log.partition}"
-        for log in logs
-        if log.kept_from_offset <= log.log_start_offset and log.kept_from_offset < log.log_end_offset
-    ]
-    if not whole:
-        return ""
-    return (
-        f"of {', '.join(whole)} no record is known to be the source's: have the copy made anew (antipode links reset)"
-    )
 
 
 def _view(topic: SiteTopic) -> TopicView:

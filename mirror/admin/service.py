@@ -11,6 +11,7 @@ from typing import Any
 
 import grpc
 
+from mirror.admin.reinstatements import Reinstatement, Reinstatements
 from mirror.admin.resets import Resets, TopicReset
 from mirror.admin.verifier import Comparison, Verifier
 from mirror.flow.board import FlowBoard
@@ -48,6 +49,7 @@ class MirrorParts:
     pauses: Pauses
     verifier: Verifier | None
     resets: Resets
+    reinstatements: Reinstatements
     # What keeps group offsets from being carried, by group or broker.
     group_problems: Callable[[], Mapping[str, str]]
     # Since when (Unix ms), by the same names.
@@ -147,9 +149,7 @@ class MirrorAdminService(mirror_pb2_grpc.MirrorAdminServicer):
         """Put copies away that cannot be mirrored on."""
         parts = await self._ready(request.link, context)
         try:
-            outcomes = await parts.resets.reset(
-                request.topics, is_dry_run=request.is_dry_run, keeps_copies=request.keeps_copies
-            )
+            outcomes = await parts.resets.reset(request.topics, is_dry_run=request.is_dry_run)
         except InvalidPattern as error:
             await context.abort(grpc.StatusCode.INVALID_ARGUMENT, str(error))
             raise
@@ -157,6 +157,21 @@ class MirrorAdminService(mirror_pb2_grpc.MirrorAdminServicer):
             await context.abort(grpc.StatusCode.UNAVAILABLE, str(error))
             raise
         return pb.ResetTopicsReply(topics=[_reset(outcome) for outcome in outcomes])
+
+    async def ReinstateCopies(  # noqa: N802 (gRPC's name)
+        self, request: pb.ReinstateCopiesRequest, context: grpc.aio.ServicerContext[Any, Any]
+    ) -> pb.ReinstateCopiesReply:
+        """Quarantine what diverged copies have alone, and mirror on from the common history."""
+        parts = await self._ready(request.link, context)
+        try:
+            outcomes = await parts.reinstatements.reinstate(request.topics, is_dry_run=request.is_dry_run)
+        except InvalidPattern as error:
+            await context.abort(grpc.StatusCode.INVALID_ARGUMENT, str(error))
+            raise
+        except Unreachable as error:
+            await context.abort(grpc.StatusCode.UNAVAILABLE, str(error))
+            raise
+        return pb.ReinstateCopiesReply(partitions=[_reinstated(outcome) for outcome in outcomes])
 
     async def VerifyMirror(  # noqa: N802 (gRPC's name)
         self, request: pb.VerifyMirrorRequest, context: grpc.aio.ServicerContext[Any, Any]
@@ -212,6 +227,18 @@ class MirrorAdminService(mirror_pb2_grpc.MirrorAdminServicer):
 
 def _paused(pauses: Pauses, partitions: int) -> pb.PauseMirrorReply:
     return pb.PauseMirrorReply(paused_topics=pauses.patterns, partitions=partitions)
+
+
+def _reinstated(outcome: Reinstatement) -> pb.ReinstatedCopy:
+    return pb.ReinstatedCopy(
+        topic=outcome.key.topic,
+        partition=outcome.key.partition,
+        outcome=outcome.outcome.value,
+        reason=outcome.reason,
+        from_offset=outcome.from_offset,
+        end_offset=outcome.end_offset,
+        entry=outcome.entry,
+    )
 
 
 def _reset(outcome: TopicReset) -> pb.ResetTopic:

@@ -28,6 +28,7 @@ from mirror.flow.core.flow_events import (
     QueueBatches,
     RefreshLink,
     RefreshMetadata,
+    ReinstateCopy,
     RetryDue,
     RetryLater,
     Side,
@@ -77,6 +78,12 @@ class Effects(Protocol):
 
     def check_source(self, key: PartitionKey, generation: int, epoch: int) -> None:
         """Ask the source for its log, then submit `SourceChecked` or `SourceNotFound`."""
+        ...
+
+    def reinstate_copy(self, key: PartitionKey, generation: int, reason: str) -> None:
+        """Have the copy made a prefix of the source again, or not, then submit `CopyReinstated` or
+        `CopyNotReinstated`.
+        """
         ...
 
     def fetching_changed(self, key: PartitionKey) -> None:
@@ -314,6 +321,8 @@ class FlowBoard:
                 self._effects.find_target(key, generation)
             case CheckSource(generation=generation, epoch=epoch):
                 self._effects.check_source(key, generation, epoch)
+            case ReinstateCopy(generation=generation, reason=reason):
+                self._effects.reinstate_copy(key, generation, reason)
             case RetryLater():
                 self._retry_later(key, row, effect)
             case RefreshMetadata(side=side):

@@ -259,20 +259,33 @@ class EndToKeep:
     first_offset: int
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TruncatedCopy:
+    """What became of one copy: where it ends and the entry that has its former end, or why it is as
+    it was.
+    """
+
+    log_end_offset: int = -1
+    entry: str = ""
+    refusal: str = ""
+
+
 class QuarantinePort(Protocol):
-    """The brokers of the target, which keep what is about to be deleted."""
+    """The brokers of the target, which keep what is about to be deleted or truncated."""
 
     async def keep(
-        self,
-        ends: Mapping[PartitionKey, EndToKeep],
-        *,
-        link: str,
-        link_epoch: int,
-        reason: str,
-        truncates: bool = False,
+        self, ends: Mapping[PartitionKey, EndToKeep], *, link: str, link_epoch: int, reason: str
     ) -> Mapping[PartitionKey, str]:
-        """Have each leader keep the end of its log, and truncate the log there where that is asked
-        for; empty where it is done, else why not. Unreachable when a broker does not answer.
+        """Have each leader keep the end of its log; empty where it is on disk, else why not.
+        Unreachable when a broker does not answer.
+        """
+        ...
+
+    async def keep_and_truncate(
+        self, ends: Mapping[PartitionKey, EndToKeep], *, link: str, link_epoch: int, reason: str
+    ) -> Mapping[PartitionKey, TruncatedCopy]:
+        """Have each leader keep the end of its log and then truncate the log there. Unreachable
+        when a broker does not answer: some may have done it, and asking again is harmless.
         """
         ...
 

@@ -16,7 +16,7 @@ from typing import Self
 
 from pydantic import Field, field_validator, model_validator
 
-from mirror.link.core.link_roles import GapPolicy, ReinstatementPolicy
+from mirror.link.core.link_roles import GapPolicy
 from mirror.link.core.naming import Naming, NamingPolicy, parse_table
 from mirror.link.core.slots import Strategy
 from mirror.settings.core.mirror_maker_file import Flow, Verdict, is_mirror_maker_file, read_mirror_maker_file
@@ -189,9 +189,6 @@ class MirrorConfig(Settings):
     )
     gap_policy: GapPolicy = Field(
         default=GapPolicy.HALT, alias="antipode.gap.policy", description="halt or skip-and-record"
-    )
-    reinstatement_policy: ReinstatementPolicy = Field(
-        default=ReinstatementPolicy.MANUAL, alias="antipode.reinstatement.policy", description="manual or automatic"
     )
     metrics_listener: HostPort | None = Field(
         default=None, alias="antipode.metrics.listener", description="host:port, or empty for none"

@@ -5,17 +5,20 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
+from dataclasses import replace
+from typing import Any, Final
 
 from mirror.link.core.partitions import PartitionKey
-from mirror.link.ports import EndToKeep, Unreachable
+from mirror.link.ports import EndToKeep, TruncatedCopy, Unreachable
 from mirror.sites.kafka_site import reached
 from wire.client.client_errors import error_code
 from wire.client.raw_client import KafkaClient
 from wire.protocol.quarantine_messages import QUARANTINE_RECORDS
 
-KEEP_TIMEOUT_MS = 60_000
+KEEP_TIMEOUT_MS: Final = 60_000
 """Copies to disk take longer than other answers."""
+
+OUTDATED: Final = "its broker keeps records and cannot truncate a copy: update the brokers of this site"
 
 
 class KafkaQuarantine:
@@ -26,37 +29,40 @@ class KafkaQuarantine:
         self._client = client
 
     async def keep(
-        self,
-        ends: Mapping[PartitionKey, EndToKeep],
-        *,
-        link: str,
-        link_epoch: int,
-        reason: str,
-        truncates: bool = False,
+        self, ends: Mapping[PartitionKey, EndToKeep], *, link: str, link_epoch: int, reason: str
     ) -> Mapping[PartitionKey, str]:
-        """Ask each leader; empty where it is done, else why not. Unreachable when a broker does not
-        answer.
+        """Ask each leader; empty where the records are on disk, else why not. Unreachable when a
+        broker does not answer.
         """
+        values = {"link": link, "link_epoch": link_epoch, "reason": reason}
+        return {key: one.refusal for key, one in (await self._outcomes(ends, values)).items()}
+
+    async def keep_and_truncate(
+        self, ends: Mapping[PartitionKey, EndToKeep], *, link: str, link_epoch: int, reason: str
+    ) -> Mapping[PartitionKey, TruncatedCopy]:
+        """Ask each leader; where the copy ends now, else why it was not truncated. Unreachable when
+        a broker does not answer.
+        """
+        values = {"link": link, "link_epoch": link_epoch, "reason": reason, "must_truncate": True}
+        outcomes = await self._outcomes(ends, values)
+        return {
+            key: replace(one, refusal=OUTDATED) if not one.refusal and one.log_end_offset < 0 else one
+            for key, one in outcomes.items()
+        }
+
+    async def _outcomes(
+        self, ends: Mapping[PartitionKey, EndToKeep], values: Mapping[str, Any]
+    ) -> dict[PartitionKey, TruncatedCopy]:
         by_node: dict[int, dict[PartitionKey, EndToKeep]] = {}
         for key, end in ends.items():
             by_node.setdefault(end.leader.node_id, {})[key] = end
-        outcomes: dict[PartitionKey, str] = {}
+        outcomes: dict[PartitionKey, TruncatedCopy] = {}
         for node_id, asked in by_node.items():
             if node_id < 0:
-                outcomes |= dict.fromkeys(asked, "it has no leader")
+                outcomes |= dict.fromkeys(asked, TruncatedCopy(refusal="it has no leader"))
                 continue
-            values = {
-                "link": link,
-                "link_epoch": link_epoch,
-                "reason": reason,
-                "topics": _topics(asked),
-                "must_truncate": truncates,
-            }
-            response = await reached(self._ask(node_id, values))
-            for one in response.outcomes:
-                code = error_code(one.error_code)
-                refusal = f"{code.name}: {one.error_message}" if one.error_message else code.name
-                outcomes[PartitionKey(one.topic, one.index)] = refusal if code else ""
+            response = await reached(self._ask(node_id, {**values, "topics": _topics(asked)}))
+            outcomes |= {PartitionKey(one.topic, one.index): _outcome(one) for one in response.outcomes}
         missing = sorted(ends.keys() - outcomes.keys())
         if missing:
             raise Unreachable(f"the target's brokers do not answer for {missing[0]}")
@@ -65,6 +71,12 @@ class KafkaQuarantine:
     async def _ask(self, node_id: int, values: Mapping[str, Any]) -> Any:
         connection = await self._client.connection(node_id)
         return await connection.call(QUARANTINE_RECORDS, values, timeout_ms=KEEP_TIMEOUT_MS)
+
+
+def _outcome(one: Any) -> TruncatedCopy:
+    code = error_code(one.error_code)
+    refusal = f"{code.name}: {one.error_message}" if one.error_message else code.name
+    return TruncatedCopy(log_end_offset=one.log_end_offset, entry=one.name, refusal=refusal if code else "")
 
 
 def _topics(asked: Mapping[PartitionKey, EndToKeep]) -> list[dict[str, Any]]:

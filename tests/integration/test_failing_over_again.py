@@ -6,7 +6,7 @@ from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from pathlib import Path
 from typing import NamedTuple
 
@@ -168,8 +168,10 @@ class Parted(NamedTuple):
         return [key for key, end in self.abandoned.items() if end > self.kept[key]]
 
 
-async def parted(sites: LinkedSites) -> Parted:
-    """An unplanned failover to b, records written there, and a back."""
+async def parted(sites: LinkedSites, *, at_a: Callable[[], None] = lambda: None) -> Parted:
+    """An unplanned failover to b, records written there, and a back. `at_a` runs when nothing is
+    mirrored to b any more.
+    """
     await linked(sites)
     await produce(sites.a.bootstrap, 60)
     await eventually(lambda: have_both(sites, 60), PATIENT_MS)
@@ -178,6 +180,7 @@ async def parted(sites: LinkedSites) -> Parted:
     kept = await sites.ends("b")
     await produce(sites.a.bootstrap, 9, first=100)
     abandoned = await sites.ends("a")
+    await asyncio.to_thread(at_a)
     sites.a.process.kill()
     report = await failover(LINK, to_site="b", agents=sites.agents, policy=LOST)
     assert report.is_done, report

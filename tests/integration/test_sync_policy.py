@@ -103,8 +103,12 @@ async def test_a_change_whose_operator_dies_after_the_active_site_has_it_reaches
 ) -> None:
     active, passive = sites.client("a"), sites.client("b")
     with pytest.raises(OperationalFailure, match="changed at its active site, which is a, not b"):
-        await passive.alter_link(LINK, sync_policy="", sync_timeout_ms=0, is_dry_run=False, timeout_ms=60_000)
-    await active.alter_link(LINK, sync_policy="", sync_timeout_ms=0, is_dry_run=False, timeout_ms=60_000)
+        await passive.alter_link(
+            LINK, sync=SyncPolicy.NONE, sync_timeout_ms=0, reinstate=None, is_dry_run=False, timeout_ms=60_000
+        )
+    await active.alter_link(
+        LINK, sync=SyncPolicy.NONE, sync_timeout_ms=0, reinstate=None, is_dry_run=False, timeout_ms=60_000
+    )
     assert await produce(sites.a.bootstrap) is ErrorCode.none
 
     async def is_told() -> bool:

@@ -193,16 +193,14 @@ class PauseMirrorReply(_message.Message):
     def __init__(self, paused_topics: _Optional[_Iterable[str]] = ..., partitions: _Optional[int] = ...) -> None: ...
 
 class ResetTopicsRequest(_message.Message):
-    __slots__ = ("topics", "is_dry_run", "link", "keeps_copies")
+    __slots__ = ("topics", "is_dry_run", "link")
     TOPICS_FIELD_NUMBER: _ClassVar[int]
     IS_DRY_RUN_FIELD_NUMBER: _ClassVar[int]
     LINK_FIELD_NUMBER: _ClassVar[int]
-    KEEPS_COPIES_FIELD_NUMBER: _ClassVar[int]
     topics: _containers.RepeatedScalarFieldContainer[str]
     is_dry_run: bool
     link: str
-    keeps_copies: bool
-    def __init__(self, topics: _Optional[_Iterable[str]] = ..., is_dry_run: _Optional[bool] = ..., link: _Optional[str] = ..., keeps_copies: _Optional[bool] = ...) -> None: ...
+    def __init__(self, topics: _Optional[_Iterable[str]] = ..., is_dry_run: _Optional[bool] = ..., link: _Optional[str] = ...) -> None: ...
 
 class ResetPartition(_message.Message):
     __slots__ = ("partition", "log_start_offset", "log_end_offset", "kept_from_offset")
@@ -235,6 +233,40 @@ class ResetTopicsReply(_message.Message):
     TOPICS_FIELD_NUMBER: _ClassVar[int]
     topics: _containers.RepeatedCompositeFieldContainer[ResetTopic]
     def __init__(self, topics: _Optional[_Iterable[_Union[ResetTopic, _Mapping]]] = ...) -> None: ...
+
+class ReinstateCopiesRequest(_message.Message):
+    __slots__ = ("topics", "is_dry_run", "link")
+    TOPICS_FIELD_NUMBER: _ClassVar[int]
+    IS_DRY_RUN_FIELD_NUMBER: _ClassVar[int]
+    LINK_FIELD_NUMBER: _ClassVar[int]
+    topics: _containers.RepeatedScalarFieldContainer[str]
+    is_dry_run: bool
+    link: str
+    def __init__(self, topics: _Optional[_Iterable[str]] = ..., is_dry_run: _Optional[bool] = ..., link: _Optional[str] = ...) -> None: ...
+
+class ReinstatedCopy(_message.Message):
+    __slots__ = ("topic", "partition", "outcome", "reason", "from_offset", "end_offset", "entry")
+    TOPIC_FIELD_NUMBER: _ClassVar[int]
+    PARTITION_FIELD_NUMBER: _ClassVar[int]
+    OUTCOME_FIELD_NUMBER: _ClassVar[int]
+    REASON_FIELD_NUMBER: _ClassVar[int]
+    FROM_OFFSET_FIELD_NUMBER: _ClassVar[int]
+    END_OFFSET_FIELD_NUMBER: _ClassVar[int]
+    ENTRY_FIELD_NUMBER: _ClassVar[int]
+    topic: str
+    partition: int
+    outcome: str
+    reason: str
+    from_offset: int
+    end_offset: int
+    entry: str
+    def __init__(self, topic: _Optional[str] = ..., partition: _Optional[int] = ..., outcome: _Optional[str] = ..., reason: _Optional[str] = ..., from_offset: _Optional[int] = ..., end_offset: _Optional[int] = ..., entry: _Optional[str] = ...) -> None: ...
+
+class ReinstateCopiesReply(_message.Message):
+    __slots__ = ("partitions",)
+    PARTITIONS_FIELD_NUMBER: _ClassVar[int]
+    partitions: _containers.RepeatedCompositeFieldContainer[ReinstatedCopy]
+    def __init__(self, partitions: _Optional[_Iterable[_Union[ReinstatedCopy, _Mapping]]] = ...) -> None: ...
 
 class VerifyMirrorRequest(_message.Message):
     __slots__ = ("topics", "last_offsets", "link")

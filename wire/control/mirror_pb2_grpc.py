@@ -60,6 +60,11 @@ class MirrorAdminStub:
                 request_serializer=wire_dot_control_dot_mirror__pb2.ResetTopicsRequest.SerializeToString,
                 response_deserializer=wire_dot_control_dot_mirror__pb2.ResetTopicsReply.FromString,
                 _registered_method=True)
+        self.ReinstateCopies = channel.unary_unary(
+                '/antipode.control.MirrorAdmin/ReinstateCopies',
+                request_serializer=wire_dot_control_dot_mirror__pb2.ReinstateCopiesRequest.SerializeToString,
+                response_deserializer=wire_dot_control_dot_mirror__pb2.ReinstateCopiesReply.FromString,
+                _registered_method=True)
 
 
 class MirrorAdminServicer:
@@ -99,6 +104,13 @@ class MirrorAdminServicer:
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
+    def ReinstateCopies(self, request, context):
+        """Quarantines what diverged copies have alone, truncates them to the common history, and mirrors on from there.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
 
 def add_MirrorAdminServicer_to_server(servicer, server):
     rpc_method_handlers = {
@@ -126,6 +138,11 @@ def add_MirrorAdminServicer_to_server(servicer, server):
                     servicer.ResetTopics,
                     request_deserializer=wire_dot_control_dot_mirror__pb2.ResetTopicsRequest.FromString,
                     response_serializer=wire_dot_control_dot_mirror__pb2.ResetTopicsReply.SerializeToString,
+            ),
+            'ReinstateCopies': grpc.unary_unary_rpc_method_handler(
+                    servicer.ReinstateCopies,
+                    request_deserializer=wire_dot_control_dot_mirror__pb2.ReinstateCopiesRequest.FromString,
+                    response_serializer=wire_dot_control_dot_mirror__pb2.ReinstateCopiesReply.SerializeToString,
             ),
     }
     generic_handler = grpc.method_handlers_generic_handler(
@@ -264,6 +281,33 @@ class MirrorAdmin:
             '/antipode.control.MirrorAdmin/ResetTopics',
             wire_dot_control_dot_mirror__pb2.ResetTopicsRequest.SerializeToString,
             wire_dot_control_dot_mirror__pb2.ResetTopicsReply.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def ReinstateCopies(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/antipode.control.MirrorAdmin/ReinstateCopies',
+            wire_dot_control_dot_mirror__pb2.ReinstateCopiesRequest.SerializeToString,
+            wire_dot_control_dot_mirror__pb2.ReinstateCopiesReply.FromString,
             options,
             channel_credentials,
             insecure,

@@ -124,18 +124,20 @@ class AdoptLinkRequest(_message.Message):
     def __init__(self, record: _Optional[_Union[_cluster_pb2.LinkRecord, _Mapping]] = ..., timeout_ms: _Optional[int] = ...) -> None: ...
 
 class AlterLinkRequest(_message.Message):
-    __slots__ = ("name", "sync_policy", "sync_timeout_ms", "is_dry_run", "timeout_ms")
+    __slots__ = ("name", "sync_policy", "sync_timeout_ms", "is_dry_run", "timeout_ms", "reinstate_policy")
     NAME_FIELD_NUMBER: _ClassVar[int]
     SYNC_POLICY_FIELD_NUMBER: _ClassVar[int]
     SYNC_TIMEOUT_MS_FIELD_NUMBER: _ClassVar[int]
     IS_DRY_RUN_FIELD_NUMBER: _ClassVar[int]
     TIMEOUT_MS_FIELD_NUMBER: _ClassVar[int]
+    REINSTATE_POLICY_FIELD_NUMBER: _ClassVar[int]
     name: str
     sync_policy: str
     sync_timeout_ms: int
     is_dry_run: bool
     timeout_ms: int
-    def __init__(self, name: _Optional[str] = ..., sync_policy: _Optional[str] = ..., sync_timeout_ms: _Optional[int] = ..., is_dry_run: _Optional[bool] = ..., timeout_ms: _Optional[int] = ...) -> None: ...
+    reinstate_policy: str
+    def __init__(self, name: _Optional[str] = ..., sync_policy: _Optional[str] = ..., sync_timeout_ms: _Optional[int] = ..., is_dry_run: _Optional[bool] = ..., timeout_ms: _Optional[int] = ..., reinstate_policy: _Optional[str] = ...) -> None: ...
 
 class ConfirmSiteLinkRequest(_message.Message):
     __slots__ = ("name", "epoch")

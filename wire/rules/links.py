@@ -53,7 +53,22 @@ class SyncPolicy(enum.Enum):
     DEGRADE = "degrade"
 
 
+class ReinstatePolicy(enum.Enum):
+    """What becomes of records that a returning standby has alone: they go into quarantine by
+    themselves, or when a person asks for it.
+    """
+
+    MANUAL = ""
+    AUTOMATIC = "automatic"
+
+
 _SYNC_POLICIES = {policy.value: policy for policy in SyncPolicy}
+
+KEPT_POLICY = "keep"
+"""In a request to alter a link: the sync policy stays as it is."""
+
+MANUAL_POLICY = "manual"
+"""In a request to alter a link: `ReinstatePolicy.MANUAL`, since an empty text means no change."""
 
 SYNC_TIMEOUT_MS = 10_000
 """How long a link that may degrade waits for a silent standby by default."""
@@ -169,6 +184,12 @@ _RESTRICTIVENESS: Final = {SiteRole.PASSIVE: 0, SiteRole.FENCED: 1, SiteRole.ACT
 def sync_policy(link: LinkRecord) -> SyncPolicy:
     """The link's policy; a value that this release does not know counts as the strictest one."""
     return _SYNC_POLICIES.get(link.sync_policy, SyncPolicy.BLOCK)
+
+
+def reinstate_policy(link: LinkRecord) -> ReinstatePolicy:
+    """The link's policy; a value that this release does not know waits for a person."""
+    is_automatic = link.reinstate_policy == ReinstatePolicy.AUTOMATIC.value
+    return ReinstatePolicy.AUTOMATIC if is_automatic else ReinstatePolicy.MANUAL
 
 
 def blocks(link: LinkRecord) -> bool:

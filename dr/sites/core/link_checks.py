@@ -14,6 +14,7 @@ from wire.control.cluster_pb2 import LinkRecord, SiteView
 from wire.control.site_pb2 import SurveyLinkReply
 from wire.rules.links import (
     InvalidPattern,
+    ReinstatePolicy,
     SiteRole,
     SyncPolicy,
     carries_topic,
@@ -46,6 +47,10 @@ def record_problems(record: LinkRecord) -> list[str]:
     policies = [policy.value for policy in SyncPolicy]
     if record.sync_policy not in policies:
         problems.append(f"sync policy {record.sync_policy!r}: accepted are {', '.join(map(repr, policies))}")
+    reinstatements = [policy.value for policy in ReinstatePolicy]
+    if record.reinstate_policy not in reinstatements:
+        accepted = ", ".join(map(repr, reinstatements))
+        problems.append(f"reinstate policy {record.reinstate_policy!r}: accepted are {accepted}")
     if record.sync_policy == SyncPolicy.DEGRADE.value and record.sync_timeout_ms <= 0:
         problems.append(f"sync timeout {record.sync_timeout_ms} ms: accepted is 1 ms or more")
     if not record.topic_whitelist:

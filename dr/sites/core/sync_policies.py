@@ -7,6 +7,7 @@ that it was promoted over. So the record that such a failover writes says `degra
 word `block` beside it, in one write; there is no step between the two at which a run could die. The
 promoted site puts `block` in force again as soon as the other one has everything. A change needs no
 new epoch: the record's revision grows, and of two changes of one record the first one stored wins.
+`reinstating` changes the link's other policy in the same way.
 """
 
 from __future__ import annotations
@@ -38,6 +39,15 @@ def altered(record: LinkRecord, *, policy: SyncPolicy, timeout_ms: int, now_ms: 
         revision=record.revision + 1,
         updated_at_ms=now_ms,
     )
+
+
+def reinstating(record: LinkRecord, *, policy: str, now_ms: int) -> LinkRecord:
+    """The record with another policy for the records that a returning site has alone; the record
+    itself when it has that one.
+    """
+    if record.reinstate_policy == policy:
+        return record
+    return changed(record, reinstate_policy=policy, revision=record.revision + 1, updated_at_ms=now_ms)
 
 
 def suspended(record: LinkRecord) -> LinkRecord:

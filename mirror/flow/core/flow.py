@@ -14,7 +14,8 @@ is always a prefix of the source).
      way; losing the target keeps them queued; only a refusal, a dead worker or a changed role
      starts a new generation.
   e. A missing, recreated, refused or diverged history is a state with a reason (GAP, RESET,
-     REFUSED, FAULTED), never skipped silently (M9).
+     REFUSED, FAULTED), never skipped silently (M9). A diverged copy becomes a prefix again where
+     the link has such copies reinstated.
 """
 
 from __future__ import annotations
@@ -33,6 +34,8 @@ from mirror.flow.core.flow_events import (
     ClockWentBack,
     Command,
     CopyBegins,
+    CopyNotReinstated,
+    CopyReinstated,
     CopyRenewed,
     Discard,
     Effect,
@@ -46,6 +49,7 @@ from mirror.flow.core.flow_events import (
     QueueBatches,
     RefreshLink,
     RefreshMetadata,
+    ReinstateCopy,
     Resume,
     RetryDue,
     RetryLater,
@@ -123,6 +127,8 @@ class Flow:
             TargetDiffers: self._target_differs,
             SourceChecked: self._source_checked,
             SourceNotFound: self._source_not_found,
+            CopyReinstated: self._copy_reinstated,
+            CopyNotReinstated: self._copy_not_reinstated,
             BatchesFetched: self._batches_fetched,
             NothingFetched: self._nothing_fetched,
             FetchFailed: self._fetch_failed,
@@ -310,7 +316,7 @@ class Flow:
             return self._ignore()
         divergence = find_divergence(facts, command)
         if divergence:
-            return self._halt(FlowState.FAULTED, f"{divergence}{self._way_out}")
+            return self._diverged(divergence)
         missing = max(0, command.log_start_offset - facts.chain_offset)
         expired = max(0, command.log_start_offset - promised_from(facts, command))
         progress = received(facts.progress, command.high_watermark, command.asked_at_ms, now_ms)
@@ -353,6 +359,29 @@ class Flow:
             progress=progress,
         )
         return Decision(new, (Fetch(generation=facts.generation, offset=new.fetch_offset),), new.reason)
+
+    def _diverged(self, divergence: str) -> Decision:
+        facts = self.facts
+        if facts.is_chained:
+            # The copy is truncated only where its log is known to end.
+            return self._restart(divergence)
+        new = facts._replace(step=Step.REINSTATING, reason=divergence)
+        return Decision(new, (ReinstateCopy(generation=facts.generation, reason=divergence),), divergence)
+
+    def _copy_reinstated(self, command: CopyReinstated, now_ms: int) -> Decision:  # noqa: ARG002
+        if self.facts.step is not Step.REINSTATING:
+            return self._ignore()
+        reason = f"the copy was truncated to offset {command.log_end_offset}; what it had alone is in quarantine"
+        return self._restart(reason, attempts=self.facts.attempts + 1)
+
+    def _copy_not_reinstated(self, command: CopyNotReinstated, now_ms: int) -> Decision:  # noqa: ARG002
+        facts = self.facts
+        if facts.step is not Step.REINSTATING:
+            return self._ignore()
+        reason = f"{facts.reason}; {command.advice}" if command.advice else f"{facts.reason}{self._way_out}"
+        if not command.is_final:
+            return self._restart(reason, attempts=facts.attempts + 1)
+        return self._halt(FlowState.FAULTED, reason)
 
     def _source_leader_changed(self, command: SourceLeaderChanged, now_ms: int) -> Decision:  # noqa: ARG002
         facts = self.facts

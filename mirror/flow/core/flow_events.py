@@ -109,6 +109,25 @@ class SourceNotFound:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class CopyReinstated:
+    """What the copy had alone is in quarantine, and the copy is a prefix of the source again."""
+
+    generation: int
+    log_end_offset: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CopyNotReinstated:
+    """The copy is as it was; `advice` says what a person can do, empty where only a new copy
+    helps. Not final: a broker did not answer, and the flow asks again.
+    """
+
+    generation: int
+    advice: str
+    is_final: bool = True
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class BatchesFetched:
     """Whole batches arrived from the source for a fetch from `fetch_offset`."""
 
@@ -290,6 +309,8 @@ Command = (
     | TargetDiffers
     | SourceChecked
     | SourceNotFound
+    | CopyReinstated
+    | CopyNotReinstated
     | BatchesFetched
     | NothingFetched
     | FetchFailed
@@ -347,6 +368,16 @@ class CheckSource:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class ReinstateCopy:
+    """Have the target quarantine what the copy has alone and truncate the copy there, if the link's
+    policy says so; `reason` is how the histories differ.
+    """
+
+    generation: int
+    reason: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Fetch:
     """Fetch from this offset on, until the next such effect."""
 
@@ -396,6 +427,7 @@ Effect = (
     Discard
     | FindTarget
     | CheckSource
+    | ReinstateCopy
     | Fetch
     | StopFetching
     | QueueBatches

@@ -8,6 +8,7 @@ States (what an operator sees)          Steps (what the flow waits for)
   GAP                 the source expired  CHECKING_SOURCE  the source's comparison of epochs
                       what was not yet    STREAMING        the next batches
                       mirrored            WAITING          a retry's time to come
+                                          REINSTATING      the copy's own end to be quarantined
   RESET               topic recreated
   REFUSED             the target's controller
                       does not make it
@@ -52,6 +53,7 @@ class Step(enum.Enum):
     CHECKING_SOURCE = "checking source"
     STREAMING = "streaming"
     WAITING = "waiting"
+    REINSTATING = "reinstating"
 
 
 _S = FlowState

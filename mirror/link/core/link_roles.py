@@ -1,6 +1,4 @@
-"""What a link asks of its mirror: its role at this moment, and its policies for gaps and for copies
-that have another history.
-"""
+"""What a link asks of its mirror: its role at this moment, and its policy for gaps."""
 
 from __future__ import annotations
 
@@ -21,12 +19,3 @@ class GapPolicy(enum.Enum):
 
     HALT = "halt"
     SKIP = "skip-and-record"
-
-
-class ReinstatementPolicy(enum.Enum):
-    """What to do with copies at a site that was failed away from, and that have records of their
-    own.
-    """
-
-    MANUAL = "manual"
-    AUTOMATIC = "automatic"

@@ -13,6 +13,8 @@ from mirror.flow.core.flow_events import (
     AppendRefused,
     BatchesFetched,
     Command,
+    CopyNotReinstated,
+    CopyReinstated,
     FetchFailed,
     LinkTurned,
     RetryDue,
@@ -75,12 +77,12 @@ class Conversation:
                     epoch=numbers["epoch"],
                     epoch_end_offset=numbers["end"],
                 )
+            case "reinstated" | "not-reinstated":
+                return _reinstated(generation, word, rest)
             case "source-silent":
                 return SourceNotFound(generation=generation, reason="the source is silent")
-            case "unreachable":
-                return FetchFailed(generation=generation, trouble=SourceTrouble.UNREACHABLE, reason="connection lost")
-            case "fetched":
-                return _fetched(generation, numbers)
+            case "unreachable" | "fetched":
+                return _fetched(generation, word, numbers)
             case "acknowledged":
                 return Acknowledged(generation=generation, log_end_offset=int(rest))
             case "refused":
@@ -91,7 +93,15 @@ class Conversation:
                 raise ValueError(f"no command {text!r}")
 
 
-def _fetched(generation: int, numbers: dict[str, int]) -> BatchesFetched:
+def _reinstated(generation: int, word: str, rest: str) -> CopyReinstated | CopyNotReinstated:
+    if word == "reinstated":
+        return CopyReinstated(generation=generation, log_end_offset=int(rest))
+    return CopyNotReinstated(generation=generation, advice=rest)
+
+
+def _fetched(generation: int, word: str, numbers: dict[str, int]) -> BatchesFetched | FetchFailed:
+    if word == "unreachable":
+        return FetchFailed(generation=generation, trouble=SourceTrouble.UNREACHABLE, reason="connection lost")
     run = BatchRun(
         first_offset=numbers["offset"],
         next_offset=numbers["next"],

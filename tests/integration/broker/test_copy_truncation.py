@@ -14,7 +14,7 @@ import pytest
 from kio.schema.errors import ErrorCode
 
 from mirror.link.core.partitions import PartitionKey
-from mirror.link.ports import EndToKeep, Leader, Unreachable
+from mirror.link.ports import EndToKeep, Leader, TruncatedCopy, Unreachable
 from mirror.topics.quarantine import KafkaQuarantine
 from runtime.zookeeper import ZooKeeper
 from tests.support.clients.raw_client import RawClient
@@ -51,24 +51,27 @@ class PassiveSite:
         """Its node id; -1 for none."""
         return self.site.leaders(TOPIC)[0]
 
-    async def truncate(self, leader: int, offset: int = SHARED) -> None:
-        """Send the request of the link's mirror to the leader, until that has learned of the link and
-        does it.
+    async def truncate(self, leader: int, offset: int = SHARED) -> TruncatedCopy:
+        """The request that the link's mirror sends to the leader, tried until it has learned of the
+        link.
         """
+        found: list[TruncatedCopy] = []
 
-        async def is_done() -> bool:
+        async def is_answered() -> bool:
             end = EndToKeep(topic_id=self.topic_id, leader=Leader(leader, 0), first_offset=offset)
             key = PartitionKey(TOPIC, 0)
             try:
                 async with KafkaClient(self.site.nodes[leader].bootstrap, site_local=True) as client:
-                    refusals = await KafkaQuarantine(client).keep(
-                        {key: end}, link=LINK, link_epoch=LINK_EPOCH, reason="histories differ", truncates=True
+                    outcomes = await KafkaQuarantine(client).keep_and_truncate(
+                        {key: end}, link=LINK, link_epoch=LINK_EPOCH, reason="histories differ"
                     )
             except (Unreachable, KafkaClientError):
                 return False
-            return not refusals[key]
+            found[:] = [outcomes[key]]
+            return not found[0].refusal
 
-        await eventually(is_done, SETTLE_WITHIN_MS)
+        await eventually(is_answered, SETTLE_WITHIN_MS)
+        return found[0]
 
     def mirror(self) -> bytes:
         """What comes from site b at the end of the truncated copy; the bytes."""
@@ -121,7 +124,8 @@ async def passive(processes: Processes, tmp_path: Path, zookeeper_connect: str) 
     await zookeeper.ensure_path(link_path(LINK).rpartition("/")[0])
     await zookeeper.create(link_path(LINK), encode_link(link))
     passive = PassiveSite(site, topic_id)
-    await passive.truncate(passive.leader, SHARED + OWN)  # nothing yet: the leader learns of the link
+    nothing = await passive.truncate(passive.leader, SHARED + OWN)  # the leader has learned of the link
+    assert nothing == TruncatedCopy(log_end_offset=SHARED + OWN)
     yield passive
     await zookeeper.stop()
 
@@ -130,7 +134,7 @@ async def test_a_follower_that_is_down_during_the_truncation_follows_when_it_ret
     site, leader = passive.site, passive.leader
     down = next(node for node in NODES if node not in (leader, site.controller()))
     site.nodes[down].process.kill()
-    await passive.truncate(leader)
+    assert (await passive.truncate(leader)).log_end_offset == SHARED
     mirrored = await asyncio.to_thread(passive.mirror)
     assert b"alone" in site.contents(TOPIC, 0)[down]
     site.nodes[down].restart()
@@ -147,12 +151,13 @@ async def test_a_leader_that_dies_after_the_truncation_leaves_no_follower_with_t
     followers = [node for node in NODES if node != leader]
     for node in followers:
         site.nodes[node].process.pause()
-    await passive.truncate(leader)
+    assert (await passive.truncate(leader)).log_end_offset == SHARED
     site.nodes[leader].process.kill()
     for node in followers:
         site.nodes[node].process.resume()
     eventually_sync(lambda: passive.leader in followers, SETTLE_WITHIN_MS)
-    await passive.truncate(passive.leader)
+    again = await passive.truncate(passive.leader)
+    assert again.log_end_offset == SHARED
     site.nodes[leader].restart()
     mirrored = await asyncio.to_thread(passive.mirror)
     passive.check(mirrored)

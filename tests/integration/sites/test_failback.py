@@ -65,13 +65,11 @@ async def test_a_returning_site_follows_again_with_its_own_records_in_quarantine
 ) -> None:
     sites = await with_a_tail_at_the_old_site(start_sites, "--brokers", str(brokers))
     (planned,) = answered(sites, "links", "reinstate", "a-b", "--dry-run")
-    assert (planned["topic"], planned["outcome"]) == (TOPIC, "planned")
-    assert planned["partitions"] == [
-        {"partition": 0, "log_start_offset": 0, "log_end_offset": 100 + TAIL, "kept_from_offset": 100}
-    ]
+    assert (planned["topic"], planned["partition"], planned["outcome"]) == (TOPIC, 0, "planned")
+    assert (planned["from_offset"], planned["end_offset"]) == (100, 100 + TAIL)
     assert quarantined(sites) == []
     (done,) = answered(sites, "links", "reinstate", "a-b", "--yes")
-    assert done["outcome"] == "truncated"
+    assert done["outcome"] == "reinstated"
     assert await equal_ends(sites) == {(TOPIC, 0): 170}
     kept = [one for one in quarantined(sites) if one["kind"] == "reinstated"]
     assert [(one["topic"], one["first_offset"], one["end_offset"]) for one in kept] == [(TOPIC, 100, 100 + TAIL)]

@@ -34,6 +34,7 @@ from mirror.link.ports import (
     LogEnds,
     Refused,
     SiteTopic,
+    TruncatedCopy,
     Unreachable,
 )
 from mirror.sharing.ownership import Ownership
@@ -117,7 +118,6 @@ class MemorySite:
         self.quarantine_refusal = ""
         # Runs in front of each such wish and may raise.
         self.before_keep: Callable[[], None] = lambda: None
-        self.after_truncation: Callable[[], None] = lambda: None
         # Runs in front of each request to the controller and may raise.
         self.before_act: Callable[[], None] = lambda: None
         self.changed = asyncio.Event()
@@ -242,7 +242,6 @@ class MemorySite:
         link: str,
         link_epoch: int,
         reason: str,
-        truncates: bool = False,
     ) -> Mapping[PartitionKey, str]:
         self._check()
         self.before_keep()
@@ -254,11 +253,22 @@ class MemorySite:
             self.quarantined.setdefault((key, end.topic_id), {}).update(
                 {read_header(one).base_offset: one for one in batches}
             )
-            if truncates:
-                log = self.logs[key]
-                log.batches = log.batches[: len(log.batches) - len(batches)]
-                self.after_truncation()
         return refused
+
+    async def keep_and_truncate(
+        self, ends: Mapping[PartitionKey, EndToKeep], *, link: str, link_epoch: int, reason: str
+    ) -> Mapping[PartitionKey, TruncatedCopy]:
+        refusals = await self.keep(ends, link=link, link_epoch=link_epoch, reason=reason)
+        self.before_act()
+        found = {}
+        for key, refusal in refusals.items():
+            if refusal:
+                found[key] = TruncatedCopy(refusal=refusal)
+                continue
+            log = self.logs[key]
+            log.batches = [one for one in log.batches if read_header(one).next_offset <= ends[key].first_offset]
+            found[key] = TruncatedCopy(log_end_offset=log.end, entry=f"entry of {key}")
+        return found
 
     async def act(self, actions: Sequence[Action], *, link: str, link_epoch: int) -> Sequence[str]:
         self._check()

@@ -159,6 +159,8 @@ class LinkedSites:
         )
         self.channels = Channels()
         self.mirror: RunningProcess | None = None
+        self.mirrors: dict[str, str] = {}
+        """Where the mirror into each site serves MirrorAdmin."""
         for site in (self.a, self.b):
             site.wait_ready()
 
@@ -206,7 +208,7 @@ class LinkedSites:
     ) -> RunningProcess:
         """Run the link's mirror that writes into a site; `name` tells daemons of one link apart."""
         directory = self._directory / f"mirror-into-{into}{name}"
-        self.mirror_grpc = f"{LOOPBACK}:{free_ports(1)[0]}"
+        self.mirror_grpc = self.mirrors[into] = f"{LOOPBACK}:{free_ports(1)[0]}"
         self.mirror_site = into
         arguments = [
             f"link.name={LINK}",

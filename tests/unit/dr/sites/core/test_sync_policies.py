@@ -5,11 +5,19 @@ from __future__ import annotations
 import pytest
 
 from dr.sites.core.link_checks import record_problems
-from dr.sites.core.sync_policies import altered, is_suspended, may_restore, policy_sentence, restored, suspended
+from dr.sites.core.sync_policies import (
+    altered,
+    is_suspended,
+    may_restore,
+    policy_sentence,
+    reinstating,
+    restored,
+    suspended,
+)
 from tests.unit.dr.core.link_model import new_record
 from wire.control.broker_pb2 import DescribePartitionsReply, PartitionDescription
 from wire.control.cluster_pb2 import LinkRecord
-from wire.rules.links import SYNC_TIMEOUT_MS, SyncPolicy, supersedes
+from wire.rules.links import SYNC_TIMEOUT_MS, ReinstatePolicy, SyncPolicy, reinstate_policy, supersedes
 
 
 def record(policy: str, *, timeout_ms: int = 700, to_restore: str = "") -> LinkRecord:
@@ -79,3 +87,18 @@ def test_each_policy_has_a_sentence() -> None:
     assert "does not wait for b until it has everything again; then block" in policy_sentence(
         suspended(record("block"))
     )
+
+
+def test_another_reinstate_policy_is_a_revision_and_leaves_the_sync_policy_suspended() -> None:
+    stored = suspended(record("block"))
+    after = reinstating(stored, policy="automatic", now_ms=9)
+    assert reinstate_policy(after) is ReinstatePolicy.AUTOMATIC
+    assert (after.revision, after.updated_at_ms) == (stored.revision + 1, 9)
+    assert is_suspended(after)
+    assert reinstating(after, policy="automatic", now_ms=10) is after
+    assert reinstate_policy(reinstating(after, policy="", now_ms=10)) is ReinstatePolicy.MANUAL
+
+
+def test_a_reinstate_policy_that_is_not_known_waits_for_a_person() -> None:
+    assert reinstate_policy(LinkRecord(reinstate_policy="later")) is ReinstatePolicy.MANUAL
+    assert any("reinstate policy 'later'" in one for one in record_problems(LinkRecord(reinstate_policy="later")))

@@ -1,0 +1,103 @@
+"""Up to where copies of one topic have the source's history: by leader epochs (KIP-101), and by the
+last batch below, since two sites that were active in one epoch have the same leader epochs.
+
+`wire/batches/log_histories.py` judges the answers. Called by `resets.py` and `reinstatements.py`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from itertools import cycle
+from typing import Final
+
+from mirror.admin.verifier import Verifier
+from mirror.link.core.partitions import PartitionKey
+from mirror.link.ports import LogEnds, Refused, SitePort, SiteTopic, Unreachable
+from wire.batches.log_histories import EpochEnd, shared_end
+
+NO_EPOCH: Final = -1
+NOTHING: Final = 0
+"""Where logs share no leader epoch, they share no record from the first offset on."""
+
+
+@dataclass(frozen=True, slots=True)
+class SharedHistory:
+    """The offset below which both sites have the same records, which may be below the copy's log
+    start; `doubt` says why it does not count, empty where it does.
+    """
+
+    end_offset: int
+    doubt: str = ""
+
+
+class Histories:
+    """The two sites of one link."""
+
+    def __init__(self, source: SitePort, target: SitePort, verifier: Verifier | None) -> None:
+        """Without `verifier` the leader epochs alone decide."""
+        self._source = source
+        self._target = target
+        self._verifier = verifier
+
+    async def compare(
+        self, ends: Mapping[PartitionKey, LogEnds], wanted: SiteTopic, copy: SiteTopic
+    ) -> dict[PartitionKey, SharedHistory]:
+        """Of each copy whose log is in `ends` and has leader epochs: where its history leaves the
+        source's. Unreachable.
+        """
+        found: dict[PartitionKey, int] = {}
+        asked = {
+            key: EpochEnd(one.last_epoch, one.end_offset)
+            for key, one in ends.items()
+            if key.partition in wanted.leaders and one.last_epoch != NO_EPOCH
+        }
+        for site, topic in cycle(((self._source, wanted), (self._target, copy))):
+            if not asked:
+                break
+            asked = _judge(asked, await _epoch_ends(site, asked, topic), found)
+        return {
+            key: SharedHistory(end_offset, await self._doubt(key, end_offset, ends[key]))
+            for key, end_offset in found.items()
+        }
+
+    async def _doubt(self, key: PartitionKey, end_offset: int, log: LogEnds) -> str:
+        if self._verifier is None or end_offset <= log.log_start_offset:
+            return ""
+        compared = await self._verifier.compare(key, mirrored_end=end_offset, last_offsets=1)
+        if compared.verdict == "equal":
+            return ""
+        return f"the batches below offset {end_offset} are not known to be the same at both sites: {compared.finding}"
+
+
+async def _epoch_ends(
+    site: SitePort, asked: Mapping[PartitionKey, EpochEnd], topic: SiteTopic
+) -> dict[PartitionKey, EpochEnd]:
+    """The epochs that a site's leaders report. Unreachable when one of them does not answer."""
+    questions = {key: (topic.leaders[key.partition], one.epoch) for key, one in asked.items()}
+    answers = await site.epoch_ends(questions)
+    found: dict[PartitionKey, EpochEnd] = {}
+    for key in asked:
+        answer = answers.get(key)
+        if not isinstance(answer, EpochEnd):
+            raise Unreachable(f"{key}: {answer.error.name if isinstance(answer, Refused) else answer or 'no answer'}")
+        found[key] = answer
+    return found
+
+
+def _judge(
+    asked: Mapping[PartitionKey, EpochEnd], answers: Mapping[PartitionKey, EpochEnd], found: dict[PartitionKey, int]
+) -> dict[PartitionKey, EpochEnd]:
+    """Note in `found` where histories are known to part; what the other site is asked next of the
+    remaining partitions.
+    """
+    open_questions: dict[PartitionKey, EpochEnd] = {}
+    for key, answer in answers.items():
+        shared = shared_end(asked[key], answer)
+        if shared is not None:
+            found[key] = shared
+        elif answer.epoch == NO_EPOCH:
+            found[key] = NOTHING
+        else:
+            open_questions[key] = answer
+    return open_questions

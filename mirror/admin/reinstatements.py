@@ -1,0 +1,279 @@
+"""Reinstates copies of a site that was failed away from: what such a copy has alone goes into
+quarantine at its leader, the copy is truncated to the history that both sites have, and mirroring
+goes on from there.
+
+Flows ask for it when they find their copy diverged, and get it where the link's policy is
+`automatic`; a person asks by `antipode links reinstate`. Either way the link must be exact, this
+site passive under the newest epoch that it knows, and the common history known: else the copy stays
+as it is, and only `antipode links reset` (`resets.py`) helps. The target's brokers check link,
+epoch and role again when they truncate. A request may be interrupted and repeated at any moment:
+records are in the copy, in quarantine, or in both, and quarantined once at each broker.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import enum
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Final
+
+from mirror.admin.histories import Histories, SharedHistory
+from mirror.admin.verifier import Verifier
+from mirror.flow.board import FlowBoard
+from mirror.flow.core.flow_events import CopyNotReinstated, CopyReinstated, Start
+from mirror.flow.core.flow_state import FlowState, InvariantBroken
+from mirror.link.core.link_roles import LinkRole
+from mirror.link.core.partitions import PartitionKey
+from mirror.link.link_watch import LinkView
+from mirror.link.ports import EndToKeep, LogEnds, QuarantinePort, SitePort, SiteTopic, SourcePort, Unreachable
+from runtime.logs import state_change_logger
+from runtime.supervision import note_death, was_asked_to_end
+from wire.rules.links import ReinstatePolicy, carries_topic, matches, reinstate_policy
+
+FIRST_LINK_EPOCH: Final = 1
+"""The epoch of a link that was never turned: no site returns under it."""
+NEW_COPY: Final = "antipode links reset makes the copy anew"
+BY_HAND: Final = (
+    "antipode links reinstate puts what the copy has alone into quarantine and mirrors on from the common history"
+)
+
+_state_change = state_change_logger()
+
+
+class ReinstateOutcome(enum.Enum):
+    """What became of a partition."""
+
+    PLANNED = "planned"  # a dry run: it would be reinstated
+    REINSTATED = "reinstated"
+    REFUSED = "refused"
+    NOTHING = "nothing to do"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Reinstatement:
+    """One partition's outcome and the reason in a sentence; offsets from `from_offset` up to
+    `end_offset` are what the copy has, or had, alone.
+    """
+
+    key: PartitionKey
+    outcome: ReinstateOutcome
+    reason: str
+    from_offset: int = -1
+    end_offset: int = -1
+    entry: str = ""
+
+
+class Reinstatements:
+    """One mirror's. `close` ends what is under way."""
+
+    def __init__(
+        self,
+        board: FlowBoard,
+        *,
+        source: SourcePort,
+        target: SitePort,
+        link: Callable[[], LinkView],
+        quarantine: QuarantinePort | None,
+        verifier: Verifier | None,
+    ) -> None:
+        """`quarantine` is None on translate links, whose copies are never truncated."""
+        self._board = board
+        self._source = source
+        self._target = target
+        self._link = link
+        self._quarantine = quarantine
+        self._histories = Histories(source, target, verifier)
+        self._asked: dict[PartitionKey, tuple[int, str]] = {}
+        self._turn = asyncio.Lock()
+        self._task: asyncio.Task[None] | None = None
+
+    def ask(self, key: PartitionKey, generation: int, reason: str) -> None:
+        """A flow's question; the answer is submitted to the board."""
+        self._asked[key] = (generation, reason)
+        if self._task is None or self._task.done():
+            self._task = asyncio.get_running_loop().create_task(self._answer())
+
+    async def close(self) -> None:
+        """Stop answering."""
+        if self._task is not None:
+            self._task.cancel()
+            await asyncio.gather(self._task, return_exceptions=True)
+
+    async def reinstate(self, patterns: Sequence[str], *, is_dry_run: bool) -> list[Reinstatement]:
+        """Reinstate the FAULTED copies of the topics whose whole names match; no pattern means all
+        topics. Unreachable, InvalidPattern.
+        """
+        wanted = list(patterns) or [".*"]
+        matches("", whitelist=wanted, blacklist=())
+        link = self._link()
+        rows = [
+            (key, row.facts)
+            for key, row in sorted(self._board.our_rows(), key=lambda row: row[0])
+            if carries_topic(link.record, key.topic) and matches(key.topic, whitelist=wanted, blacklist=())
+        ]
+        diverged = {key: facts.reason for key, facts in rows if facts.state is FlowState.FAULTED}
+        found = {
+            key: _nothing(key, f"the partition is {facts.state.value}: only diverged copies are reinstated")
+            for key, facts in rows
+        }
+        async with self._turn:
+            found |= await self._reinstated(diverged, is_dry_run=is_dry_run)
+        for key, one in found.items():
+            if one.outcome is ReinstateOutcome.REINSTATED:
+                self._board.submit(key, Start(reason="the copy was reinstated"))
+        return list(found.values())
+
+    async def _answer(self) -> None:
+        await asyncio.sleep(0)  # never answer inside the question
+        while asked := self._asked:
+            self._asked = {}
+            try:
+                await self._answer_now(asked)
+            except InvariantBroken:
+                raise
+            except (Exception, asyncio.CancelledError) as error:
+                if was_asked_to_end():
+                    raise
+                # A flow waits for its answer and for nothing else.
+                if not isinstance(error, Unreachable):
+                    note_death("reinstatements")
+                for key, (generation, _) in asked.items():
+                    advice = f"the copy cannot be reinstated now: {error}"
+                    failed = CopyNotReinstated(generation=generation, advice=advice, is_final=False)
+                    self._board.submit(key, failed)
+
+    async def _answer_now(self, asked: Mapping[PartitionKey, tuple[int, str]]) -> None:
+        refusal = self._policy_refusal()
+        found: Mapping[PartitionKey, Reinstatement] = {}
+        if refusal is None:
+            async with self._turn:
+                found = await self._reinstated({key: reason for key, (_, reason) in asked.items()}, is_dry_run=False)
+        for key, (generation, _) in asked.items():
+            if refusal is not None:
+                self._board.submit(key, CopyNotReinstated(generation=generation, advice=refusal))
+            elif found[key].outcome in (ReinstateOutcome.REINSTATED, ReinstateOutcome.NOTHING):
+                end_offset = found[key].from_offset
+                self._board.submit(key, CopyReinstated(generation=generation, log_end_offset=end_offset))
+            else:
+                self._board.submit(key, CopyNotReinstated(generation=generation, advice=found[key].reason))
+
+    def _policy_refusal(self) -> str | None:
+        """Why flows get no reinstatement, empty where only a new copy helps; None when they do."""
+        link = self._link()
+        if self._quarantine is None:
+            return ""
+        if reinstate_policy(link.record) is not ReinstatePolicy.AUTOMATIC or link.epoch <= FIRST_LINK_EPOCH:
+            return BY_HAND
+        return None
+
+    async def _reinstated(
+        self, diverged: Mapping[PartitionKey, str], *, is_dry_run: bool
+    ) -> dict[PartitionKey, Reinstatement]:
+        """Each partition's outcome. Unreachable."""
+        link = self._link()
+        if self._quarantine is None:
+            return {
+                key: _refused(key, f"a translate link has no copy to truncate: {reason}")
+                for key, reason in diverged.items()
+            }
+        if link.role is not LinkRole.MIRRORING:
+            return {key: _refused(key, link.reason) for key in diverged}
+        if not diverged:
+            return {}
+        found: dict[PartitionKey, Reinstatement] = {}
+        ends: dict[PartitionKey, EndToKeep] = {}
+        source, target = await self._source.topics(), await self._target.topics()
+        for topic in sorted({key.topic for key in diverged}):
+            keys = [key for key in diverged if key.topic == topic]
+            planned = await self._planned(keys, source.get(topic), target.get(topic))
+            found |= planned
+            ends |= {
+                key: EndToKeep(
+                    topic_id=target[topic].topic_id,
+                    leader=target[topic].leaders[key.partition],
+                    first_offset=one.from_offset,
+                )
+                for key, one in planned.items()
+                if one.outcome is ReinstateOutcome.PLANNED
+            }
+        return found if is_dry_run else found | await self._truncated(found, ends, diverged, link)
+
+    async def _planned(
+        self, keys: Sequence[PartitionKey], wanted: SiteTopic | None, copy: SiteTopic | None
+    ) -> dict[PartitionKey, Reinstatement]:
+        if wanted is None or copy is None or wanted.topic_id != copy.topic_id:
+            return {key: _refused(key, f"the two sites do not have the same topic; {NEW_COPY}") for key in keys}
+        leaders = {key: copy.leaders[key.partition] for key in keys if key.partition in copy.leaders}
+        source_leaders = {key: wanted.leaders[key.partition] for key in keys if key.partition in wanted.leaders}
+        logs, source_logs = await self._target.log_ends(leaders), await self._source.log_ends(source_leaders)
+        known = {key: log for key, log in logs.items() if isinstance(log, LogEnds)}
+        shared = await self._histories.compare(known, wanted, copy)
+        return {key: _plan(key, known.get(key), source_logs.get(key), shared.get(key)) for key in keys}
+
+    async def _truncated(
+        self,
+        planned: Mapping[PartitionKey, Reinstatement],
+        ends: Mapping[PartitionKey, EndToKeep],
+        diverged: Mapping[PartitionKey, str],
+        link: LinkView,
+    ) -> dict[PartitionKey, Reinstatement]:
+        if not ends or self._quarantine is None:
+            return {}
+        reason = (
+            "; ".join(sorted({diverged[key] for key in ends})) if len(ends) == 1 else f"link {link.name}: {link.reason}"
+        )
+        done = await self._quarantine.keep_and_truncate(ends, link=link.name, link_epoch=link.epoch, reason=reason)
+        found: dict[PartitionKey, Reinstatement] = {}
+        for key, one in done.items():
+            if one.refusal:
+                found[key] = replace(planned[key], outcome=ReinstateOutcome.REFUSED, reason=one.refusal)
+                continue
+            found[key] = replace(
+                planned[key],
+                outcome=ReinstateOutcome.REINSTATED,
+                reason=f"truncated to offset {one.log_end_offset}",
+                from_offset=one.log_end_offset,
+                entry=one.entry,
+            )
+            _state_change.warning("copy reinstated", partition=str(key), offset=one.log_end_offset, entry=one.entry)
+        return found
+
+
+def _plan(key: PartitionKey, log: LogEnds | None, source_log: object, shared: SharedHistory | None) -> Reinstatement:
+    """What is to be done with one copy, by both sites' answers."""
+    if log is None or not isinstance(source_log, LogEnds):
+        return _refused(key, f"the {'target' if log is None else 'source'} does not report the log of {key}")
+    if shared is None:
+        return _refused(key, f"no leader epoch shows where the histories part; {NEW_COPY}")
+    if shared.doubt:
+        return _refused(key, f"{shared.doubt}; {NEW_COPY}")
+    if shared.end_offset < log.log_start_offset:
+        return _refused(
+            key,
+            f"the histories part at offset {shared.end_offset}, the copy starts at {log.log_start_offset}; {NEW_COPY}",
+        )
+    if shared.end_offset >= log.end_offset:
+        return replace(
+            _nothing(key, "the copy has nothing alone"), from_offset=log.end_offset, end_offset=log.end_offset
+        )
+    if shared.end_offset < source_log.log_start_offset:
+        return _refused(
+            key,
+            f"the histories part at offset {shared.end_offset}, the source starts at {source_log.log_start_offset}; {NEW_COPY}",
+        )
+    return Reinstatement(
+        key=key,
+        outcome=ReinstateOutcome.PLANNED,
+        reason=f"the histories part at offset {shared.end_offset}",
+        from_offset=shared.end_offset,
+        end_offset=log.end_offset,
+    )
+
+
+def _refused(key: PartitionKey, reason: str) -> Reinstatement:
+    return Reinstatement(key=key, outcome=ReinstateOutcome.REFUSED, reason=reason)
+
+
+def _nothing(key: PartitionKey, reason: str) -> Reinstatement:
+    return Reinstatement(key=key, outcome=ReinstateOutcome.NOTHING, reason=reason)

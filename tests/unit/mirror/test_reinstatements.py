@@ -1,0 +1,190 @@
+"""A copy with records of its own becomes a standby again: these go into quarantine, the copy is
+truncated, and only what it lacks crosses the line.
+"""
+
+from __future__ import annotations
+
+from uuid import UUID
+
+import pytest
+
+from mirror.admin.reinstatements import ReinstateOutcome
+from mirror.admin.verifier import Comparison
+from mirror.assembly import Mirror
+from mirror.flow.core.flow_state import FlowState
+from mirror.link.core.partitions import PartitionKey
+from mirror.link.ports import Unreachable
+from tests.support.eventually import eventually
+from tests.support.memory.memory_mirror import mirroring, states
+from tests.support.memory.memory_sites import MemoryWorld
+from wire.rules.links import ReinstatePolicy
+
+FIRST, SECOND = PartitionKey("orders", 0), PartitionKey("orders", 1)
+COPY_ID = UUID(int=1)
+FAULTED = {FlowState.FAULTED}
+
+
+def diverged(policy: ReinstatePolicy, *, epoch: int = 2) -> MemoryWorld:
+    """Both partitions have four batches of one history; the first copy goes on alone under epoch 3,
+    the source under epoch 7. The second copy alone has records.
+    """
+    world = MemoryWorld()
+    world.record.reinstate_policy, world.record.epoch = policy.value, epoch
+    for site in (world.source, world.target):
+        site.add("orders", 2)
+        site.produce("orders", 0, 4, epoch=2)
+    world.target.produce("orders", 0, 3, epoch=3)
+    world.source.produce("orders", 0, 5, epoch=7)
+    world.target.produce("orders", 1, 2, epoch=3)
+    return world
+
+
+def tails(world: MemoryWorld) -> dict[PartitionKey, set[bytes]]:
+    """What the copies have alone."""
+    return {FIRST: set(world.target.logs[FIRST].batches[4:]), SECOND: set(world.target.logs[SECOND].batches)}
+
+
+def quarantined(world: MemoryWorld) -> dict[PartitionKey, set[bytes]]:
+    return {key: set(kept.values()) for (key, _), kept in world.target.quarantined.items()}
+
+
+async def faulted(mirror: Mirror) -> None:
+    await eventually(lambda: bool(states(mirror)) and states(mirror) == FAULTED)
+
+
+def reasons(mirror: Mirror) -> dict[PartitionKey, str]:
+    return {key: row.facts.reason for key, row in mirror.board.rows()}
+
+
+async def test_an_automatic_link_reinstates_a_returning_site_by_itself() -> None:
+    world = diverged(ReinstatePolicy.AUTOMATIC)
+    own = tails(world)
+    seen: list[FlowState] = []
+    async with mirroring(world) as mirror:
+        mirror.board.on_transition = lambda _key, _before, after, _reason: seen.append(after)
+        await eventually(world.is_equal)
+        await eventually(lambda: states(mirror) == {FlowState.MIRRORING})
+    assert quarantined(world) == own
+    assert FlowState.FAULTED not in seen
+    assert not world.target.requests, "no copy is deleted"
+
+
+@pytest.mark.parametrize(
+    ("policy", "epoch"), [(ReinstatePolicy.MANUAL, 2), (ReinstatePolicy.AUTOMATIC, 1)], ids=["manual", "never turned"]
+)
+async def test_else_a_person_reinstates_it(policy: ReinstatePolicy, epoch: int) -> None:
+    world = diverged(policy, epoch=epoch)
+    own = tails(world)
+    async with mirroring(world) as mirror:
+        await faulted(mirror)
+        assert all("antipode links reinstate puts what the copy has alone" in one for one in reasons(mirror).values())
+        planned = await mirror.parts.reinstatements.reinstate([], is_dry_run=True)
+        assert [(one.key, one.outcome, one.from_offset, one.end_offset) for one in planned] == [
+            (FIRST, ReinstateOutcome.PLANNED, 12, 21),
+            (SECOND, ReinstateOutcome.PLANNED, 0, 6),
+        ]
+        assert not world.target.quarantined
+        done = await mirror.parts.reinstatements.reinstate(["orders"], is_dry_run=False)
+        assert [(one.outcome, one.from_offset, one.entry) for one in done] == [
+            (ReinstateOutcome.REINSTATED, 12, "entry of orders-0"),
+            (ReinstateOutcome.REINSTATED, 0, "entry of orders-1"),
+        ]
+        assert quarantined(world) == own
+        await eventually(world.is_equal)
+        await eventually(lambda: states(mirror) == {FlowState.MIRRORING})
+        (again, _) = await mirror.parts.reinstatements.reinstate([], is_dry_run=False)
+        assert again.outcome is ReinstateOutcome.NOTHING
+
+
+class Killed(Exception):
+    """The mirror ends here."""
+
+
+@pytest.mark.parametrize("step", ["before_keep", "before_act"])
+@pytest.mark.parametrize("error", [Killed(), Unreachable("site b is down")], ids=["killed", "unreachable"])
+async def test_an_interruption_at_any_step_leaves_each_record_in_the_copy_or_in_quarantine(
+    step: str, error: Exception
+) -> None:
+    world = diverged(ReinstatePolicy.MANUAL)
+    own = tails(world)
+
+    def interrupt() -> None:
+        raise error
+
+    async with mirroring(world) as mirror:
+        await faulted(mirror)
+        setattr(world.target, step, interrupt)
+        with pytest.raises(type(error)):
+            await mirror.parts.reinstatements.reinstate([], is_dry_run=False)
+        for key, records in own.items():
+            assert records <= set(world.target.logs[key].batches) | quarantined(world).get(key, set())
+    setattr(world.target, step, lambda: None)
+    world.record.reinstate_policy = ReinstatePolicy.AUTOMATIC.value
+    async with mirroring(world):
+        await eventually(world.is_equal)
+    assert quarantined(world) == own
+
+
+async def test_an_automatic_reinstatement_that_fails_is_tried_again() -> None:
+    world = diverged(ReinstatePolicy.AUTOMATIC)
+    failures = [Unreachable("site b is down"), RuntimeError("a mistake")]
+
+    def fail_twice() -> None:
+        if failures:
+            raise failures.pop()
+
+    world.target.before_keep = fail_twice
+    seen: list[tuple[FlowState, str]] = []
+    async with mirroring(world) as mirror:
+        mirror.board.on_transition = lambda _key, _before, after, reason: seen.append((after, reason))
+        await eventually(world.is_equal)
+    assert not failures
+    assert FlowState.FAULTED not in {state for state, _ in seen}, seen
+
+
+async def test_where_the_quarantine_refuses_the_copy_stays() -> None:
+    world = diverged(ReinstatePolicy.AUTOMATIC)
+    before = world.target.logs[FIRST].data
+    world.target.quarantine_refusal = "policy_violation: the quarantine of orders-0 has room for 5 bytes"
+    async with mirroring(world) as mirror:
+        await faulted(mirror)
+        assert "has room for 5 bytes" in reasons(mirror)[FIRST]
+        assert world.target.logs[FIRST].data == before
+
+
+class Differing:
+    """A Verifier that finds other bytes."""
+
+    async def compare(self, key: PartitionKey, *, mirrored_end: int, last_offsets: int) -> Comparison:
+        return Comparison(finding=f"{key} differs below {mirrored_end}, of {last_offsets}")
+
+
+async def test_a_common_epoch_with_other_bytes_is_no_common_history() -> None:
+    world = diverged(ReinstatePolicy.AUTOMATIC)
+    before = world.target.logs[FIRST].data
+    world.verifier = Differing()
+    async with mirroring(world) as mirror:
+        await eventually(lambda: "differs below 12" in reasons(mirror).get(FIRST, ""))
+        assert "antipode links reset makes the copy anew" in reasons(mirror)[FIRST]
+        assert world.target.logs[FIRST].data == before
+        assert FIRST not in quarantined(world)
+
+
+async def test_a_source_that_begins_above_the_common_history_needs_a_new_copy() -> None:
+    world = diverged(ReinstatePolicy.AUTOMATIC)
+    log = world.source.logs[FIRST]
+    log.start, log.batches = 15, log.batches[5:]
+    async with mirroring(world) as mirror:
+        await eventually(lambda: "the source starts at 15; antipode links reset" in reasons(mirror).get(FIRST, ""))
+        assert FIRST not in quarantined(world)
+
+
+async def test_a_link_that_has_turned_truncates_nothing() -> None:
+    world = diverged(ReinstatePolicy.MANUAL)
+    async with mirroring(world) as mirror:
+        await faulted(mirror)
+        world.record.epoch, world.record.active_site = 3, "b"
+        await eventually(lambda: states(mirror) == {FlowState.PROMOTED})
+        found = await mirror.parts.reinstatements.reinstate([], is_dry_run=False)
+        assert {one.outcome for one in found} == {ReinstateOutcome.NOTHING}
+        assert not world.target.quarantined

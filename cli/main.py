@@ -28,6 +28,8 @@ COMMANDS: Final[Mapping[str, tuple[str, str]]] = {
     "consume": ("cli.consume", "consume"),
     "failover": ("cli.failover", "failover"),
     "reconcile": ("cli.reconcile", "reconcile"),
+    "archive": ("cli.archive", "app"),
+    "restore": ("cli.restore", "restore"),
     "elect": ("cli.elect", "elect"),
     "topics": ("cli.topics", "app"),
     "brokers": ("cli.brokers", "app"),

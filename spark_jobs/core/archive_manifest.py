@@ -135,8 +135,10 @@ def archived_ends(manifests: Iterable[Manifest]) -> dict[LogId, int]:
     """Where the next run goes on, by log: the end of what is stored or named as a hole."""
     ends: dict[LogId, int] = {}
     for manifest in manifests:
-        for one in (*manifest.ranges, *manifest.holes):
-            ends[one.log] = max(ends.get(one.log, 0), one.end_offset)
+        places = [(one.log, one.end_offset) for one in manifest.ranges]
+        places += [(hole.log, hole.end_offset) for hole in manifest.holes]
+        for log, end_offset in places:
+            ends[log] = max(ends.get(log, 0), end_offset)
     return ends
 
 

@@ -15,9 +15,9 @@ from runtime.process import OperationalFailure
 from spark_jobs.archive import ArchiveReport, ArchiveRequest, ArchiveRun, verify
 from spark_jobs.archive_store import ArchiveStore
 from tests.spark.conftest import TwoLogs
+from tests.support.clients.kafka_clients import delete_records
 from tests.support.disks.log_batches import Record
 from tests.support.disks.log_batches import batch as batch_of
-from wire.client.raw_client import KafkaClient, call_client
 
 pytestmark = pytest.mark.timeout(360)
 
@@ -122,11 +122,7 @@ def test_what_the_source_deleted_before_it_was_archived_is_a_hole_in_report_and_
     logs.append(logs.a, batch(b"1"))
     archive.run()
     logs.append(logs.a, batch(b"2"), batch(b"3"))
-
-    async def delete(client: KafkaClient) -> None:
-        await client.delete_records({(logs.topic, 0): 2})
-
-    call_client(logs.a.bootstrap, delete)
+    delete_records(logs.a.bootstrap, logs.topic, 2)
     report = archive.run()
     assert [(hole.first_offset, hole.end_offset) for hole in report.holes] == [(1, 2)]
     document = json.loads((archive.directory / "manifests" / "00000002.json").read_text())

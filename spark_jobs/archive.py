@@ -16,7 +16,7 @@ import time
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass, field
 from functools import partial
-from typing import Any, Final, TypeVar
+from typing import Any, Final, NamedTuple, TypeVar
 
 from pyspark.sql import SparkSession
 
@@ -38,6 +38,7 @@ from spark_jobs.core.archive_plan import ArchivePlan, plan, settled
 from spark_jobs.session import Progress, result_of, session
 from spark_jobs.survey import SiteTopics, log_ends, site_topics, topic_filter
 from wire.batches.record_batch import InvalidBatch, verify_crc
+from wire.client.client_errors import KafkaClientError
 
 WAVE_PER_CORE: Final = 4
 """Ranges that a core stores between two reports of progress."""
@@ -182,10 +183,26 @@ def in_waves(
     size = spark.sparkContext.defaultParallelism * WAVE_PER_CORE
     for start in range(0, len(items), size):
         wave = items[start : start + size]
-        results = result_of(spark.sparkContext.parallelize(wave, len(wave)).map(work).collect)
-        found += zip(wave, results, strict=True)
+        attempts = result_of(spark.sparkContext.parallelize(wave, len(wave)).map(partial(_attempted, work)).collect)
+        for item, attempt in zip(wave, attempts, strict=True):
+            if isinstance(attempt, _Failed):
+                raise OperationalFailure(attempt.reason)
+            found.append((item, attempt))
         progress(f"{verb} {len(found)} of {len(items)}")
     return found
+
+
+class _Failed(NamedTuple):
+    """Why an item failed in a worker: an exception would come back in pages of Spark's own."""
+
+    reason: str
+
+
+def _attempted(work: Callable[[Item], Result], item: Item) -> Result | _Failed:
+    try:
+        return work(item)
+    except (OperationalFailure, KafkaClientError, InvalidBatch, OSError) as error:
+        return _Failed(str(error))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -12,7 +12,6 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TypeVar
 
-from py4j.protocol import Py4JJavaError
 from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 
@@ -74,7 +73,7 @@ def result_of(action: Callable[[], Result]) -> Result:
     """
     try:
         return action()
-    except (PySparkException, Py4JJavaError) as error:
+    except PySparkException as error:
         raise OperationalFailure(f"the work in Spark failed: {_cause(str(error))}") from error
 
 

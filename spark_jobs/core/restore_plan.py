@@ -27,8 +27,8 @@ class LogToRestore:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RestorePlan:
-    """What is restored. `skipped` are sentences about offsets that are left out: a log cannot have a
-    hole in its middle, so it begins with the first file after the last hole.
+    """What is restored. `skipped` are sentences about offsets that are left out: a log cannot have
+    a hole in its middle, so it begins with the first file after the last hole.
     """
 
     topics: tuple[ArchivedTopic, ...]

@@ -29,6 +29,8 @@ COMMANDS: Final[Mapping[str, tuple[str, str]]] = {
     "failover": ("cli.failover", "failover"),
     "switchover": ("cli.switchover", "switchover"),
     "reconcile": ("cli.reconcile", "reconcile"),
+    "archive": ("cli.archive", "app"),
+    "restore": ("cli.restore", "restore"),
     "elect": ("cli.elect", "elect"),
     "topics": ("cli.topics", "app"),
     "brokers": ("cli.brokers", "app"),

@@ -15,11 +15,10 @@ from __future__ import annotations
 import argparse
 import sys
 import time
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, Row, SparkSession
 from pyspark.sql import functions as F  # noqa: N812
 
@@ -31,7 +30,7 @@ from spark_jobs.core.judging import Judgement, Run, narrowed
 from spark_jobs.core.ranges import Comparison, RangeKey, RangeSum
 from spark_jobs.core.verdict import PartitionReport, ReconciliationReport
 from spark_jobs.report import write_html, write_json, write_parquet
-from spark_jobs.session import session
+from spark_jobs.session import Progress, result_of, session
 from spark_jobs.source import BATCHES, NAME, RECORDS, AntipodeSource, encode_splits
 from spark_jobs.survey import compacted_topics, first_since, log_ends, settled_ends, topic_filter, topic_names
 
@@ -40,8 +39,6 @@ NAMED_MAX = 20
 """Topics that a message lists."""
 SETTLE_TIMEOUT_MS = 10_000
 NO_BOUND = -1
-
-Progress = Callable[[str], None]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -259,21 +256,11 @@ def _listed(names: Sequence[str]) -> str:
 
 
 def _collected(frame: DataFrame) -> list[Row]:
-    try:
-        return frame.collect()
-    except PySparkException as error:
-        raise OperationalFailure(f"the logs could not be read: {_cause(str(error))}") from error
+    return result_of(frame.collect)
 
 
 def _runs(rows: Iterable[Row]) -> list[Run]:
     return [Run(**{name: value for name, value in row.asDict().items() if name in Run._fields}) for row in rows]
-
-
-def _cause(text: str) -> str:
-    """The worker's own words out of the pages that Spark wraps around them."""
-    lines = [line.strip() for line in text.splitlines() if line.strip()]
-    errors = [line for line in lines if line.startswith(("wire.", "clients.", "runtime.", "OSError", "ValueError"))]
-    return (errors or lines or [""])[-1 if errors else 0]
 
 
 def write_report(found: ReconciliationReport, directory: Path) -> None:

@@ -1,19 +1,29 @@
 """The Spark session of a job: the cluster's own under spark-submit, else a small local one that
-starts quickly and stays quiet.
+starts quickly and stays quiet. What jobs share beside it: reports of progress, and the cause of a
+failure in a worker.
 """
 
 from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import TypeVar
 
+from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
+
+from runtime.process import OperationalFailure
 
 JAVA_OPTIONS = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC -Xshare:auto"
 """A job of seconds gains more from a quick start than from the last optimisation."""
+
+Progress = Callable[[str], None]
+"""Takes a line that says what a job is doing."""
+
+Result = TypeVar("Result")
 
 
 def session(name: str, *, is_local: bool, cores: int | None = None) -> SparkSession:
@@ -55,3 +65,20 @@ def noise_into(file: Path) -> Iterator[None]:
     finally:
         os.dup2(kept, 2)
         os.close(kept)
+
+
+def result_of(action: Callable[[], Result]) -> Result:
+    """What a Spark action returns. OperationalFailure with the worker's own message when it
+    fails.
+    """
+    try:
+        return action()
+    except PySparkException as error:
+        raise OperationalFailure(f"the work in Spark failed: {_cause(str(error))}") from error
+
+
+def _cause(text: str) -> str:
+    """The worker's own words out of the pages that Spark wraps around them."""
+    lines = [line.strip() for line in text.splitlines() if line.strip()]
+    errors = [line for line in lines if line.startswith(("wire.", "clients.", "runtime.", "OSError", "ValueError"))]
+    return (errors or lines or [""])[-1 if errors else 0]

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable, Sequence
-from typing import TypeVar
+from typing import NamedTuple, TypeVar
 
 from runtime.process import OperationalFailure
+from spark_jobs.core.archive_manifest import ArchivedTopic
 from spark_jobs.core.extents import LogEnds, TopicPartition, is_reached
 from spark_jobs.log_reader import client
 from wire.client.broker_requests import EARLIEST_TIMESTAMP, LATEST_TIMESTAMP
@@ -91,6 +92,39 @@ def compacted_topics(bootstrap: str, topics: Sequence[str]) -> set[str]:
         async with client(bootstrap) as reader:
             configs = await reader.topic_configs(list(topics), is_set_only=False) if topics else {}
         return {name for name, values in configs.items() if "compact" in (values.get("cleanup.policy") or "")}
+
+    return asyncio.run(_answered(bootstrap, ask))
+
+
+class SiteTopics(NamedTuple):
+    """A cluster's id and those of its topics that are wanted."""
+
+    cluster_id: str
+    topics: tuple[ArchivedTopic, ...]
+
+
+def site_topics(bootstrap: str, is_wanted: TopicFilter) -> SiteTopics:
+    """The wanted topics with their ids and the configs that are set on them. OperationalFailure
+    when one has no id.
+    """
+
+    async def ask() -> SiteTopics:
+        async with client(bootstrap) as reader:
+            metadata = await reader.metadata()
+            names = sorted(filter(is_wanted, metadata.topics))
+            configs = await reader.topic_configs(names) if names else {}
+        found = []
+        for name in names:
+            topic = metadata.topics[name]
+            if topic.topic_id is None:
+                raise OperationalFailure(f"topic {name} has no id: an archive needs brokers that give topics ids")
+            kept = {key: value for key, value in sorted(configs.get(name, {}).items()) if value is not None}
+            found.append(
+                ArchivedTopic(
+                    name=name, topic_id=str(topic.topic_id), partition_count=len(topic.partitions), configs=kept
+                )
+            )
+        return SiteTopics(metadata.cluster_id or "", tuple(found))
 
     return asyncio.run(_answered(bootstrap, ask))
 

@@ -152,20 +152,22 @@ def splits(found: Iterable[Extent], *, source_site: str, target_site: str, cores
     all_of_them = list(found)
     total = 2 * sum(extent.offsets for extent in all_of_them)
     length = max(SPLIT_OFFSETS_MIN, -(-total // (cores * SPLITS_PER_CORE)))
-    pieces: list[Split] = []
+    found_pieces: list[Split] = []
     for extent in all_of_them:
-        pieces += _pieces(extent, source_site, extent.source_until, length)
-        pieces += _pieces(extent, target_site, extent.target_until, length)
-    return pieces
+        key = (extent.topic, extent.partition)
+        for site, until in ((source_site, extent.source_until), (target_site, extent.target_until)):
+            found_pieces += pieces(site, key, first=extent.first_offset, until=until, length=length)
+    return found_pieces
 
 
-def _pieces(extent: Extent, site: str, until: int, length: int) -> Iterator[Split]:
-    for first in range(extent.first_offset, until, length):
+def pieces(site: str, key: TopicPartition, *, first: int, until: int, length: int) -> Iterator[Split]:
+    """The offsets `first` to `until` (not included) of one log, in pieces of `length` offsets."""
+    for start in range(first, until, length):
         yield Split(
             site=site,
-            topic=extent.topic,
-            partition=extent.partition,
-            first_offset=first,
-            until_offset=min(first + length, until),
-            is_first=first == extent.first_offset,
+            topic=key[0],
+            partition=key[1],
+            first_offset=start,
+            until_offset=min(start + length, until),
+            is_first=start == first,
         )

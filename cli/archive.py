@@ -1,0 +1,159 @@
+"""`antipode archive`: topics as files on any file system, with a Spark session on this machine, and
+the check of what is there.
+"""
+
+from __future__ import annotations
+
+import enum
+import os
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from cli.shared.kafka_admin import DEFAULT_BOOTSTRAP, BootstrapServer
+from cli.shared.output import (
+    Output,
+    OutputFormat,
+    console,
+    failures_as_messages,
+    print_json,
+    print_table,
+    report_progress,
+)
+from runtime.process import ExitCode
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+    from spark_jobs.archive import ArchiveReport
+
+SHOWN_MAX = 20
+
+app = typer.Typer(
+    help="Archive topics as files, and verify an archive.\n\n"
+    "Example: antipode archive --bootstrap-server 127.0.0.1:9092 --to file:///var/archive",
+    invoke_without_command=True,
+)
+
+
+class FormatChoice(enum.StrEnum):
+    """What the files hold."""
+
+    BATCHES = "batches"
+    RECORDS = "records"
+
+
+Cores = Annotated[int, typer.Option(help="Cores for Spark; 0 takes all.", min=0)]
+
+
+@app.callback()
+def archive(
+    context: typer.Context,
+    bootstrap_server: BootstrapServer = DEFAULT_BOOTSTRAP,
+    to: Annotated[
+        str,
+        typer.Option(help="The archive: file:///dir, hdfs://host:port/dir or s3a://bucket/dir; accepts one format."),
+    ] = "",
+    topics: Annotated[str, typer.Option(help="Topics: a regular expression on whole names.")] = ".*",
+    format_name: Annotated[
+        FormatChoice, typer.Option("--format", help="Raw batches, which can be restored, or records as Parquet.")
+    ] = FormatChoice.BATCHES,
+    is_until_end: Annotated[bool, typer.Option("--until-end", help="Repeat until a run finds nothing new.")] = False,
+    is_dry_run: Annotated[bool, typer.Option("--dry-run", help="Print what a run would read; write nothing.")] = False,
+    cores: Cores = 0,
+    output: Output = OutputFormat.TEXT,
+) -> None:
+    """Archive topics up to their high watermarks, from where the last run ended.
+
+    Exit code 0 complete, 1 with holes, problems or a failure.
+
+    Example: antipode archive --bootstrap-server 127.0.0.1:9092 --to file:///var/archive --topics
+    'orders.*'
+    """
+    if context.invoked_subcommand is not None:
+        return
+    if not to:
+        raise typer.BadParameter("give --to, for example file:///var/archive")
+    from spark_jobs.archive import ArchiveRequest, ArchiveRun
+
+    request = ArchiveRequest(
+        bootstrap=bootstrap_server, to=to, topics=topics, format=format_name.value, is_until_end=is_until_end
+    )
+    with failures_as_messages():
+        run = ArchiveRun(request, report_progress)
+        if is_dry_run:
+            report = run.dry_run(cores or os.cpu_count() or 1)
+        else:
+            with spark_here("antipode archive", cores) as spark:
+                report = run.run(spark)
+    _print(report, output)
+    raise typer.Exit(ExitCode.FAILED if report.problems or report.holes else ExitCode.DONE)
+
+
+@app.command()
+def verify(
+    source: Annotated[str, typer.Option("--from", help="The archive.")],
+    cores: Cores = 0,
+    output: Output = OutputFormat.TEXT,
+) -> None:
+    """Read every file of an archive again: sizes, checksums, checksums of batches, offsets.
+
+    Exit code 0 when every file is as its manifest says, else 1.
+
+    Example: antipode archive verify --from file:///var/archive
+    """
+    from spark_jobs.archive import verify as verified
+
+    with failures_as_messages(), spark_here("antipode archive verify", cores) as spark:
+        found = verified(spark, source, report_progress)
+    if output is OutputFormat.JSON:
+        print_json(found.as_document())
+    else:
+        for problem in found.problems[:SHOWN_MAX]:
+            console.print(f"  [red]{problem}[/]", highlight=False)
+        sizes = f"{found.files} files, {found.bytes:,} bytes, {found.manifests} manifests"
+        console.print(f"{sizes}: {len(found.problems)} problems", highlight=False)
+    raise typer.Exit(ExitCode.FAILED if found.problems else ExitCode.DONE)
+
+
+@contextmanager
+def spark_here(name: str, cores: int) -> Iterator[SparkSession]:
+    """A Spark session on this machine for the time of the block."""
+    from deploy.parts import spark_environment
+    from spark_jobs.session import noise_into, session
+
+    os.environ.update(spark_environment())
+    report_progress("starting Spark")
+    with tempfile.TemporaryDirectory() as directory, noise_into(Path(directory) / "spark.log"):
+        spark = session(name, is_local=True, cores=cores or None)
+    try:
+        yield spark
+    finally:
+        spark.stop()
+
+
+def _print(report: ArchiveReport, output: OutputFormat) -> None:
+    if output is OutputFormat.JSON:
+        print_json(report.as_document())
+        return
+    rows = [
+        (one.topic, one.partition, one.first_offset, one.end_offset, one.records, one.bytes)
+        for one in report.ranges[:SHOWN_MAX]
+    ]
+    if rows:
+        print_table("", ("topic", "partition", "from", "to", "records", "bytes"), rows)
+    for hole in report.holes[:SHOWN_MAX]:
+        place = f"{hole.topic}-{hole.partition} offsets {hole.first_offset} to {hole.end_offset - 1}"
+        console.print(f"  [red]hole[/] {place}: the source deleted them before a run", highlight=False)
+    for problem in report.problems[:SHOWN_MAX]:
+        console.print(f"  [red]{problem}[/]", highlight=False)
+    if report.is_dry_run:
+        console.print(f"a run would read {report.planned_offsets:,} offsets", highlight=False)
+        return
+    document = report.as_document()
+    sums = f"{len(report.ranges)} ranges, {document['records']:,} records, {document['bytes']:,} bytes"
+    console.print(f"{sums}, {report.elapsed_ms / 1000:.1f} s: {report.to}", highlight=False)

@@ -1,0 +1,184 @@
+"""The manifests of an archive: what each run stored, where each partition ends, what is missing.
+Pure.
+
+A run writes one JSON document. Offsets are those of logs: `first_offset` is included, `end_offset`
+is not. The ranges of a partition join over all manifests; where they do not, a hole names what the
+source deleted before it was archived.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import asdict, dataclass
+from itertools import pairwise
+from typing import Any, NamedTuple
+
+BATCHES, RECORDS = "batches", "records"
+FORMATS = (BATCHES, RECORDS)
+
+
+class LogId(NamedTuple):
+    """A partition of one life of a topic: a topic that is made again has another id."""
+
+    topic_id: str
+    partition: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ArchivedFile:
+    """A file of the archive; `path` is relative to the archive's directory, `sha256` is hex."""
+
+    path: str
+    bytes: int
+    sha256: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ArchivedTopic:
+    """A topic as it was when a run read it; `configs` are those that are set on the topic."""
+
+    name: str
+    topic_id: str
+    partition_count: int
+    configs: Mapping[str, str]
+
+    @property
+    def is_compacted(self) -> bool:
+        """Whether gaps between its batches are what compaction leaves."""
+        return "compact" in self.configs.get("cleanup.policy", "")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ArchivedRange:
+    """Offsets of one partition that one run stored. `leader_epochs` are pairs of a leader epoch and
+    the offset of its first batch in the range.
+    """
+
+    topic: str
+    topic_id: str
+    partition: int
+    first_offset: int
+    end_offset: int
+    batches: int
+    records: int
+    leader_epochs: tuple[tuple[int, int], ...]
+    files: tuple[ArchivedFile, ...]
+
+    @property
+    def log(self) -> LogId:
+        """Which log it is of."""
+        return LogId(self.topic_id, self.partition)
+
+    @property
+    def bytes(self) -> int:
+        """Size of its files."""
+        return sum(file.bytes for file in self.files)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Hole:
+    """Offsets that the source deleted before they were archived."""
+
+    topic: str
+    topic_id: str
+    partition: int
+    first_offset: int
+    end_offset: int
+
+    @property
+    def log(self) -> LogId:
+        """Which log it is of."""
+        return LogId(self.topic_id, self.partition)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Manifest:
+    """What one run did. Runs count from 1; `started_at_ms` is Unix ms."""
+
+    run: int
+    format: str
+    started_at_ms: int
+    cluster_id: str
+    topics: tuple[ArchivedTopic, ...]
+    ranges: tuple[ArchivedRange, ...]
+    holes: tuple[Hole, ...]
+
+    def as_document(self) -> dict[str, Any]:
+        """For JSON."""
+        return asdict(self)
+
+
+def manifest_of(document: Any) -> Manifest:
+    """The manifest in a JSON document. ValueError when it is none."""
+    try:
+        return Manifest(
+            run=int(document["run"]),
+            format=str(document["format"]),
+            started_at_ms=int(document["started_at_ms"]),
+            cluster_id=str(document["cluster_id"]),
+            topics=tuple(ArchivedTopic(**topic) for topic in document["topics"]),
+            ranges=tuple(_range_of(fields) for fields in document["ranges"]),
+            holes=tuple(Hole(**hole) for hole in document["holes"]),
+        )
+    except (KeyError, TypeError) as error:
+        raise ValueError(f"not a manifest of an archive: {error!r}") from error
+
+
+def _range_of(fields: Mapping[str, Any]) -> ArchivedRange:
+    files = tuple(ArchivedFile(**file) for file in fields["files"])
+    epochs = tuple((int(epoch), int(offset)) for epoch, offset in fields["leader_epochs"])
+    return ArchivedRange(**{**fields, "files": files, "leader_epochs": epochs})
+
+
+def archived_ends(manifests: Iterable[Manifest]) -> dict[LogId, int]:
+    """Where the next run goes on, by log: the end of what is stored or named as a hole."""
+    ends: dict[LogId, int] = {}
+    for manifest in manifests:
+        places = [(one.log, one.end_offset) for one in manifest.ranges]
+        places += [(hole.log, hole.end_offset) for hole in manifest.holes]
+        for log, end_offset in places:
+            ends[log] = max(ends.get(log, 0), end_offset)
+    return ends
+
+
+def by_log(manifests: Sequence[Manifest]) -> dict[LogId, list[ArchivedRange]]:
+    """All ranges of each log in the order of their offsets."""
+    found: dict[LogId, list[ArchivedRange]] = defaultdict(list)
+    for manifest in manifests:
+        for one in manifest.ranges:
+            found[one.log].append(one)
+    return {log: sorted(ranges, key=lambda one: one.first_offset) for log, ranges in found.items()}
+
+
+def newest_topics(manifests: Iterable[Manifest]) -> dict[str, ArchivedTopic]:
+    """The last life of each topic, as the last run that read it saw it."""
+    found: dict[str, ArchivedTopic] = {}
+    for manifest in sorted(manifests, key=lambda one: one.run):
+        found |= {topic.name: topic for topic in manifest.topics}
+    return found
+
+
+def files_of(manifests: Iterable[Manifest]) -> set[str]:
+    """The paths of all files that belong to the archive."""
+    return {file.path for manifest in manifests for one in manifest.ranges for file in one.files}
+
+
+def chain_problems(manifests: Sequence[Manifest]) -> list[str]:
+    """Sentences about ranges that do not join, manifests that are missing, and mixed formats."""
+    problems = []
+    runs = sorted(manifest.run for manifest in manifests)
+    if missing := sorted(set(range(1, max(runs, default=0) + 1)) - set(runs)):
+        problems.append(f"the manifests of runs {', '.join(map(str, missing))} are missing")
+    if len({manifest.format for manifest in manifests}) > 1:
+        problems.append("the archive holds files of two formats")
+    holes = {(hole.log, hole.first_offset): hole.end_offset for manifest in manifests for hole in manifest.holes}
+    for log, ranges in sorted(by_log(manifests).items()):
+        for before, after in pairwise(ranges):
+            expected = before.end_offset
+            while (log, expected) in holes:
+                expected = holes[log, expected]
+            if after.first_offset != expected:
+                place = f"{after.topic}-{after.partition}"
+                problems.append(f"{place}: a range begins at offset {after.first_offset}, expected {expected}")
+    return problems

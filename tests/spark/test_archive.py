@@ -1,0 +1,171 @@
+"""An archive of a real log. Promised: each range once over runs, killed ones too; what rots or is
+lost is named; a hole is named.
+"""
+
+from __future__ import annotations
+
+import json
+import time
+from pathlib import Path
+
+import pytest
+from pyspark.sql import SparkSession
+
+from runtime.process import OperationalFailure
+from spark_jobs.archive import ArchiveReport, ArchiveRequest, ArchiveRun, verify
+from spark_jobs.archive_store import ArchiveStore
+from tests.spark.conftest import TwoLogs
+from tests.support.clients.kafka_clients import delete_records
+from tests.support.disks.log_batches import Record
+from tests.support.disks.log_batches import batch as batch_of
+
+pytestmark = pytest.mark.timeout(360)
+
+NOW_MS = round(time.time() * 1000)
+DAY_MS = 86_400_000
+
+
+def batch(*values: bytes | Record, timestamp_ms: int = NOW_MS) -> bytes:
+    return batch_of(list(values), timestamp_ms=timestamp_ms)
+
+
+class Archive:
+    """An archive of broker a's topic in a directory."""
+
+    def __init__(self, spark: SparkSession, logs: TwoLogs, directory: Path) -> None:
+        self.spark = spark
+        self.logs = logs
+        self.directory = directory
+        self.address = directory.as_uri()
+
+    def request(self, **fields: object) -> ArchiveRequest:
+        return ArchiveRequest(bootstrap=self.logs.a.bootstrap, to=self.address, topics=self.logs.topic, **fields)  # type: ignore[arg-type]
+
+    def run(self, **fields: object) -> ArchiveReport:
+        return ArchiveRun(self.request(**fields)).run(self.spark)
+
+    def files(self, suffix: str) -> list[Path]:
+        return sorted(self.directory.rglob(f"*{suffix}"))
+
+    def problems(self) -> tuple[str, ...]:
+        return verify(self.spark, self.address).problems
+
+
+@pytest.fixture
+def archive(spark: SparkSession, logs: TwoLogs, tmp_path: Path) -> Archive:
+    return Archive(spark, logs, tmp_path / "archive")
+
+
+def spans(report: ArchiveReport) -> list[tuple[int, int]]:
+    return [(one.first_offset, one.end_offset) for one in report.ranges]
+
+
+def test_runs_store_each_range_once_as_the_bytes_of_the_log_and_a_dry_run_stores_nothing(archive: Archive) -> None:
+    logs = archive.logs
+    logs.append(logs.a, batch(b"1", b"2"), batch(b"3"))
+    dry = ArchiveRun(archive.request()).dry_run(cores=2)
+    assert (dry.planned_offsets, archive.directory.exists()) == (3, False)
+    assert spans(archive.run()) == [(0, 3)]
+    assert (archive.run().runs, spans(archive.run())) == ((), [])
+    logs.append(logs.a, batch(b"4", b"5"))
+    report = archive.run(is_until_end=True)
+    assert (spans(report), report.runs) == ([(3, 5)], (2,))
+    assert b"".join(file.read_bytes() for file in archive.files(".batches")) == logs.segment(logs.a).read_bytes()
+    assert archive.problems() == ()
+    (one,) = report.ranges
+    assert archive.files(".batches")[1].name == "0-00000000000000000003-00000000000000000005.batches"
+    assert (one.records, one.batches, one.leader_epochs) == (2, 1, ((0, 3),))
+
+
+def test_the_next_run_replaces_the_files_of_a_run_that_was_killed_before_its_manifest(archive: Archive) -> None:
+    logs = archive.logs
+    logs.append(logs.a, batch(b"1"))
+    archive.run()
+    logs.append(logs.a, batch(b"2"))
+    archive.run()
+    (archive.directory / "manifests" / "00000002.json").unlink()
+    logs.append(logs.a, batch(b"3"))
+    checked = verify(archive.spark, archive.address)
+    assert (len(checked.unnamed_files), checked.problems) == (1, ())
+    assert spans(archive.run()) == [(1, 3)]
+    assert [file.name.split("-")[1:] for file in archive.files(".batches")] == [
+        [f"{0:020d}", f"{1:020d}.batches"],
+        [f"{1:020d}", f"{3:020d}.batches"],
+    ]
+
+
+def test_a_changed_byte_a_lost_file_and_a_lost_manifest_are_named(archive: Archive) -> None:
+    logs = archive.logs
+    for values in ((b"1",), (b"2",), (b"3",)):
+        logs.append(logs.a, batch(*values))
+        archive.run()
+    assert archive.problems() == ()
+    first, second, _third = archive.files(".batches")
+    kept = first.read_bytes()
+    first.write_bytes(kept[:-1] + bytes([kept[-1] ^ 1]))
+    second.unlink()
+    rotten, lost = archive.problems()
+    assert first.name in rotten
+    assert "checksum" in rotten
+    assert second.name in lost
+    assert "missing" in lost
+    first.write_bytes(kept)
+    (archive.directory / "manifests" / "00000002.json").unlink()
+    assert archive.problems() == (
+        "the manifests of runs 2 are missing",
+        f"{logs.topic}-0: a range begins at offset 2, expected 1",
+    )
+
+
+def test_what_the_source_deleted_before_it_was_archived_is_a_hole_in_report_and_manifest(archive: Archive) -> None:
+    logs = archive.logs
+    logs.append(logs.a, batch(b"1"))
+    archive.run()
+    logs.append(logs.a, batch(b"2"), batch(b"3"))
+    delete_records(logs.a.bootstrap, logs.topic, 2)
+    report = archive.run()
+    assert [(hole.first_offset, hole.end_offset) for hole in report.holes] == [(1, 2)]
+    document = json.loads((archive.directory / "manifests" / "00000002.json").read_text())
+    assert document["holes"][0]["end_offset"] == 2
+    assert (spans(report), archive.problems()) == ([(2, 3)], ())
+
+
+def test_a_damaged_batch_ends_the_archive_of_its_partition_and_is_named(archive: Archive) -> None:
+    logs = archive.logs
+    logs.append(logs.a, batch(b"1"), batch(b"2"), batch(b"3"))
+    size = len(batch(b"1"))
+    with logs.segment(logs.a).open("r+b") as segment:
+        segment.seek(2 * size - 2)
+        segment.write(b"?")
+    report = archive.run()
+    assert (spans(report), len(report.problems)) == ([(0, 1)], 1)
+    assert "offset 1 is damaged" in report.problems[0]
+
+
+def test_records_are_parquet_by_topic_and_day_that_spark_sql_reads(archive: Archive) -> None:
+    logs, spark = archive.logs, archive.spark
+    logs.append(logs.a, batch((b"k", b"v"), b"w"), batch(b"x", timestamp_ms=NOW_MS - DAY_MS))
+    report = archive.run(format="records")
+    assert (spans(report), report.as_document()["records"]) == ([(0, 3)], 3)
+    logs.append(logs.a, batch(b"y"))
+    archive.run(format="records")
+    spark.read.parquet(f"{archive.address}/records").createOrReplaceTempView("archived")
+    rows = spark.sql("select * from archived order by offset").collect()
+    assert [(row.topic, row.partition, row.offset, row.key, row.value) for row in rows] == [
+        (logs.topic, 0, 0, b"k", b"v"),
+        (logs.topic, 0, 1, None, b"w"),
+        (logs.topic, 0, 2, None, b"x"),
+        (logs.topic, 0, 3, None, b"y"),
+    ]
+    assert {(row.timestamp_type, row.leader_epoch) for row in rows} == {("CreateTime", 0)}
+    assert len({row.day for row in rows}) == 2
+    assert archive.problems() == ()
+    with pytest.raises(OperationalFailure, match="holds records"):
+        archive.run()
+
+
+def test_what_is_no_archive_is_refused(spark: SparkSession, tmp_path: Path) -> None:
+    with pytest.raises(OperationalFailure, match="no manifest"):
+        verify(spark, tmp_path.as_uri())
+    with pytest.raises(OperationalFailure, match="accepted"):
+        ArchiveStore.at("ftp://somewhere/archive")

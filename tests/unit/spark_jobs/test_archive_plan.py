@@ -1,0 +1,151 @@
+"""What a run of the archive reads and what the next one goes on with: no offset twice, none lost
+without a hole that names it, nothing behind damage.
+"""
+
+from __future__ import annotations
+
+import json
+from itertools import pairwise
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from spark_jobs.core.archive_manifest import (
+    ArchivedFile,
+    ArchivedRange,
+    ArchivedTopic,
+    Hole,
+    LogId,
+    Manifest,
+    archived_ends,
+    chain_problems,
+    manifest_of,
+)
+from spark_jobs.core.archive_plan import ArchivePlan, Piece, Stored, plan, settled
+from spark_jobs.core.extents import LogEnds, Split
+from spark_jobs.core.restore_plan import refusals, restore_plan
+
+ID = "5f0c5c1e-8d3b-4f0e-9c55-0c8f3f1d2a01"
+LOG = LogId(ID, 0)
+ORDERS = ArchivedTopic(name="orders", topic_id=ID, partition_count=1, configs={})
+
+
+def planned(start: int, end: int, position: int | None, *, cores: int = 1) -> ArchivePlan:
+    archived = {} if position is None else {LOG: position}
+    ends = {("orders", 0): LogEnds(start_offset=start, end_offset=end)}
+    return plan([ORDERS], ends, archived, cores=cores)
+
+
+def spans(found: ArchivePlan) -> list[tuple[int, int]]:
+    return [(piece.split.first_offset, piece.split.until_offset) for piece in found.pieces]
+
+
+def piece(first: int, until: int, *, is_compacted: bool = False) -> Piece:
+    split = Split(site="", topic="orders", partition=0, first_offset=first, until_offset=until, is_first=first == 0)
+    return Piece(ID, split, is_compacted)
+
+
+def range_of(first: int, end: int, *, epoch: int = 0) -> ArchivedRange:
+    file = ArchivedFile(path=f"batches/{first}", bytes=1, sha256="00")
+    return ArchivedRange(
+        topic="orders",
+        topic_id=ID,
+        partition=0,
+        first_offset=first,
+        end_offset=end,
+        batches=1,
+        records=end - first,
+        leader_epochs=((epoch, first),),
+        files=(file,),
+    )
+
+
+def hole(first: int, end: int) -> Hole:
+    return Hole(topic="orders", topic_id=ID, partition=0, first_offset=first, end_offset=end)
+
+
+def manifest(run: int, *ranges: ArchivedRange, holes: tuple[Hole, ...] = ()) -> Manifest:
+    return Manifest(
+        run=run,
+        format="batches",
+        started_at_ms=1,
+        cluster_id="c",
+        topics=(ORDERS,),
+        ranges=ranges,
+        holes=holes,
+    )
+
+
+def test_a_run_begins_where_the_log_or_the_archive_ends() -> None:
+    assert spans(planned(5, 9, None)) == [(5, 9)]
+    assert spans(planned(5, 9, 7)) == [(7, 9)]
+    assert spans(planned(5, 9, 9)) == []
+
+
+def test_what_expired_before_it_was_archived_is_a_hole() -> None:
+    found = planned(5, 9, 3)
+    assert (spans(found), found.holes) == ([(5, 9)], [hole(3, 5)])
+
+
+def test_a_log_that_ends_before_the_archive_does_is_a_problem_and_not_read() -> None:
+    found = planned(0, 9, 12)
+    assert (spans(found), len(found.problems)) == ([], 1)
+
+
+@given(st.integers(0, 10**6), st.integers(0, 10**6), st.integers(1, 16))
+def test_the_pieces_of_a_run_join_and_cover_everything(start: int, length: int, cores: int) -> None:
+    found = spans(planned(start, start + length, None, cores=cores))
+    assert sum(until - first for first, until in found) == length
+    assert all(before[1] == after[0] for before, after in pairwise(found))
+
+
+def test_ranges_join_although_a_batch_reaches_over_the_end_of_its_piece() -> None:
+    found = settled([(piece(10, 20), Stored(12, 20, 1, 8)), (piece(0, 10), Stored(0, 12, 3, 12))])
+    assert [(one.first_offset, one.end_offset) for one in found.ranges] == [(0, 12), (12, 20)]
+    assert found.holes == []
+
+
+def test_a_piece_without_batches_is_a_hole_unless_the_topic_is_compacted() -> None:
+    for is_compacted, holes in ((False, [hole(10, 20)]), (True, [])):
+        results = [
+            (piece(0, 10, is_compacted=is_compacted), Stored(0, 10, 1, 10)),
+            (piece(10, 20, is_compacted=is_compacted), Stored()),
+            (piece(20, 30, is_compacted=is_compacted), Stored(20, 30, 1, 10)),
+        ]
+        found = settled(results)
+        assert found.holes == holes
+        runs = [manifest(1, *found.ranges, holes=tuple(found.holes))]
+        assert (archived_ends(runs), chain_problems(runs)) == ({LOG: 30}, [])
+
+
+def test_nothing_behind_damage_counts() -> None:
+    found = settled([(piece(0, 10), Stored(0, 4, 1, 4, damaged_at=4)), (piece(10, 20), Stored(10, 20, 1, 10))])
+    assert [one.end_offset for one in found.ranges] == [4]
+    assert "offset 4 is damaged" in found.problems[0]
+
+
+def test_ranges_that_do_not_join_and_a_lost_manifest_are_named() -> None:
+    assert len(chain_problems([manifest(1, range_of(0, 5)), manifest(3, range_of(6, 9))])) == 2
+    assert chain_problems([manifest(1, range_of(0, 5)), manifest(2, range_of(6, 9), holes=(hole(5, 6),))]) == []
+
+
+def test_a_manifest_survives_json_and_anything_else_is_refused() -> None:
+    one = manifest(1, range_of(0, 5), holes=(hole(5, 6),))
+    assert manifest_of(json.loads(json.dumps(one.as_document()))) == one
+    with pytest.raises(ValueError, match="not a manifest"):
+        manifest_of({"run": 1})
+
+
+def test_a_restored_log_begins_after_its_last_hole_and_what_is_left_out_is_named() -> None:
+    runs = [manifest(1, range_of(0, 5, epoch=7)), manifest(2, range_of(6, 9, epoch=3), holes=(hole(5, 6),))]
+    found = restore_plan(runs, lambda _: True)
+    assert [(log.first_offset, log.end_offset, log.paths) for log in found.logs] == [(6, 9, ("batches/6",))]
+    assert (len(found.skipped), found.highest_leader_epoch) == (1, 7)
+
+
+def test_a_topic_that_is_there_is_taken_only_when_it_is_empty_and_the_same() -> None:
+    found = restore_plan([manifest(1, range_of(0, 5))], lambda _: True)
+    assert refusals(found, {}) == refusals(found, {"orders": (ID, 0)}) == []
+    assert "not empty" in refusals(found, {"orders": (ID, 1)})[0]
+    assert "another topic id" in refusals(found, {"orders": ("other", 0)})[0]

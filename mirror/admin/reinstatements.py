@@ -3,7 +3,9 @@ quarantine at its leader, the copy is truncated to the history that both sites h
 goes on from there.
 
 Flows ask for it when they find their copy diverged, and get it where the link's policy is
-`automatic`; a person asks by `antipode links reinstate`. Either way the link must be exact, this
+`automatic` and the copy's last record is older than the promotion of the active site; a copy with
+newer records means that the active site has lost some, which a person has to look at. A person asks
+by `antipode links reinstate`. Either way the link must be exact, this
 site passive under the newest epoch that it knows, and the common history known: else the copy stays
 as it is, and only `antipode links reset` (`resets.py`) helps. The target's brokers check link,
 epoch and role again when they truncate. A request may be interrupted and repeated at any moment:
@@ -146,17 +148,23 @@ class Reinstatements:
     async def _answer_now(self, asked: Mapping[PartitionKey, tuple[int, str]]) -> None:
         refusal = self._policy_refusal()
         found: Mapping[PartitionKey, Reinstatement] = {}
-        if refusal is None:
+        due = {key: reason for key, (_, reason) in asked.items() if refusal is None and self._is_of_former_epoch(key)}
+        if due:
             async with self._turn:
-                found = await self._reinstated({key: reason for key, (_, reason) in asked.items()}, is_dry_run=False)
+                found = await self._reinstated(due, is_dry_run=False)
         for key, (generation, _) in asked.items():
-            if refusal is not None:
-                self._board.submit(key, CopyNotReinstated(generation=generation, advice=refusal))
+            if key not in due:
+                advice = BY_HAND if refusal is None else refusal
+                self._board.submit(key, CopyNotReinstated(generation=generation, advice=advice))
             elif found[key].outcome in (ReinstateOutcome.REINSTATED, ReinstateOutcome.NOTHING):
                 end_offset = found[key].from_offset
                 self._board.submit(key, CopyReinstated(generation=generation, log_end_offset=end_offset))
             else:
                 self._board.submit(key, CopyNotReinstated(generation=generation, advice=found[key].reason))
+
+    def _is_of_former_epoch(self, key: PartitionKey) -> bool:
+        """Whether the copy's last record was written before the active site was promoted."""
+        return self._board.row(key).facts.chain_epoch < self._link().record.leader_epoch_floor
 
     def _policy_refusal(self) -> str | None:
         """Why flows get no reinstatement, empty where only a new copy helps; None when they do."""

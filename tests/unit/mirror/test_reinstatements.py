@@ -22,6 +22,8 @@ from wire.rules.links import ReinstatePolicy
 FIRST, SECOND = PartitionKey("orders", 0), PartitionKey("orders", 1)
 COPY_ID = UUID(int=1)
 FAULTED = {FlowState.FAULTED}
+PROMOTED_FROM = 5
+"""The active site was promoted above this leader epoch."""
 
 
 def diverged(policy: ReinstatePolicy, *, epoch: int = 2) -> MemoryWorld:
@@ -30,6 +32,7 @@ def diverged(policy: ReinstatePolicy, *, epoch: int = 2) -> MemoryWorld:
     """
     world = MemoryWorld()
     world.record.reinstate_policy, world.record.epoch = policy.value, epoch
+    world.record.leader_epoch_floor = PROMOTED_FROM
     for site in (world.source, world.target):
         site.add("orders", 2)
         site.produce("orders", 0, 4, epoch=2)
@@ -67,6 +70,18 @@ async def test_an_automatic_link_reinstates_a_returning_site_by_itself() -> None
     assert quarantined(world) == own
     assert FlowState.FAULTED not in seen
     assert not world.target.requests, "no copy is deleted"
+
+
+async def test_records_that_are_younger_than_the_promotion_wait_for_a_person() -> None:
+    """The active site has lost some of them."""
+    world = diverged(ReinstatePolicy.AUTOMATIC)
+    world.record.leader_epoch_floor = 3
+    before = world.target.logs[FIRST].data
+    async with mirroring(world) as mirror:
+        await faulted(mirror)
+        assert "antipode links reinstate" in reasons(mirror)[FIRST]
+        assert world.target.logs[FIRST].data == before
+    assert not quarantined(world)
 
 
 @pytest.mark.parametrize(

@@ -398,8 +398,16 @@ class Replicas:
         if not info.is_duplicate:
             hosted.metrics.messages_in += info.record_count
             hosted.metrics.bytes_in += len(records)
+            if is_from_client and hosted.log.needs_flush:
+                hosted.state.flushed_end = hosted.log.recovery_point
             self.record_growth(hosted, len(records))
         return info
+
+    def note_flushed(self, hosted: HostedPartition, *, is_done: bool) -> None:
+        """A flush that an append asked for has ended; where it was given up, nothing waits for it."""
+        log = hosted.log
+        hosted.state.flushed_end = log.recovery_point if is_done and log.needs_flush else None
+        self.refresh_high_watermark(hosted)
 
     def record_growth(self, hosted: HostedPartition, grown_bytes: int) -> None:
         """The log has grown: followers can have it, and without followers in sync it is safe at

@@ -239,7 +239,13 @@ async def _finish_flushed(
     done: _Append,
     to_flush: list[HostedPartition],
 ) -> None:
-    results = await asyncio.gather(*(hosted.log.flush() for hosted in to_flush), return_exceptions=True)
+    is_done = False
+    try:
+        results = await asyncio.gather(*(hosted.log.flush() for hosted in to_flush), return_exceptions=True)
+        is_done = True
+    finally:
+        for hosted in to_flush:
+            services.replicas.note_flushed(hosted, is_done=is_done)
     failed: dict[tuple[str, int], ErrorCode] = {}
     for hosted, result in zip(to_flush, results, strict=True):
         if isinstance(result, StorageError):

@@ -123,6 +123,11 @@ class Partition:
     """While it leads: every in-sync replica of this site had what is below, so no election here
     takes it back.
     """
+    flushed_end: int | None = None
+    """While it leads and flush.messages asks for a flush: up to where the own log is on disk. The
+    high watermark waits for it, so that a loss of power takes back nothing that a consumer has
+    read; None for no such bound.
+    """
     hold: StandbyHold | None = None
     followers: dict[int, ReplicaProgress] = field(default_factory=dict)
 
@@ -278,7 +283,7 @@ class Partition:
     def _advance_high_watermark(self) -> bool:
         if not self.is_leader or not self.has_enough_in_sync:
             return False
-        candidate = self.log_end_offset
+        candidate = self.log_end_offset if self.flushed_end is None else min(self.log_end_offset, self.flushed_end)
         for replica, progress in self.followers.items():
             if progress.log_end_offset < candidate and self._counts(replica):
                 candidate = progress.log_end_offset

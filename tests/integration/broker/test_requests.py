@@ -336,8 +336,8 @@ def test_min_insync_replicas_above_the_replication_factor_does_not_block(lone_br
 
 
 def test_a_topic_that_must_be_flushed_is_flushed_before_the_answer(processes: Processes, tmp_path: Path) -> None:
-    """Its flush is held: the answer waits, and a topic without flush.messages is answered meanwhile
-    without a flush.
+    """Its flush is held: the answer waits, and so do consumers, and a topic without flush.messages
+    is answered meanwhile without a flush.
     """
     flushes = Flushes(tmp_path)
     environment = {FLUSHES_VARIABLE: str(tmp_path)}
@@ -353,9 +353,13 @@ def test_a_topic_that_must_be_flushed_is_flushed_before_the_answer(processes: Pr
         assert other.produce("plain", records()).error_code == 0
         assert select.select([client.socket], (), (), HELD_S)[0] == []
         assert flushes.begun("/plain-0/") == []
+        (unseen,) = other.fetch(FetchRequest([want("flushed")], max_wait_ms=0)).topics[0].partitions
+        assert (unseen.high_watermark, bytes(unseen.records)) == (0, b"")
         flushes.release()
         (flushed,) = client.produced().topics[0].partitions
         assert (flushed.error_code, flushed.base_offset) == (0, 0)
+        (seen,) = other.fetch(FetchRequest([want("flushed")], max_wait_ms=0)).topics[0].partitions
+        assert (seen.high_watermark, len(seen.records)) == (1, len(records()))
         begun = len(flushes.begun("/flushed-0/"))
         assert client.produce("flushed", records()).base_offset == 1
         assert len(flushes.begun("/flushed-0/")) > begun

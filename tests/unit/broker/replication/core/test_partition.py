@@ -70,6 +70,16 @@ def test_acks_all_needs_enough_in_sync_replicas_but_never_more_than_there_are() 
         assert partition.has_enough_in_sync is is_enough
 
 
+def test_the_high_watermark_waits_for_the_disk_where_a_flush_is_asked_for() -> None:
+    partition = led()
+    partition.flushed_end = 3
+    assert partition.record_append(10)
+    assert (partition.high_watermark, partition.replicated_end) == (3, 3)
+    partition.flushed_end = None
+    assert partition.refresh_high_watermark()
+    assert (partition.high_watermark, partition.replicated_end) == (10, 10)
+
+
 def test_truncation_takes_the_high_watermark_along() -> None:
     partition = led()
     partition.record_append(10)

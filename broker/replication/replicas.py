@@ -404,7 +404,9 @@ class Replicas:
         return info
 
     def note_flushed(self, hosted: HostedPartition, *, is_done: bool) -> None:
-        """A flush that an append asked for has ended; where it was given up, nothing waits for it."""
+        """A flush that an append asked for has ended; where it was given up, nothing waits for
+        it.
+        """
         log = hosted.log
         hosted.state.flushed_end = log.recovery_point if is_done and log.needs_flush else None
         self.refresh_high_watermark(hosted)

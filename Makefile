@@ -76,16 +76,15 @@ test: setup-java check ## Set-up, check, then every test but the long chaos scen
 	ANTIPODE_PORTS=12000-16999 $(PYTEST) -q $(foreach part,broker mirror wire,tests/unit/$(part)) || failed=1; \
 	ANTIPODE_INTERPRETED=1 $(PYTEST) -q $(BOTH_WAYS) || failed=1; \
 	wait $$others || failed=1; cat out/test/unit.log; exit $$failed
-	@echo "five runs side by side: the broker's integration tests; those of sites; of mirrors; chaos; bridge, deploy, spark and sim. What the last four print comes at the end"
+	@echo "four runs side by side: the broker's integration tests; those of sites; of mirrors; bridge, deploy, spark, sim and chaos. What the last three say comes at the end"
 	@ANTIPODE_PORTS=17000-21999 $(PYTEST) -q -m "not long" tests/integration/sites > out/test/sites.log 2>&1 & sites=$$!; \
 	ANTIPODE_PORTS=22000-26999 $(PYTEST) -q -m "not long" tests/integration $(foreach part,broker bridge deploy sites,--ignore=tests/integration/$(part)) \
 		> out/test/mirrors.log 2>&1 & mirrors=$$!; \
-	ANTIPODE_PORTS=27000-29499 $(PYTEST) -q -m "not long" tests/chaos > out/test/chaos.log 2>&1 & chaos=$$!; \
-	( failed=0; for tests in tests/integration/bridge tests/integration/deploy tests/spark tests/sim; do ANTIPODE_PORTS=29500-31999 $(PYTEST) -q -m "not long" $$tests || failed=1; done; exit $$failed ) \
+	( failed=0; for tests in tests/integration/bridge tests/integration/deploy tests/spark tests/sim tests/chaos; do ANTIPODE_PORTS=27000-31999 $(PYTEST) -q -m "not long" $$tests || failed=1; done; exit $$failed ) \
 		> out/test/beside.log 2>&1 & beside=$$!; failed=0; \
 	ANTIPODE_PORTS=12000-16999 $(PYTEST) -q -m "not long" tests/integration/broker || failed=1; \
-	wait $$sites || failed=1; wait $$mirrors || failed=1; wait $$chaos || failed=1; wait $$beside || failed=1; \
-	cat out/test/sites.log out/test/mirrors.log out/test/chaos.log out/test/beside.log; exit $$failed
+	wait $$sites || failed=1; wait $$mirrors || failed=1; wait $$beside || failed=1; \
+	cat out/test/sites.log out/test/mirrors.log out/test/beside.log; exit $$failed
 
 .PHONY: unit
 unit: setup ## Unit, golden and property tests: a minute or two, loopback only

@@ -7,6 +7,7 @@ test that breaks the server itself takes `own_zookeeper`. Everything that starts
 
 from __future__ import annotations
 
+import gc
 import logging
 from collections.abc import Iterator
 from pathlib import Path
@@ -17,6 +18,7 @@ from hypothesis import settings
 from deploy import jar_sets
 from deploy.toxiproxy_server import ToxiproxyServer
 from runtime import logs
+from runtime.garbage import SurvivorsLeftAlone
 from runtime.process import raise_descriptor_limit
 from tests.support.clients.java_clients import KafkaPrograms
 from tests.support.clock import ManualClock
@@ -46,6 +48,24 @@ logging.getLogger().handlers.clear()  # pytest shows what is logged
 def _no_log_left_open() -> Iterator[None]:
     yield
     abandon_opened_logs()
+
+
+@pytest.fixture(autouse=True)
+def _no_collector_left_changed() -> Iterator[None]:
+    """A daemon that runs inside a test changes when its process collects garbage; the next test
+    finds the collector as it was. Hypothesis, for one, refuses to begin in a process whose
+    objects are frozen.
+    """
+    callbacks, threshold = list(gc.callbacks), gc.get_threshold()
+    yield
+    if gc.get_threshold() != threshold:
+        gc.callbacks[:] = [
+            callback
+            for callback in gc.callbacks
+            if callback in callbacks or not isinstance(callback, SurvivorsLeftAlone)
+        ]
+        gc.set_threshold(*threshold)
+        gc.unfreeze()
 
 
 @pytest.fixture

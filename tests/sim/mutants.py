@@ -218,7 +218,7 @@ MUTANTS: tuple[Mutant, ...] = (
         owner=Replicas,
         name="_change_role",
         substitute=_truncates_at_each_new_leader,
-        known_seed=66,
+        known_seed=120,
         seeds_max=800,
     ),
     Mutant(
@@ -247,21 +247,21 @@ MUTANTS: tuple[Mutant, ...] = (
         owner=Partition,
         name="expanded_isr",
         substitute=_expands_at_once,
-        known_seed=4,
+        known_seed=5,
     ),
     Mutant(
         title="the high watermark does not wait for proposed replicas (KIP-497)",
         owner=Partition,
         name="_counts",
         substitute=_counts_only_the_known,
-        known_seed=6,
+        known_seed=1,
     ),
     Mutant(
         title="the high watermark goes by the smaller set before the controller has agreed",
         owner=Partition,
         name="_counts",
         substitute=_counts_the_proposed_alone,
-        known_seed=20,
+        known_seed=6,
     ),
     Mutant(
         title="the high watermark moves with too few replicas in sync (KIP-966)",
@@ -347,7 +347,7 @@ MUTANTS: tuple[Mutant, ...] = (
         owner=Partition,
         name="withdraw_proposal",
         substitute=_never_withdraws,
-        known_seed=27,
+        known_seed=85,
     ),
     Mutant(
         title="a produce is acknowledged when its leadership ends",

@@ -149,7 +149,7 @@ TRANSACTION_MUTANTS: Final[tuple[Mutant, ...]] = (
         owner=marker_sender,
         name="_SETTLED",
         substitute=lambda _: tuple(ErrorCode),
-        known_seed=4,
+        known_seed=5,
         kind=Kind.TRANSACTIONS,
     ),
 )

@@ -199,7 +199,7 @@ def test_every_preparation_belongs_to_a_heading_with_commands() -> None:
 
 def test_commands_are_found_in_indented_blocks_and_marked_fences_only() -> None:
     found = {page: [command.text for command in commands(page)] for page in PAGES}
-    assert "antipode failover a-b --to b" in found["docs/failover.md"]
+    assert "antipode switchover a-b --to b" in found["docs/failover.md"]
     assert "antipode links confirm a-b --at a" in found["docs/failover.md"]
     assert not any("example.org" in text for texts in found.values() for text in texts)
     assert not any("spark-submit" in text for texts in found.values() for text in texts)

@@ -29,6 +29,7 @@ class Column(StrEnum):
     ALTERNATIONS = "alternating transactions"
     GROUP_CONFIGS = "group configs"
     OPERATIONS = "authorized operations"
+    COMPRESSION = "compressing topics"
 
 
 BASICS = (Column.PRODUCE, Column.CONSUME, Column.GROUPS, Column.TRANSACTIONS, Column.ADMIN)

@@ -8,13 +8,21 @@ log, what was read was written there.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import NamedTuple, Protocol
+from typing import Final, NamedTuple, Protocol
 
 from tests.compatibility.cells import Check, Column, NotOffered, Row
 from tests.compatibility.site import Site
 from wire.batches.record_batch import Compression
 
 RECORDS = 100
+COMPRESSION_TYPES: Final = {
+    "uncompressed": Compression.NONE,
+    "gzip": Compression.GZIP,
+    "snappy": Compression.SNAPPY,
+    "lz4": Compression.LZ4,
+    "zstd": Compression.ZSTD,
+}
+"""Values of `compression.type` that name a codec, and the codec of the batches in the log."""
 ALTERNATIONS = 20
 RETENTION_MS, LONGER_RETENTION_MS = "3600000", "7200000"
 
@@ -130,6 +138,7 @@ def row_of(
     may_abort: bool = True,
     may_copy: bool = True,
     may_alternate: bool = False,
+    may_decompress: bool = False,
 ) -> Row:
     """The row of a client to which all stories apply but those it does not offer."""
     stories: dict[Column, Check] = {
@@ -141,6 +150,8 @@ def row_of(
     }
     if may_alternate:
         stories[Column.ALTERNATIONS] = lambda site: check_alternations(client, site)
+    if may_decompress:
+        stories[Column.COMPRESSION] = lambda site: check_compression(client, site)
     declared = {column: NotOffered(reason) for column, reason in (not_offered or {}).items()}
     return Row(name=client.name, version=client.version, missing=client.missing, cells={**stories, **declared})
 
@@ -219,6 +230,32 @@ def check_alternations(client: Client, site: Site) -> str:
     found = [read.value for read in client.consume(site.bootstrap_servers, topic, len(wanted), "read_committed")]
     assert found == wanted, f"committed are {_shortened(found)}"
     return f"{ALTERNATIONS} transactions, every second one aborted"
+
+
+def compressing_topics(site: Site) -> list[str]:
+    """A fresh topic of each compression type, in the order of `COMPRESSION_TYPES`."""
+    return [site.create_topic(name, configs={"compression.type": name}) for name in COMPRESSION_TYPES]
+
+
+def compare_compressed(site: Site, topics: Sequence[str]) -> str:
+    """The log of each topic holds the records once, in batches of the topic's codec."""
+    for topic, codec in zip(topics, COMPRESSION_TYPES.values(), strict=True):
+        found = site.read(topic)
+        assert found == list(enumerate(values(0, RECORDS))), f"the log of {topic} holds {_shortened(found)}"
+        assert site.compressions(topic) == {codec}, f"{topic}: {site.compressions(topic)}"
+    return f"{RECORDS} plain records each to topics of {', '.join(COMPRESSION_TYPES)}, and read again"
+
+
+def check_compression(client: Client, site: Site) -> str:
+    """The broker compresses what it sent plain by the topic's `compression.type`, and it reads
+    that.
+    """
+    topics = compressing_topics(site)
+    for topic in topics:
+        client.produce(site.bootstrap_servers, topic, values(0, RECORDS))
+        found = client.consume(site.bootstrap_servers, topic, RECORDS, "read_uncommitted")
+        assert found == [Read(0, offset, value) for offset, value in enumerate(values(0, RECORDS))], _shortened(found)
+    return compare_compressed(site, topics)
 
 
 def check_admin(client: Client, site: Site) -> str:

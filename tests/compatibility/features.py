@@ -12,7 +12,7 @@ from typing import Any, Final
 from deploy import client_programs
 from tests.compatibility import java_programs
 from tests.compatibility.cells import Check, Column, Row
-from tests.compatibility.checks import Read, values
+from tests.compatibility.checks import RECORDS, Read, compare_compressed, compressing_topics, values
 from tests.compatibility.python_clients import WITHIN_S, KafkaPython, Librdkafka
 from tests.compatibility.site import Site
 from tests.support.clients.java_clients import CONFIGS, TOPICS
@@ -95,6 +95,14 @@ def check_java_alternations(site: Site) -> str:
             found = [value for _, value in site.read(topic, partition)]
             assert found == values(0, JAVA_ALTERNATIONS), f"{topic}-{partition}: {len(found)} records"
     return f"{JAVA_ALTERNATIONS} transactions over two topics of four partitions, every second one aborted"
+
+
+def check_java_compression(site: Site) -> str:
+    """As the other clients."""
+    topics = compressing_topics(site)
+    lines = java_client("copy-values", site, str(RECORDS), *topics)
+    assert lines == [f"{topic} {value.decode()}" for topic in topics for value in values(0, RECORDS)], lines[:3]
+    return compare_compressed(site, topics)
 
 
 def check_java_operations(site: Site) -> str:
@@ -262,6 +270,7 @@ def rows() -> tuple[Row, ...]:
         Column.ASSIGNED: check_java_commits,
         Column.ALTERNATIONS: check_java_alternations,
         Column.OPERATIONS: check_java_operations,
+        Column.COMPRESSION: check_java_compression,
     }
     return (Row(name="Java clients", version=java_programs.version, missing=java_programs.missing, cells=cells),)
 

@@ -55,4 +55,4 @@ class Kcat(OffersNothing):
 def rows() -> tuple[Row, ...]:
     """Its one row."""
     not_offered = {Column.ADMIN: "it lists metadata and changes nothing"}
-    return (row_of(Kcat(), not_offered=not_offered, may_abort=False, may_copy=False),)
+    return (row_of(Kcat(), not_offered=not_offered, may_abort=False, may_copy=False, may_decompress=True),)

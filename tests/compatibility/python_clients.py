@@ -365,7 +365,7 @@ def _check_codes(errors: Sequence[Sequence[Any]]) -> None:
 def rows() -> tuple[Row, ...]:
     """One for each package."""
     return (
-        row_of(Librdkafka(), protocols=("classic", "consumer"), may_alternate=True),
-        row_of(Aiokafka()),
-        row_of(KafkaPython(), may_alternate=True),
+        row_of(Librdkafka(), protocols=("classic", "consumer"), may_alternate=True, may_decompress=True),
+        row_of(Aiokafka(), may_decompress=True),
+        row_of(KafkaPython(), may_alternate=True, may_decompress=True),
     )

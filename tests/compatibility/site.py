@@ -10,7 +10,7 @@ from __future__ import annotations
 import itertools
 import time
 import uuid
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from kio.schema.errors import ErrorCode
@@ -52,12 +52,14 @@ class Site:
         """A name that nothing at this site has yet."""
         return f"{purpose}-{self._run}-{next(self._numbers)}"
 
-    def create_topic(self, purpose: str, partitions: int = 1) -> str:
+    def create_topic(self, purpose: str, partitions: int = 1, configs: Mapping[str, str] | None = None) -> str:
         """A fresh topic."""
         name = self.fresh(purpose)
 
         async def create(client: KafkaClient) -> None:
-            wanted = NewTopic(name=name, partition_count=partitions, replication_factor=SITE_S_DEFAULT)
+            wanted = NewTopic(
+                name=name, partition_count=partitions, replication_factor=SITE_S_DEFAULT, configs=configs or {}
+            )
             (outcome,) = await client.create_topics([wanted])
             # a retry after a lost answer finds the topic that the first request made
             assert outcome.error_code in (ErrorCode.none, ErrorCode.topic_already_exists), outcome
@@ -95,6 +97,15 @@ class Site:
             return found
 
         return call_client(self.home_servers, read)
+
+    def compressions(self, topic: str) -> set[Compression]:
+        """The codecs of the batches in partition 0."""
+
+        async def ask(client: KafkaClient) -> set[Compression]:
+            end = await _log_end(client, topic, 0)
+            return {Compression(header.compression) async for header, _ in batches(client, (topic, 0), 0, end)}
+
+        return call_client(self.home_servers, ask)
 
     def is_transactional(self, topic: str) -> bool:
         """Whether every record of partition 0 is part of a transaction."""

@@ -87,7 +87,13 @@ def rows() -> tuple[Row, ...]:
     """One for each library."""
     go, node = client_programs.GO, client_programs.NODE
     return (
-        row_of(WrittenProgram("franz-go", "github.com/twmb/franz-go", go, "bin/franz"), may_alternate=True),
-        row_of(WrittenProgram("Sarama", "github.com/IBM/sarama", go, "bin/sarama"), may_alternate=True),
+        row_of(
+            WrittenProgram("franz-go", "github.com/twmb/franz-go", go, "bin/franz"),
+            may_alternate=True,
+            may_decompress=True,
+        ),
+        row_of(
+            WrittenProgram("Sarama", "github.com/IBM/sarama", go, "bin/sarama"), may_alternate=True, may_decompress=True
+        ),
         row_of(WrittenProgram("KafkaJS", "kafkajs", node, "client.js"), may_alternate=True),
     )

@@ -173,8 +173,10 @@ async def test_started_again_in_the_same_directory_it_goes_on_with_its_data_and_
     sites.stop()
 
 
-@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT], ids=["sigterm", "ctrl-c"])
-@pytest.mark.parametrize("moment", ["starting ZooKeeper", "starting brokers", "linking"])
+@pytest.mark.parametrize(
+    ("moment", "number"),
+    [("starting ZooKeeper", signal.SIGTERM), ("starting brokers", signal.SIGINT), ("linking", signal.SIGTERM)],
+)
 def test_told_to_stop_while_it_starts_it_stops(start_sites: SitesStarter, number: signal.Signals, moment: str) -> None:
     sites = start_sites.prepared()
     sites.start()

@@ -4,6 +4,7 @@
 //   match PATTERN GROUP COUNT       reads so many records of all topics that a KIP-848 pattern matches; prints "topic value"
 //   commit TOPIC GROUP OFFSET       commits an offset of partition 0 without joining, and reads it back (group.protocol=consumer)
 //   alternate TOPIC OTHER ID COUNT  so many transactions over all partitions of both topics, every second one aborted
+//   copy-values COUNT TOPIC ...     writes so many plain values to partition 0 of each topic, and prints "topic value" of each that it reads there
 //   operations TOPIC GROUP          prints what may be done: "cluster ...", "topic ...", "group ..."
 
 import java.time.Duration;
@@ -42,6 +43,7 @@ public class Client {
             case "match" -> match(servers, given[2], given[3], Integer.parseInt(given[4]));
             case "commit" -> commit(servers, given[2], given[3], Long.parseLong(given[4]));
             case "alternate" -> alternate(servers, given[2], given[3], given[4], Integer.parseInt(given[5]));
+            case "copy-values" -> copyValues(servers, Integer.parseInt(given[2]), List.of(given).subList(3, given.length));
             case "operations" -> operations(servers, given[2], given[3]);
             default -> throw new IllegalArgumentException(given[0]);
         }
@@ -67,15 +69,19 @@ public class Client {
     private static void match(String servers, String pattern, String group, int count) {
         try (KafkaConsumer<String, String> consumer = consumer(servers, group)) {
             consumer.subscribe(new SubscriptionPattern(pattern));
-            long end = System.currentTimeMillis() + WITHIN_MS;
-            for (int seen = 0; seen < count; ) {
-                if (System.currentTimeMillis() > end) {
-                    throw new IllegalStateException("only " + seen + " records of " + count + " have come");
-                }
-                for (ConsumerRecord<String, String> found : consumer.poll(Duration.ofMillis(500))) {
-                    System.out.println(found.topic() + " " + found.value());
-                    seen++;
-                }
+            print(consumer, count);
+        }
+    }
+
+    private static void print(KafkaConsumer<String, String> consumer, int count) {
+        long end = System.currentTimeMillis() + WITHIN_MS;
+        for (int seen = 0; seen < count; ) {
+            if (System.currentTimeMillis() > end) {
+                throw new IllegalStateException("only " + seen + " records of " + count + " have come");
+            }
+            for (ConsumerRecord<String, String> found : consumer.poll(Duration.ofMillis(500))) {
+                System.out.println(found.topic() + " " + found.value());
+                seen++;
             }
         }
     }
@@ -93,10 +99,8 @@ public class Client {
     }
 
     private static void alternate(String servers, String topic, String other, String id, int count) {
-        Properties settings = settings(servers);
+        Properties settings = producerSettings(servers);
         settings.put("transactional.id", id);
-        settings.put("key.serializer", StringSerializer.class.getName());
-        settings.put("value.serializer", StringSerializer.class.getName());
         try (KafkaProducer<String, String> producer = new KafkaProducer<>(settings)) {
             producer.initTransactions();
             for (int number = 0; number < count; number++) {
@@ -112,6 +116,21 @@ public class Client {
                     producer.flush();  // an abort drops what has not been sent
                     producer.abortTransaction();
                 }
+            }
+        }
+    }
+
+    private static void copyValues(String servers, int count, List<String> topics) {
+        try (KafkaProducer<String, String> producer = new KafkaProducer<>(producerSettings(servers));
+                KafkaConsumer<String, String> consumer = consumer(servers, "unused")) {
+            for (String topic : topics) {
+                for (int number = 0; number < count; number++) {
+                    producer.send(new ProducerRecord<>(topic, 0, null, "value-" + number));
+                }
+                producer.flush();
+                consumer.assign(List.of(new TopicPartition(topic, 0)));
+                consumer.seekToBeginning(consumer.assignment());
+                print(consumer, count);
             }
         }
     }
@@ -142,6 +161,13 @@ public class Client {
         settings.put("key.deserializer", StringDeserializer.class.getName());
         settings.put("value.deserializer", StringDeserializer.class.getName());
         return new KafkaConsumer<>(settings);
+    }
+
+    private static Properties producerSettings(String servers) {
+        Properties settings = settings(servers);
+        settings.put("key.serializer", StringSerializer.class.getName());
+        settings.put("value.serializer", StringSerializer.class.getName());
+        return settings;
     }
 
     private static Properties settings(String servers) {

@@ -19,6 +19,8 @@ PROTOS := $(wildcard wire/control/*.proto)
 # test_record_machine.py gives damaged records to both.
 BOTH_WAYS := -k "not damaged and not random_bytes" tests/golden/test_record_verdicts.py tests/unit/wire/batches/test_record_batch.py \
 	$(foreach name,hot_codecs record_batches record_machine wire_frames,tests/property/test_$(name).py)
+# Runs the commands of the guides; in make test beside the tests of sites, not after them.
+PAGES := tests/integration/sites/test_pages.py
 
 SITES ?= a,b
 BROKERS ?= 1
@@ -71,16 +73,16 @@ check: setup ## Formatting, lint, types, import directions, tidiness: everything
 .PHONY: test
 test: setup-java check ## Set-up, check, then every test but the long chaos scenarios: what CI runs
 	@mkdir -p out/test
-	@echo "two runs side by side: unit tests of broker, mirror and wire, and those of compiled modules once more interpreted; the other unit tests, golden and property tests. What the second says comes at the end"
+	@echo "two runs side by side: unit tests of broker, mirror and wire, and those of compiled modules once more interpreted; the other unit tests, golden and property tests. What the second prints comes at the end"
 	@ANTIPODE_PORTS=17000-21999 $(PYTEST) -q tests/unit tests/golden tests/property $(foreach part,broker mirror wire,--ignore=tests/unit/$(part)) > out/test/unit.log 2>&1 & others=$$!; failed=0; \
 	ANTIPODE_PORTS=12000-16999 $(PYTEST) -q $(foreach part,broker mirror wire,tests/unit/$(part)) || failed=1; \
 	ANTIPODE_INTERPRETED=1 $(PYTEST) -q $(BOTH_WAYS) || failed=1; \
 	wait $$others || failed=1; cat out/test/unit.log; exit $$failed
-	@echo "four runs side by side: the broker's integration tests; those of sites; of mirrors; bridge, deploy, spark, sim and chaos. What the last three say comes at the end"
-	@ANTIPODE_PORTS=17000-21999 $(PYTEST) -q -m "not long" tests/integration/sites > out/test/sites.log 2>&1 & sites=$$!; \
+	@echo "four runs side by side: the broker's integration tests; those of sites; of mirrors; bridge, deploy, the pages' commands, spark, sim and chaos. What the last three print comes at the end"
+	@ANTIPODE_PORTS=17000-21999 $(PYTEST) -q -m "not long" tests/integration/sites --ignore=$(PAGES) > out/test/sites.log 2>&1 & sites=$$!; \
 	ANTIPODE_PORTS=22000-26999 $(PYTEST) -q -m "not long" tests/integration $(foreach part,broker bridge deploy sites,--ignore=tests/integration/$(part)) \
 		> out/test/mirrors.log 2>&1 & mirrors=$$!; \
-	( failed=0; for tests in tests/integration/bridge tests/integration/deploy tests/spark tests/sim tests/chaos; do ANTIPODE_PORTS=27000-31999 $(PYTEST) -q -m "not long" $$tests || failed=1; done; exit $$failed ) \
+	( failed=0; for tests in tests/integration/bridge tests/integration/deploy $(PAGES) tests/spark tests/sim tests/chaos; do ANTIPODE_PORTS=27000-31999 $(PYTEST) -q -m "not long" $$tests || failed=1; done; exit $$failed ) \
 		> out/test/beside.log 2>&1 & beside=$$!; failed=0; \
 	ANTIPODE_PORTS=12000-16999 $(PYTEST) -q -m "not long" tests/integration/broker || failed=1; \
 	wait $$sites || failed=1; wait $$mirrors || failed=1; wait $$beside || failed=1; \

@@ -406,6 +406,21 @@ async def test_a_fence_of_one_link_holds_no_producer_of_a_site_that_is_active_fo
     assert await site.init() == ProducerReply(producer_id=7, producer_epoch=0)
 
 
+async def test_producers_are_reported_where_a_link_routes_clients(site: Site, clock: ManualClock) -> None:
+    """A planned failover compares those of both sites."""
+    groups = GroupCoordinator(GroupLimits(), MemoryLog(), ImageRouting(lambda: site.image), clock)
+    reports = GroupReports(lambda: site.image, groups, site.coordinator, clock)
+    await site.init()
+    await become(site, LINK)
+    reported = await reports.describe("a-b")
+    assert reported.HasField("transactional_producers")
+    assert list(reported.transactional_producers.producers) == []
+    await become(site, routed())
+    (found,) = (await reports.describe("a-b")).transactional_producers.producers
+    assert (found.transactional_id, found.producer_id, found.producer_epoch, found.is_carried) == ("tx", 7, 0, False)
+    assert not (await reports.describe("a-b", is_brief=True)).HasField("transactional_producers")
+
+
 async def test_markers_whose_sending_breaks_are_sent_again(site: Site, monkeypatch: pytest.MonkeyPatch) -> None:
     await site.init()
     await site.add(0)

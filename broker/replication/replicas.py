@@ -31,6 +31,7 @@ from broker.replication.follower_fetches import FollowerFetches
 from broker.replication.hosted_partition import HostedPartition, PartitionFailure
 from broker.replication.partition_failures import failure_of
 from broker.replication.purgatory import Purgatory
+from broker.replication.quarantine import Entry
 from broker.replication.sequence_gaps import SequenceGaps
 from broker.replication.truncated_records import TruncatedRecords
 from broker.settings.config import BrokerSettings
@@ -333,6 +334,11 @@ class Replicas:
         self.notify_all(hosted)
 
     # --- log directories
+
+    def quarantined(self, link: str) -> list[Entry]:
+        """What is kept here of copies of the link. Reads disks: for a thread. OSError."""
+        kept = self.cuts.quarantine.entries([directory.path for directory in self._logs.directories])
+        return [entry for entry in kept if entry.link == link]
 
     def storage_failed(self, error: StorageError) -> None:
         """A caller met this error in a log: when it was the disk, its log directory goes offline

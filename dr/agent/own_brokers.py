@@ -28,6 +28,9 @@ from wire.control.broker_pb2 import (
     DescribeGroupOffsetsRequest,
     DescribePartitionsReply,
     DescribePartitionsRequest,
+    DescribeQuarantineReply,
+    DescribeQuarantineRequest,
+    QuarantinedEnd,
     TransactionalProducers,
 )
 from wire.control.broker_pb2_grpc import BrokerControlStub
@@ -107,6 +110,21 @@ class OwnBrokers:
             transaction_problems=_without_coordinator(TRANSACTIONS_TOPIC, transactions),
             transactional_producers=_producers(replies),
         )
+
+    async def quarantined(self, link: str) -> list[QuarantinedEnd] | None:
+        """What the brokers keep of copies of the link; None while one of them does not answer."""
+        request = DescribeQuarantineRequest(link=link)
+
+        async def ask(stub: BrokerControlStub) -> DescribeQuarantineReply:
+            reply: DescribeQuarantineReply = await stub.DescribeQuarantine(request, timeout=ASK_TIMEOUT_S)
+            return reply
+
+        found: list[QuarantinedEnd] = []
+        for _, reply, _ in await self._ask_each(ask):
+            if reply is None:
+                return None
+            found += reply.ends
+        return found
 
     async def wait_enforced(self, record: LinkRecord, *, timeout_ms: float) -> list[str]:
         """Wait until every live broker enforces the record; on timeout, what keeps each of the

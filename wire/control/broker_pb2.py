@@ -25,7 +25,7 @@ _sym_db = _symbol_database.Default()
 from wire.control import cluster_pb2 as wire_dot_control_dot_cluster__pb2
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x19wire/control/broker.proto\x12\x10\x61ntipode.control\x1a\x1awire/control/cluster.proto\"=\n\x1b\x44\x65scribeGroupOffsetsRequest\x12\x0c\n\x04link\x18\x01 \x01(\t\x12\x10\n\x08is_brief\x18\x02 \x01(\x08\"?\n\x0bGroupOffset\x12\r\n\x05topic\x18\x01 \x01(\t\x12\x11\n\tpartition\x18\x02 \x01(\x05\x12\x0e\n\x06offset\x18\x03 \x01(\x03\"b\n\x0cGroupOffsets\x12\r\n\x05group\x18\x01 \x01(\t\x12\x13\n\x0bhas_members\x18\x02 \x01(\x08\x12.\n\x07offsets\x18\x03 \x03(\x0b\x32\x1d.antipode.control.GroupOffset\"r\n\x15TransactionalProducer\x12\x18\n\x10transactional_id\x18\x01 \x01(\t\x12\x13\n\x0bproducer_id\x18\x02 \x01(\x03\x12\x16\n\x0eproducer_epoch\x18\x03 \x01(\x05\x12\x12\n\nis_carried\x18\x04 \x01(\x08\"T\n\x16TransactionalProducers\x12:\n\tproducers\x18\x01 \x03(\x0b\x32\'.antipode.control.TransactionalProducer\"\xb3\x01\n\nSyncReport\x12\x0e\n\x06\x64\x61\x65mon\x18\x01 \x01(\t\x12\r\n\x05slots\x18\x02 \x03(\x05\x12<\n\x08problems\x18\x03 \x03(\x0b\x32*.antipode.control.SyncReport.ProblemsEntry\x12\x17\n\x0freceived_ms_ago\x18\x04 \x01(\x03\x1a/\n\rProblemsEntry\x12\x0b\n\x03key\x18\x01 \x01(\t\x12\r\n\x05value\x18\x02 \x01(\t:\x02\x38\x01\"\xac\x03\n\x19\x44\x65scribeGroupOffsetsReply\x12\x0f\n\x07node_id\x18\x01 \x01(\x05\x12\x12\n\npartitions\x18\x02 \x03(\x05\x12\x17\n\x0fpartition_count\x18\x03 \x01(\x05\x12.\n\x06groups\x18\x04 \x03(\x0b\x32\x1e.antipode.control.GroupOffsets\x12\x14\n\x0csynced_at_ms\x18\x05 \x01(\x03\x12\x1e\n\x16transaction_partitions\x18\x06 \x03(\x05\x12#\n\x1btransaction_partition_count\x18\x07 \x01(\x05\x12\x1f\n\x17\x63ommitting_transactions\x18\x08 \x01(\x05\x12\x15\n\rsynced_ms_ago\x18\t \x03(\x03\x12+\n\x05words\x18\n \x03(\x0b\x32\x1c.antipode.control.SyncReport\x12\x16\n\x0eresting_ms_ago\x18\x0b \x01(\x03\x12I\n\x17transactional_producers\x18\x0c \x01(\x0b\x32(.antipode.control.TransactionalProducers\"\x11\n\x0fIdentifyRequest\"6\n\rIdentifyReply\x12\x0f\n\x07node_id\x18\x01 \x01(\x05\x12\x14\n\x0c\x62roker_epoch\x18\x02 \x01(\x03\"\xdb\x03\n\x0c\x43ontrolBatch\x12\x15\n\rcontroller_id\x18\x01 \x01(\x05\x12\x18\n\x10\x63ontroller_epoch\x18\x02 \x01(\x05\x12\x14\n\x0c\x62roker_epoch\x18\x03 \x01(\x03\x12\x0f\n\x07is_full\x18\x04 \x01(\x08\x12\x12\n\ncluster_id\x18\x05 \x01(\t\x12-\n\x07\x62rokers\x18\x06 \x03(\x0b\x32\x1c.antipode.control.BrokerInfo\x12+\n\x06topics\x18\x07 \x03(\x0b\x32\x1b.antipode.control.TopicInfo\x12\x36\n\x0e\x64\x65leted_topics\x18\x08 \x03(\x0b\x32\x1e.antipode.control.DeletedTopic\x12+\n\x05links\x18\t \x03(\x0b\x32\x1c.antipode.control.LinkRecord\x12\x15\n\rdeleted_links\x18\n \x03(\t\x12\x34\n\rclient_quotas\x18\x0b \x03(\x0b\x32\x1d.antipode.control.ClientQuota\x12\x35\n\rgroup_configs\x18\x0c \x03(\x0b\x32\x1e.antipode.control.GroupConfigs\x12\x1a\n\x12quarantined_topics\x18\r \x03(\t\".\n\x0c\x44\x65letedTopic\x12\x0c\n\x04name\x18\x01 \x01(\t\x12\x10\n\x08topic_id\x18\x02 \x01(\x0c\"H\n\x10PartitionFailure\x12\r\n\x05topic\x18\x01 \x01(\t\x12\x11\n\tpartition\x18\x02 \x01(\x05\x12\x12\n\nerror_code\x18\x03 \x01(\x05\"U\n\x0c\x43ontrolReply\x12\x0f\n\x07node_id\x18\x01 \x01(\x05\x12\x34\n\x08\x66\x61ilures\x18\x02 \x03(\x0b\x32\".antipode.control.PartitionFailure\"1\n\x12\x43onfirmLinkRequest\x12\x0c\n\x04link\x18\x01 \x01(\t\x12\r\n\x05\x65poch\x18\x02 \x01(\x05\"(\n\x10\x43onfirmLinkReply\x12\x14\n\x0cis_confirmed\x18\x01 \x01(\x08\"\x15\n\x13UpdatePeerViewReply\"(\n\x18PeerViewConfirmedRequest\x12\x0c\n\x04site\x18\x01 \x01(\t\"\x18\n\x16PeerViewConfirmedReply\"9\n\x19\x44\x65scribePartitionsRequest\x12\x0e\n\x06topics\x18\x01 \x03(\t\x12\x0c\n\x04link\x18\x02 \x01(\t\"\xa4\x03\n\x14PartitionDescription\x12\r\n\x05topic\x18\x01 \x01(\t\x12\x10\n\x08topic_id\x18\x02 \x01(\x0c\x12\x11\n\tpartition\x18\x03 \x01(\x05\x12\x14\n\x0cleader_epoch\x18\x04 \x01(\x05\x12\x18\n\x10log_start_offset\x18\x05 \x01(\x03\x12\x16\n\x0ehigh_watermark\x18\x06 \x01(\x03\x12\x16\n\x0elog_end_offset\x18\x07 \x01(\x03\x12\x16\n\x0elast_log_epoch\x18\x08 \x01(\x05\x12\x0c\n\x04link\x18\t \x01(\t\x12\x12\n\nlink_epoch\x18\n \x01(\x05\x12\x13\n\x0bis_writable\x18\x0b \x01(\x08\x12\x1d\n\x15source_high_watermark\x18\x0c \x01(\x03\x12\x19\n\x11source_seen_at_ms\x18\r \x01(\x03\x12\x18\n\x10max_timestamp_ms\x18\x0e \x01(\x03\x12\x12\n\nsize_bytes\x18\x0f \x01(\x03\x12\x13\n\x0bis_degraded\x18\x10 \x01(\x08\x12,\n\x06\x65pochs\x18\x11 \x03(\x0b\x32\x1c.antipode.control.EpochStart\"1\n\nEpochStart\x12\r\n\x05\x65poch\x18\x01 \x01(\x05\x12\x14\n\x0cstart_offset\x18\x02 \x01(\x03\"\xb2\x01\n\x0cTruncatedLog\x12\r\n\x05topic\x18\x01 \x01(\t\x12\x11\n\tpartition\x18\x02 \x01(\x05\x12\x0f\n\x07node_id\x18\x03 \x01(\x05\x12\x0c\n\x04\x63uts\x18\x04 \x01(\x03\x12\x0f\n\x07records\x18\x05 \x01(\x03\x12\r\n\x05\x62ytes\x18\x06 \x01(\x03\x12\x12\n\nkept_bytes\x18\x07 \x01(\x03\x12\x19\n\x11last_first_offset\x18\x08 \x01(\x03\x12\x12\n\nlast_at_ms\x18\t \x01(\x03\"\xa3\x03\n\x17\x44\x65scribePartitionsReply\x12\x0f\n\x07node_id\x18\x01 \x01(\x05\x12:\n\npartitions\x18\x02 \x03(\x0b\x32&.antipode.control.PartitionDescription\x12N\n\x0blink_epochs\x18\x03 \x03(\x0b\x32\x39.antipode.control.DescribePartitionsReply.LinkEpochsEntry\x12,\n\x04\x63uts\x18\x04 \x03(\x0b\x32\x1e.antipode.control.TruncatedLog\x12T\n\x0elink_revisions\x18\x05 \x03(\x0b\x32<.antipode.control.DescribePartitionsReply.LinkRevisionsEntry\x1a\x31\n\x0fLinkEpochsEntry\x12\x0b\n\x03key\x18\x01 \x01(\t\x12\r\n\x05value\x18\x02 \x01(\x05:\x02\x38\x01\x1a\x34\n\x12LinkRevisionsEntry\x12\x0b\n\x03key\x18\x01 \x01(\t\x12\r\n\x05value\x18\x02 \x01(\x05:\x02\x38\x01\x32\xa3\x05\n\rBrokerControl\x12G\n\x05\x41pply\x12\x1e.antipode.control.ControlBatch\x1a\x1e.antipode.control.ControlReply\x12W\n\x0b\x43onfirmLink\x12$.antipode.control.ConfirmLinkRequest\x1a\".antipode.control.ConfirmLinkReply\x12S\n\x0eUpdatePeerView\x12\x1a.antipode.control.SiteView\x1a%.antipode.control.UpdatePeerViewReply\x12i\n\x11PeerViewConfirmed\x12*.antipode.control.PeerViewConfirmedRequest\x1a(.antipode.control.PeerViewConfirmedReply\x12l\n\x12\x44\x65scribePartitions\x12+.antipode.control.DescribePartitionsRequest\x1a).antipode.control.DescribePartitionsReply\x12r\n\x14\x44\x65scribeGroupOffsets\x12-.antipode.control.DescribeGroupOffsetsRequest\x1a+.antipode.control.DescribeGroupOffsetsReply\x12N\n\x08Identify\x12!.antipode.control.IdentifyRequest\x1a\x1f.antipode.control.IdentifyReplyb\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x19wire/control/broker.proto\x12\x10\x61ntipode.control\x1a\x1awire/control/cluster.proto\"=\n\x1b\x44\x65scribeGroupOffsetsRequest\x12\x0c\n\x04link\x18\x01 \x01(\t\x12\x10\n\x08is_brief\x18\x02 \x01(\x08\"?\n\x0bGroupOffset\x12\r\n\x05topic\x18\x01 \x01(\t\x12\x11\n\tpartition\x18\x02 \x01(\x05\x12\x0e\n\x06offset\x18\x03 \x01(\x03\"b\n\x0cGroupOffsets\x12\r\n\x05group\x18\x01 \x01(\t\x12\x13\n\x0bhas_members\x18\x02 \x01(\x08\x12.\n\x07offsets\x18\x03 \x03(\x0b\x32\x1d.antipode.control.GroupOffset\"r\n\x15TransactionalProducer\x12\x18\n\x10transactional_id\x18\x01 \x01(\t\x12\x13\n\x0bproducer_id\x18\x02 \x01(\x03\x12\x16\n\x0eproducer_epoch\x18\x03 \x01(\x05\x12\x12\n\nis_carried\x18\x04 \x01(\x08\"T\n\x16TransactionalProducers\x12:\n\tproducers\x18\x01 \x03(\x0b\x32\'.antipode.control.TransactionalProducer\"\xb3\x01\n\nSyncReport\x12\x0e\n\x06\x64\x61\x65mon\x18\x01 \x01(\t\x12\r\n\x05slots\x18\x02 \x03(\x05\x12<\n\x08problems\x18\x03 \x03(\x0b\x32*.antipode.control.SyncReport.ProblemsEntry\x12\x17\n\x0freceived_ms_ago\x18\x04 \x01(\x03\x1a/\n\rProblemsEntry\x12\x0b\n\x03key\x18\x01 \x01(\t\x12\r\n\x05value\x18\x02 \x01(\t:\x02\x38\x01\"\xac\x03\n\x19\x44\x65scribeGroupOffsetsReply\x12\x0f\n\x07node_id\x18\x01 \x01(\x05\x12\x12\n\npartitions\x18\x02 \x03(\x05\x12\x17\n\x0fpartition_count\x18\x03 \x01(\x05\x12.\n\x06groups\x18\x04 \x03(\x0b\x32\x1e.antipode.control.GroupOffsets\x12\x14\n\x0csynced_at_ms\x18\x05 \x01(\x03\x12\x1e\n\x16transaction_partitions\x18\x06 \x03(\x05\x12#\n\x1btransaction_partition_count\x18\x07 \x01(\x05\x12\x1f\n\x17\x63ommitting_transactions\x18\x08 \x01(\x05\x12\x15\n\rsynced_ms_ago\x18\t \x03(\x03\x12+\n\x05words\x18\n \x03(\x0b\x32\x1c.antipode.control.SyncReport\x12\x16\n\x0eresting_ms_ago\x18\x0b \x01(\x03\x12I\n\x17transactional_producers\x18\x0c \x01(\x0b\x32(.antipode.control.TransactionalProducers\")\n\x19\x44\x65scribeQuarantineRequest\x12\x0c\n\x04link\x18\x01 \x01(\t\"\x92\x01\n\x0eQuarantinedEnd\x12\r\n\x05topic\x18\x01 \x01(\t\x12\x11\n\tpartition\x18\x02 \x01(\x05\x12\x14\n\x0c\x66irst_offset\x18\x03 \x01(\x03\x12\x12\n\nend_offset\x18\x04 \x01(\x03\x12\x12\n\nsize_bytes\x18\x05 \x01(\x03\x12\x12\n\nlink_epoch\x18\x06 \x01(\x05\x12\x0c\n\x04name\x18\x07 \x01(\t\"I\n\x17\x44\x65scribeQuarantineReply\x12.\n\x04\x65nds\x18\x01 \x03(\x0b\x32 .antipode.control.QuarantinedEnd\"\x11\n\x0fIdentifyRequest\"6\n\rIdentifyReply\x12\x0f\n\x07node_id\x18\x01 \x01(\x05\x12\x14\n\x0c\x62roker_epoch\x18\x02 \x01(\x03\"\xdb\x03\n\x0c\x43ontrolBatch\x12\x15\n\rcontroller_id\x18\x01 \x01(\x05\x12\x18\n\x10\x63ontroller_epoch\x18\x02 \x01(\x05\x12\x14\n\x0c\x62roker_epoch\x18\x03 \x01(\x03\x12\x0f\n\x07is_full\x18\x04 \x01(\x08\x12\x12\n\ncluster_id\x18\x05 \x01(\t\x12-\n\x07\x62rokers\x18\x06 \x03(\x0b\x32\x1c.antipode.control.BrokerInfo\x12+\n\x06topics\x18\x07 \x03(\x0b\x32\x1b.antipode.control.TopicInfo\x12\x36\n\x0e\x64\x65leted_topics\x18\x08 \x03(\x0b\x32\x1e.antipode.control.DeletedTopic\x12+\n\x05links\x18\t \x03(\x0b\x32\x1c.antipode.control.LinkRecord\x12\x15\n\rdeleted_links\x18\n \x03(\t\x12\x34\n\rclient_quotas\x18\x0b \x03(\x0b\x32\x1d.antipode.control.ClientQuota\x12\x35\n\rgroup_configs\x18\x0c \x03(\x0b\x32\x1e.antipode.control.GroupConfigs\x12\x1a\n\x12quarantined_topics\x18\r \x03(\t\".\n\x0c\x44\x65letedTopic\x12\x0c\n\x04name\x18\x01 \x01(\t\x12\x10\n\x08topic_id\x18\x02 \x01(\x0c\"H\n\x10PartitionFailure\x12\r\n\x05topic\x18\x01 \x01(\t\x12\x11\n\tpartition\x18\x02 \x01(\x05\x12\x12\n\nerror_code\x18\x03 \x01(\x05\"U\n\x0c\x43ontrolReply\x12\x0f\n\x07node_id\x18\x01 \x01(\x05\x12\x34\n\x08\x66\x61ilures\x18\x02 \x03(\x0b\x32\".antipode.control.PartitionFailure\"1\n\x12\x43onfirmLinkRequest\x12\x0c\n\x04link\x18\x01 \x01(\t\x12\r\n\x05\x65poch\x18\x02 \x01(\x05\"(\n\x10\x43onfirmLinkReply\x12\x14\n\x0cis_confirmed\x18\x01 \x01(\x08\"\x15\n\x13UpdatePeerViewReply\"(\n\x18PeerViewConfirmedRequest\x12\x0c\n\x04site\x18\x01 \x01(\t\"\x18\n\x16PeerViewConfirmedReply\"9\n\x19\x44\x65scribePartitionsRequest\x12\x0e\n\x06topics\x18\x01 \x03(\t\x12\x0c\n\x04link\x18\x02 \x01(\t\"\xa4\x03\n\x14PartitionDescription\x12\r\n\x05topic\x18\x01 \x01(\t\x12\x10\n\x08topic_id\x18\x02 \x01(\x0c\x12\x11\n\tpartition\x18\x03 \x01(\x05\x12\x14\n\x0cleader_epoch\x18\x04 \x01(\x05\x12\x18\n\x10log_start_offset\x18\x05 \x01(\x03\x12\x16\n\x0ehigh_watermark\x18\x06 \x01(\x03\x12\x16\n\x0elog_end_offset\x18\x07 \x01(\x03\x12\x16\n\x0elast_log_epoch\x18\x08 \x01(\x05\x12\x0c\n\x04link\x18\t \x01(\t\x12\x12\n\nlink_epoch\x18\n \x01(\x05\x12\x13\n\x0bis_writable\x18\x0b \x01(\x08\x12\x1d\n\x15source_high_watermark\x18\x0c \x01(\x03\x12\x19\n\x11source_seen_at_ms\x18\r \x01(\x03\x12\x18\n\x10max_timestamp_ms\x18\x0e \x01(\x03\x12\x12\n\nsize_bytes\x18\x0f \x01(\x03\x12\x13\n\x0bis_degraded\x18\x10 \x01(\x08\x12,\n\x06\x65pochs\x18\x11 \x03(\x0b\x32\x1c.antipode.control.EpochStart\"1\n\nEpochStart\x12\r\n\x05\x65poch\x18\x01 \x01(\x05\x12\x14\n\x0cstart_offset\x18\x02 \x01(\x03\"\xb2\x01\n\x0cTruncatedLog\x12\r\n\x05topic\x18\x01 \x01(\t\x12\x11\n\tpartition\x18\x02 \x01(\x05\x12\x0f\n\x07node_id\x18\x03 \x01(\x05\x12\x0c\n\x04\x63uts\x18\x04 \x01(\x03\x12\x0f\n\x07records\x18\x05 \x01(\x03\x12\r\n\x05\x62ytes\x18\x06 \x01(\x03\x12\x12\n\nkept_bytes\x18\x07 \x01(\x03\x12\x19\n\x11last_first_offset\x18\x08 \x01(\x03\x12\x12\n\nlast_at_ms\x18\t \x01(\x03\"\xa3\x03\n\x17\x44\x65scribePartitionsReply\x12\x0f\n\x07node_id\x18\x01 \x01(\x05\x12:\n\npartitions\x18\x02 \x03(\x0b\x32&.antipode.control.PartitionDescription\x12N\n\x0blink_epochs\x18\x03 \x03(\x0b\x32\x39.antipode.control.DescribePartitionsReply.LinkEpochsEntry\x12,\n\x04\x63uts\x18\x04 \x03(\x0b\x32\x1e.antipode.control.TruncatedLog\x12T\n\x0elink_revisions\x18\x05 \x03(\x0b\x32<.antipode.control.DescribePartitionsReply.LinkRevisionsEntry\x1a\x31\n\x0fLinkEpochsEntry\x12\x0b\n\x03key\x18\x01 \x01(\t\x12\r\n\x05value\x18\x02 \x01(\x05:\x02\x38\x01\x1a\x34\n\x12LinkRevisionsEntry\x12\x0b\n\x03key\x18\x01 \x01(\t\x12\r\n\x05value\x18\x02 \x01(\x05:\x02\x38\x01\x32\x91\x06\n\rBrokerControl\x12G\n\x05\x41pply\x12\x1e.antipode.control.ControlBatch\x1a\x1e.antipode.control.ControlReply\x12W\n\x0b\x43onfirmLink\x12$.antipode.control.ConfirmLinkRequest\x1a\".antipode.control.ConfirmLinkReply\x12S\n\x0eUpdatePeerView\x12\x1a.antipode.control.SiteView\x1a%.antipode.control.UpdatePeerViewReply\x12i\n\x11PeerViewConfirmed\x12*.antipode.control.PeerViewConfirmedRequest\x1a(.antipode.control.PeerViewConfirmedReply\x12l\n\x12\x44\x65scribePartitions\x12+.antipode.control.DescribePartitionsRequest\x1a).antipode.control.DescribePartitionsReply\x12r\n\x14\x44\x65scribeGroupOffsets\x12-.antipode.control.DescribeGroupOffsetsRequest\x1a+.antipode.control.DescribeGroupOffsetsReply\x12l\n\x12\x44\x65scribeQuarantine\x12+.antipode.control.DescribeQuarantineRequest\x1a).antipode.control.DescribeQuarantineReply\x12N\n\x08Identify\x12!.antipode.control.IdentifyRequest\x1a\x1f.antipode.control.IdentifyReplyb\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
@@ -54,42 +54,48 @@ if not _descriptor._USE_C_DESCRIPTORS:
   _globals['_SYNCREPORT_PROBLEMSENTRY']._serialized_end=685
   _globals['_DESCRIBEGROUPOFFSETSREPLY']._serialized_start=688
   _globals['_DESCRIBEGROUPOFFSETSREPLY']._serialized_end=1116
-  _globals['_IDENTIFYREQUEST']._serialized_start=1118
-  _globals['_IDENTIFYREQUEST']._serialized_end=1135
-  _globals['_IDENTIFYREPLY']._serialized_start=1137
-  _globals['_IDENTIFYREPLY']._serialized_end=1191
-  _globals['_CONTROLBATCH']._serialized_start=1194
-  _globals['_CONTROLBATCH']._serialized_end=1669
-  _globals['_DELETEDTOPIC']._serialized_start=1671
-  _globals['_DELETEDTOPIC']._serialized_end=1717
-  _globals['_PARTITIONFAILURE']._serialized_start=1719
-  _globals['_PARTITIONFAILURE']._serialized_end=1791
-  _globals['_CONTROLREPLY']._serialized_start=1793
-  _globals['_CONTROLREPLY']._serialized_end=1878
-  _globals['_CONFIRMLINKREQUEST']._serialized_start=1880
-  _globals['_CONFIRMLINKREQUEST']._serialized_end=1929
-  _globals['_CONFIRMLINKREPLY']._serialized_start=1931
-  _globals['_CONFIRMLINKREPLY']._serialized_end=1971
-  _globals['_UPDATEPEERVIEWREPLY']._serialized_start=1973
-  _globals['_UPDATEPEERVIEWREPLY']._serialized_end=1994
-  _globals['_PEERVIEWCONFIRMEDREQUEST']._serialized_start=1996
-  _globals['_PEERVIEWCONFIRMEDREQUEST']._serialized_end=2036
-  _globals['_PEERVIEWCONFIRMEDREPLY']._serialized_start=2038
-  _globals['_PEERVIEWCONFIRMEDREPLY']._serialized_end=2062
-  _globals['_DESCRIBEPARTITIONSREQUEST']._serialized_start=2064
-  _globals['_DESCRIBEPARTITIONSREQUEST']._serialized_end=2121
-  _globals['_PARTITIONDESCRIPTION']._serialized_start=2124
-  _globals['_PARTITIONDESCRIPTION']._serialized_end=2544
-  _globals['_EPOCHSTART']._serialized_start=2546
-  _globals['_EPOCHSTART']._serialized_end=2595
-  _globals['_TRUNCATEDLOG']._serialized_start=2598
-  _globals['_TRUNCATEDLOG']._serialized_end=2776
-  _globals['_DESCRIBEPARTITIONSREPLY']._serialized_start=2779
-  _globals['_DESCRIBEPARTITIONSREPLY']._serialized_end=3198
-  _globals['_DESCRIBEPARTITIONSREPLY_LINKEPOCHSENTRY']._serialized_start=3095
-  _globals['_DESCRIBEPARTITIONSREPLY_LINKEPOCHSENTRY']._serialized_end=3144
-  _globals['_DESCRIBEPARTITIONSREPLY_LINKREVISIONSENTRY']._serialized_start=3146
-  _globals['_DESCRIBEPARTITIONSREPLY_LINKREVISIONSENTRY']._serialized_end=3198
-  _globals['_BROKERCONTROL']._serialized_start=3201
-  _globals['_BROKERCONTROL']._serialized_end=3876
+  _globals['_DESCRIBEQUARANTINEREQUEST']._serialized_start=1118
+  _globals['_DESCRIBEQUARANTINEREQUEST']._serialized_end=1159
+  _globals['_QUARANTINEDEND']._serialized_start=1162
+  _globals['_QUARANTINEDEND']._serialized_end=1308
+  _globals['_DESCRIBEQUARANTINEREPLY']._serialized_start=1310
+  _globals['_DESCRIBEQUARANTINEREPLY']._serialized_end=1383
+  _globals['_IDENTIFYREQUEST']._serialized_start=1385
+  _globals['_IDENTIFYREQUEST']._serialized_end=1402
+  _globals['_IDENTIFYREPLY']._serialized_start=1404
+  _globals['_IDENTIFYREPLY']._serialized_end=1458
+  _globals['_CONTROLBATCH']._serialized_start=1461
+  _globals['_CONTROLBATCH']._serialized_end=1936
+  _globals['_DELETEDTOPIC']._serialized_start=1938
+  _globals['_DELETEDTOPIC']._serialized_end=1984
+  _globals['_PARTITIONFAILURE']._serialized_start=1986
+  _globals['_PARTITIONFAILURE']._serialized_end=2058
+  _globals['_CONTROLREPLY']._serialized_start=2060
+  _globals['_CONTROLREPLY']._serialized_end=2145
+  _globals['_CONFIRMLINKREQUEST']._serialized_start=2147
+  _globals['_CONFIRMLINKREQUEST']._serialized_end=2196
+  _globals['_CONFIRMLINKREPLY']._serialized_start=2198
+  _globals['_CONFIRMLINKREPLY']._serialized_end=2238
+  _globals['_UPDATEPEERVIEWREPLY']._serialized_start=2240
+  _globals['_UPDATEPEERVIEWREPLY']._serialized_end=2261
+  _globals['_PEERVIEWCONFIRMEDREQUEST']._serialized_start=2263
+  _globals['_PEERVIEWCONFIRMEDREQUEST']._serialized_end=2303
+  _globals['_PEERVIEWCONFIRMEDREPLY']._serialized_start=2305
+  _globals['_PEERVIEWCONFIRMEDREPLY']._serialized_end=2329
+  _globals['_DESCRIBEPARTITIONSREQUEST']._serialized_start=2331
+  _globals['_DESCRIBEPARTITIONSREQUEST']._serialized_end=2388
+  _globals['_PARTITIONDESCRIPTION']._serialized_start=2391
+  _globals['_PARTITIONDESCRIPTION']._serialized_end=2811
+  _globals['_EPOCHSTART']._serialized_start=2813
+  _globals['_EPOCHSTART']._serialized_end=2862
+  _globals['_TRUNCATEDLOG']._serialized_start=2865
+  _globals['_TRUNCATEDLOG']._serialized_end=3043
+  _globals['_DESCRIBEPARTITIONSREPLY']._serialized_start=3046
+  _globals['_DESCRIBEPARTITIONSREPLY']._serialized_end=3465
+  _globals['_DESCRIBEPARTITIONSREPLY_LINKEPOCHSENTRY']._serialized_start=3362
+  _globals['_DESCRIBEPARTITIONSREPLY_LINKEPOCHSENTRY']._serialized_end=3411
+  _globals['_DESCRIBEPARTITIONSREPLY_LINKREVISIONSENTRY']._serialized_start=3413
+  _globals['_DESCRIBEPARTITIONSREPLY_LINKREVISIONSENTRY']._serialized_end=3465
+  _globals['_BROKERCONTROL']._serialized_start=3468
+  _globals['_BROKERCONTROL']._serialized_end=4253
 # @@protoc_insertion_point(module_scope)

@@ -100,6 +100,36 @@ class DescribeGroupOffsetsReply(_message.Message):
     transactional_producers: TransactionalProducers
     def __init__(self, node_id: _Optional[int] = ..., partitions: _Optional[_Iterable[int]] = ..., partition_count: _Optional[int] = ..., groups: _Optional[_Iterable[_Union[GroupOffsets, _Mapping]]] = ..., synced_at_ms: _Optional[int] = ..., transaction_partitions: _Optional[_Iterable[int]] = ..., transaction_partition_count: _Optional[int] = ..., committing_transactions: _Optional[int] = ..., synced_ms_ago: _Optional[_Iterable[int]] = ..., words: _Optional[_Iterable[_Union[SyncReport, _Mapping]]] = ..., resting_ms_ago: _Optional[int] = ..., transactional_producers: _Optional[_Union[TransactionalProducers, _Mapping]] = ...) -> None: ...
 
+class DescribeQuarantineRequest(_message.Message):
+    __slots__ = ("link",)
+    LINK_FIELD_NUMBER: _ClassVar[int]
+    link: str
+    def __init__(self, link: _Optional[str] = ...) -> None: ...
+
+class QuarantinedEnd(_message.Message):
+    __slots__ = ("topic", "partition", "first_offset", "end_offset", "size_bytes", "link_epoch", "name")
+    TOPIC_FIELD_NUMBER: _ClassVar[int]
+    PARTITION_FIELD_NUMBER: _ClassVar[int]
+    FIRST_OFFSET_FIELD_NUMBER: _ClassVar[int]
+    END_OFFSET_FIELD_NUMBER: _ClassVar[int]
+    SIZE_BYTES_FIELD_NUMBER: _ClassVar[int]
+    LINK_EPOCH_FIELD_NUMBER: _ClassVar[int]
+    NAME_FIELD_NUMBER: _ClassVar[int]
+    topic: str
+    partition: int
+    first_offset: int
+    end_offset: int
+    size_bytes: int
+    link_epoch: int
+    name: str
+    def __init__(self, topic: _Optional[str] = ..., partition: _Optional[int] = ..., first_offset: _Optional[int] = ..., end_offset: _Optional[int] = ..., size_bytes: _Optional[int] = ..., link_epoch: _Optional[int] = ..., name: _Optional[str] = ...) -> None: ...
+
+class DescribeQuarantineReply(_message.Message):
+    __slots__ = ("ends",)
+    ENDS_FIELD_NUMBER: _ClassVar[int]
+    ends: _containers.RepeatedCompositeFieldContainer[QuarantinedEnd]
+    def __init__(self, ends: _Optional[_Iterable[_Union[QuarantinedEnd, _Mapping]]] = ...) -> None: ...
+
 class IdentifyRequest(_message.Message):
     __slots__ = ()
     def __init__(self) -> None: ...

@@ -26,6 +26,7 @@ from broker.metadata.core.cluster_image import ClusterImage, ImageChange, LinkRo
 from broker.metrics import BrokerMetrics
 from broker.replication.core.partition import LeadershipChange, Partition
 from broker.replication.core.replication_throttle import ReplicationThrottle
+from broker.replication.core.retention_holds import StandbyEnds
 from broker.replication.core.standby_hold import StandbyHold
 from broker.replication.follower_fetches import FollowerFetches
 from broker.replication.hosted_partition import HostedPartition, PartitionFailure
@@ -98,6 +99,7 @@ class Replicas:
         self._held: dict[PartitionKey, HostedPartition] = {}
         self._role_changes = LogLines(STATE_CHANGE, "partition")
         self.degradations = 0
+        self.standby_ends = StandbyEnds()
         self._listeners = listeners or ReplicaListeners()
         self.fetches = fetches
         self.follower_fetches = follower_fetches
@@ -330,6 +332,7 @@ class Replicas:
         self._logs.delete(hosted.log)
         hosted.state.leave()
         self._held.pop(hosted.key, None)
+        self.standby_ends.forget(hosted.key)
         state_change.info("partition deleted", topic=hosted.topic, partition=hosted.index)
         self.notify_all(hosted)
 
@@ -500,8 +503,11 @@ class Replicas:
         if hosted is None or not hosted.state.is_leader:
             return ErrorCode.not_leader_or_follower
         carrier = image.link_of(hosted.topic)
-        if carrier is None or carrier.name != link or acknowledged > hosted.safe_end:
+        if carrier is None or link not in image.links_of(hosted.topic) or acknowledged > hosted.safe_end:
             return ErrorCode.invalid_request
+        self.standby_ends.note(key, acknowledged, image.links[link])
+        if carrier.name != link:
+            return ErrorCode.none
         hold, high_watermark = hosted.state.hold, hosted.state.high_watermark
         was_degraded = hold is not None and hold.is_degraded
         if hosted.state.record_standby(acknowledged, now_ms=self._clock.monotonic_ms()):

@@ -202,7 +202,9 @@ async def _kept_accounts(link: str, known: Agents) -> list[LossAccount]:
             except OperationalFailure as failure:
                 problems.append(str(failure))
                 continue
-            by_epoch |= {account.epoch: account for account in map(LossAccount.from_json, texts)}
+            for account in map(LossAccount.from_json, texts):
+                if account.is_final or account.epoch not in by_epoch:
+                    by_epoch[account.epoch] = account
     if len(problems) == len(known):
         raise OperationalFailure("; ".join(problems))
     for problem in problems:
@@ -221,6 +223,15 @@ def _print_account(account: LossAccount) -> None:
     if account.returning_records:
         lost += f"; {account.returning_records} abandoned records are back"
     console.print(f"lost in all: {'nothing' if account.loses_nothing else lost}")
+    for difference in account.differences:
+        console.print(f"[bold red]differs[/]: {difference}", highlight=False)
+    if account.is_final:
+        found = (
+            f"{account.found_records} records alone ({account.found_bytes} bytes)"
+            if account.found_records
+            else "nothing alone"
+        )
+        console.print(f"final since {iso_time(account.settled_at_ms)}: the old site had {found}", highlight=False)
 
 
 def _print_report(report: FailoverReport) -> None:

@@ -1,23 +1,31 @@
 """`antipode quarantine`: records that were removed from logs of a site and kept: list, show,
-export, delete.
+export, replay, delete.
 """
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
+import asyncio
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Annotated
 
 import typer
 
 from cli.consume import WithKeys, WithPlaces, shown_as
-from cli.shared.kafka_admin import DEFAULT_BOOTSTRAP, BootstrapServer, ask_cluster
-from cli.shared.output import Output, OutputFormat, console, failures_as_messages, print_json
+from cli.quarantined import entries
+from cli.quarantined.replay import Replay, ReplayPlan
+from cli.shared.kafka_admin import DEFAULT_BOOTSTRAP, BootstrapServer, ask_cluster, client_of
+from cli.shared.output import (
+    Output,
+    OutputFormat,
+    console,
+    failures_as_messages,
+    print_json,
+    progress_bar,
+    report_progress,
+    usage_error,
+)
 from runtime.process import OperationalFailure
 from runtime.times import iso_time
-
-if TYPE_CHECKING:
-    from wire.client.raw_client import KafkaClient
 
 app = typer.Typer(
     help="Records that were removed from logs and kept: ends of copies that `links reset` put away, and what replicas truncated.\n\n"
@@ -43,8 +51,8 @@ def list_entries(
     Example: antipode quarantine list --topic orders --output json
     """
     with failures_as_messages():
-        entries = ask_cluster(bootstrap_server, lambda client: _entries(client, broker), is_site_local=True)
-    found = [entry for entry in entries if topic is None or entry["topic"] == topic]
+        kept = ask_cluster(bootstrap_server, lambda client: entries.entries(client, broker), is_site_local=True)
+    found = [entry for entry in kept if topic is None or entry["topic"] == topic]
     if output is OutputFormat.JSON:
         print_json(found)
         return
@@ -82,7 +90,9 @@ def show(
     from wire.batches.records import decode_records
 
     with failures_as_messages():
-        entry, content = ask_cluster(bootstrap_server, lambda client: _whole(client, name, broker), is_site_local=True)
+        entry, content = ask_cluster(
+            bootstrap_server, lambda client: entries.whole(client, name, broker), is_site_local=True
+        )
         shown = shown_as(output, has_keys=has_keys, shows_offsets=shows_offsets)
         try:
             for record in decode_records(content):
@@ -105,7 +115,9 @@ def export(
     Example: antipode quarantine export 0.cut.orders-3 --to 00000000000000000000.log
     """
     with failures_as_messages():
-        entry, content = ask_cluster(bootstrap_server, lambda client: _whole(client, name, broker), is_site_local=True)
+        entry, content = ask_cluster(
+            bootstrap_server, lambda client: entries.whole(client, name, broker), is_site_local=True
+        )
         try:
             with to.open("xb") as file:
                 file.write(content)
@@ -115,6 +127,83 @@ def export(
         print_json({**entry, "file": str(to)})
     else:
         console.print(f"{len(content):,} bytes of {entry['topic']}-{entry['partition']} are in {to}", markup=False)
+
+
+@app.command()
+def replay(
+    name: Annotated[str | None, typer.Argument(help="An entry's name; or give --link.")] = None,
+    bootstrap_server: BootstrapServer = DEFAULT_BOOTSTRAP,
+    to: Annotated[
+        str | None, typer.Option("--to", help="Brokers of the active site; by default those that keep the entry.")
+    ] = None,
+    link: Annotated[str | None, typer.Option("--link", help="Every entry of this link instead of one.")] = None,
+    topic: Annotated[str | None, typer.Option("--topic", help="Another topic than the one of the records.")] = None,
+    broker: OneBroker = None,
+    with_aborted: Annotated[bool, typer.Option("--with-aborted", help="Records of aborted transactions too.")] = False,
+    with_open: Annotated[bool, typer.Option("--with-open", help="Records of open transactions too.")] = False,
+    may_repeat: Annotated[
+        bool, typer.Option("--again", help="Also where an earlier replay may have been removed from the log since.")
+    ] = False,
+    is_dry_run: Annotated[bool, typer.Option("--dry-run", help="Count what would be written, write nothing.")] = False,
+    output: Output = OutputFormat.TEXT,
+) -> None:
+    """Write the records of an entry to the active site, each one once, however often this is run.
+
+    A record keeps its key, value, headers and time, and gets headers that say where it came from.
+    Records of transactions that were aborted or are open are left out and counted. See
+    docs/failover.md.
+
+    Example: antipode quarantine replay 0.cut.orders-3 --to b1:9092 --dry-run
+    """
+    if (name is None) == (link is None):
+        raise usage_error("give either the name of an entry or --link")
+    plan = ReplayPlan(
+        to=to or bootstrap_server,
+        topic=topic,
+        with_aborted=with_aborted,
+        with_open=with_open,
+        may_repeat=may_repeat,
+        is_dry_run=is_dry_run,
+    )
+    with failures_as_messages():
+        replays = asyncio.run(_replayed(plan, bootstrap_server, name=name, link=link, broker=broker))
+    if output is OutputFormat.JSON:
+        print_json([one.document() for one in replays])
+    for one in replays if output is OutputFormat.TEXT else ():
+        found = one.document()
+        console.print(
+            f"{found['name']}: {found['replayed']:,} records {'would go' if is_dry_run else 'are written'} to {found['to_topic']}, "
+            f"{found['present']:,} were there; left out: {found['aborted']:,} of aborted and {found['open']:,} of open transactions, "
+            f"{found['markers']:,} markers",
+            markup=False,
+            highlight=False,
+            soft_wrap=True,
+        )
+
+
+async def _replayed(
+    plan: ReplayPlan, bootstrap_server: str, *, name: str | None, link: str | None, broker: int | None
+) -> list[Replay]:
+    from wire.client.client_errors import KafkaClientError
+
+    try:
+        async with client_of(bootstrap_server, is_site_local=True) as client, client_of(plan.to) as active:
+            if name is not None:
+                wanted = [await entries.one(client, name, broker)]
+            else:
+                kept = [entry for entry in await entries.entries(client, broker) if entry["link"] == link]
+                wanted = sorted(kept, key=lambda entry: (entry["topic"], entry["partition"], entry["first_offset"]))
+            replays = [Replay(entry, plan) for entry in wanted]
+            for one in replays:
+                report_progress(f"{one.entry['name']}: {one.entry['size_bytes']:,} bytes")
+                described = (await active.metadata([one.topic])).topics.get(one.topic)
+                if described is None or one.entry["partition"] not in described.partitions:
+                    raise OperationalFailure(f"--to {plan.to} has no partition {one.topic}-{one.entry['partition']}")
+                with progress_bar(one.entry["size_bytes"], of_bytes=True) as advance:
+                    await one.run(client, topic_id=str(described.topic_id or ""), advance=advance)
+            return replays
+    except KafkaClientError as error:
+        raise OperationalFailure(str(error)) from error
 
 
 @app.command()
@@ -131,74 +220,13 @@ def delete(
     Example: antipode quarantine delete 0.cut.orders-3 --dry-run
     """
     with failures_as_messages():
-        entry = ask_cluster(bootstrap_server, lambda client: _one(client, name, broker), is_site_local=True)
+        entry = ask_cluster(bootstrap_server, lambda client: entries.one(client, name, broker), is_site_local=True)
         if not is_dry_run:
             place = f"{entry['topic']}-{entry['partition']}, offsets {entry['first_offset']} to {entry['end_offset']}"
             if not is_sure:
                 typer.confirm(f"Delete what is kept of {place}?", abort=True, err=True)
-            ask_cluster(bootstrap_server, lambda client: _delete(client, entry), is_site_local=True)
+            ask_cluster(bootstrap_server, lambda client: entries.delete(client, entry), is_site_local=True)
     if output is OutputFormat.JSON:
         print_json({**entry, "is_deleted": not is_dry_run})
     else:
         console.print(f"{name} {'would be' if is_dry_run else 'is'} deleted", markup=False)
-
-
-async def _entries(client: KafkaClient, broker: int | None) -> list[dict[str, Any]]:
-    from wire.protocol.quarantine_messages import LIST
-
-    nodes = sorted((await client.metadata([])).brokers) if broker is None else [broker]
-    found = []
-    for node in nodes:
-        response = await _ask(client, node, LIST, "")
-        found += [{"broker": node, **_fields(entry)} for entry in response.entries]
-    return found
-
-
-async def _one(client: KafkaClient, name: str, broker: int | None) -> dict[str, Any]:
-    """The entry of that name. OperationalFailure when there is none, or more than one."""
-    found = [entry for entry in await _entries(client, broker) if entry["name"] == name]
-    if not found:
-        raise OperationalFailure(f"nothing is kept under the name {name!r}: `antipode quarantine list` shows all")
-    if len(found) > 1:
-        brokers = ", ".join(str(entry["broker"]) for entry in found)
-        raise OperationalFailure(f"brokers {brokers} keep entries of the name {name!r}: say which with --broker")
-    return found[0]
-
-
-async def _whole(client: KafkaClient, name: str, broker: int | None) -> tuple[dict[str, Any], bytes]:
-    """The entry of that name, and its batches."""
-    entry = await _one(client, name, broker)
-    return entry, b"".join([piece async for piece in _pieces(client, entry)])
-
-
-async def _pieces(client: KafkaClient, entry: dict[str, Any]) -> AsyncIterator[bytes]:
-    from wire.protocol.quarantine_messages import READ
-
-    position = 0
-    while position < entry["size_bytes"]:
-        piece = (await _ask(client, entry["broker"], READ, entry["name"], position)).records
-        if not piece:
-            raise OperationalFailure(f"{entry['name']} ends at {position} of {entry['size_bytes']} bytes")
-        yield bytes(piece)
-        position += len(piece)
-
-
-async def _delete(client: KafkaClient, entry: dict[str, Any]) -> None:
-    from wire.protocol.quarantine_messages import DELETE
-
-    await _ask(client, entry["broker"], DELETE, entry["name"])
-
-
-async def _ask(client: KafkaClient, node: int, action: int, name: str, position: int = 0) -> Any:
-    from wire.protocol.quarantine_messages import QUARANTINE
-
-    values = {"action": action, "name": name, "position": position}
-    response = await (await client.connection(node)).call(QUARANTINE, values)
-    if response.error_code:
-        raise OperationalFailure(f"broker {node}: {response.error_message or response.error_code.name}")
-    return response
-
-
-def _fields(entry: Any) -> dict[str, Any]:
-    names = ("name", "kind", "topic", "topic_id", "partition", "first_offset", "end_offset", "size_bytes", "at_ms")
-    return {field: getattr(entry, field) for field in (*names, "reason", "origin_site", "link", "link_epoch")}

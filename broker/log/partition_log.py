@@ -23,7 +23,15 @@ from kio.schema.errors import ErrorCode
 from broker.log.core.batch_checks import BatchLimits, BatchRejected
 from broker.log.core.leader_epochs import EpochEnd, EpochStart
 from broker.log.core.producer_state import CompletedTransaction, ProducerStates, SnapshotEntry
-from broker.log.core.retention import RELATIVE_OFFSET_MAX, RetentionPolicy, RollPolicy, expired_segments, roll_reason
+from broker.log.core.retention import (
+    NOTHING_HELD,
+    RELATIVE_OFFSET_MAX,
+    RetentionHold,
+    RetentionPolicy,
+    RollPolicy,
+    expired_segments,
+    roll_reason,
+)
 from broker.log.descriptors import DescriptorCache
 from broker.log.directories.checkpoints import PARTITION_METADATA, write_topic_id
 from broker.log.directories.folder import Folder
@@ -94,6 +102,8 @@ class PartitionLog:
             )
         )
         self.recovery = loaded.report
+        self.held = NOTHING_HELD
+        """What the last retention pass kept beyond the topic's limits."""
         self.folder = Folder()
         self._segments = Segments(loaded.segments, self._disk)
         self._epochs = loaded.epochs
@@ -555,9 +565,9 @@ class PartitionLog:
             self._durability.recovery_point = max(self._durability.recovery_point, offset)
             self._epochs.truncate_from_start(offset)
 
-    def expire_segments(self, now_ms: int, *, is_copy: bool = False) -> str:
-        """Give up what retention wants gone, by time, size and log start (a copy: log start alone);
-        the reason, or empty.
+    def expire_segments(self, now_ms: int, *, is_copy: bool = False, hold: RetentionHold | None = None) -> str:
+        """Give up what retention wants gone, by time, size and log start (a copy: log start alone),
+        but for what is held; the reason, or empty. `held` says afterwards what is.
 
         `removals.put_aside` must follow; the files go after file.delete.delay.ms.
         """
@@ -568,7 +578,9 @@ class PartitionLog:
             now_ms=now_ms,
             high_watermark=self._high_watermark,
             log_start_offset=self.log_start_offset,
+            hold=hold,
         )
+        self.held = expiry.held._replace(given_up_bytes=0)
         if not expiry.segment_count or self.swaps.is_under_way:
             return ""
         if expiry.segment_count == len(self._segments):
@@ -576,6 +588,7 @@ class PartitionLog:
         following = self._segments.all[expiry.segment_count].base_offset
         self.advance_log_start_offset(min(following, self._high_watermark))
         self.removals.expire(self._segments, expiry.segment_count, now_ms + self.config.file_delete_delay_ms)
+        self.held = expiry.held
         return expiry.reason
 
     # -- flushing ----------------------------------------------------------------------------------

@@ -11,9 +11,12 @@ import asyncio
 from collections.abc import Awaitable, Callable
 from functools import partial
 
+from broker.log.core.retention import RetentionHold
 from broker.log.directories.log_store import LogStore
 from broker.log.errors import StorageError
 from broker.metadata.cluster import Cluster
+from broker.metadata.core.cluster_image import LinkRole
+from broker.replication.core.retention_holds import HoldBounds
 from broker.replication.replicas import Replicas
 from broker.settings.config import BrokerSettings
 from broker.settings.dynamic_configs import DynamicConfigs
@@ -85,10 +88,22 @@ class Housekeeping:
         if not self._cluster.image.is_complete:
             return
         for sentence in await self._logs.maintain(
-            self._configs.current.producer_id_expiration_ms, is_copy=self._is_copy
+            self._configs.current.producer_id_expiration_ms, is_copy=self._is_copy, hold_of=self._hold_of
         ):
             log.info(sentence)
         self._on_retained()
+
+    def _hold_of(self, topic: str, partition: int) -> RetentionHold | None:
+        """What the standbys lack of a log; nothing at a standby itself, which follows."""
+        image, settings = self._cluster.image, self._configs.current
+        links = [image.links[name] for name in image.links_of(topic)]
+        led = image.partition(topic, partition)
+        return self._replicas.standby_ends.hold(
+            (topic, partition),
+            [link for link in links if image.role_in(link) is not LinkRole.PASSIVE],
+            HoldBounds(settings.link_hold_ms_max, settings.link_hold_bytes_max),
+            is_leader=led is not None and led.leader == image.node_id,
+        )
 
     async def _compact(self) -> None:
         if not (self._cluster.image.is_complete and self._configs.current.is_log_cleaner_enabled):

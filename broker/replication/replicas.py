@@ -26,11 +26,13 @@ from broker.metadata.core.cluster_image import ClusterImage, ImageChange, LinkRo
 from broker.metrics import BrokerMetrics
 from broker.replication.core.partition import LeadershipChange, Partition
 from broker.replication.core.replication_throttle import ReplicationThrottle
+from broker.replication.core.retention_holds import StandbyEnds
 from broker.replication.core.standby_hold import StandbyHold
 from broker.replication.follower_fetches import FollowerFetches
 from broker.replication.hosted_partition import HostedPartition, PartitionFailure
 from broker.replication.partition_failures import failure_of
 from broker.replication.purgatory import Purgatory
+from broker.replication.quarantine import Entry
 from broker.replication.sequence_gaps import SequenceGaps
 from broker.replication.truncated_records import TruncatedRecords
 from broker.settings.config import BrokerSettings
@@ -97,6 +99,7 @@ class Replicas:
         self._held: dict[PartitionKey, HostedPartition] = {}
         self._role_changes = LogLines(STATE_CHANGE, "partition")
         self.degradations = 0
+        self.standby_ends = StandbyEnds()
         self._listeners = listeners or ReplicaListeners()
         self.fetches = fetches
         self.follower_fetches = follower_fetches
@@ -329,10 +332,16 @@ class Replicas:
         self._logs.delete(hosted.log)
         hosted.state.leave()
         self._held.pop(hosted.key, None)
+        self.standby_ends.forget(hosted.key)
         state_change.info("partition deleted", topic=hosted.topic, partition=hosted.index)
         self.notify_all(hosted)
 
     # --- log directories
+
+    def quarantined(self, link: str) -> list[Entry]:
+        """What is kept here of copies of the link. Reads disks: for a thread. OSError."""
+        kept = self.cuts.quarantine.entries([directory.path for directory in self._logs.directories])
+        return [entry for entry in kept if entry.link == link]
 
     def storage_failed(self, error: StorageError) -> None:
         """A caller met this error in a log: when it was the disk, its log directory goes offline
@@ -494,8 +503,11 @@ class Replicas:
         if hosted is None or not hosted.state.is_leader:
             return ErrorCode.not_leader_or_follower
         carrier = image.link_of(hosted.topic)
-        if carrier is None or carrier.name != link or acknowledged > hosted.safe_end:
+        if carrier is None or link not in image.links_of(hosted.topic) or acknowledged > hosted.safe_end:
             return ErrorCode.invalid_request
+        self.standby_ends.note(key, acknowledged, image.links[link])
+        if carrier.name != link:
+            return ErrorCode.none
         hold, high_watermark = hosted.state.hold, hosted.state.high_watermark
         was_degraded = hold is not None and hold.is_degraded
         if hosted.state.record_standby(acknowledged, now_ms=self._clock.monotonic_ms()):

@@ -245,6 +245,18 @@ class BrokerSettings(Settings):
         ge=0,
         description="accepted: bytes kept for each partition, 0 to keep nothing",
     )
+    link_hold_ms_max: int = Field(
+        default=3_600_000,
+        alias="antipode.link.hold.max.ms",
+        ge=0,
+        description="accepted: milliseconds beyond retention.ms, 0 to keep nothing for standbys",
+    )
+    link_hold_bytes_max: int = Field(
+        default=1024 * MEBIBYTE,
+        alias="antipode.link.hold.max.bytes",
+        ge=0,
+        description="accepted: bytes of each partition beyond its retention, 0 to keep nothing for standbys",
+    )
     high_watermark_checkpoint_interval_ms: int = Field(
         default=5000, alias="replica.high.watermark.checkpoint.interval.ms", ge=1
     )

@@ -18,6 +18,8 @@ _TEXTS: Final = {
     "antipode.truncated.records.max.bytes": "Bytes of truncated records that are kept for each partition.",
     "antipode.grpc.advertised": "Address at which other processes reach the gRPC services, if it differs from their listener.",
     "antipode.grpc.listener": "Address of the gRPC services: broker control, controller and site agent.",
+    "antipode.link.hold.max.bytes": "Bytes of each partition that are kept beyond its retention while a standby lacks them.",
+    "antipode.link.hold.max.ms": "How long records are kept beyond retention.ms while a standby lacks them.",
     "antipode.metrics.listener": "Address of the page with Prometheus metrics.",
     "antipode.shutdown.grace.ms": "How long a stopping broker waits for requests in progress.",
     "antipode.site.name": "Name of the site that the broker belongs to.",

@@ -222,6 +222,28 @@ class BrokerControlService(broker_pb2_grpc.BrokerControlServicer):
             link_revisions={name: link.revision for name, link in image.links.items()},
         )
 
+    async def DescribeQuarantine(  # noqa: N802
+        self,
+        request: pb.DescribeQuarantineRequest,
+        context: Context,  # noqa: ARG002
+    ) -> pb.DescribeQuarantineReply:
+        """What this broker keeps of records that were removed from copies of a link."""
+        kept = await asyncio.to_thread(self._replicas.quarantined, request.link)
+        return pb.DescribeQuarantineReply(
+            ends=[
+                pb.QuarantinedEnd(
+                    topic=entry.topic,
+                    partition=entry.partition,
+                    first_offset=entry.first_offset,
+                    end_offset=entry.end_offset,
+                    size_bytes=entry.size_bytes,
+                    link_epoch=entry.link_epoch,
+                    name=entry.name,
+                )
+                for entry in kept
+            ]
+        )
+
     async def DescribeGroupOffsets(  # noqa: N802
         self,
         request: pb.DescribeGroupOffsetsRequest,

@@ -64,6 +64,7 @@ class GroupReports:
         image = self._image()
         record = image.links.get(link)
         reply = self._words(link)
+        reply.transactional_producers.CopyFrom(self._producers(record))
         reply.partitions.extend(self._groups.loaded_partitions)
         reply.partition_count = _partition_count(image, OFFSETS_TOPIC)
         reply.transaction_partitions.extend(self._transactions.loaded_partitions)
@@ -85,6 +86,22 @@ class GroupReports:
                 has_members = self._groups.has_members(group)
                 reply.groups.append(pb.GroupOffsets(group=group.group_id, has_members=has_members, offsets=carried))
         return reply
+
+    def _producers(self, link: LinkRecord | None) -> pb.TransactionalProducers:
+        """The producer of each transactional id; none where each site coordinates for itself."""
+        if link is None or not link.is_routed:
+            return pb.TransactionalProducers()
+        return pb.TransactionalProducers(
+            producers=[
+                pb.TransactionalProducer(
+                    transactional_id=known.transactional_id,
+                    producer_id=known.producer_id,
+                    producer_epoch=known.producer_epoch,
+                    is_carried=known.is_carried,
+                )
+                for known in self._transactions.list_transactions()
+            ]
+        )
 
     def _words(self, link: str) -> pb.DescribeGroupOffsetsReply:
         """What the mirror's daemons have said; of another epoch than the link has now only how far

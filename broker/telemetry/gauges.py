@@ -136,6 +136,21 @@ GAUGES: Final[tuple[tuple[str, str, Read], ...]] = (
         lambda parts: parts.logs.offline_count,
     ),
     (
+        "antipode_broker_link_hold_partitions",
+        "Partitions that keep records beyond their retention because a standby lacks them, at the last pass of retention",
+        lambda parts: parts.logs.held.logs,
+    ),
+    (
+        "antipode_broker_link_hold_bytes",
+        "Bytes that are kept beyond retention because a standby lacks them, at the last pass of retention",
+        lambda parts: parts.logs.held.size_bytes,
+    ),
+    (
+        "antipode_broker_link_hold_max_percent",
+        "Largest share (0 to 100) of antipode.link.hold.max.ms or .bytes that a partition uses, at the last pass of retention",
+        lambda parts: 100 * parts.logs.held.share,
+    ),
+    (
         "antipode_broker_sync_partitions",
         "Partitions of sync links led here: acknowledgements wait for the standby",
         lambda parts: len(parts.replicas.standby_holds()),
@@ -263,6 +278,11 @@ COUNTERS: Final[tuple[tuple[str, str, Read], ...]] = (
         "kafka_server_sessionexpirelistener_zookeepersyncconnects",
         "Reconnections to ZooKeeper",
         lambda parts: parts.session_changes[SessionState.CONNECTED],
+    ),
+    (
+        "antipode_broker_link_hold_given_up_bytes",
+        "Bytes that went by retention although a standby lacks them, because no more may be held",
+        lambda parts: parts.logs.given_up_bytes,
     ),
     (
         "antipode_broker_sync_degradations",

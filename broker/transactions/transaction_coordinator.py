@@ -84,6 +84,7 @@ class TransactionCoordinator:
         self._producer_ids = producer_ids
         self._markers = markers
         self._expiry_interval_ms = expiry_interval_ms
+        self._was_elsewhere = False
         self._led: ShardLeadership[TransactionShard] = ShardLeadership(
             TRANSACTIONS_TOPIC,
             internal_log,
@@ -100,8 +101,19 @@ class TransactionCoordinator:
         self._led.keep("expiry of transactional ids", self._expire_again_and_again)
 
     async def on_image(self, _before: ClusterImage, _after: ClusterImage) -> None:
-        """Take over a new image (an `ImageListener`)."""
+        """Take over a new image (an `ImageListener`). When another site becomes active, abort what
+        is open here.
+        """
         self._led.refresh()
+        is_elsewhere = self._is_elsewhere()
+        if is_elsewhere and not self._was_elsewhere:
+            for shard in self._led:
+                if shard.is_loaded:
+                    shard.abandon()
+        self._was_elsewhere = is_elsewhere
+
+    def _is_elsewhere(self) -> bool:
+        return self._routing.active_elsewhere() is not None
 
     def _made(self, partition: int, leader_epoch: int) -> TransactionShard:
         return TransactionShard(
@@ -112,6 +124,7 @@ class TransactionCoordinator:
             clock=self._clock,
             markers=self._markers,
             on_failure=self._led.shard_failed,
+            is_elsewhere=self._is_elsewhere,
         )
 
     async def stop(self) -> None:
@@ -157,6 +170,14 @@ class TransactionCoordinator:
         reply = await self._led.loaded(partition).ask(command)
         return reply.error
 
+    def _is_held(self, command: TransactionCommand) -> bool:
+        """Whether the command waits until the fence ends or the other site is active: the standby
+        gets the producers as of the fence.
+        """
+        if isinstance(command, InitProducer):
+            return self._routing.is_moving()
+        return isinstance(command, EndTransaction) and command.is_commit and self._is_fenced(command.transactional_id)
+
     def _is_fenced(self, transactional_id: str) -> bool:
         known = self.describe(transactional_id)
         is_open = known is not None and known.state is TransactionState.ONGOING
@@ -185,7 +206,7 @@ class TransactionCoordinator:
         against it?
         """
         shard = self._shard(command.transactional_id)
-        if isinstance(command, EndTransaction) and command.is_commit and self._is_fenced(command.transactional_id):
+        if self._is_held(command):
             raise CoordinatorRefusal(ErrorCode.coordinator_load_in_progress)
         return await shard.ask(command)
 

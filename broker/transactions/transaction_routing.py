@@ -47,6 +47,14 @@ class TransactionRouting:
         fenced = [link for link in image.links.values() if image.role_in(link) is LinkRole.FENCED]
         return bool(fenced) and any(topic == OFFSETS_TOPIC or image.link_of(topic) in fenced for topic in topics)
 
+    def is_moving(self) -> bool:
+        """True while a fence has stopped the last routed link for which this site was active:
+        another site is about to coordinate.
+        """
+        image = self._image()
+        roles = {image.role_in(link) for link in image.links.values() if link.is_routed}
+        return LinkRole.FENCED in roles and roles <= {LinkRole.FENCED, LinkRole.PASSIVE}
+
     def active_elsewhere(self) -> LinkRecord | None:
         """The link to the site that coordinates transactions in this one's stead, None when this
         one does.

@@ -18,6 +18,7 @@ from broker.coordination.timer_queue import TimerQueue
 from broker.transactions.core import transaction_records
 from broker.transactions.core.transaction_machine import TransactionLimits, Transactions
 from broker.transactions.core.transaction_messages import (
+    Abandon,
     AddReply,
     CancelTimeout,
     MarkersWritten,
@@ -63,11 +64,14 @@ class TransactionShard(StateShard[TransactionCommand, TransactionReply, Transact
         clock: Clock,
         markers: Markers,
         on_failure: Callable[[StateShard[Any, Any, Any]], None],
+        is_elsewhere: Callable[[], bool] = lambda: False,
     ) -> None:
+        """`is_elsewhere` says whether another site coordinates in this one's stead."""
         super().__init__(partition, leader_epoch, internal_log=internal_log, clock=clock, on_failure=on_failure)
         self.transactions = Transactions(limits)
         self.timeouts: TimerQueue[str] = TimerQueue(clock, self._time_out)
         self._markers = markers
+        self._is_elsewhere = is_elsewhere
         self._sending: set[asyncio.Task[None]] = set()
         self._waiting: dict[str, list[asyncio.Future[None]]] = {}
 
@@ -119,6 +123,15 @@ class TransactionShard(StateShard[TransactionCommand, TransactionReply, Transact
     def _resume(self) -> None:
         for transaction in self.transactions:
             self.submit(Resume(transactional_id=transaction.transactional_id))
+        if self._is_elsewhere():
+            self.abandon()
+
+    def abandon(self) -> None:
+        """Abort what is open, and what will be open once all earlier commands are done: another
+        site coordinates now.
+        """
+        for name in {*(transaction.transactional_id for transaction in self.transactions), *self._lanes}:
+            self.submit(Abandon(transactional_id=name))
 
     # --- commands
 

@@ -8,7 +8,7 @@ answer is reported as such, never guessed about.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Iterable
+from collections.abc import Awaitable, Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import TypeVar
 
@@ -28,6 +28,10 @@ from wire.control.broker_pb2 import (
     DescribeGroupOffsetsRequest,
     DescribePartitionsReply,
     DescribePartitionsRequest,
+    DescribeQuarantineReply,
+    DescribeQuarantineRequest,
+    QuarantinedEnd,
+    TransactionalProducers,
 )
 from wire.control.broker_pb2_grpc import BrokerControlStub
 from wire.control.cluster_pb2 import LinkPhase, LinkRecord
@@ -104,7 +108,23 @@ class OwnBrokers:
             resting_ms_ago=resting_ms_ago(replies),
             committing_transactions=sum(reply.committing_transactions for reply in replies),
             transaction_problems=_without_coordinator(TRANSACTIONS_TOPIC, transactions),
+            transactional_producers=_producers(replies),
         )
+
+    async def quarantined(self, link: str) -> list[QuarantinedEnd] | None:
+        """What the brokers keep of copies of the link; None while one of them does not answer."""
+        request = DescribeQuarantineRequest(link=link)
+
+        async def ask(stub: BrokerControlStub) -> DescribeQuarantineReply:
+            reply: DescribeQuarantineReply = await stub.DescribeQuarantine(request, timeout=ASK_TIMEOUT_S)
+            return reply
+
+        found: list[QuarantinedEnd] = []
+        for _, reply, _ in await self._ask_each(ask):
+            if reply is None:
+                return None
+            found += reply.ends
+        return found
 
     async def wait_enforced(self, record: LinkRecord, *, timeout_ms: float) -> list[str]:
         """Wait until every live broker enforces the record; on timeout, what keeps each of the
@@ -186,3 +206,12 @@ def _without_coordinator(topic: str, reported: Iterable[tuple[Iterable[int], int
     missing = sorted(set(range(max(counts))) - partitions)
     named = ", ".join(map(str, missing[:3]))
     return [f"no coordinator for {len(missing)} partitions of {topic} ({named})"] if missing else []
+
+
+def _producers(replies: Sequence[DescribeGroupOffsetsReply]) -> TransactionalProducers | None:
+    """Of all brokers, None while one of them does not report them."""
+    if not all(reply.HasField("transactional_producers") for reply in replies):
+        return None
+    return TransactionalProducers(
+        producers=[known for reply in replies for known in reply.transactional_producers.producers]
+    )

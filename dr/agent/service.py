@@ -18,6 +18,7 @@ import grpc
 from prometheus_client import CollectorRegistry
 
 from dr.agent.account_copies import AccountCopies
+from dr.agent.account_settlements import AccountSettlements
 from dr.agent.core.site_view import site_view, unknown_link
 from dr.agent.link_survey import survey_topics
 from dr.agent.links_store import LinkConflict, LinksStore, LinkUnknown
@@ -386,10 +387,12 @@ class SiteAgentHost:
         brokers = OwnBrokers(cache, self._channels, self._clock)
         restorer = SyncRestorer(self._site, store, brokers, self._clock)
         copies = AccountCopies(self._site, store, self._channels, self._clock)
+        settlements = AccountSettlements(self._site, store, brokers, self._channels, self._clock)
 
         async def on_level(record: LinkRecord) -> None:
             await restorer.look(record)
             await copies.look(record)
+            await settlements.look(record)
 
         peers = PeerWatch(
             site=self._site,

@@ -1,11 +1,11 @@
-"""Reports to a sync link's source what the target has acknowledged, so that the source's producers
-and consumers go on.
+"""Reports to a link's source what the target has acknowledged: the source keeps what the target
+lacks beyond its retention, and on a sync link its producers and consumers wait for the target.
 
-Reports follow every acknowledgement at once, one request a broker at a time with everything
-acknowledged meanwhile, and cover all partitions now and then, so that a new leader at the source
-learns what its predecessor knew. A partition is not reported while its history is not proven to be
-that of the source's present leader: a paused one that was FAULTED ends somewhere else. On links
-that are not sync it does nothing.
+All partitions are reported now and then, one request a broker at a time, so that a new leader at
+the source learns what its predecessor knew. On sync links reports also follow every acknowledgement
+at once, with everything acknowledged meanwhile. A partition is not reported while its history is
+not proven to be that of the source's present leader: a paused one that was FAULTED ends somewhere
+else.
 """
 
 from __future__ import annotations
@@ -25,7 +25,11 @@ from runtime.supervision import in_background
 from wire.rules.links import SyncPolicy, sync_policy
 
 ALL_INTERVAL_S = 0.2
-"""How soon a new leader at the source receives everything."""
+"""How soon a new leader at a sync link's source receives everything."""
+HOLD_INTERVAL_S = 5.0
+"""The same on other links, where only retention waits: well below the pause between two of its
+passes.
+"""
 
 _REPORTED_IN = (FlowState.MIRRORING, FlowState.PAUSED, FlowState.PROMOTING)
 
@@ -43,6 +47,7 @@ class StandbyReports:
         self._wake = asyncio.Event()
         self._telling: dict[int, asyncio.Task[None]] = {}
         self._all_due_s = 0.0
+        self._hold_due_s = 0.0
 
     def acknowledged(self, key: PartitionKey) -> None:
         """The target has more of a partition."""
@@ -55,9 +60,6 @@ class StandbyReports:
         try:
             while True:
                 await self._next_turn()
-                if not self._is_sync():
-                    self._changed.clear()
-                    continue
                 for node_id, offsets in self._by_leader().items():
                     reporting = in_background("standby reports", self._report(node_id, offsets))
                     self._telling[node_id] = reporting
@@ -82,6 +84,10 @@ class StandbyReports:
         self._wake.clear()
         if loop.time() >= self._all_due_s:
             self._all_due_s = loop.time() + ALL_INTERVAL_S
+            if not self._is_sync():  # looked at each time: the policy may change meanwhile
+                if loop.time() < self._hold_due_s:
+                    return
+                self._hold_due_s = loop.time() + HOLD_INTERVAL_S
             self._changed.update(key for key, _ in self._board.our_rows())
 
     def _is_sync(self) -> bool:

@@ -43,6 +43,7 @@ class TransactionalIdSync:
         self._interval_s = interval_ms / 1000
         self._carried: dict[str, TransactionalProducer] = {}
         self._waiting: dict[str, TransactionalProducer] = {}
+        self._link_epoch = 0
         self._problem = ""
 
     async def run(self) -> None:
@@ -63,6 +64,9 @@ class TransactionalIdSync:
         if link.role in (LinkRole.TURNED, LinkRole.GONE) or not link.record.is_routed:
             self._forget()
             return
+        if link.epoch != self._link_epoch:  # the target may have been active in between
+            self._forget()
+            self._link_epoch = link.epoch
         is_all = False
         while not is_all:  # not until nothing comes: a busy source always has something new
             producers, is_all = await self._source.news()

@@ -35,6 +35,24 @@ class GroupOffsets(_message.Message):
     offsets: _containers.RepeatedCompositeFieldContainer[GroupOffset]
     def __init__(self, group: _Optional[str] = ..., has_members: _Optional[bool] = ..., offsets: _Optional[_Iterable[_Union[GroupOffset, _Mapping]]] = ...) -> None: ...
 
+class TransactionalProducer(_message.Message):
+    __slots__ = ("transactional_id", "producer_id", "producer_epoch", "is_carried")
+    TRANSACTIONAL_ID_FIELD_NUMBER: _ClassVar[int]
+    PRODUCER_ID_FIELD_NUMBER: _ClassVar[int]
+    PRODUCER_EPOCH_FIELD_NUMBER: _ClassVar[int]
+    IS_CARRIED_FIELD_NUMBER: _ClassVar[int]
+    transactional_id: str
+    producer_id: int
+    producer_epoch: int
+    is_carried: bool
+    def __init__(self, transactional_id: _Optional[str] = ..., producer_id: _Optional[int] = ..., producer_epoch: _Optional[int] = ..., is_carried: _Optional[bool] = ...) -> None: ...
+
+class TransactionalProducers(_message.Message):
+    __slots__ = ("producers",)
+    PRODUCERS_FIELD_NUMBER: _ClassVar[int]
+    producers: _containers.RepeatedCompositeFieldContainer[TransactionalProducer]
+    def __init__(self, producers: _Optional[_Iterable[_Union[TransactionalProducer, _Mapping]]] = ...) -> None: ...
+
 class SyncReport(_message.Message):
     __slots__ = ("daemon", "slots", "problems", "received_ms_ago")
     class ProblemsEntry(_message.Message):
@@ -55,7 +73,7 @@ class SyncReport(_message.Message):
     def __init__(self, daemon: _Optional[str] = ..., slots: _Optional[_Iterable[int]] = ..., problems: _Optional[_Mapping[str, str]] = ..., received_ms_ago: _Optional[int] = ...) -> None: ...
 
 class DescribeGroupOffsetsReply(_message.Message):
-    __slots__ = ("node_id", "partitions", "partition_count", "groups", "synced_at_ms", "transaction_partitions", "transaction_partition_count", "committing_transactions", "synced_ms_ago", "words", "resting_ms_ago")
+    __slots__ = ("node_id", "partitions", "partition_count", "groups", "synced_at_ms", "transaction_partitions", "transaction_partition_count", "committing_transactions", "synced_ms_ago", "words", "resting_ms_ago", "transactional_producers")
     NODE_ID_FIELD_NUMBER: _ClassVar[int]
     PARTITIONS_FIELD_NUMBER: _ClassVar[int]
     PARTITION_COUNT_FIELD_NUMBER: _ClassVar[int]
@@ -67,6 +85,7 @@ class DescribeGroupOffsetsReply(_message.Message):
     SYNCED_MS_AGO_FIELD_NUMBER: _ClassVar[int]
     WORDS_FIELD_NUMBER: _ClassVar[int]
     RESTING_MS_AGO_FIELD_NUMBER: _ClassVar[int]
+    TRANSACTIONAL_PRODUCERS_FIELD_NUMBER: _ClassVar[int]
     node_id: int
     partitions: _containers.RepeatedScalarFieldContainer[int]
     partition_count: int
@@ -78,7 +97,38 @@ class DescribeGroupOffsetsReply(_message.Message):
     synced_ms_ago: _containers.RepeatedScalarFieldContainer[int]
     words: _containers.RepeatedCompositeFieldContainer[SyncReport]
     resting_ms_ago: int
-    def __init__(self, node_id: _Optional[int] = ..., partitions: _Optional[_Iterable[int]] = ..., partition_count: _Optional[int] = ..., groups: _Optional[_Iterable[_Union[GroupOffsets, _Mapping]]] = ..., synced_at_ms: _Optional[int] = ..., transaction_partitions: _Optional[_Iterable[int]] = ..., transaction_partition_count: _Optional[int] = ..., committing_transactions: _Optional[int] = ..., synced_ms_ago: _Optional[_Iterable[int]] = ..., words: _Optional[_Iterable[_Union[SyncReport, _Mapping]]] = ..., resting_ms_ago: _Optional[int] = ...) -> None: ...
+    transactional_producers: TransactionalProducers
+    def __init__(self, node_id: _Optional[int] = ..., partitions: _Optional[_Iterable[int]] = ..., partition_count: _Optional[int] = ..., groups: _Optional[_Iterable[_Union[GroupOffsets, _Mapping]]] = ..., synced_at_ms: _Optional[int] = ..., transaction_partitions: _Optional[_Iterable[int]] = ..., transaction_partition_count: _Optional[int] = ..., committing_transactions: _Optional[int] = ..., synced_ms_ago: _Optional[_Iterable[int]] = ..., words: _Optional[_Iterable[_Union[SyncReport, _Mapping]]] = ..., resting_ms_ago: _Optional[int] = ..., transactional_producers: _Optional[_Union[TransactionalProducers, _Mapping]] = ...) -> None: ...
+
+class DescribeQuarantineRequest(_message.Message):
+    __slots__ = ("link",)
+    LINK_FIELD_NUMBER: _ClassVar[int]
+    link: str
+    def __init__(self, link: _Optional[str] = ...) -> None: ...
+
+class QuarantinedEnd(_message.Message):
+    __slots__ = ("topic", "partition", "first_offset", "end_offset", "size_bytes", "link_epoch", "name")
+    TOPIC_FIELD_NUMBER: _ClassVar[int]
+    PARTITION_FIELD_NUMBER: _ClassVar[int]
+    FIRST_OFFSET_FIELD_NUMBER: _ClassVar[int]
+    END_OFFSET_FIELD_NUMBER: _ClassVar[int]
+    SIZE_BYTES_FIELD_NUMBER: _ClassVar[int]
+    LINK_EPOCH_FIELD_NUMBER: _ClassVar[int]
+    NAME_FIELD_NUMBER: _ClassVar[int]
+    topic: str
+    partition: int
+    first_offset: int
+    end_offset: int
+    size_bytes: int
+    link_epoch: int
+    name: str
+    def __init__(self, topic: _Optional[str] = ..., partition: _Optional[int] = ..., first_offset: _Optional[int] = ..., end_offset: _Optional[int] = ..., size_bytes: _Optional[int] = ..., link_epoch: _Optional[int] = ..., name: _Optional[str] = ...) -> None: ...
+
+class DescribeQuarantineReply(_message.Message):
+    __slots__ = ("ends",)
+    ENDS_FIELD_NUMBER: _ClassVar[int]
+    ends: _containers.RepeatedCompositeFieldContainer[QuarantinedEnd]
+    def __init__(self, ends: _Optional[_Iterable[_Union[QuarantinedEnd, _Mapping]]] = ...) -> None: ...
 
 class IdentifyRequest(_message.Message):
     __slots__ = ()

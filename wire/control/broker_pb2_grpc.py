@@ -65,6 +65,11 @@ class BrokerControlStub:
                 request_serializer=wire_dot_control_dot_broker__pb2.DescribeGroupOffsetsRequest.SerializeToString,
                 response_deserializer=wire_dot_control_dot_broker__pb2.DescribeGroupOffsetsReply.FromString,
                 _registered_method=True)
+        self.DescribeQuarantine = channel.unary_unary(
+                '/antipode.control.BrokerControl/DescribeQuarantine',
+                request_serializer=wire_dot_control_dot_broker__pb2.DescribeQuarantineRequest.SerializeToString,
+                response_deserializer=wire_dot_control_dot_broker__pb2.DescribeQuarantineReply.FromString,
+                _registered_method=True)
         self.Identify = channel.unary_unary(
                 '/antipode.control.BrokerControl/Identify',
                 request_serializer=wire_dot_control_dot_broker__pb2.IdentifyRequest.SerializeToString,
@@ -118,6 +123,13 @@ class BrokerControlServicer:
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
+    def DescribeQuarantine(self, request, context):
+        """What this broker keeps of records that were removed from copies of a link.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
     def Identify(self, request, context):
         """Which registration of the broker this process is: a controller that held it for dead asks before it believes the opposite.
         """
@@ -157,6 +169,11 @@ def add_BrokerControlServicer_to_server(servicer, server):
                     servicer.DescribeGroupOffsets,
                     request_deserializer=wire_dot_control_dot_broker__pb2.DescribeGroupOffsetsRequest.FromString,
                     response_serializer=wire_dot_control_dot_broker__pb2.DescribeGroupOffsetsReply.SerializeToString,
+            ),
+            'DescribeQuarantine': grpc.unary_unary_rpc_method_handler(
+                    servicer.DescribeQuarantine,
+                    request_deserializer=wire_dot_control_dot_broker__pb2.DescribeQuarantineRequest.FromString,
+                    response_serializer=wire_dot_control_dot_broker__pb2.DescribeQuarantineReply.SerializeToString,
             ),
             'Identify': grpc.unary_unary_rpc_method_handler(
                     servicer.Identify,
@@ -326,6 +343,33 @@ class BrokerControl:
             '/antipode.control.BrokerControl/DescribeGroupOffsets',
             wire_dot_control_dot_broker__pb2.DescribeGroupOffsetsRequest.SerializeToString,
             wire_dot_control_dot_broker__pb2.DescribeGroupOffsetsReply.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def DescribeQuarantine(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/antipode.control.BrokerControl/DescribeQuarantine',
+            wire_dot_control_dot_broker__pb2.DescribeQuarantineRequest.SerializeToString,
+            wire_dot_control_dot_broker__pb2.DescribeQuarantineReply.FromString,
             options,
             channel_credentials,
             insecure,

@@ -5,12 +5,15 @@ Retention by time looks at a segment's largest record timestamp, by size at what
 log start at offsets that DeleteRecords gave up. Nothing at or above the high watermark goes,
 whatever its age: it is not replicated yet.
 
+A hold keeps what a standby lacks beyond the topic's limits, up to bounds of its own; what
+DeleteRecords gave up is never held.
+
 Callers: broker/log/partition_log.py.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Final, NamedTuple
 
 from broker.settings.core.topic_configs import LogConfig
@@ -44,11 +47,52 @@ class RetentionPolicy(NamedTuple):
         return cls(config.retention_ms, config.retention_bytes, config.is_deleted and not is_copy)
 
 
+class RetentionHold(NamedTuple):
+    """Records from an offset on are kept beyond the topic's limits: so long, and so many bytes."""
+
+    from_offset: int
+    ms_max: int
+    bytes_max: int
+
+
+class HeldSegments(NamedTuple):
+    """What a hold keeps of one log: bytes beyond the topic's limits, for how long beyond
+    retention.ms, which share of a bound is used (0 to 1), and the bytes that went although they
+    were to be held.
+    """
+
+    size_bytes: int = 0
+    overdue_ms: int = 0
+    share: float = 0.0
+    given_up_bytes: int = 0
+
+
+NOTHING_HELD: Final = HeldSegments()
+
+
+class Held(NamedTuple):
+    """What all logs of a broker hold: how many of them, their bytes, and the largest share of a
+    bound.
+    """
+
+    logs: int = 0
+    size_bytes: int = 0
+    share: float = 0.0
+
+    @classmethod
+    def of(cls, found: Iterable[HeldSegments]) -> Held:
+        """The sum over all logs."""
+        holding = [one for one in found if one.size_bytes]
+        share = max((one.share for one in holding), default=0.0)
+        return cls(len(holding), sum(one.size_bytes for one in holding), share)
+
+
 class Expiry(NamedTuple):
-    """How many segments, from the oldest, may go, and why the last of them."""
+    """How many segments, from the oldest, may go, why the last of them, and what is held."""
 
     segment_count: int
     reason: str
+    held: HeldSegments = NOTHING_HELD
 
 
 def expired_segments(
@@ -58,9 +102,10 @@ def expired_segments(
     now_ms: int,
     high_watermark: int,
     log_start_offset: int,
+    hold: RetentionHold | None = None,
 ) -> Expiry:
     """The longest run of oldest segments that some limit gives up; the active segment only when it
-    holds records.
+    holds records. `hold` keeps the last of them.
     """
     excess_bytes = sum(segment.size_bytes for segment in segments) - policy.retention_bytes
     count, reason = 0, ""
@@ -70,7 +115,40 @@ def expired_segments(
             break
         excess_bytes -= segment.size_bytes
         count, reason = count + 1, why
-    return Expiry(count, reason)
+    if hold is None:
+        return Expiry(count, reason)
+    return _with_hold(segments[:count], reason, policy, hold, now_ms=now_ms, log_start_offset=log_start_offset)
+
+
+def _with_hold(
+    expired: Sequence[SegmentFacts],
+    reason: str,
+    policy: RetentionPolicy,
+    hold: RetentionHold,
+    *,
+    now_ms: int,
+    log_start_offset: int,
+) -> Expiry:
+    """Hold the newest of these segments, as long as their bytes and the age of the oldest allow."""
+    free_below = max(hold.from_offset, log_start_offset)
+    free = sum(segment.next_offset <= free_below for segment in expired)
+    held_bytes = sum(segment.size_bytes for segment in expired[free:])
+    count, given_up_bytes, overdue_ms = free, 0, 0
+    for segment in expired[free:]:
+        age_ms = now_ms - segment.largest_timestamp_ms
+        overdue_ms = max(0, age_ms - policy.retention_ms) if policy.retention_ms >= 0 else 0
+        if held_bytes <= hold.bytes_max and overdue_ms <= hold.ms_max:
+            break
+        count += 1
+        held_bytes -= segment.size_bytes
+        given_up_bytes += segment.size_bytes
+    else:
+        overdue_ms = 0
+    if given_up_bytes:
+        reason = f"{reason}; {given_up_bytes} bytes of it a standby lacks, for which no more may be held"
+    share = max(held_bytes / max(hold.bytes_max, 1), overdue_ms / max(hold.ms_max, 1))
+    held = HeldSegments(held_bytes, overdue_ms, share, given_up_bytes)
+    return Expiry(count, reason if count else "", held)
 
 
 def _expiry_reason(

@@ -22,6 +22,7 @@ from functools import partial
 from typing import Final, NamedTuple
 
 from broker.log.cleaning.log_cleaning import Clean, LogCleaning, in_a_thread
+from broker.log.core.retention import Held, RetentionHold
 from broker.log.descriptors import DescriptorCache, unflushed_logs_max
 from broker.log.directories import checkpoints
 from broker.log.directories.checkpoints import TopicPartition
@@ -46,7 +47,13 @@ NEARLY_FULL_SHARE: Final = 0.05
 """A directory with less of its space free than this gets no new log while another has more."""
 
 IsCopy = Callable[[str], bool]
+HoldOf = Callable[[str, int], RetentionHold | None]
 """Whether a topic's logs are copies of another site's."""
+
+
+def no_hold(_topic: str, _partition: int) -> RetentionHold | None:
+    """Nothing is kept beyond a topic's own limits."""
+    return None
 
 
 def never_a_copy(_topic: str) -> bool:
@@ -97,6 +104,8 @@ class LogStore:
         self.moves: dict[TopicPartition, Move] = {}
         self._mover = Mover(disk, now_ms=now_ms)
         self.unflushed_max = unflushed_logs_max()
+        self.held = Held()
+        self.given_up_bytes = 0
         self.cleaning = LogCleaning(self._descriptors, clean or in_a_thread(disk), now_ms=now_ms)
 
     def __len__(self) -> int:
@@ -457,19 +466,22 @@ class LogStore:
 
     # -- regular work ------------------------------------------------------------------------------
 
-    async def maintain(self, producer_expiration_ms: int, *, is_copy: IsCopy = never_a_copy) -> list[str]:
+    async def maintain(
+        self, producer_expiration_ms: int, *, is_copy: IsCopy = never_a_copy, hold_of: HoldOf = no_hold
+    ) -> list[str]:
         """One pass of retention, rolling by time and producer expiry; one sentence for each
         deletion.
 
         A topic that is a copy of another site's keeps what that one keeps: only its log start
-        counts, which follows. Gives the loop back between logs. Raises the first StorageError,
-        after all other logs had their turn.
+        counts, which follows. `hold_of` says what of a log is kept beyond its limits. Gives the
+        loop back between logs. Raises the first StorageError, after all other logs had their turn.
         """
         deletions: list[str] = []
         failure: StorageError | None = None
         for log in self:
             try:
-                reason = self._maintain_log(log, producer_expiration_ms, is_copy=is_copy(log.topic))
+                hold = hold_of(log.topic, log.partition)
+                reason = self._maintain_log(log, producer_expiration_ms, is_copy=is_copy(log.topic), hold=hold)
                 if log.removals.has_names_to_change:
                     await in_thread(log.removals.put_aside)
             except StorageError as error:
@@ -479,15 +491,19 @@ class LogStore:
             if reason:
                 deletions.append(f"old segments of {log.topic}-{log.partition} are deleted: {reason}")
             await asyncio.sleep(0)
+        self.held = Held.of(log.held for log in self)
+        self.given_up_bytes += sum(log.held.given_up_bytes for log in self)
         if failure is not None:
             raise failure
         return deletions
 
-    def _maintain_log(self, log: PartitionLog, producer_expiration_ms: int, *, is_copy: bool) -> str:
+    def _maintain_log(
+        self, log: PartitionLog, producer_expiration_ms: int, *, is_copy: bool, hold: RetentionHold | None
+    ) -> str:
         now_ms = self._now_ms()
         log.producers.expire(now_ms, producer_expiration_ms)
         log.roll_if_due(now_ms)
-        return log.expire_segments(now_ms, is_copy=is_copy)
+        return log.expire_segments(now_ms, is_copy=is_copy, hold=hold)
 
     async def remove_due(self) -> None:
         """Take off the disk what was deleted file.delete.delay.ms ago: directories of logs, and

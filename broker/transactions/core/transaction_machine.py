@@ -21,7 +21,12 @@ says is late by a moment, and under KIP-890 every transaction has an epoch of it
 counted on from a carried one could be one that the logs have passed. After a promotion the id
 therefore goes on under a fresh producer id. Until then a carried producer of a lower epoch than the
 known one is fenced, and any other gets INVALID_PRODUCER_ID_MAPPING, so that it aborts and asks for
-an id.
+an id; an abort succeeds at once, because nothing is open under the id here.
+
+Abandoned transactions: when another site becomes active, its leaders abort what their logs leave
+open. This machine aborts its open transactions too and counts their producers as carried. Otherwise
+an open transaction would keep the mirror from reporting the producer's next id, and a site that
+becomes active again would fence the present producer or go on with half a transaction.
 """
 
 from __future__ import annotations
@@ -33,6 +38,7 @@ from typing import Final, assert_never
 from kio.schema.errors import ErrorCode
 
 from broker.transactions.core.transaction_messages import (
+    Abandon,
     AddPartitions,
     AddReply,
     CancelTimeout,
@@ -152,6 +158,8 @@ class Transactions:
                 return _carry(known, command, now_ms, token)
             case MarkersWritten():
                 return _complete(known, command, now_ms)
+            case Abandon():
+                return _abandon(known, now_ms)
             case TimeOut():
                 return _time_out(known, now_ms)
             case Resume():
@@ -168,10 +176,10 @@ class Transactions:
             return _refuse(token, ErrorCode.invalid_transaction_timeout)
         if known is None:
             return _begin_id(command, now_ms, token)
-        if known.is_carried:
-            return _go_on_here(known, command, now_ms, token)
         if known.state.is_ending:
             return _refuse(token, ErrorCode.concurrent_transactions)
+        if known.is_carried:
+            return _go_on_here(known, command, now_ms, token)
         if not _may_continue(known, command):
             return _refuse(token, ErrorCode.producer_fenced)
         if known.state is TransactionState.ONGOING:
@@ -344,6 +352,8 @@ def _end(known: Transaction | None, command: EndTransaction, now_ms: int, token:
         if _is_repeated_end(known, command):
             return _answer(token, _outcome_of_repeated_end(known, command))
     error = _producer_error(known, command)
+    if known is not None and _is_abort_of_carried(known, command):
+        return _answer(token, ProducerReply(producer_id=command.producer_id, producer_epoch=command.producer_epoch))
     if error is not ErrorCode.none or known is None:
         return _refuse(token, error)
     if known.state is TransactionState.ONGOING:
@@ -356,6 +366,14 @@ def _end(known: Transaction | None, command: EndTransaction, now_ms: int, token:
     if known.state is not done:
         return _refuse(token, ErrorCode.invalid_txn_state)
     return _answer(token, ProducerReply(producer_id=known.producer_id, producer_epoch=known.producer_epoch))
+
+
+def _is_abort_of_carried(known: Transaction, command: EndTransaction) -> bool:
+    """Whether the present producer of a carried id asks for what the promotion has done: clients
+    have no answer to a refused abort.
+    """
+    is_present = command.producer_id == known.producer_id and command.producer_epoch >= known.producer_epoch
+    return known.is_carried and is_present and not command.is_commit
 
 
 def _is_repeated_end(known: Transaction, command: EndTransaction) -> bool:
@@ -453,6 +471,12 @@ def _complete(known: Transaction | None, command: MarkersWritten, now_ms: int) -
     if (known.producer_id, known.producer_epoch) != (command.producer_id, command.producer_epoch):
         return NOTHING
     return TransactionDecision(records=(TransactionStored(transaction=known.ended(now_ms=now_ms)),))
+
+
+def _abandon(known: Transaction | None, now_ms: int) -> TransactionDecision:
+    if known is None or known.state is not TransactionState.ONGOING:
+        return NOTHING
+    return _ending(known.abandoned(now_ms=now_ms), reason="another site is active now: the transaction is aborted")
 
 
 def _time_out(known: Transaction | None, now_ms: int) -> TransactionDecision:

@@ -85,6 +85,13 @@ class CarryProducer(ProducerCommand):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Abandon(TransactionCommand):
+    """Another site coordinates now, and aborts in its logs what they leave open: abort it here
+    too.
+    """
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class MarkersWritten(ProducerCommand):
     """Every partition has the marker of this id and epoch."""
 

@@ -8,6 +8,8 @@ and immutable.
 | PREPARE_COMMIT, PREPARE_ABORT | decided; markers are on their way to the partitions | the last marker |
 | COMPLETE_COMMIT, COMPLETE_ABORT | every partition has its marker | the next first partition, or a new producer |
 
+The last marker of an abandoned transaction leaves its carried producer EMPTY.
+
 A state counts once its record is in `__transaction_state`. The decision to commit is the
 PREPARE_COMMIT record: from then on every coordinator that reads it finishes the commit. Only
 `last_producer_epoch` lives in memory alone (it lets a producer repeat its request for a new epoch);
@@ -83,8 +85,8 @@ class Transaction:
     """The transaction.version that the producer speaks."""
     last_producer_epoch: int = NO_EPOCH
     is_carried: bool = False
-    """A mirror wrote it at a passive site: the last producer that is known of the other one, which
-    is never gone on with under its id.
+    """The producer works at the other site, as a mirror reports, or its transaction was abandoned
+    here when that site became active: it never goes on here under this id.
     """
 
     @property
@@ -162,10 +164,26 @@ class Transaction:
             client_version=client_version,
         )
 
+    def abandoned(self, *, now_ms: int) -> Transaction:
+        """Aborted because another site coordinates now, where the producer keeps its epoch: the
+        markers are those of the older protocol, which have the transaction's own one.
+        """
+        return replace(
+            self,
+            state=TransactionState.PREPARE_ABORT,
+            next_producer_id=NO_PRODUCER_ID,
+            last_producer_epoch=NO_EPOCH,
+            updated_ms=now_ms,
+            client_version=0,
+            is_carried=True,
+        )
+
     def ended(self, *, now_ms: int) -> Transaction:
         """Every partition has its marker; a producer whose epochs are used up goes on under its
         next id.
         """
+        if self.is_carried:
+            return replace(self, state=TransactionState.EMPTY, partitions=frozenset(), updated_ms=now_ms)
         is_commit = self.state is TransactionState.PREPARE_COMMIT
         is_rotated = self.next_producer_id != NO_PRODUCER_ID
         return replace(
@@ -191,7 +209,7 @@ class Transaction:
             yield "an ongoing transaction without partitions"
         if not 0 <= self.producer_epoch <= FENCING_EPOCH_MAX:
             yield f"producer epoch {self.producer_epoch}"
-        if self.is_carried and self.state is not TransactionState.EMPTY:
+        if self.is_carried and self.state not in (TransactionState.EMPTY, TransactionState.PREPARE_ABORT):
             yield f"carried, and in state {self.state.label}"
         if self.producer_id < 0:
             yield "no producer id"

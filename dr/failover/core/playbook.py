@@ -34,8 +34,8 @@ Invariants (the tests' names carry the letters):
     F-d  a refusal leaves no fence behind
     F-e  a source that answers but cannot be fenced, or cannot be drained, is not abandoned unless
          data loss was accepted
-    F-f  the same goes for groups: no offset that was committed before the fence is left behind by a
-         failover from a source that answers
+    F-f  the same goes for groups and transactional ids: no offset that was committed before the
+         fence, and no producer, is left behind by a failover from a source that answers
     F-g  a source that answers is not fenced before a mirror lives and the target follows closely;
          one run stops writers no longer than the policy allows before it raises or gives back
     F-h  a copy that is not the source's history, or of which nothing shows that it is, is not
@@ -59,6 +59,7 @@ from dr.sites.core.evidence import Evidence, SiteEvidence, SiteGroups, TopicPart
 from dr.sites.core.fencing import FIRST_EPOCH, fenced, given_back, raised
 from dr.sites.core.group_offsets import offsets_behind
 from dr.sites.core.loss import SourceEnd, best_source_end, source_ends
+from dr.sites.core.transactional_ids import producers_lacking
 from wire.control.cluster_pb2 import LinkPhase, LinkRecord
 from wire.rules.links import supersedes
 
@@ -432,7 +433,7 @@ class FailoverPlaybook:
             return f"what groups have committed cannot be compared: {'; '.join(problems)}"
         behind = offsets_behind(reported, target.groups, target.partitions, is_routed=evidence.governing.is_routed)
         if not behind:
-            return ""
+            return producers_lacking(reported, target.groups)
         return (
             f"{len(behind)} committed offsets are not here yet ({'; '.join(map(str, behind[:NAMED_IN_A_REASON_MAX]))})"
         )

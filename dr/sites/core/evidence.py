@@ -71,6 +71,14 @@ class GroupPartition(NamedTuple):
     partition: int
 
 
+class TransactionalProducer(NamedTuple):
+    """Who has a transactional id at a site; `is_carried`: as a mirror reported it."""
+
+    producer_id: int
+    producer_epoch: int
+    is_carried: bool
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SiteGroups:
     """The groups of a link as one site has them. `problems`: why something may be missing;
@@ -88,6 +96,8 @@ class SiteGroups:
     transaction_problems: tuple[str, ...] = ()
     mirror_problems: tuple[str, ...] = ()
     """Daemons of the link's mirror that cannot carry groups' offsets, in sentences."""
+    producers: Mapping[str, TransactionalProducer] | None = None
+    """By transactional id; None where a broker of an earlier release does not report them."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -303,4 +313,14 @@ def site_groups(reply: DescribeGroupsReply) -> SiteGroups:
         committing_transactions=reply.committing_transactions,
         transaction_problems=tuple(reply.transaction_problems),
         mirror_problems=failing_sentences(reply.failing),
+        producers=_producers(reply),
     )
+
+
+def _producers(reply: DescribeGroupsReply) -> Mapping[str, TransactionalProducer] | None:
+    if not reply.HasField("transactional_producers"):
+        return None
+    return {
+        known.transactional_id: TransactionalProducer(known.producer_id, known.producer_epoch, known.is_carried)
+        for known in reply.transactional_producers.producers
+    }

@@ -7,6 +7,9 @@ was fenced. Otherwise it is the mirror's last knowledge, `last_contact_ms` befor
 promoted site was a copy with another history, `kept_below` is where the histories differ, and the
 records that it had alone from there on are visible again. Kept as JSON beside the link, at both
 sites, and in the report.
+
+When the old site is back and has given up what it had alone, `dr/sites/core/settlement.py` adds
+what its quarantine holds: then the account is final.
 """
 
 from __future__ import annotations
@@ -64,10 +67,48 @@ class PartitionLoss:
     """The end of the promoted site's log when nothing shows that it is the old site's history;
     `kept_below` is UNKNOWN then.
     """
+    found_first: int = UNKNOWN
+    found_end: int = UNKNOWN
+    """What the old site had alone when it was back, offsets from `found_first` up to `found_end`;
+    the same offset twice for nothing, UNKNOWN before the account is final.
+    """
+    found_bytes: int = UNKNOWN
+
+    @property
+    def found_records(self) -> int:
+        """How many records the old site had alone; UNKNOWN before the account is final."""
+        return UNKNOWN if self.found_end == UNKNOWN else self.found_end - self.found_first
+
+    @property
+    def difference(self) -> str:
+        """How the old site's quarantine contradicts the account, in a sentence; empty where it does
+        not. More than is known is no contradiction where the source's end was not exact.
+        """
+        found = self.found_records
+        is_more = found > self.known_lost_records and self.is_source_end_exact
+        if found == UNKNOWN or not (is_more or found < self.known_lost_records):
+            return ""
+        place = f"{self.topic}-{self.partition}"
+        return f"{place}: {self.known_lost_records} records were accounted as lost, and the old site had {found} alone"
 
     @property
     def sentence(self) -> str:
         """For the operator."""
+        return self._accounted + self._found
+
+    @property
+    def _found(self) -> str:
+        if self.found_end == UNKNOWN:
+            return ""
+        if not self.found_records:
+            return "; the old site is back and had nothing alone"
+        return (
+            f"; final: the old site had {self.found_records} records alone ({self.found_bytes} bytes, offsets {self.found_first} to "
+            f"{self.found_end - 1}), which are in its quarantine"
+        )
+
+    @property
+    def _accounted(self) -> str:
         if not self.is_protected:
             lost = f"{self.known_lost_records} records" if self.is_source_end_exact else "whatever it held"
             return f"{self.topic}-{self.partition}: not protected: it was not mirrored yet, {lost} and the partition are lost"
@@ -118,6 +159,28 @@ class LossAccount:
     """From the new link record: the promoted site's records have leader epochs from here on; 0 in
     accounts of earlier releases.
     """
+    settled_at_ms: int = UNKNOWN
+    """When the account became final (Unix ms); UNKNOWN before."""
+
+    @property
+    def is_final(self) -> bool:
+        """True once the old site is back and has nothing alone any more."""
+        return self.settled_at_ms != UNKNOWN
+
+    @property
+    def found_records(self) -> int:
+        """What the old site had alone in all; 0 before the account is final."""
+        return sum(max(item.found_records, 0) for item in self.partitions)
+
+    @property
+    def found_bytes(self) -> int:
+        """As `found_records`, in bytes."""
+        return sum(max(item.found_bytes, 0) for item in self.partitions)
+
+    @property
+    def differences(self) -> list[str]:
+        """How the old site's quarantine contradicts the account, in sentences."""
+        return [item.difference for item in self.partitions if item.difference]
 
     @property
     def known_lost_records(self) -> int:
@@ -173,6 +236,10 @@ class LossAccount:
         document["known_lost_records"] = self.known_lost_records
         document["returning_records"] = self.returning_records
         document["is_exact"] = self.is_exact
+        document["is_final"] = self.is_final
+        document["found_records"] = self.found_records if self.is_final else UNKNOWN
+        document["found_bytes"] = self.found_bytes if self.is_final else UNKNOWN
+        document["differences"] = self.differences
         for fields, loss in zip(document["partitions"], self.partitions, strict=True):
             fields["sentence"] = loss.sentence
         if self.groups is not None:

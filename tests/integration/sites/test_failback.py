@@ -32,6 +32,12 @@ def status_of_link(sites: EmbeddedSites) -> dict[str, Any]:
     return dict(found)
 
 
+def final_account(sites: EmbeddedSites) -> dict[str, Any] | None:
+    """Of the last failover, once the old site has nothing alone."""
+    account = answered(sites, "links", "failovers", "a-b")[-1]
+    return dict(account) if account["is_final"] else None
+
+
 def quarantined(sites: EmbeddedSites) -> list[dict[str, Any]]:
     return list(answered(sites, "quarantine", "list", "--bootstrap-server", sites.bootstrap("a")))
 
@@ -72,6 +78,9 @@ async def test_a_returning_site_of_three_brokers_follows_again_with_its_own_reco
     assert await equal_ends(sites) == {(TOPIC, 0): 170}
     kept = [one for one in quarantined(sites) if one["kind"] == "reinstated"]
     assert [(one["topic"], one["first_offset"], one["end_offset"]) for one in kept] == [(TOPIC, 100, 100 + TAIL)]
+    account = eventually_sync(lambda: final_account(sites), 60_000)
+    assert (account["found_records"], account["found_bytes"]) == (TAIL, kept[0]["size_bytes"])
+    assert account["differences"] == []
     shown = sites.command("quarantine", "show", kept[0]["name"], "--bootstrap-server", sites.bootstrap("a"))
     assert shown.stdout.split() == [str(number) for number in range(TAIL)]
     eventually_sync(lambda: status_of_link(sites)["protected_since_ms"] is not None, 60_000)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import threading
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 from pathlib import Path
 from types import SimpleNamespace
@@ -18,7 +18,9 @@ from broker.log.directories.checkpoints import TopicPartition, read_offsets
 from broker.log.directories.log_directory import LogDirectory
 from broker.log.directories.log_store import LogStore
 from broker.main import Broker
+from broker.metadata.core.cluster_image import ClusterImage, apply_batch
 from broker.network.connection_limits import HostAddresses
+from broker.replication.core.retention_holds import StandbyEnds
 from broker.replication.housekeeping import Housekeeping
 from broker.replication.replica_fetcher import ReplicaFetcher
 from broker.settings.config import load_broker_settings
@@ -33,6 +35,8 @@ from tests.support.eventually import eventually
 from tests.support.lone_brokers.lone_broker import LoneMembership
 from tests.unit.broker.replication.test_replica_fetcher import LEADER, Fetches, follower, no_news
 from wire.client.connection import ConnectionOptions
+from wire.control.broker_pb2 import ControlBatch
+from wire.control.cluster_pb2 import BrokerInfo, LinkRecord, PartitionState, TopicInfo
 
 GIVEN = {"node.id": "1", "listeners": "CLIENT://127.0.0.1:0", "zookeeper.connect": "none:1"}
 ID = bytes(range(16))
@@ -54,14 +58,26 @@ def opened(path: Path) -> LogStore:
 
 
 @asynccontextmanager
-async def keeping_house(path: Path, logs: LogStore, **properties: str) -> AsyncIterator[SimpleNamespace]:
-    """Housekeeping over these logs; the value's `current` are the settings in force."""
+async def keeping_house(
+    path: Path, logs: LogStore, *, links: Sequence[LinkRecord] = (), **properties: str
+) -> AsyncIterator[SimpleNamespace]:
+    """Housekeeping over these logs, at a broker that leads all of them; the value's `current` are
+    the settings in force, `standby_ends` what standbys have.
+    """
     given = {key.replace("_", "."): value for key, value in properties.items()}
     configs: Any = SimpleNamespace(current=load_broker_settings({**GIVEN, "log.dirs": str(path / "log"), **given}))
-    image = SimpleNamespace(
-        is_complete=True, quarantined=frozenset(), role_of_topic=lambda _: SimpleNamespace(may_write=True)
+    led = [PartitionState(partition=0, leader=1)]
+    image = apply_batch(
+        ClusterImage(site="a", node_id=1, confirmed_epochs={link.name: link.epoch for link in links}),
+        ControlBatch(
+            is_full=True,
+            brokers=[BrokerInfo(node_id=1)],
+            topics=[TopicInfo(name="t", topic_id=ID, partitions=led)],
+            links=links,
+        ),
     )
-    replicas: Any = SimpleNamespace(check_standbys=lambda: None)
+    configs.standby_ends = StandbyEnds()
+    replicas: Any = SimpleNamespace(check_standbys=lambda: None, standby_ends=configs.standby_ends)
     cluster: Any = SimpleNamespace(image=image)
     housekeeping = Housekeeping(configs, logs, replicas, cluster, on_retained=lambda: None)
     housekeeping.start()
@@ -137,6 +153,37 @@ async def test_producers_are_forgotten_after_their_time(tmp_path: Path) -> None:
         assert log.producers.last_offsets()
         now[0] = NOW_MS + 5001
         await eventually(lambda: not log.producers.last_offsets())
+
+
+@pytest.mark.parametrize("key", ["antipode_link_hold_max_ms", "antipode_link_hold_max_bytes"])
+async def test_what_a_standby_lacks_is_kept_until_the_hold_is_over(tmp_path: Path, key: str) -> None:
+    logs = opened(tmp_path)
+    log = logs.open_or_create("t", 0, topic_id=ID, config=LogConfig(retention_ms=1))
+    log.append_as_leader(batch([b"v"], timestamp_ms=NOW_MS - 1_000), leader_epoch=0, now_ms=NOW_MS)
+    log.advance_high_watermark(1)
+    link = LinkRecord(name="a-b", source_site="a", target_site="b", active_site="a", epoch=1, topic_whitelist=["t"])
+    often = {"log_retention_check_interval_ms": "1"}
+    async with keeping_house(tmp_path, logs, links=[link], **often) as configs:
+        await eventually(lambda: logs.held.logs == 1)
+        assert log.log_start_offset == 0
+        without = {**often, key: "0"}
+        given = {name.replace("_", "."): value for name, value in without.items()}
+        configs.current = load_broker_settings({**GIVEN, "log.dirs": str(tmp_path / "log"), **given})
+        await eventually(lambda: log.log_start_offset == 1)
+
+
+async def test_what_the_standby_has_goes_by_retention(tmp_path: Path) -> None:
+    logs = opened(tmp_path)
+    log = logs.open_or_create("t", 0, topic_id=ID, config=LogConfig(retention_ms=1))
+    log.append_as_leader(batch([b"v"], timestamp_ms=NOW_MS - 1_000), leader_epoch=0, now_ms=NOW_MS)
+    log.advance_high_watermark(1)
+    link = LinkRecord(name="a-b", source_site="a", target_site="b", active_site="a", epoch=1, topic_whitelist=["t"])
+    async with keeping_house(tmp_path, logs, links=[link], log_retention_check_interval_ms="1") as configs:
+        await eventually(lambda: logs.held.logs == 1)
+        configs.standby_ends.note(("t", 0), 1, link)
+        await eventually(lambda: log.log_start_offset == 1)
+        await eventually(lambda: logs.held.logs == 0)
+        assert logs.given_up_bytes == 0
 
 
 async def test_the_cleaners_pace_is_shared_by_its_threads(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

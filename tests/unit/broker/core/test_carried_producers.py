@@ -11,18 +11,23 @@ from broker.groups.core.group_messages import TopicPartition
 from broker.transactions.core import transaction_records
 from broker.transactions.core.transaction_machine import TransactionLimits, Transactions
 from broker.transactions.core.transaction_messages import (
+    Abandon,
     AddPartitions,
     AddReply,
     CarryProducer,
     EndTransaction,
     Expire,
     InitProducer,
+    MarkersWritten,
     ProducerReply,
     Resume,
     TransactionAnswer,
     TransactionCommand,
+    TransactionDecision,
     TransactionReply,
+    WriteMarkers,
 )
+from broker.transactions.core.transaction_states import TransactionState
 
 NAME = "booking"
 THEIRS, OURS, NEXT = 7, (1 << 40) + 1, (1 << 40) + 2
@@ -40,13 +45,23 @@ class Machine:
         self._log: list[tuple[bytes, bytes | None]] = []
 
     def ask(self, command: TransactionCommand, *, now_ms: int = 1_000) -> TransactionReply:
+        decision = self.give(command, now_ms=now_ms)
+        (reply,) = [effect.reply for effect in decision.effects if isinstance(effect, TransactionAnswer)]
+        return reply
+
+    def give(self, command: TransactionCommand, *, now_ms: int = 1_000) -> TransactionDecision:
+        """Of a command that no request waits for."""
         decision = self._transactions.decide(command, now_ms=now_ms, token=1)
         for record in decision.records:
             self._log.append(transaction_records.encode(record))
             self._transactions.apply(record)
         assert self._transactions.violations() == []
-        (reply,) = [effect.reply for effect in decision.effects if isinstance(effect, TransactionAnswer)]
-        return reply
+        return decision
+
+    @property
+    def state(self) -> TransactionState | None:
+        known = self._transactions.get(NAME)
+        return None if known is None else known.state
 
     @property
     def record_count(self) -> int:
@@ -82,10 +97,16 @@ def add(*, producer_id: int = THEIRS, epoch: int = EPOCH) -> AddPartitions:
     )
 
 
-def end(*, producer_id: int = THEIRS, epoch: int = EPOCH) -> EndTransaction:
+def end(
+    *, producer_id: int = THEIRS, epoch: int = EPOCH, is_commit: bool = True, is_bumped: bool = True
+) -> EndTransaction:
     return EndTransaction(
-        transactional_id=NAME, producer_id=producer_id, producer_epoch=epoch, is_commit=True, is_bumped=True
+        transactional_id=NAME, producer_id=producer_id, producer_epoch=epoch, is_commit=is_commit, is_bumped=is_bumped
     )
+
+
+def marked(*, producer_id: int, epoch: int) -> MarkersWritten:
+    return MarkersWritten(transactional_id=NAME, producer_id=producer_id, producer_epoch=epoch)
 
 
 @pytest.fixture
@@ -160,6 +181,70 @@ def test_a_site_that_is_passive_again_follows_the_other_one_but_never_over_a_tra
     other.ask(init())
     assert other.ask(carry(producer_id=NEXT, epoch=0)) == ProducerReply()
     assert other.ask(add(producer_id=OURS, epoch=0)).error is ErrorCode.invalid_producer_id_mapping
+
+
+@pytest.mark.parametrize("is_bumped", [False, True])
+@pytest.mark.parametrize("epoch", [EPOCH, EPOCH + 1])
+def test_an_abort_by_the_present_producer_succeeds_and_one_by_a_fenced_instance_does_not(
+    machine: Machine, epoch: int, is_bumped: bool
+) -> None:
+    reply = machine.ask(end(epoch=epoch, is_commit=False, is_bumped=is_bumped))
+    assert reply == ProducerReply(producer_id=THEIRS, producer_epoch=epoch)
+    late = machine.ask(end(epoch=EPOCH - 1, is_commit=False, is_bumped=is_bumped))
+    assert late == ProducerReply(error=ErrorCode.producer_fenced)
+    assert machine.ask(add(epoch=epoch)).error is ErrorCode.invalid_producer_id_mapping
+
+
+@pytest.fixture
+def abandoned() -> Machine:
+    """A machine whose producer of epoch 0 had a transaction open when another site became
+    active.
+    """
+    made = Machine()
+    made.ask(init())
+    made.ask(add(producer_id=OURS, epoch=0))
+    decision = made.give(Abandon(transactional_id=NAME))
+    (sent,) = [effect.transaction for effect in decision.effects if isinstance(effect, WriteMarkers)]
+    assert (sent.state, sent.producer_epoch) == (TransactionState.PREPARE_ABORT, 0)
+    assert (sent.client_version, sent.partitions) == (0, frozenset((T0,)))
+    made.replay()
+    return made
+
+
+def test_the_present_producer_is_carried_once_what_was_open_has_its_markers(abandoned: Machine) -> None:
+    """It got its id at the other site, and comes back with it."""
+    news = carry(producer_id=NEXT, epoch=0)
+    assert abandoned.ask(news) == ProducerReply(error=ErrorCode.concurrent_transactions)
+    assert abandoned.ask(init(fresh=NEXT)) == ProducerReply(error=ErrorCode.concurrent_transactions)
+    abandoned.give(marked(producer_id=OURS, epoch=0))
+    abandoned.replay()
+    assert abandoned.state is TransactionState.EMPTY
+    assert abandoned.ask(news) == ProducerReply()
+    assert abandoned.ask(add(producer_id=NEXT, epoch=0)).error is ErrorCode.invalid_producer_id_mapping
+    reply = abandoned.ask(init(producer_id=NEXT, epoch=0, fresh=NEXT + 1))
+    assert reply == ProducerReply(producer_id=NEXT + 1, producer_epoch=0)
+
+
+def test_a_producer_that_slept_through_two_moves_aborts_and_goes_on(abandoned: Machine) -> None:
+    """The other site's leaders have aborted a part of its transaction: it must not go on with
+    it.
+    """
+    abandoned.give(marked(producer_id=OURS, epoch=0))
+    assert abandoned.ask(add(producer_id=OURS, epoch=0)).error is ErrorCode.invalid_producer_id_mapping
+    assert abandoned.ask(end(producer_id=OURS, epoch=0)) == ProducerReply(error=ErrorCode.invalid_producer_id_mapping)
+    reply = abandoned.ask(init(producer_id=OURS, epoch=0, fresh=NEXT))
+    assert reply == ProducerReply(producer_id=NEXT, producer_epoch=0)
+
+
+@pytest.mark.parametrize("is_commit", [True, False])
+def test_a_decided_transaction_is_not_abandoned(is_commit: bool) -> None:
+    machine = Machine()
+    machine.ask(init())
+    machine.ask(add(producer_id=OURS, epoch=0))
+    machine.ask(end(producer_id=OURS, epoch=0, is_commit=is_commit, is_bumped=False))
+    decided = machine.state
+    assert machine.give(Abandon(transactional_id=NAME)).records == ()
+    assert machine.state is decided
 
 
 def test_a_carried_id_is_forgotten_like_any_other_and_has_nothing_to_resume(machine: Machine) -> None:

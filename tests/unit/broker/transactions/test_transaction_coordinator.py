@@ -343,6 +343,84 @@ async def test_nothing_is_committed_under_a_fence_and_what_was_committed_before_
     await eventually(is_marked)
 
 
+def routed(*, phase: LinkPhase = LinkPhase.MIRRORING, active_site: str = "a") -> LinkRecord:
+    record = LinkRecord()
+    record.CopyFrom(LINK)
+    record.is_routed, record.phase, record.active_site = True, phase, active_site
+    return record
+
+
+async def become(site: Site, link: LinkRecord) -> None:
+    before = site.image
+    site.image = apply_batch(before, ControlBatch(brokers=[BrokerInfo(node_id=1)], links=[link]))
+    await site.coordinator.on_image(before, site.image)
+
+
+def known(site: Site) -> list[tuple[TransactionState, int, int, bool]]:
+    return [
+        (found.state, found.producer_id, found.producer_epoch, found.is_carried)
+        for found in site.coordinator.list_transactions()
+    ]
+
+
+async def test_what_is_open_is_abandoned_when_another_site_becomes_active_and_not_under_the_fence(site: Site) -> None:
+    """Otherwise the producer, which goes on at the other site, is fenced when it comes back."""
+    await site.init()
+    await site.add(0)
+    await become(site, routed(phase=LinkPhase.FENCED))
+    assert known(site) == [(TransactionState.ONGOING, 7, 0, False)]
+    await become(site, routed(active_site="b"))
+    await eventually(lambda: known(site) == [(TransactionState.EMPTY, 7, 0, True)])
+    assert site.markers.sent == [(TransactionState.PREPARE_ABORT, 0, 1)]
+
+
+async def test_a_coordinator_that_loads_at_a_passive_site_abandons_what_is_open(site: Site) -> None:
+    """The site was lost with it, and comes back as a standby."""
+    await site.init()
+    await site.add(0)
+    site.log.epochs = {}
+    await become(site, routed(active_site="b"))
+    assert known(site) == []
+    site.log.epochs = {0: 2}
+    await site.loaded()
+    await eventually(lambda: known(site) == [(TransactionState.EMPTY, 7, 0, True)])
+
+
+async def test_no_producer_begins_under_the_fence_of_the_only_routed_link(site: Site) -> None:
+    """The standby gets the producers as of the fence."""
+    await site.init()
+    await become(site, routed(phase=LinkPhase.FENCED))
+    with pytest.raises(CoordinatorRefusal) as refused:
+        await site.init()
+    assert refused.value.code is ErrorCode.coordinator_load_in_progress
+    assert known(site) == [(TransactionState.EMPTY, 7, 0, False)]
+    await become(site, routed())
+    assert await site.init() == ProducerReply(producer_id=7, producer_epoch=1)
+
+
+async def test_a_fence_of_one_link_holds_no_producer_of_a_site_that_is_active_for_another(site: Site) -> None:
+    other = routed()
+    other.name, other.target_site = "a-c", "c"
+    await become(site, other)
+    await become(site, routed(phase=LinkPhase.FENCED))
+    assert await site.init() == ProducerReply(producer_id=7, producer_epoch=0)
+
+
+async def test_producers_are_reported_where_a_link_routes_clients(site: Site, clock: ManualClock) -> None:
+    """A planned failover compares those of both sites."""
+    groups = GroupCoordinator(GroupLimits(), MemoryLog(), ImageRouting(lambda: site.image), clock)
+    reports = GroupReports(lambda: site.image, groups, site.coordinator, clock)
+    await site.init()
+    await become(site, LINK)
+    reported = await reports.describe("a-b")
+    assert reported.HasField("transactional_producers")
+    assert list(reported.transactional_producers.producers) == []
+    await become(site, routed())
+    (found,) = (await reports.describe("a-b")).transactional_producers.producers
+    assert (found.transactional_id, found.producer_id, found.producer_epoch, found.is_carried) == ("tx", 7, 0, False)
+    assert not (await reports.describe("a-b", is_brief=True)).HasField("transactional_producers")
+
+
 async def test_markers_whose_sending_breaks_are_sent_again(site: Site, monkeypatch: pytest.MonkeyPatch) -> None:
     await site.init()
     await site.add(0)

@@ -19,7 +19,15 @@ from dr.failover.core.playbook import (
     StepEnded,
 )
 from dr.failover.core.promotion import failed_over_from, kept_ends
-from dr.sites.core.evidence import Evidence, GroupPartition, PartitionPosition, SiteEvidence, SiteGroups, TopicPartition
+from dr.sites.core.evidence import (
+    Evidence,
+    GroupPartition,
+    PartitionPosition,
+    SiteEvidence,
+    SiteGroups,
+    TopicPartition,
+    TransactionalProducer,
+)
 from dr.sites.core.group_offsets import group_loss
 from dr.sites.core.loss import LossAccount, account
 from dr.sites.core.protection import UnprotectedTopic
@@ -81,6 +89,7 @@ class ModelSite:
     offsets: dict[GroupPartition, int] = field(default_factory=dict)
     group_problems: tuple[str, ...] = ()
     committing_transactions: int = 0
+    producers: dict[str, TransactionalProducer] | None = field(default_factory=dict)
     synced_at_ms: int = -1
     mirror_age_ms: int = 0
     leaderless: set[TopicPartition] = field(default_factory=set)
@@ -123,6 +132,7 @@ class ModelSite:
             problems=self.group_problems,
             synced_at_ms=self.synced_at_ms,
             committing_transactions=self.committing_transactions,
+            producers=None if self.producers is None else dict(self.producers),
         )
 
     def evidence(self, now_ms: int) -> SiteEvidence:
@@ -164,6 +174,7 @@ class ModelLink:
         self.b = ModelSite("b", new_record())
         self.is_link_up = True
         self.carries_groups = True
+        self.carries_producers = True
         self.now_ms = 1_000
 
     def site(self, name: str) -> ModelSite:
@@ -191,6 +202,8 @@ class ModelLink:
         if self.is_link_up and self.carries_groups and source.is_up and target.is_up and is_one_epoch:
             for place, offset in source.offsets.items():
                 target.offsets[place] = min(offset, len(target.partitions[KEY].log))
+            if self.carries_producers and source.producers is not None and target.producers is not None:
+                target.producers |= {name: known._replace(is_carried=True) for name, known in source.producers.items()}
             target.synced_at_ms = self.now_ms
 
     def evidence(self, to_site: str) -> Evidence:

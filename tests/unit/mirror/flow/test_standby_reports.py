@@ -1,4 +1,4 @@
-"""What a sync link's source is told: ends of histories that its present leader has confirmed, and
+"""What a link's source is told: ends of histories that its present leader has confirmed, and
 of no other ones.
 """
 
@@ -33,6 +33,21 @@ def sync_world() -> MemoryWorld:
 
 def reported_of(world: MemoryWorld, key: PartitionKey) -> list[int]:
     return [reported[key] for reported in world.reported if key in reported]
+
+
+async def test_the_source_of_a_link_that_is_not_sync_gets_reports_too() -> None:
+    """It keeps what the standby lacks beyond its retention."""
+    world = world_with(partitions=1)
+    async with mirroring(world) as mirror:
+        reported: list[dict[PartitionKey, int]] = []
+        await eventually(lambda: FIRST in mirror.board and states(mirror) == {FlowState.MIRRORING})
+        await eventually(lambda: mirror.board.row(FIRST).facts.progress.target_log_end_offset == 60)
+        reports = StandbyReports(mirror.board, MemoryProgress(reported), mirror.link)
+        running = asyncio.create_task(reports.run())
+        await eventually(lambda: {FIRST: 60} in reported)
+        running.cancel()
+        with contextlib.suppress(asyncio.CancelledError):
+            await running
 
 
 async def test_a_paused_partition_is_told_of_only_when_its_history_was_proven() -> None:

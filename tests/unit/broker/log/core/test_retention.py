@@ -3,6 +3,9 @@
 from broker.log.core.retention import (
     RELATIVE_OFFSET_MAX,
     ActiveSegment,
+    Held,
+    HeldSegments,
+    RetentionHold,
     RetentionPolicy,
     RollPolicy,
     SegmentFacts,
@@ -80,3 +83,67 @@ def test_an_empty_segment_rolls_only_for_reach():
     empty = ACTIVE._replace(size_bytes=0)
     assert roll(empty, incoming_bytes=5_000, timestamp_ms=10**9) == ""
     assert "too far" in roll(empty, last_offset=2**33)
+
+
+AGED = FOREVER._replace(retention_ms=6_500)
+"""At 10,000 ms the four oldest segments are expired, by 3,500 ms, 2,500 ms, 1,500 ms and 500 ms."""
+
+
+def held(policy=AGED, *, from_offset=0, ms_max=10_000, bytes_max=10_000, log_start_offset=0):
+    return expired_segments(
+        SEGMENTS,
+        policy,
+        now_ms=10_000,
+        high_watermark=100,
+        log_start_offset=log_start_offset,
+        hold=RetentionHold(from_offset, ms_max, bytes_max),
+    )
+
+
+def test_what_the_standby_lacks_is_held():
+    found = held(from_offset=20)
+    assert found.segment_count == 2
+    assert found.held == HeldSegments(size_bytes=200, overdue_ms=1_500, share=0.15, given_up_bytes=0)
+
+
+def test_a_segment_of_which_the_standby_has_only_a_part_is_held():
+    assert held(from_offset=19).segment_count == 1
+
+
+def test_nothing_is_held_of_a_standby_that_has_it():
+    found = held(from_offset=40)
+    assert (found.segment_count, found.held) == (4, HeldSegments())
+
+
+def test_what_was_held_too_long_goes_and_is_counted():
+    found = held(ms_max=2_000)
+    assert (found.segment_count, found.held.given_up_bytes) == (2, 200)
+    assert "200 bytes of it a standby lacks" in found.reason
+    assert (found.held.size_bytes, found.held.overdue_ms, found.held.share) == (200, 1_500, 0.75)
+
+
+def test_more_bytes_than_may_be_held_go_the_oldest_first():
+    found = held(bytes_max=150)
+    assert (found.segment_count, found.held.size_bytes, found.held.given_up_bytes) == (3, 100, 300)
+
+
+def test_what_size_retention_gives_up_is_held_by_its_bytes_alone():
+    by_size = FOREVER._replace(retention_bytes=600)
+    assert held(by_size, ms_max=1).segment_count == 0
+    assert held(by_size, bytes_max=300).segment_count == 1
+
+
+def test_deleted_records_are_never_held():
+    found = held(log_start_offset=30)
+    assert (found.segment_count, found.held.size_bytes) == (3, 100)
+
+
+def test_without_anything_expired_nothing_is_held():
+    found = held(FOREVER)
+    assert (found.segment_count, found.reason, found.held) == (0, "", HeldSegments())
+
+
+def test_the_figures_of_a_broker_are_those_of_all_its_logs():
+    assert Held.of([HeldSegments()]) == Held()
+    found = Held.of([HeldSegments(100, 5, 0.5), HeldSegments(), HeldSegments(50, 0, 0.75)])
+    assert found == Held(logs=2, size_bytes=150, share=0.75)

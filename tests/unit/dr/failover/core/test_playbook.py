@@ -9,7 +9,7 @@ import itertools
 import pytest
 
 from dr.failover.core.playbook import FailoverPolicy, Step
-from dr.sites.core.evidence import TopicPartition
+from dr.sites.core.evidence import TopicPartition, TransactionalProducer
 from dr.sites.core.loss import LossAccount
 from dr.sites.core.protection import UnprotectedTopic
 from tests.unit.dr.core.link_model import KEY, PLACE, ModelLink, ModelPartition, Operator
@@ -299,6 +299,63 @@ def test_f_f_a_mirror_that_does_not_carry_groups_is_a_reason_to_stop_that_names_
     assert groups is not None
     assert (groups.known_lost_offsets, groups.is_exact) == (1, True)
     assert "group board, flights-0: 12 there, 7 here" in groups.sentence
+
+
+BOOKING = TransactionalProducer(producer_id=7, producer_epoch=3, is_carried=False)
+
+
+def link_with_a_late_producer() -> ModelLink:
+    """All records are mirrored, and a producer has just begun its next epoch."""
+    link = link_with_records(written=12, mirrored=12)
+    link.a.producers = {"booking": BOOKING._replace(producer_epoch=2)}
+    link.carry_groups()
+    link.a.producers = {"booking": BOOKING}
+    return link
+
+
+def test_f_f_the_standby_knows_every_producer_as_of_the_fence() -> None:
+    link = link_with_a_late_producer()
+    assert Operator(link).run().step is Step.DONE
+    assert link.b.producers == {"booking": BOOKING._replace(is_carried=True)}
+
+
+@pytest.mark.parametrize(
+    "here",
+    [
+        pytest.param(None, id="none"),
+        pytest.param(BOOKING, id="its own"),
+        pytest.param(BOOKING._replace(producer_epoch=2, is_carried=True), id="an older epoch"),
+        pytest.param(BOOKING._replace(producer_id=6, is_carried=True), id="another producer"),
+    ],
+)
+def test_f_f_a_mirror_that_does_not_carry_producers_is_a_reason_to_stop_that_names_them(
+    here: TransactionalProducer | None,
+) -> None:
+    """A producer that the promoted site does not know is fenced there."""
+    link = link_with_a_late_producer()
+    link.carries_producers = False
+    link.b.producers = {} if here is None else {"booking": here}
+    refused = Operator(link).run()
+    assert refused.step is Step.REFUSE
+    assert "1 transactional ids are not here yet (booking)" in refused.reason
+    assert link.a.write("v12")  # the fence is given back
+    accepted = Operator(link, policy=FailoverPolicy(accepts_data_loss=True, drain_timeout_ms=500))
+    assert accepted.run().step is Step.DONE
+
+
+@pytest.mark.parametrize("silent", ["a", "b"])
+def test_f_f_a_site_of_an_earlier_release_that_reports_no_producers_is_moved_all_the_same(silent: str) -> None:
+    link = link_with_a_late_producer()
+    link.carries_producers = False
+    link.site(silent).producers = None
+    assert Operator(link).run().step is Step.DONE
+
+
+def test_f_f_ids_that_the_source_has_from_its_own_mirror_need_not_be_carried_back() -> None:
+    link = link_with_a_late_producer()
+    link.carries_producers = False
+    link.a.producers, link.b.producers = {"booking": BOOKING._replace(is_carried=True)}, {"booking": BOOKING}
+    assert Operator(link).run().step is Step.DONE
 
 
 def test_f_f_groups_that_no_coordinator_tells_of_are_not_taken_for_groups_without_offsets() -> None:

@@ -1,0 +1,159 @@
+"""Which records of an entry the active site has: found by the provenance headers of replayed
+records.
+
+A record is known by topic, partition, leader epoch and offset of the log that it was removed from:
+no two records of one topic id share these. The log is read up to the end that it has when the
+search begins, committed records only; while a transaction of another producer is open below that
+end, the search waits for it.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterable
+from typing import Any, NamedTuple
+
+from runtime.process import OperationalFailure
+
+HEADER_PREFIX = "antipode.origin."
+ENTRY_HEADER = "antipode.quarantine.entry"
+ANSWER_WITHIN_S = 30.0
+SILENT_MAX_S = 120.0
+"""How long the search waits for transactions of other producers; longer than most may take."""
+
+
+class Origin(NamedTuple):
+    """Where a record lay before it was removed; `topic_id` is empty where it is not known."""
+
+    site: str
+    topic: str
+    topic_id: str
+    partition: int
+    leader_epoch: int
+    offset: int
+
+    def headers(self, entry: str) -> list[tuple[str, bytes]]:
+        """What its replayed record has in front of its own headers."""
+        found = [(f"{HEADER_PREFIX}{name}", str(value).encode()) for name, value in self._asdict().items()]
+        return [*found, (ENTRY_HEADER, entry.encode())]
+
+    @classmethod
+    def of(cls, headers: Iterable[tuple[str, Any]]) -> Origin | None:
+        """From the headers of a record; None for one that was not replayed."""
+        found = {
+            name.removeprefix(HEADER_PREFIX): (value or b"").decode(errors="replace")
+            for name, value in headers
+            if name.startswith(HEADER_PREFIX)
+        }
+        try:
+            numbers = {name: int(found[name]) for name in ("partition", "leader_epoch", "offset")}
+            return cls(found["site"], found["topic"], found["topic_id"], **numbers)
+        except (KeyError, ValueError):
+            return None
+
+
+class Replayed:
+    """The records that are there."""
+
+    def __init__(self) -> None:
+        self._by_id: set[tuple[str, str, int, int, int]] = set()
+        self._by_name: set[tuple[str, int, int, int]] = set()
+        self.lacks_beginning = False
+        """The log no longer has what was replayed first: whatever comes in an entry before the first
+        record that is there was there too.
+        """
+
+    def __len__(self) -> int:
+        return len(self._by_id)
+
+    def add(self, origin: Origin) -> None:
+        """A record is there."""
+        _, topic, topic_id, *place = origin
+        self._by_id.add((topic_id, topic, *place))
+        self._by_name.add((topic, *place))
+
+    def has(self, origin: Origin) -> bool:
+        """Whether the record is there, or was; where one of both does not know the topic's id, the
+        name decides. Ask in the order of the entry.
+        """
+        is_here = self._is_here(origin)
+        self.lacks_beginning = self.lacks_beginning and not is_here
+        return is_here or self.lacks_beginning
+
+    def _is_here(self, origin: Origin) -> bool:
+        _, topic, topic_id, *place = origin
+        if not topic_id:
+            return (topic, *place) in self._by_name
+        return (topic_id, topic, *place) in self._by_id or ("", topic, *place) in self._by_id
+
+
+class TargetLog(NamedTuple):
+    """One partition of the active site."""
+
+    bootstrap_servers: str
+    topic: str
+    partition: int
+
+    def bounds(self) -> tuple[int, int]:
+        """Where the log begins and ends now, open transactions included. OperationalFailure."""
+        from confluent_kafka import KafkaException, TopicPartition
+
+        consumer = self._consumer("read_uncommitted")
+        try:
+            found = consumer.get_watermark_offsets(TopicPartition(self.topic, self.partition), timeout=ANSWER_WITHIN_S)
+        except KafkaException as error:
+            raise OperationalFailure(f"{self.topic}-{self.partition}: {error.args[0].str()}") from error
+        finally:
+            consumer.close()
+        return (int(found[0]), int(found[1]))
+
+    def replayed(self, start: int, end: int) -> Replayed:
+        """What was replayed between these offsets. OperationalFailure when a transaction of another
+        producer stays open below the end, or no broker answers.
+        """
+        from confluent_kafka import KafkaError, TopicPartition
+
+        found = Replayed()
+        if start >= end:
+            return found
+        consumer = self._consumer("read_committed")
+        at, moved_at_s = start, time.monotonic()
+        try:
+            consumer.assign([TopicPartition(self.topic, self.partition, start)])
+            while at < end:
+                if time.monotonic() - moved_at_s > SILENT_MAX_S:
+                    raise OperationalFailure(
+                        f"{self.topic}-{self.partition} cannot be read from offset {at} to {end}: a transaction of another "
+                        "producer is open there (antipode transactions find-hanging), or no broker answers"
+                    )
+                message = consumer.poll(1.0)
+                if message is None:
+                    continue
+                error, offset = message.error(), message.offset()
+                if error is not None and error.code() != KafkaError._PARTITION_EOF:
+                    continue  # librdkafka tries again by itself
+                assert offset is not None
+                if error is None and offset < end and (origin := Origin.of(message.headers() or ())) is not None:
+                    found.add(origin)
+                reached = offset + 1 if error is None else offset
+                if reached > at:
+                    at, moved_at_s = reached, time.monotonic()
+        finally:
+            consumer.close()
+        return found
+
+    def _consumer(self, isolation: str) -> Any:
+        from confluent_kafka import Consumer
+
+        return Consumer(
+            {
+                "bootstrap.servers": self.bootstrap_servers,
+                "client.id": "antipode-cli",
+                "group.id": "antipode-quarantine-replay",
+                "auto.offset.reset": "earliest",
+                "enable.auto.commit": False,
+                "enable.partition.eof": True,
+                "isolation.level": isolation,
+                "log_level": 0,
+            }
+        )

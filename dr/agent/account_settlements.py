@@ -1,0 +1,104 @@
+"""Makes the account of a link's last failover final, at the site that became passive: once its
+brokers have nothing alone any more, what their quarantine holds is what was lost
+(`dr/sites/core/settlement.py`).
+
+The active site gets the final account first and this one after it, so an agent that is interrupted
+does both again. Each agent of the site looks, at growing intervals, until the account is final.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from dr.agent.links_store import LinksStore, LinkUnknown
+from dr.agent.own_brokers import OwnBrokers
+from dr.sites.channels import Channels
+from dr.sites.core.evidence import positions_of
+from dr.sites.core.fencing import FIRST_EPOCH
+from dr.sites.core.loss import LossAccount
+from dr.sites.core.settlement import settled
+from dr.sites.site_client import SiteClient
+from runtime.clock import Clock
+from runtime.logs import get_logger
+from runtime.process import OperationalFailure
+from wire.control.cluster_pb2 import LinkRecord
+
+PAUSE_MIN_MS = 1_000
+PAUSE_MAX_MS = 15_000
+
+
+@dataclass(slots=True)
+class _Wait:
+    """For the account of one epoch of a link to become final."""
+
+    epoch: int
+    pause_ms: float = PAUSE_MIN_MS
+    next_at_ms: float = 0.0
+    is_over: bool = False
+
+
+class AccountSettlements:
+    """One in each agent; `look` gets the links that both sites have in one epoch."""
+
+    def __init__(self, site: str, store: LinksStore, brokers: OwnBrokers, channels: Channels, clock: Clock) -> None:
+        self._site = site
+        self._store = store
+        self._brokers = brokers
+        self._channels = channels
+        self._clock = clock
+        self._waits: dict[str, _Wait] = {}
+        self._log = get_logger("dr.account_settlements")
+
+    async def look(self, record: LinkRecord) -> None:
+        """Settle the account of the record's epoch, when it is time to look."""
+        if record.active_site == self._site or record.epoch == FIRST_EPOCH:
+            self._waits.pop(record.name, None)
+            return
+        wait = self._waits.get(record.name)
+        if wait is None or wait.epoch != record.epoch:
+            wait = self._waits[record.name] = _Wait(record.epoch)
+        now_ms = self._clock.monotonic_ms()
+        if wait.is_over or now_ms < wait.next_at_ms:
+            return
+        wait.next_at_ms, wait.pause_ms = now_ms + wait.pause_ms, min(2 * wait.pause_ms, PAUSE_MAX_MS)
+        try:
+            wait.is_over = await self._settle(record)
+        except LinkUnknown:
+            return  # deleted a moment ago
+        except (OperationalFailure, ValueError, TypeError) as error:
+            self._log.warning("the account of a failover cannot be made final", link=record.name, error=str(error))
+
+    async def _settle(self, record: LinkRecord) -> bool:
+        """True when the account is final."""
+        document = (await self._store.failovers(record.name)).get(record.epoch)
+        if document is None:
+            return False
+        account = LossAccount.from_json(document)
+        if account.is_final:
+            return True
+        final = await self._final(account)
+        if final is None:
+            return False
+        active = SiteClient(record.active_site, list(record.sites[record.active_site].agents), self._channels)
+        await active.record_failover(record.name, epoch=record.epoch, document=final.to_json())
+        await self._store.record_failover(record.name, epoch=record.epoch, document=final.to_json())
+        self._log.info(
+            "the account of a failover is final",
+            link=record.name,
+            epoch=record.epoch,
+            records=final.found_records,
+            bytes=final.found_bytes,
+        )
+        for difference in final.differences:
+            self._log.warning("the account of a failover differs from what the old site had", difference=difference)
+        return True
+
+    async def _final(self, account: LossAccount) -> LossAccount | None:
+        answers = await self._brokers.describe(account.link)
+        if any(answer.reply is None for answer in answers):
+            return None
+        quarantined = await self._brokers.quarantined(account.link)
+        if quarantined is None:
+            return None
+        described = [item for answer in answers if answer.reply is not None for item in answer.reply.partitions]
+        return settled(account, positions_of(described), quarantined, now_ms=self._clock.now_ms())

@@ -1,0 +1,130 @@
+"""What a returning site had alone makes the account of its failover final."""
+
+from __future__ import annotations
+
+import pytest
+
+from dr.sites.core.evidence import UNKNOWN, PartitionPosition, TopicPartition
+from dr.sites.core.loss import LossAccount, PartitionLoss
+from dr.sites.core.settlement import settled
+from wire.batches.log_histories import EpochStart
+from wire.control.broker_pb2 import QuarantinedEnd
+
+KEY = TopicPartition("flights", 0)
+FLOOR = 1 << 16
+NOW_MS = 5_000
+
+
+def account(
+    *, known: int = 3, is_exact: bool = False, kept_below: int = 100, floor: int = FLOOR, partitions: int = 1
+) -> LossAccount:
+    losses = tuple(
+        PartitionLoss(
+            topic=KEY.topic,
+            partition=index,
+            kept_below=kept_below,
+            source_end=kept_below + known,
+            is_source_end_exact=is_exact,
+            known_lost_records=known,
+            last_contact_ms=40,
+        )
+        for index in range(partitions)
+    )
+    return LossAccount(
+        link="a-b", epoch=2, from_site="a", to_site="b", accounted_at_ms=0, partitions=losses, leader_epoch_floor=floor
+    )
+
+
+def position(end: int, *epochs: tuple[int, int]) -> PartitionPosition:
+    """A log from offset 0 on, with its leader epochs by their first offsets."""
+    return PartitionPosition(
+        leader_epoch=FLOOR,
+        last_log_epoch=epochs[-1][0] if epochs else -1,
+        log_start_offset=0,
+        log_end_offset=end,
+        is_writable=False,
+        epochs=tuple(EpochStart(epoch, start) for epoch, start in epochs),
+    )
+
+
+def kept(first: int, end: int, *, epoch: int = 2, size_bytes: int = 900, name: str = "one") -> QuarantinedEnd:
+    return QuarantinedEnd(
+        topic=KEY.topic,
+        partition=KEY.partition,
+        first_offset=first,
+        end_offset=end,
+        size_bytes=size_bytes,
+        link_epoch=epoch,
+        name=name,
+    )
+
+
+FOLLOWS = position(170, (0, 0), (FLOOR, 100))
+
+
+def final(given: LossAccount, *ends: QuarantinedEnd, at: PartitionPosition = FOLLOWS) -> LossAccount:
+    found = settled(given, {KEY: at}, ends, now_ms=NOW_MS)
+    assert found is not None
+    assert LossAccount.from_json(found.to_json()) == found
+    return found
+
+
+def test_what_the_quarantine_holds_is_what_was_lost() -> None:
+    found = final(account(), kept(100, 140))
+    assert (found.is_final, found.found_records, found.found_bytes, found.settled_at_ms) == (True, 40, 900, NOW_MS)
+    assert found.differences == []
+    assert "final: the old site had 40 records alone (900 bytes, offsets 100 to 139)" in found.partitions[0].sentence
+    assert found.document()["found_records"] == 40
+
+
+def test_nothing_alone_is_said_so() -> None:
+    found = final(account(known=0, is_exact=True))
+    assert (found.is_final, found.found_records, found.differences) == (True, 0, [])
+    assert "the old site is back and had nothing alone" in found.partitions[0].sentence
+
+
+@pytest.mark.parametrize("end", [100, 60])
+def test_a_log_that_ends_where_the_histories_part_has_nothing_alone(end: int) -> None:
+    assert final(account(known=0), at=position(end, (0, 0))).is_final
+
+
+@pytest.mark.parametrize(
+    ("known", "is_exact", "found", "differs"),
+    [
+        (3, False, 40, False),  # more than was known
+        (3, False, 2, True),
+        (3, False, 0, True),
+        (3, True, 3, False),
+        (3, True, 4, True),
+    ],
+)
+def test_a_contradiction_is_named(known: int, is_exact: bool, found: int, differs: bool) -> None:
+    ends = [kept(100, 100 + found)] if found else []
+    settled_account = final(account(known=known, is_exact=is_exact), *ends)
+    wanted = f"flights-0: {known} records were accounted as lost, and the old site had {found} alone"
+    assert settled_account.differences == ([wanted] if differs else [])
+
+
+def test_the_longest_of_several_brokers_entries_counts_and_those_of_other_failovers_do_not() -> None:
+    ends = (kept(100, 130), kept(100, 140, name="two"), kept(100, 190, epoch=4, name="later"))
+    assert final(account(), *ends).found_records == 40
+
+
+@pytest.mark.parametrize(
+    "at",
+    [
+        pytest.param(position(140, (0, 0)), id="not truncated yet"),
+        pytest.param(position(170, (0, 0), (FLOOR, 140)), id="the bands meet above"),
+    ],
+)
+def test_an_account_is_not_final_while_a_partition_has_records_alone(at: PartitionPosition) -> None:
+    assert settled(account(), {KEY: at}, [kept(100, 140)], now_ms=NOW_MS) is None
+
+
+def test_an_account_is_not_final_while_a_partition_is_not_there() -> None:
+    assert settled(account(partitions=2), {KEY: FOLLOWS}, [], now_ms=NOW_MS) is None
+
+
+@pytest.mark.parametrize("given", [account(kept_below=UNKNOWN), account(floor=0)])
+def test_an_account_that_does_not_say_what_is_kept_never_becomes_final(given: LossAccount) -> None:
+    assert settled(given, {KEY: FOLLOWS}, [], now_ms=NOW_MS) is None

@@ -4,7 +4,9 @@ registry).
 
 from __future__ import annotations
 
+import contextlib
 import json
+import socket
 import threading
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING
@@ -123,7 +125,12 @@ class MetricsServer:
         """Stop serving and free the port."""
         if self._server is None or self._thread is None:
             return
-        self._server.shutdown()
+        ending = threading.Thread(target=self._server.shutdown)
+        ending.start()
+        # The server looks for the request to end every half second, or when a client connects.
+        with contextlib.suppress(OSError), socket.create_connection((self._host, self._server.server_port), timeout=1):
+            pass
+        ending.join()
         self._server.server_close()
         self._thread.join()
         self._server = self._thread = None

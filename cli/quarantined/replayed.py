@@ -68,9 +68,9 @@ class Replayed:
 
     def add(self, origin: Origin) -> None:
         """A record is there."""
-        _, topic, topic_id, *place = origin
-        self._by_id.add((topic_id, topic, *place))
-        self._by_name.add((topic, *place))
+        place = (origin.topic, origin.partition, origin.leader_epoch, origin.offset)
+        self._by_id.add((origin.topic_id, *place))
+        self._by_name.add(place)
 
     def has(self, origin: Origin) -> bool:
         """Whether the record is there, or was; where one of both does not know the topic's id, the
@@ -81,10 +81,10 @@ class Replayed:
         return is_here or self.lacks_beginning
 
     def _is_here(self, origin: Origin) -> bool:
-        _, topic, topic_id, *place = origin
-        if not topic_id:
-            return (topic, *place) in self._by_name
-        return (topic_id, topic, *place) in self._by_id or ("", topic, *place) in self._by_id
+        place = (origin.topic, origin.partition, origin.leader_epoch, origin.offset)
+        if not origin.topic_id:
+            return place in self._by_name
+        return (origin.topic_id, *place) in self._by_id or ("", *place) in self._by_id
 
 
 class TargetLog(NamedTuple):

@@ -20,8 +20,10 @@ Carried producers: a mirror keeps a passive site's machine informed of the other
 says is late by a moment, and under KIP-890 every transaction has an epoch of its own, so an epoch
 counted on from a carried one could be one that the logs have passed. After a promotion the id
 therefore goes on under a fresh producer id. Until then a carried producer of a lower epoch than the
-known one is fenced, and any other gets INVALID_PRODUCER_ID_MAPPING, so that it aborts and asks for
-an id; an abort succeeds at once, because nothing is open under the id here.
+known one is fenced. Any other aborts: an abort succeeds at once, because nothing is open under the
+id here. A producer of the older protocol gets INVALID_PRODUCER_ID_MAPPING and asks for an id after
+it (KIP-360). One of KIP-890's gets TRANSACTION_ABORTABLE, because its clients end at the other code
+(KIP-1050), and the answer to its abort brings the fresh id.
 
 Abandoned transactions: when another site becomes active, its leaders abort what their logs leave
 open. This machine aborts its open transactions too and counts their producers as carried. Otherwise
@@ -307,6 +309,8 @@ def _add(known: Transaction | None, command: AddPartitions, now_ms: int, token: 
     if known is not None and known.state.is_ending:
         # before the id and the epoch: EndTxn has given the producer its next ones already (KIP-890)
         error = ErrorCode.concurrent_transactions
+    elif command.client_version >= BUMPING_CLIENT_VERSION:
+        error = _abortable(known, command, error)
     if error is not ErrorCode.none or known is None:
         return _answer(token, AddReply(error=error))
     reply = AddReply(errors=dict.fromkeys(command.partitions, ErrorCode.none))
@@ -353,7 +357,9 @@ def _end(known: Transaction | None, command: EndTransaction, now_ms: int, token:
             return _answer(token, _outcome_of_repeated_end(known, command))
     error = _producer_error(known, command)
     if known is not None and _is_abort_of_carried(known, command):
-        return _answer(token, ProducerReply(producer_id=command.producer_id, producer_epoch=command.producer_epoch))
+        return _abort_carried(known, command, now_ms, token)
+    if command.is_bumped:
+        error = _abortable(known, command, error)
     if error is not ErrorCode.none or known is None:
         return _refuse(token, error)
     if known.state is TransactionState.ONGOING:
@@ -369,11 +375,34 @@ def _end(known: Transaction | None, command: EndTransaction, now_ms: int, token:
 
 
 def _is_abort_of_carried(known: Transaction, command: EndTransaction) -> bool:
-    """Whether the present producer of a carried id asks for what the promotion has done: clients
-    have no answer to a refused abort.
+    """Whether the present producer of a carried id asks for what the promotion has done, or asks
+    again: clients have no answer to a refused abort.
     """
-    is_present = command.producer_id == known.producer_id and command.producer_epoch >= known.producer_epoch
-    return known.is_carried and is_present and not command.is_commit
+    if command.is_commit:
+        return False
+    if known.is_carried:
+        return command.producer_id == known.producer_id and command.producer_epoch >= known.producer_epoch
+    is_first = known.state is TransactionState.EMPTY and known.producer_epoch == 0
+    was_carried = known.last_producer_epoch != NO_EPOCH and command.producer_epoch == known.last_producer_epoch
+    return command.is_bumped and is_first and was_carried and command.producer_id == known.previous_producer_id
+
+
+def _abort_carried(known: Transaction, command: EndTransaction, now_ms: int, token: int) -> TransactionDecision:
+    if not command.is_bumped:
+        return _answer(token, ProducerReply(producer_id=command.producer_id, producer_epoch=command.producer_epoch))
+    if not known.is_carried:
+        return _answer(token, ProducerReply(producer_id=known.producer_id, producer_epoch=known.producer_epoch))
+    if command.fresh_producer_id is None:
+        return _answer(token, ProducerReply(needs_producer_id=True))
+    fresh = known.of_new_producer(command.fresh_producer_id, timeout_ms=known.timeout_ms, now_ms=now_ms)
+    return _hand_out(replace(fresh, last_producer_epoch=command.producer_epoch), token)
+
+
+def _abortable(known: Transaction | None, command: ProducerCommand, error: ErrorCode) -> ErrorCode:
+    """The error for a producer of KIP-890's protocol: the present one of a carried id aborts."""
+    is_present = known is not None and known.is_carried and known.producer_id == command.producer_id
+    is_unknown_here = is_present and error is ErrorCode.invalid_producer_id_mapping
+    return ErrorCode.transaction_abortable if is_unknown_here else error
 
 
 def _is_repeated_end(known: Transaction, command: EndTransaction) -> bool:

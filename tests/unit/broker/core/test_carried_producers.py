@@ -91,17 +91,31 @@ def init(*, producer_id: int = -1, epoch: int = -1, fresh: int | None = OURS) ->
     )
 
 
-def add(*, producer_id: int = THEIRS, epoch: int = EPOCH) -> AddPartitions:
+def add(*, producer_id: int = THEIRS, epoch: int = EPOCH, client_version: int = 0) -> AddPartitions:
     return AddPartitions(
-        transactional_id=NAME, producer_id=producer_id, producer_epoch=epoch, partitions=frozenset((T0,))
+        transactional_id=NAME,
+        producer_id=producer_id,
+        producer_epoch=epoch,
+        partitions=frozenset((T0,)),
+        client_version=client_version,
     )
 
 
 def end(
-    *, producer_id: int = THEIRS, epoch: int = EPOCH, is_commit: bool = True, is_bumped: bool = True
+    *,
+    producer_id: int = THEIRS,
+    epoch: int = EPOCH,
+    is_commit: bool = True,
+    is_bumped: bool = True,
+    fresh: int | None = None,
 ) -> EndTransaction:
     return EndTransaction(
-        transactional_id=NAME, producer_id=producer_id, producer_epoch=epoch, is_commit=is_commit, is_bumped=is_bumped
+        transactional_id=NAME,
+        producer_id=producer_id,
+        producer_epoch=epoch,
+        is_commit=is_commit,
+        is_bumped=is_bumped,
+        fresh_producer_id=fresh,
     )
 
 
@@ -124,7 +138,7 @@ def test_what_was_open_is_never_gone_on_with(machine: Machine, epoch: int) -> No
     reply = machine.ask(add(epoch=epoch))
     assert isinstance(reply, AddReply)
     assert reply.error is ErrorCode.invalid_producer_id_mapping
-    assert machine.ask(end(epoch=epoch)) == ProducerReply(error=ErrorCode.invalid_producer_id_mapping)
+    assert machine.ask(end(epoch=epoch, is_bumped=False)) == ProducerReply(error=ErrorCode.invalid_producer_id_mapping)
 
 
 @pytest.mark.parametrize("epoch", [EPOCH, EPOCH + 3])
@@ -183,16 +197,43 @@ def test_a_site_that_is_passive_again_follows_the_other_one_but_never_over_a_tra
     assert other.ask(add(producer_id=OURS, epoch=0)).error is ErrorCode.invalid_producer_id_mapping
 
 
-@pytest.mark.parametrize("is_bumped", [False, True])
 @pytest.mark.parametrize("epoch", [EPOCH, EPOCH + 1])
 def test_an_abort_by_the_present_producer_succeeds_and_one_by_a_fenced_instance_does_not(
-    machine: Machine, epoch: int, is_bumped: bool
+    machine: Machine, epoch: int
 ) -> None:
-    reply = machine.ask(end(epoch=epoch, is_commit=False, is_bumped=is_bumped))
+    reply = machine.ask(end(epoch=epoch, is_commit=False, is_bumped=False))
     assert reply == ProducerReply(producer_id=THEIRS, producer_epoch=epoch)
-    late = machine.ask(end(epoch=EPOCH - 1, is_commit=False, is_bumped=is_bumped))
+    late = machine.ask(end(epoch=EPOCH - 1, is_commit=False, is_bumped=False))
     assert late == ProducerReply(error=ErrorCode.producer_fenced)
     assert machine.ask(add(epoch=epoch)).error is ErrorCode.invalid_producer_id_mapping
+
+
+@pytest.mark.parametrize("epoch", [EPOCH, EPOCH + 1])
+def test_a_producer_of_the_newer_protocol_aborts_and_goes_on_under_the_id_that_the_abort_brings(
+    machine: Machine, epoch: int
+) -> None:
+    """Its clients end at INVALID_PRODUCER_ID_MAPPING (KIP-1050)."""
+    assert machine.ask(add(epoch=epoch, client_version=2)).error is ErrorCode.transaction_abortable
+    assert machine.ask(end(epoch=epoch)) == ProducerReply(error=ErrorCode.transaction_abortable)
+    asked = machine.ask(end(epoch=epoch, is_commit=False))
+    assert asked == ProducerReply(needs_producer_id=True)
+    for _ in range(2):  # an answer may be lost
+        reply = machine.ask(end(epoch=epoch, is_commit=False, fresh=OURS))
+        assert reply == ProducerReply(producer_id=OURS, producer_epoch=0)
+    machine.replay()
+    assert machine.ask(add(producer_id=OURS, epoch=0, client_version=2)) == AddReply(errors={T0: ErrorCode.none})
+
+
+def test_a_fenced_instance_of_the_newer_protocol_gets_no_id(machine: Machine) -> None:
+    assert machine.ask(add(epoch=EPOCH - 1, client_version=2)).error is ErrorCode.producer_fenced
+    for is_commit in (True, False):
+        reply = machine.ask(end(epoch=EPOCH - 1, is_commit=is_commit, fresh=OURS))
+        assert reply == ProducerReply(error=ErrorCode.producer_fenced)
+    other = add(producer_id=THEIRS - 1, epoch=EPOCH, client_version=2)
+    assert machine.ask(other).error is ErrorCode.invalid_producer_id_mapping
+    machine.ask(end(epoch=EPOCH, is_commit=False, fresh=OURS))
+    late = machine.ask(end(epoch=EPOCH - 1, is_commit=False, fresh=NEXT))
+    assert late == ProducerReply(error=ErrorCode.invalid_producer_id_mapping)
 
 
 @pytest.fixture
@@ -231,7 +272,7 @@ def test_a_producer_that_slept_through_two_moves_aborts_and_goes_on(abandoned: M
     """
     abandoned.give(marked(producer_id=OURS, epoch=0))
     assert abandoned.ask(add(producer_id=OURS, epoch=0)).error is ErrorCode.invalid_producer_id_mapping
-    assert abandoned.ask(end(producer_id=OURS, epoch=0)) == ProducerReply(error=ErrorCode.invalid_producer_id_mapping)
+    assert abandoned.ask(end(producer_id=OURS, epoch=0)) == ProducerReply(error=ErrorCode.transaction_abortable)
     reply = abandoned.ask(init(producer_id=OURS, epoch=0, fresh=NEXT))
     assert reply == ProducerReply(producer_id=NEXT, producer_epoch=0)
 

@@ -92,7 +92,7 @@ def test_a_cell_is_what_it_was_where_it_went_worst_and_the_page_says_where_that_
         "- produce: passed: 10 records",
         "- consume (lone broker): passed: 100 records",
         "- consume (routed pair): **failed**: AssertionError: too far",
-        "| a client | 1 | · | passed | · | · | · | · |",
+        "| a client | 1 | · | passed | · | · | · | · | · |",
     ):
         assert line in page.splitlines(), line
     assert not is_complete(document)

@@ -201,11 +201,15 @@ class HostedPartition:
         """PartitionFailure when the client knows another leader epoch (KIP-320); -1 is not
         checked.
         """
-        if current_leader_epoch == UNKNOWN or current_leader_epoch == self.state.leader_epoch:
-            return
-        if current_leader_epoch < self.state.leader_epoch:
-            raise PartitionFailure(ErrorCode.fenced_leader_epoch)
-        raise PartitionFailure(ErrorCode.unknown_leader_epoch)
+        _check_epoch(current_leader_epoch, self.state.leader_epoch)
+
+    def check_copy_readable(self, current_leader_epoch: int, active_leader_epoch: int) -> None:
+        """PartitionFailure unless a consumer may read this copy of a standby: it has a replica
+        here, and the client knows the leader epoch of the active site.
+        """
+        if not (self.state.is_leader or self.state.is_follower):
+            raise PartitionFailure(ErrorCode.not_leader_or_follower)
+        _check_epoch(current_leader_epoch, active_leader_epoch)
 
     def check_readable(self, replica_id: int) -> None:
         """PartitionFailure unless this broker leads the partition and the reader may read here.
@@ -265,3 +269,11 @@ class HostedPartition:
             return self.state.log_end_offset
         end = self.safe_end if replica_id in (TOOL_REPLICA_ID, MIRROR_REPLICA_ID) else self.state.high_watermark
         return min(self.log.last_stable_offset, end) if isolation_level == READ_COMMITTED else end
+
+
+def _check_epoch(client_epoch: int, leader_epoch: int) -> None:
+    if client_epoch in (UNKNOWN, leader_epoch):
+        return
+    if client_epoch < leader_epoch:
+        raise PartitionFailure(ErrorCode.fenced_leader_epoch)
+    raise PartitionFailure(ErrorCode.unknown_leader_epoch)

@@ -505,12 +505,15 @@ class Replicas:
         carrier = image.link_of(hosted.topic)
         if carrier is None or link not in image.links_of(hosted.topic) or acknowledged > hosted.safe_end:
             return ErrorCode.invalid_request
-        self.standby_ends.note(key, acknowledged, image.links[link])
+        now_ms = self._clock.monotonic_ms()
+        self.standby_ends.note(
+            key, acknowledged, image.links[link], high_watermark=hosted.state.high_watermark, now_ms=now_ms
+        )
         if carrier.name != link:
             return ErrorCode.none
         hold, high_watermark = hosted.state.hold, hosted.state.high_watermark
         was_degraded = hold is not None and hold.is_degraded
-        if hosted.state.record_standby(acknowledged, now_ms=self._clock.monotonic_ms()):
+        if hosted.state.record_standby(acknowledged, now_ms=now_ms):
             self.follow_high_watermark(hosted, high_watermark)
         if hold is not None and was_degraded and not hold.is_degraded:
             state_change.info("standby has caught up", topic=key[0], partition=key[1], offset=acknowledged)

@@ -287,6 +287,7 @@ def broker_properties(site: SiteLayout, broker: BrokerLayout) -> dict[str, str]:
         "transaction.state.log.min.isr": str(min(2, replicas)),
         "default.replication.factor": str(replicas),
         "inter.broker.listener.name": "CLIENT",
+        "broker.rack": site.name,
         "antipode.site.name": site.name,
         "antipode.site.number": str(site.number),
         "antipode.grpc.listener": broker.grpc,

@@ -41,7 +41,7 @@ from broker.replication.core.fetch_sessions import (
 from broker.replication.hosted_partition import READ_COMMITTED, HostedPartition, PartitionFailure
 from broker.replication.partition_failures import failure_of
 from broker.replication.purgatory import Purgatory
-from broker.replication.read_routing import preferred_replica
+from broker.replication.read_routing import active_leader_epoch, preferred_replica
 from broker.services import BrokerServices
 from wire.client.fetch_requests import CONSUMER, FetchRequest, parse_fetch_request
 from wire.protocol.fetch_codec import (
@@ -72,6 +72,10 @@ from its file makes two of either.
 """
 FOLLOWERS_READ_FROM: Final = 11
 """The version from which a client may fetch from followers."""
+JAVA_CLIENT: Final = "apache-kafka-java"
+"""The software name (KIP-511) of a client that reads only from brokers which Metadata names as
+replicas. It would ask the leader again and again if it were sent to a standby.
+"""
 _HINTED_ERRORS: Final = (ErrorCode.not_leader_or_follower, ErrorCode.fenced_leader_epoch)
 
 
@@ -250,7 +254,7 @@ class Fetch:
         self, hosted: HostedPartition, state: FetchPartitionState, reading: _Reading
     ) -> PartitionFetched:
         request = self._request
-        self._check_readable(hosted, state)
+        is_of_standby = self._check_readable(hosted, state)
         log, offset = hosted.log, state.fetch_offset
         preferred = self._preferred_replica(hosted, offset)
         if preferred is not None:
@@ -262,6 +266,8 @@ class Fetch:
                 reading.has_error = True
                 return _fetched(hosted, request, b"", diverging_epoch=EpochEnd(end.epoch, end.end_offset))
         end_offset = hosted.readable_end(replica_id=request.replica_id, isolation_level=request.isolation_level)
+        if is_of_standby and offset > log.log_end_offset:
+            return _fetched(hosted, request, b"")  # the active site has it: it will come
         if offset < log.log_start_offset or offset > log.log_end_offset:
             hosted.metrics.failed_fetch += 1
             raise _out_of_range(hosted, state, replica_id=request.replica_id)
@@ -299,15 +305,28 @@ class Fetch:
             ]
         return _fetched(hosted, request, records, aborted=aborted)
 
-    def _check_readable(self, hosted: HostedPartition, state: FetchPartitionState) -> None:
+    def _check_readable(self, hosted: HostedPartition, state: FetchPartitionState) -> bool:
+        """PartitionFailure unless the reader may read here. True for a consumer that reads the copy
+        of a standby.
+        """
         request = self._request
-        if request.replica_id == CONSUMER and self._exchange.header.api_version >= FOLLOWERS_READ_FROM:
+        may_read_from_follower = (
+            request.replica_id == CONSUMER and self._exchange.header.api_version >= FOLLOWERS_READ_FROM
+        )
+        epoch = None
+        if may_read_from_follower and request.rack_id and hosted.read_error is not ErrorCode.none:
+            epoch = active_leader_epoch(hosted, self._services.image, rack=request.rack_id)
+        if epoch is not None:
+            hosted.check_copy_readable(state.current_leader_epoch, epoch)
+        elif may_read_from_follower:
             hosted.check_readable_here()
         else:
             hosted.check_readable(request.replica_id)
-        hosted.check_leader_epoch(state.current_leader_epoch)
+        if epoch is None:
+            hosted.check_leader_epoch(state.current_leader_epoch)
         if request.replica_id == CONSUMER and not hosted.state.is_leader:
             self._services.replicas.record_client_read(hosted)
+        return epoch is not None
 
     def _preferred_replica(self, hosted: HostedPartition, offset: int) -> int | None:
         request = self._request
@@ -317,10 +336,12 @@ class Fetch:
         return preferred_replica(
             hosted,
             services.image,
+            None if self._exchange.connection.client_software == JAVA_CLIENT else services.replicas.standby_ends,
             selector=services.config.replica_selector,
             rack=request.rack_id,
             listener=self._exchange.connection.listener,
             offset=offset,
+            now_ms=services.clock.monotonic_ms(),
         )
 
     def _is_throttled(self, hosted: HostedPartition) -> bool:

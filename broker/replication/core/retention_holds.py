@@ -1,5 +1,5 @@
-"""What a site's standbys lack of the logs here, which is kept longer than a topic's retention says.
-Pure.
+"""What a site's standbys have of the logs here: what one lacks is kept longer than a topic's
+retention says, and a consumer near a standby may read there what it has. Pure.
 
 The leader of a partition holds what a standby has not acknowledged, or everything before the first
 report. A follower gives nothing up by itself: its log start follows the leader's. There is one
@@ -20,6 +20,23 @@ PartitionKey = tuple[str, int]
 FOLLOWS_THE_LEADER: Final = RetentionHold(from_offset=0, ms_max=1 << 62, bytes_max=1 << 62)
 
 
+REPORT_AGE_MS_MAX: Final = 15_000
+"""A standby whose last report is older may have lost its mirror: no consumer is sent there. Mirrors
+report every five seconds.
+"""
+
+
+class StandbyEnd(NamedTuple):
+    """A report: the standby has everything below `end_offset`. `is_close` when that was everything
+    which the leader had at the report before.
+    """
+
+    end_offset: int
+    high_watermark: int
+    reported_at_ms: float
+    is_close: bool
+
+
 class HoldBounds(NamedTuple):
     """`antipode.link.hold.max.ms` and `.bytes`; nothing is held where one of them is 0."""
 
@@ -38,14 +55,27 @@ class StandbyEnds:
     epoch.
     """
 
-    _ends: dict[PartitionKey, dict[tuple[str, int], int]] = field(default_factory=dict)
+    _ends: dict[PartitionKey, dict[tuple[str, int], StandbyEnd]] = field(default_factory=dict)
 
-    def note(self, key: PartitionKey, end_offset: int, link: LinkRecord) -> None:
-        """A mirror of the link says that the standby has everything below the offset."""
+    def note(self, key: PartitionKey, end_offset: int, link: LinkRecord, *, high_watermark: int, now_ms: float) -> None:
+        """A mirror of the link says that the standby has everything below the offset;
+        `high_watermark` is the leader's.
+        """
         of_partition = self._ends.setdefault(key, {})
+        former = of_partition.get((link.name, link.epoch))
         for other in [known for known in of_partition if known[0] == link.name]:
             del of_partition[other]
-        of_partition[link.name, link.epoch] = end_offset
+        is_close = former is not None and end_offset >= former.high_watermark
+        of_partition[link.name, link.epoch] = StandbyEnd(end_offset, high_watermark, now_ms, is_close)
+
+    def readable(self, key: PartitionKey, link: LinkRecord, offset: int, *, now_ms: float) -> int | None:
+        """Up to where the link's standby has the partition, None when a consumer of the offset is
+        not sent there: no fresh report, or a standby that lacks the offset and is not close.
+        """
+        known = self._ends.get(key, {}).get((link.name, link.epoch))
+        if known is None or now_ms - known.reported_at_ms > REPORT_AGE_MS_MAX:
+            return None
+        return known.end_offset if known.is_close or offset < known.end_offset else None
 
     def forget(self, key: PartitionKey) -> None:
         """The partition is gone."""
@@ -62,5 +92,6 @@ class StandbyEnds:
         if not is_leader:
             return FOLLOWS_THE_LEADER
         ends = self._ends.get(key, {})
-        lowest = min(ends.get((link.name, link.epoch), 0) for link in links)
+        reports = [ends.get((link.name, link.epoch)) for link in links]
+        lowest = min(0 if report is None else report.end_offset for report in reports)
         return RetentionHold(from_offset=lowest, ms_max=bounds.ms_max, bytes_max=bounds.bytes_max)

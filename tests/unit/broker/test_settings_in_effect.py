@@ -180,7 +180,7 @@ async def test_what_the_standby_has_goes_by_retention(tmp_path: Path) -> None:
     link = LinkRecord(name="a-b", source_site="a", target_site="b", active_site="a", epoch=1, topic_whitelist=["t"])
     async with keeping_house(tmp_path, logs, links=[link], log_retention_check_interval_ms="1") as configs:
         await eventually(lambda: logs.held.logs == 1)
-        configs.standby_ends.note(("t", 0), 1, link)
+        configs.standby_ends.note(("t", 0), 1, link, high_watermark=1, now_ms=0)
         await eventually(lambda: log.log_start_offset == 1)
         await eventually(lambda: logs.held.logs == 0)
         assert logs.given_up_bytes == 0

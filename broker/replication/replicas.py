@@ -408,16 +408,13 @@ class Replicas:
             hosted.metrics.messages_in += info.record_count
             hosted.metrics.bytes_in += len(records)
             if is_from_client and hosted.log.needs_flush:
-                hosted.state.flushed_end = hosted.log.recovery_point
+                hosted.state.await_flush(info.first_offset, info.last_offset + 1)
             self.record_growth(hosted, len(records))
         return info
 
     def note_flushed(self, hosted: HostedPartition, *, is_done: bool) -> None:
-        """A flush that an append asked for has ended; where it was given up, nothing waits for
-        it.
-        """
-        log = hosted.log
-        hosted.state.flushed_end = log.recovery_point if is_done and log.needs_flush else None
+        """A flush that an append asked for has ended, or was given up."""
+        hosted.state.record_flush(hosted.log.recovery_point, is_done=is_done)
         self.refresh_high_watermark(hosted)
 
     def record_growth(self, hosted: HostedPartition, grown_bytes: int) -> None:

@@ -124,10 +124,12 @@ class Partition:
     takes it back.
     """
     flushed_end: int | None = None
-    """While it leads and flush.messages asks for a flush: up to where the own log is on disk. The
-    high watermark waits for it, so that a loss of power takes back nothing that a consumer has
-    read; None for no such bound.
+    """While it leads and a producer's append waits for a flush (flush.messages): up to where the
+    own log is on disk. The high watermark waits for it, so that a loss of power takes back nothing
+    that a consumer has read; None for no such bound.
     """
+    _awaited_flush_end: int = 0
+    """The end of the last append that waits for a flush."""
     hold: StandbyHold | None = None
     followers: dict[int, ReplicaProgress] = field(default_factory=dict)
 
@@ -161,6 +163,7 @@ class Partition:
         self.followers.clear()
         self.joining.clear()
         self.hold = None
+        self.flushed_end = None
         if image.leader == self.node_id:
             self.role = ReplicaRole.LEADER
             self.leader_epoch_start_offset = self.log_end_offset
@@ -199,6 +202,21 @@ class Partition:
         """The own log grew; True when the high watermark moved."""
         self.log_end_offset = log_end_offset
         return self._advance_high_watermark()
+
+    def await_flush(self, first_offset: int, end_offset: int) -> None:
+        """An append of these offsets waits for a flush, which `record_flush` ends."""
+        if self.flushed_end is None:
+            self.flushed_end = first_offset
+        self._awaited_flush_end = end_offset
+
+    def record_flush(self, recovery_point: int, *, is_done: bool) -> None:
+        """A flush has ended, for which an append waited; where it was given up, nothing waits any
+        more. A later append ends the wait with its own flush.
+        """
+        if self.flushed_end is None:
+            return
+        is_over = not is_done or recovery_point >= self._awaited_flush_end
+        self.flushed_end = None if is_over else max(self.flushed_end, recovery_point)
 
     def record_truncation(self, log_end_offset: int) -> None:
         """The own log was truncated (only a follower or a mirror's target does this)."""

@@ -72,12 +72,41 @@ def test_acks_all_needs_enough_in_sync_replicas_but_never_more_than_there_are() 
 
 def test_the_high_watermark_waits_for_the_disk_where_a_flush_is_asked_for() -> None:
     partition = led()
-    partition.flushed_end = 3
-    assert partition.record_append(10)
+    partition.record_append(3)
+    partition.await_flush(3, 6)
+    partition.record_append(6)
+    partition.await_flush(6, 10)
+    partition.record_append(10)
     assert (partition.high_watermark, partition.replicated_end) == (3, 3)
-    partition.flushed_end = None
+    partition.record_flush(6, is_done=True)
+    assert partition.refresh_high_watermark()
+    assert (partition.high_watermark, partition.replicated_end) == (6, 6)
+    partition.record_flush(10, is_done=True)
     assert partition.refresh_high_watermark()
     assert (partition.high_watermark, partition.replicated_end) == (10, 10)
+
+
+def test_what_was_not_asked_to_be_on_disk_does_not_keep_the_high_watermark_back() -> None:
+    """Followers and markers append too; their records go to the disk later."""
+    partition = led()
+    partition.await_flush(0, 3)
+    partition.record_append(3)
+    partition.record_append(5)
+    partition.record_flush(3, is_done=True)
+    assert partition.refresh_high_watermark()
+    assert partition.high_watermark == 5
+
+
+def test_a_flush_that_outlives_its_leadership_does_not_keep_the_next_one_back() -> None:
+    partition = led()
+    partition.await_flush(0, 10)
+    partition.record_append(10)
+    assert partition.change(decided(leader=2, epoch=8), now_ms=0) is LeadershipChange.BECAME_FOLLOWER
+    partition.record_truncation(4)
+    partition.record_flush(4, is_done=True)
+    assert partition.change(decided(leader=1, epoch=9), now_ms=0) is LeadershipChange.BECAME_LEADER
+    partition.record_append(6)
+    assert partition.high_watermark == 6
 
 
 def test_truncation_takes_the_high_watermark_along() -> None:

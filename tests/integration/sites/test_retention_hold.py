@@ -10,9 +10,9 @@ from confluent_kafka import Consumer, TopicPartition
 
 from tests.support.clients.transactional_clients import WITHIN_S
 from tests.support.embedded.embedded_sites import EmbeddedSites, SitesStarter
-from tests.support.embedded.sample_topic import TOPIC, equal_ends, produce
-from tests.support.eventually import eventually_sync
-from tests.support.pairs.site_comparison import site_client
+from tests.support.embedded.sample_topic import TOPIC, produce
+from tests.support.eventually import eventually, eventually_sync
+from tests.support.pairs.site_comparison import log_ends, site_client
 from wire.client.raw_client import NewTopic
 
 pytestmark = [pytest.mark.integration, pytest.mark.timeout(240)]
@@ -45,6 +45,11 @@ def figure(sites: EmbeddedSites, name: str) -> float:
     return next(float(line.split()[1]) for line in lines if line.startswith(f"{name} "))
 
 
+async def standby_has(sites: EmbeddedSites, end: int) -> bool:
+    async with site_client(sites.bootstrap("b")) as client:
+        return (await log_ends(client)).get((TOPIC, 0)) == end
+
+
 async def test_what_the_standby_lacks_outlives_its_retention(start_sites: SitesStarter) -> None:
     sites = start_sites()
     with_setting(sites, "log.retention.check.interval.ms=200")
@@ -61,7 +66,7 @@ async def test_what_the_standby_lacks_outlives_its_retention(start_sites: SitesS
     assert figure(sites, "antipode_broker_link_hold_given_up_bytes_total") == 0
     assert log_start(sites) == RECORDS
     sites.restart(sites.mirror)
-    assert await equal_ends(sites) == {(TOPIC, 0): 2 * RECORDS}
+    await eventually(lambda: standby_has(sites, 2 * RECORDS), 60_000)
     eventually_sync(lambda: log_start(sites) == 2 * RECORDS, 60_000)
     (link,) = json.loads(sites.command("links", "status", "a-b", "--output", "json").stdout)["links"]
     assert link["mirror"] == "MIRRORING"

@@ -11,7 +11,7 @@ from confluent_kafka import Consumer, TopicPartition
 from tests.support.clients.transactional_clients import WITHIN_S
 from tests.support.embedded.embedded_sites import EmbeddedSites, SitesStarter
 from tests.support.embedded.sample_topic import TOPIC, produce
-from tests.support.eventually import eventually_sync
+from tests.support.eventually import eventually, eventually_sync
 from tests.support.pairs.site_comparison import log_ends, site_client
 from wire.client.raw_client import NewTopic
 
@@ -29,17 +29,12 @@ def with_setting(sites: EmbeddedSites, line: str) -> None:
     sites.restart(broker)
 
 
-def log_start(sites: EmbeddedSites) -> int:
-    consumer = Consumer({"bootstrap.servers": sites.bootstrap("a"), "group.id": "looks"})
+def log_start(sites: EmbeddedSites, site: str = "a") -> int:
+    consumer = Consumer({"bootstrap.servers": sites.bootstrap(site), "group.id": "looks"})
     try:
         return int(consumer.get_watermark_offsets(TopicPartition(TOPIC, 0), timeout=WITHIN_S)[0])
     finally:
         consumer.close()
-
-
-async def end_at_the_standby(sites: EmbeddedSites) -> int:
-    async with site_client(sites.bootstrap("b")) as client:
-        return (await log_ends(client))[TOPIC, 0]
 
 
 def figure(sites: EmbeddedSites, name: str) -> float:
@@ -48,6 +43,11 @@ def figure(sites: EmbeddedSites, name: str) -> float:
     with urllib.request.urlopen(f"http://{page}/metrics", timeout=WITHIN_S) as answer:
         lines = answer.read().decode().splitlines()
     return next(float(line.split()[1]) for line in lines if line.startswith(f"{name} "))
+
+
+async def standby_has(sites: EmbeddedSites, end: int) -> bool:
+    async with site_client(sites.bootstrap("b")) as client:
+        return (await log_ends(client)).get((TOPIC, 0)) == end
 
 
 async def test_what_the_standby_lacks_outlives_its_retention(start_sites: SitesStarter) -> None:
@@ -66,8 +66,8 @@ async def test_what_the_standby_lacks_outlives_its_retention(start_sites: SitesS
     assert figure(sites, "antipode_broker_link_hold_given_up_bytes_total") == 0
     assert log_start(sites) == RECORDS
     sites.restart(sites.mirror)
-    eventually_sync(lambda: log_start(sites) == 2 * RECORDS, 60_000)  # not before the standby has them
-    assert await end_at_the_standby(sites) == 2 * RECORDS
+    await eventually(lambda: standby_has(sites, 2 * RECORDS), 60_000)
+    eventually_sync(lambda: log_start(sites) == 2 * RECORDS, 60_000)
     (link,) = json.loads(sites.command("links", "status", "a-b", "--output", "json").stdout)["links"]
     assert link["mirror"] == "MIRRORING"
     sites.stop()

@@ -1,8 +1,8 @@
-"""Which batches of an entry hold records that can be replayed: no markers, and no records of
-transactions that were aborted or are open. Pure.
+"""What each batch of an entry is: plain records, those of an aborted or an open transaction, or a
+marker. Pure.
 
 A transaction ends at its producer's next marker. One that has no marker in the entry was open when
-the records were removed: its producer was not told that it is committed.
+the records were removed: its producer got no answer to a commit.
 """
 
 from __future__ import annotations

@@ -59,8 +59,8 @@ class Replayed:
         self._by_id: set[tuple[str, str, int, int, int]] = set()
         self._by_name: set[tuple[str, int, int, int]] = set()
         self.lacks_beginning = False
-        """The log no longer has what was replayed first: whatever comes in an entry before the first
-        record that is there was there too.
+        """The log no longer has what was replayed first: what comes in an entry before the first
+        record that is there, was there too.
         """
 
     def __len__(self) -> int:

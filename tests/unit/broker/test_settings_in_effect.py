@@ -155,8 +155,8 @@ async def test_producers_are_forgotten_after_their_time(tmp_path: Path) -> None:
         await eventually(lambda: not log.producers.last_offsets())
 
 
-@pytest.mark.parametrize("key", ["antipode_link_hold_max_ms", "antipode_link_hold_max_bytes"])
-async def test_what_a_standby_lacks_is_kept_until_the_hold_is_over(tmp_path: Path, key: str) -> None:
+@pytest.mark.parametrize("turned_off", [{"antipode.link.hold.max.ms": "0"}, {"antipode.link.hold.max.bytes": "0"}])
+async def test_what_a_standby_lacks_is_kept_until_the_hold_is_over(tmp_path: Path, turned_off: dict[str, str]) -> None:
     logs = opened(tmp_path)
     log = logs.open_or_create("t", 0, topic_id=ID, config=LogConfig(retention_ms=1))
     log.append_as_leader(batch([b"v"], timestamp_ms=NOW_MS - 1_000), leader_epoch=0, now_ms=NOW_MS)
@@ -166,9 +166,8 @@ async def test_what_a_standby_lacks_is_kept_until_the_hold_is_over(tmp_path: Pat
     async with keeping_house(tmp_path, logs, links=[link], **often) as configs:
         await eventually(lambda: logs.held.logs == 1)
         assert log.log_start_offset == 0
-        without = {**often, key: "0"}
-        given = {name.replace("_", "."): value for name, value in without.items()}
-        configs.current = load_broker_settings({**GIVEN, "log.dirs": str(tmp_path / "log"), **given})
+        given = {"log.dirs": str(tmp_path / "log"), "log.retention.check.interval.ms": "1", **turned_off}
+        configs.current = load_broker_settings({**GIVEN, **given})
         await eventually(lambda: log.log_start_offset == 1)
 
 

@@ -8,12 +8,15 @@ broker/log/partition_log.py for fetches and mirrors.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from types import TracebackType
 from typing import Self
 
+from broker.log.batch_scan import BatchScan
 from broker.log.descriptors import SharedFile
 from broker.log.errors import storage_errors
 from runtime.disk import Disk
+from wire.batches.record_batch import BatchHeader
 
 
 class LogSlice:
@@ -61,6 +64,13 @@ class LogSlice:
             return b""
         with storage_errors("reading", self._file.path):
             return self._disk.pread(self.fd, self.length, self.position)
+
+    def headers(self) -> Iterator[BatchHeader]:
+        """The headers of the batches, in log order; may run in a thread. CorruptLog."""
+        if self._file is not None:
+            end = self.position + self.length
+            for _, header in BatchScan(self._disk, self.fd, self._file.path, self.position, end):
+                yield header
 
     def release(self) -> None:
         """Let go of the segment's file; harmless when repeated."""

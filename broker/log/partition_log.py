@@ -44,6 +44,7 @@ from broker.log.loading import create_segment, load_log, new_log
 from broker.log.log_slice import LogSlice
 from broker.log.producer_replay import replay_batch, restore_producers
 from broker.log.producer_snapshots import write_snapshot
+from broker.log.range_digests import RangeDigests
 from broker.log.segment import SMALL_SEGMENT_BYTES, SNAPSHOT_SUFFIX, PlacedBatch, Segment, file_name
 from broker.log.segments import Segments
 from broker.log.source_seen import SourceSeen
@@ -128,6 +129,7 @@ class PartitionLog:
         )
         self.removals = PendingRemovals(self._disk, directory, self.folder, sync_names=self._durability.sync_names)
         self._durability.settle = self.removals.settle
+        self.digests = RangeDigests.of(self, self._durability, is_new=is_new)
         self.is_abandoned = False
         self.swaps = Swaps()
         self._snapshot_offset = loaded.snapshot_offset
@@ -235,6 +237,8 @@ class PartitionLog:
 
     def update_config(self, config: LogConfig) -> None:
         """Take a new configuration; it counts from the next append and the next retention pass."""
+        if config.is_compacted and not self.config.is_compacted:
+            self.digests.drop_from(0)
         self.config = config
         self._apply_config()
 
@@ -547,6 +551,7 @@ class PartitionLog:
         self._epochs.truncate_from_end(end)
         self._durability.end_truncation(end)
         self.compacted_to = min(self.compacted_to, end)
+        self.digests.drop_from(end)
         self._high_watermark = min(max(self._high_watermark, self.log_start_offset), end)
         drop, segments = self.removals.drop_file, self._segments.all
         restored = restore_producers(self._disk, self.directory, segments, self._producers, end, remove=drop)
@@ -664,4 +669,5 @@ class PartitionLog:
         """Put compacted segments in the place of the originals; `removals.put_aside` must
         follow.
         """
+        self.digests.drop_from(old[0].base_offset)
         self.removals.replace(self._segments, old, new, now_ms + self.config.file_delete_delay_ms)

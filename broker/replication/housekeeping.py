@@ -1,4 +1,5 @@
-"""Periodic work of a broker: flushes, retention, removal, compaction, checkpoints, standbys.
+"""Periodic work of a broker: flushes, retention, removal, compaction, checkpoints, digests,
+standbys.
 
 Each job is a loop of its own. A failing disk is reported and tried again in the next round; it
 never ends the broker. Retention and compaction wait for the first whole image, because the topics'
@@ -12,8 +13,10 @@ from collections.abc import Awaitable, Callable
 from functools import partial
 
 from broker.log.core.retention import RetentionHold
+from broker.log.digesting import seal_some
 from broker.log.directories.log_store import LogStore
 from broker.log.errors import StorageError
+from broker.log.partition_log import PartitionLog
 from broker.metadata.cluster import Cluster
 from broker.metadata.core.cluster_image import LinkRole
 from broker.replication.core.retention_holds import HoldBounds
@@ -35,6 +38,10 @@ REMOVAL_INTERVAL_MS = 1_000
 """How soon deleted files go once their delay is over."""
 MOVE_INTERVAL_MS = 200
 """How soon a move to another log directory begins."""
+
+
+DIGEST_INTERVAL_MS = 5_000
+"""How soon the leaves that have ended since have their digests."""
 
 
 class Housekeeping:
@@ -65,6 +72,7 @@ class Housekeeping:
             ("removal", self._logs.remove_due, lambda _: REMOVAL_INTERVAL_MS, 0),
             ("compaction", self._compact, lambda now: now.log_cleaner_backoff_ms, 0),
             ("move", self._move, lambda _: MOVE_INTERVAL_MS, 0),
+            ("range digests", self._digest, lambda _: DIGEST_INTERVAL_MS, 0),
             ("standbys", self._check_standbys, lambda _: STANDBY_INTERVAL_MS, 0),
             ("checkpoint", self._checkpoint, lambda now: now.log_checkpoint_interval_ms, 0),
             ("high watermark checkpoint", self._mark, lambda now: now.high_watermark_checkpoint_interval_ms, 0),
@@ -119,6 +127,30 @@ class Housekeeping:
         """
         image = self._cluster.image
         return topic in image.quarantined or not image.role_of_topic(topic).may_write
+
+    async def _digest(self) -> None:
+        """One log after the other; half of the time goes to others, so that a broker that has much
+        to catch up with serves clients meanwhile.
+        """
+        for partition_log in self._logs:
+            former_failure = partition_log.digests.failure
+            try:
+                await self._digest_log(partition_log)
+            except StorageError as error:
+                if not partition_log.is_abandoned:
+                    self._logs.note_failure(error)
+                    log.warning("background work on the logs failed", job="range digests", reason=str(error))
+            failure = partition_log.digests.failure
+            if failure and failure != former_failure:
+                name = f"{partition_log.topic}-{partition_log.partition}"
+                log.error("the digests of a log cannot go on", partition=name, reason=failure)
+
+    async def _digest_log(self, partition_log: PartitionLog) -> None:
+        loop = asyncio.get_running_loop()
+        started_at = loop.time()
+        while await seal_some(partition_log):
+            await asyncio.sleep(loop.time() - started_at)
+            started_at = loop.time()
 
     async def _check_standbys(self) -> None:
         self._replicas.check_standbys()

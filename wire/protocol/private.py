@@ -12,6 +12,7 @@ writer serve them too.
 | 20007 | QuarantineRecords | 0 | `wire/protocol/quarantine_messages.py`; what is kept of copies before they are deleted or truncated |
 | 20008 | Quarantine | 0 | `wire/protocol/quarantine_messages.py`; lists, reads and deletes what a broker keeps |
 | 20009 | TopicsChanged | 0 | below; a broker reports topics that its site has just made, changed or deleted to the brokers of its peer |
+| 20010 | RangeDigests | 0 | `wire/protocol/range_digest_messages.py`; digests of what logs hold, by ranges of offsets |
 
 A MirrorOffsetCommit without a group has, in the member id, as of when (Unix ms) the mirror has
 carried all offsets, 0 when it has not. The metadata of its one partition names the daemon, its
@@ -55,6 +56,7 @@ from wire.protocol.quarantine_messages import (
     QuarantineRequest,
     QuarantineResponse,
 )
+from wire.protocol.range_digest_messages import RANGE_DIGESTS, RangeDigestsRequest, RangeDigestsResponse
 
 MIRROR_APPEND: Final = 20001
 SITE_METADATA: Final = 20002
@@ -80,6 +82,7 @@ PRIVATE_NAMES: Final = {
     QUARANTINE_RECORDS: "quarantine_records",
     QUARANTINE: "quarantine",
     TOPICS_CHANGED: "topics_changed",
+    RANGE_DIGESTS: "range_digests",
 }
 PRIVATE_VERSIONS: Final = {
     MIRROR_APPEND: (0, 0),
@@ -91,6 +94,7 @@ PRIVATE_VERSIONS: Final = {
     QUARANTINE_RECORDS: (0, 0),
     QUARANTINE: (0, 0),
     TOPICS_CHANGED: (0, 0),
+    RANGE_DIGESTS: (0, 0),
 }
 
 NO_DIVERGENCE: Final = -1
@@ -454,6 +458,7 @@ _OWN_REQUESTS: Final[dict[int, type[Any]]] = {
     QUARANTINE_RECORDS: QuarantineRecordsRequest,
     QUARANTINE: QuarantineRequest,
     TOPICS_CHANGED: TopicsChangedRequest,
+    RANGE_DIGESTS: RangeDigestsRequest,
 }
 _OWN_RESPONSES: Final[dict[int, type[Any]]] = {
     MIRROR_APPEND: MirrorAppendResponse,
@@ -463,6 +468,7 @@ _OWN_RESPONSES: Final[dict[int, type[Any]]] = {
     QUARANTINE_RECORDS: QuarantineRecordsResponse,
     QUARANTINE: QuarantineResponse,
     TOPICS_CHANGED: TopicsChangedResponse,
+    RANGE_DIGESTS: RangeDigestsResponse,
 }
 
 

@@ -6,9 +6,10 @@ from __future__ import annotations
 
 import asyncio
 import os
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, NamedTuple
 
 import typer
 
@@ -56,6 +57,13 @@ def reconcile(
     is_deep: Annotated[
         bool, typer.Option("--deep", help="Open the batches that differ, and name the exact offsets.")
     ] = False,
+    is_quick: Annotated[
+        bool,
+        typer.Option(
+            "--quick",
+            help="Compare the digests that the brokers keep: a few kilobytes and no Spark, but bodies are not read.",
+        ),
+    ] = False,
     range_offsets: Annotated[int, typer.Option(help="Offsets in one digest's range; 0 chooses.", min=0)] = 0,
     settle_timeout_ms: Annotated[
         int, typer.Option(help="How long to wait for the target to reach the source's present ends.", min=0)
@@ -75,36 +83,87 @@ def reconcile(
     """Compare both sites partition by partition, range by range; name every missing, extra,
     duplicate, diverged or corrupt range.
 
-    Reads batch headers and checksums, not records. Exit code 0 equal, 1 different, 2 could not
-    compare.
+    Reads batch headers and checksums, not records; with --quick the digests of them that brokers
+    keep. Exit code 0 equal, 1 different, 2 could not compare.
 
     Example: antipode reconcile --environment out/sites/environment.json --link a-b --out
     out/reconciliation
     """
-    from spark_jobs.reconcile import NO_BOUND, Request
-
-    directory = out or new_directory(REPORTS)
     try:
         with failures_as_messages():
+            if is_quick:
+                _refuse_with_quick(
+                    {"--deep": is_deep, "--until": until, "--range-offsets": range_offsets, "--cores": cores}
+                )
             sides = _sides_of_link(environment, link) if not source and not target else _sides(source, target)
-            request = Request(
-                source_site=sides.source_site,
-                target_site=sides.target_site,
-                source_bootstrap=sides.source,
-                target_bootstrap=sides.target,
+            sides = replace(
+                sides,
                 topic_whitelist=split_list(whitelist) or sides.topic_whitelist,
                 topic_blacklist=split_list(blacklist) or sides.topic_blacklist,
-                range_offsets=range_offsets,
-                is_deep=is_deep,
-                settle_timeout_ms=settle_timeout_ms,
-                until_ms=parse_time("--until", until) if until else NO_BOUND,
             )
-            asyncio.run(_check_sites_answer(sides))
-            found = _compared(request, directory, cores)
+            if is_quick:
+                exit_code = _by_digests(sides, settle_timeout_ms, out, output)
+            else:
+                depth = Depth(range_offsets, is_deep, until)
+                request = _request(sides, depth, settle_timeout_ms=settle_timeout_ms)
+                exit_code = _by_headers(sides, request, out or new_directory(REPORTS), cores, output)
     except typer.Exit as ended:
         raise typer.Exit(NOT_COMPARED) from ended
+    raise typer.Exit(exit_code)
+
+
+def _refuse_with_quick(options: Mapping[str, object]) -> None:
+    given = [name for name, value in options.items() if value]
+    if given:
+        raise usage_error(f"--quick compares digests of whole logs; it does not take {', '.join(given)}")
+
+
+def _by_digests(sides: Sides, settle_timeout_ms: int, directory: Path | None, output: OutputFormat) -> int:
+    from cli.proof.digests import compare_digests
+    from dr.proof.comparison import ComparisonRequest
+
+    request = ComparisonRequest(
+        source_site=sides.source_site,
+        target_site=sides.target_site,
+        source_bootstrap=sides.source,
+        target_bootstrap=sides.target,
+        topic_whitelist=sides.topic_whitelist,
+        topic_blacklist=sides.topic_blacklist,
+        settle_timeout_ms=settle_timeout_ms,
+    )
+    return compare_digests(request, directory, output)
+
+
+class Depth(NamedTuple):
+    """How the logs are read, as the options say it."""
+
+    range_offsets: int
+    is_deep: bool
+    until: str
+
+
+def _request(sides: Sides, depth: Depth, *, settle_timeout_ms: int) -> Request:
+    from spark_jobs.reconcile import NO_BOUND, Request
+
+    return Request(
+        source_site=sides.source_site,
+        target_site=sides.target_site,
+        source_bootstrap=sides.source,
+        target_bootstrap=sides.target,
+        topic_whitelist=sides.topic_whitelist,
+        topic_blacklist=sides.topic_blacklist,
+        range_offsets=depth.range_offsets,
+        is_deep=depth.is_deep,
+        settle_timeout_ms=settle_timeout_ms,
+        until_ms=parse_time("--until", depth.until) if depth.until else NO_BOUND,
+    )
+
+
+def _by_headers(sides: Sides, request: Request, directory: Path, cores: int, output: OutputFormat) -> int:
+    asyncio.run(_check_sites_answer(sides))
+    found = _compared(request, directory, cores)
     _print(found, directory, output)
-    raise typer.Exit(found.verdict.exit_code)
+    return found.verdict.exit_code
 
 
 def _compared(request: Request, directory: Path, cores: int) -> ReconciliationReport:

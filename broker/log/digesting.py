@@ -2,24 +2,39 @@
 in a thread.
 
 A leaf is worked out once the high watermark has passed it. The headers are read from the segment
-files; bodies are not, so a changed body shows only where its checksum was changed with it.
+files; bodies are not, so a changed body shows only where its checksum was changed with it. The
+parts of leaves at either end of a range that is asked about are read when they are asked for.
 
-Callers: broker/replication/housekeeping.py in the background, broker/handlers/links/range_digests.py
-for logs that are asked about.
+Callers: broker/replication/housekeeping.py in the background,
+broker/handlers/links/range_digests.py for logs that are asked about.
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from functools import partial
-from typing import Final
+from itertools import takewhile
+from typing import Final, TypeVar
 
-from broker.log.core.leaf_digests import LeafRun, first_whole_leaf, sealed_leaf
+from broker.log.core.leaf_digests import (
+    DIGEST_BYTES,
+    LEAF_OFFSETS,
+    LeafRun,
+    first_whole_leaf,
+    joined_headers,
+    leaf_range,
+    node_digests,
+    part_digest,
+    sealed_leaf,
+)
 from broker.log.errors import CorruptLog
 from broker.log.log_slice import LogSlice
 from broker.log.partition_log import PartitionLog
 from broker.log.threads import in_thread
 
-PIECE_BYTES: Final = 8 * 1024 * 1024
+PIECE_BYTES: Final = 4 * 1024 * 1024
+
+Read = TypeVar("Read")
 
 
 def sealable_end(log: PartitionLog) -> int:
@@ -49,14 +64,12 @@ async def seal_some(log: PartitionLog) -> bool:
         if log.is_abandoned or sealable_end(log) <= digests.end_leaf:
             return False
         generation, run = digests.generation, digests.open_run()
-        with log.read(run.next_offset, max_bytes=PIECE_BYTES, end_offset=end) as piece:
-            is_last = not len(piece) or piece.next_offset >= end
-            try:
-                await in_thread(partial(_digest, piece, run))
-            except CorruptLog as fault:
-                if generation == digests.generation:
-                    digests.failure = str(fault)
-                return False
+        try:
+            is_last = await _with_piece(log, run.next_offset, end, partial(_digest, run=run, end=end))
+        except CorruptLog as fault:
+            if generation == digests.generation:
+                digests.failure = str(fault)
+            return False
         if is_last:
             run.seal_to(sealed_leaf(end))
         if not digests.take(run, generation):
@@ -68,10 +81,64 @@ async def seal_some(log: PartitionLog) -> bool:
         return not is_last
 
 
-def _digest(piece: LogSlice, run: LeafRun) -> None:
+async def digests_between(log: PartitionLog, first_offset: int, end_offset: int, *, span: int) -> bytes | None:
+    """The digests of the nodes of a range between log start and high watermark; None while the
+    leaves in it are not worked out, or when the log has changed meanwhile. StorageError.
+    """
+    if end_offset <= first_offset:
+        return b""
+    digests = log.digests
+    generation = digests.generation
+    leaves = leaf_range(first_offset, end_offset)
+    joined = bytearray()
+    if leaves.has_part_first:
+        headers = await headers_between(log, first_offset, min(leaves.whole_first * LEAF_OFFSETS, end_offset))
+        joined += part_digest(headers)
+    if leaves.whole_first < leaves.whole_end:
+        if digests.first_leaf > leaves.whole_first or digests.end_leaf < leaves.whole_end:
+            return None
+        begin = leaves.whole_first - digests.first_leaf
+        joined += digests.leaves()[begin * DIGEST_BYTES : (leaves.whole_end - digests.first_leaf) * DIGEST_BYTES]
+    if leaves.has_part_last:
+        joined += part_digest(await headers_between(log, leaves.whole_end * LEAF_OFFSETS, end_offset))
+    if generation != digests.generation or log.log_start_offset > first_offset:
+        return None
+    return node_digests(bytes(joined), leaves.first, span=span)
+
+
+async def headers_between(log: PartitionLog, first_offset: int, end_offset: int) -> bytes:
+    """The headers of the batches that begin in the range, joined; the last one may reach over its
+    end. StorageError.
+    """
+    found, offset = bytearray(), first_offset
+    while offset < end_offset:
+        headers, next_offset = await _with_piece(
+            log, offset, log.high_watermark, partial(_headers, first_offset=offset, end_offset=end_offset)
+        )
+        found += headers
+        if next_offset <= offset:
+            break
+        offset = next_offset
+    return bytes(found)
+
+
+async def _with_piece(log: PartitionLog, offset: int, end_offset: int, work: Callable[[LogSlice], Read]) -> Read:
+    with log.read(offset, max_bytes=PIECE_BYTES, end_offset=end_offset) as piece:
+        return await in_thread(partial(work, piece))
+
+
+def _headers(piece: LogSlice, *, first_offset: int, end_offset: int) -> tuple[bytes, int]:
+    begun = takewhile(lambda header: header.base_offset < end_offset, piece.headers())
+    return joined_headers(begun, first_offset, end_offset), piece.next_offset if len(piece) else first_offset
+
+
+def _digest(piece: LogSlice, *, run: LeafRun, end: int) -> bool:
+    """Take the piece's batches in; whether the log has no more below `end`."""
     begin_offset = run.next_offset
     for header in piece.headers():
         # the first one may have begun in a leaf before, or was taken with the last piece
         if header.base_offset >= begin_offset:
             run.take(header)
-    run.reach(piece.next_offset)
+    if len(piece):
+        run.reach(piece.next_offset)
+    return not len(piece) or piece.next_offset >= end

@@ -103,8 +103,7 @@ class PartitionLog:
             )
         )
         self.recovery = loaded.report
-        self.held = NOTHING_HELD
-        """What the last retention pass kept beyond the topic's limits."""
+        self.held = NOTHING_HELD  # what the last retention pass kept beyond the topic's limits
         self.folder = Folder()
         self._segments = Segments(loaded.segments, self._disk)
         self._epochs = loaded.epochs
@@ -129,12 +128,23 @@ class PartitionLog:
         )
         self.removals = PendingRemovals(self._disk, directory, self.folder, sync_names=self._durability.sync_names)
         self._durability.settle = self.removals.settle
-        self.digests = RangeDigests.of(self, self._durability, is_new=is_new)
+        self.digests = self._kept_digests(is_new=is_new)
         self.is_abandoned = False
         self.swaps = Swaps()
         self._snapshot_offset = loaded.snapshot_offset
         self.compacted_to = self.log_start_offset
         self._apply_config()
+
+    def _kept_digests(self, *, is_new: bool) -> RangeDigests:
+        return RangeDigests(
+            self.directory,
+            self._disk,
+            self.folder,
+            trusted_end=self._durability.recovery_point,
+            is_new=is_new,
+            is_clean=self.recovery.is_clean,
+            note_names=self._durability.note_names,
+        )
 
     # -- facts -------------------------------------------------------------------------------------
 

@@ -18,18 +18,14 @@ import asyncio
 import os
 import struct
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Final, NamedTuple
+from typing import Final, NamedTuple
 
 from crc32c import crc32c
 
 from broker.log.core.leaf_digests import DIGEST_BYTES, LEAF_OFFSETS, LeafRun, first_whole_leaf, sealed_leaf
 from broker.log.directories.folder import Folder
-from broker.log.durability import Durability
 from broker.log.errors import storage_errors
 from runtime.disk import Disk, read_file, write_all, write_over
-
-if TYPE_CHECKING:
-    from broker.log.partition_log import PartitionLog
 
 RANGE_DIGESTS: Final = "range-digests"
 
@@ -62,19 +58,6 @@ class RangeDigests:
     """The leaves of one log. `trusted_end` is the offset below which the log that was opened is the
     one that the file describes.
     """
-
-    @classmethod
-    def of(cls, log: PartitionLog, durability: Durability, *, is_new: bool) -> RangeDigests:
-        """Those of a log that was just opened."""
-        return cls(
-            log.directory,
-            log.disk,
-            log.folder,
-            trusted_end=durability.recovery_point,
-            is_new=is_new,
-            is_clean=log.recovery.is_clean,
-            note_names=durability.note_names,
-        )
 
     def __init__(
         self,
@@ -188,7 +171,7 @@ class RangeDigests:
                 self._note_names(self.path)
 
     def _shorten(self, end_leaf: int) -> bool:
-        """Cut the file to the leaves below `end_leaf`; False when there is none."""
+        """Truncate the file to the leaves below `end_leaf`; False when there is none."""
         with storage_errors("truncating", self.path):
             try:
                 descriptor = self._disk.open(self.path, os.O_RDWR)

@@ -1,5 +1,5 @@
-"""Digests of leaves: the same batches give the same leaves however they are divided into pieces, and
-any change of a batch changes its leaf and every node above.
+"""Digests of leaves: the same batches give the same leaves however they are divided into pieces,
+and any change of a batch changes its leaf and every node above.
 """
 
 from __future__ import annotations
@@ -7,7 +7,7 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from broker.log.core.leaf_digests import DIGEST_BYTES, LEAF_OFFSETS, LeafRun, node_count, node_digests
+from broker.log.core.leaf_digests import DIGEST_BYTES, LEAF_OFFSETS, LeafRun, leaf_range, node_count, node_digests
 from wire.batches.record_batch import BatchHeader
 
 MIN_FIELDS = BatchHeader(0, 100, 1, 2, 0, 0, 0, 1, 1, -1, -1, -1, 1)
@@ -25,7 +25,7 @@ def headers(draw: st.DrawFn) -> list[BatchHeader]:
 
 
 def leaves_of(batches: list[BatchHeader], *, divided_at: list[int]) -> bytes:
-    """The leaves up to the log's end, taken in by runs that each go on where the one before ended."""
+    """The leaves up to the log's end, taken in by runs that go on where the one before ended."""
     run, sealed = LeafRun(0), b""
     for number, header in enumerate(batches):
         if number in divided_at:
@@ -59,26 +59,34 @@ def test_a_changed_field_changes_its_leaf_and_the_root_and_no_other_leaf(
     at = slice(leaf * DIGEST_BYTES, (leaf + 1) * DIGEST_BYTES)
     assert before[at] != after[at]
     assert before[: at.start] + before[at.stop :] == after[: at.start] + after[at.stop :]
-    count = len(before) // DIGEST_BYTES
-    roots = [node_digests(leaves, 0, begin=0, end=count, span=0) for leaves in (before, after)]
+    roots = [node_digests(leaves, 0, span=0) for leaves in (before, after)]
     assert roots[0] != roots[1]
 
 
-@given(st.integers(0, 40), st.integers(0, 40), st.integers(0, 40), st.sampled_from([0, 1, 4, 16]), st.integers(0, 119))
+@given(st.integers(0, 40), st.integers(1, 40), st.sampled_from([0, 1, 4, 16]), st.data())
 def test_the_node_that_differs_leads_to_the_leaf_that_differs(
-    first: int, ahead: int, count: int, span: int, changed: int
+    first: int, count: int, span: int, data: st.DataObject
 ) -> None:
-    leaves = [bytes([number]) * DIGEST_BYTES for number in range(120)]
-    begin, end = first + ahead, first + ahead + count
-    mine = b"".join(leaves[first:])
+    leaves = [bytes([number]) * DIGEST_BYTES for number in range(count)]
+    mine = node_digests(b"".join(leaves), first, span=span)
+    changed = data.draw(st.integers(0, count - 1))
     leaves[changed] = b"x" * DIGEST_BYTES
-    other = b"".join(leaves[first:])
-    mine, other = (node_digests(held, first, begin=begin, end=end, span=span) for held in (mine, other))
-    assert len(mine) == len(other) == node_count(begin=begin, end=end, span=span) * DIGEST_BYTES
+    other = node_digests(b"".join(leaves), first, span=span)
+    nodes = node_count(first * LEAF_OFFSETS, (first + count) * LEAF_OFFSETS, span=span)
+    assert len(mine) == len(other) == nodes * DIGEST_BYTES
     differing = [
         number
-        for number in range(len(mine) // DIGEST_BYTES)
+        for number in range(nodes)
         if mine[number * DIGEST_BYTES :][:DIGEST_BYTES] != other[number * DIGEST_BYTES :][:DIGEST_BYTES]
     ]
-    node = 0 if span == 0 else changed // span - begin // span
-    assert differing == ([node] if begin <= changed < end else [])
+    assert differing == [0 if span == 0 else (first + changed) // span - first // span]
+
+
+@given(st.integers(0, 5 * LEAF_OFFSETS), st.integers(1, 5 * LEAF_OFFSETS))
+def test_a_range_is_its_parts_of_leaves_and_the_whole_ones_between(first: int, offsets: int) -> None:
+    leaves = leaf_range(first, first + offsets)
+    whole = range(leaves.whole_first, leaves.whole_end)
+    assert all(first <= number * LEAF_OFFSETS and (number + 1) * LEAF_OFFSETS <= first + offsets for number in whole)
+    assert leaves.end - leaves.first == len(whole) + leaves.has_part_first + leaves.has_part_last
+    assert leaves.first * LEAF_OFFSETS <= first < (leaves.first + 1) * LEAF_OFFSETS
+    assert (leaves.end - 1) * LEAF_OFFSETS < first + offsets <= leaves.end * LEAF_OFFSETS

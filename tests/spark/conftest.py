@@ -7,7 +7,7 @@ from __future__ import annotations
 import asyncio
 import os
 import uuid
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -47,6 +47,25 @@ class TwoLogs:
         """Append the same batches at both."""
         for broker in (self.a, self.b):
             self.append(broker, *batches)
+
+    def delete_topic(self, broker: LoneBroker) -> None:
+        """Delete the topic at one broker."""
+
+        async def run() -> None:
+            async with KafkaClient(broker.bootstrap) as client:
+                (outcome,) = await client.delete_topics([self.topic])
+                assert not outcome.error_code, outcome
+
+        asyncio.run(run())
+
+    def configure(self, broker: LoneBroker, values: Mapping[str, str]) -> None:
+        """Set configs of the topic at one broker."""
+
+        async def run() -> None:
+            async with KafkaClient(broker.bootstrap) as client:
+                await client.alter_topic_configs(self.topic, to_set=values)
+
+        asyncio.run(run())
 
     def segment(self, broker: LoneBroker) -> Path:
         """The log's only segment file."""

@@ -12,7 +12,7 @@ writer serve them too.
 | 20007 | QuarantineRecords | 0 | `wire/protocol/quarantine_messages.py`; what is kept of copies before they are deleted or truncated |
 | 20008 | Quarantine | 0 | `wire/protocol/quarantine_messages.py`; lists, reads and deletes what a broker keeps |
 | 20009 | TopicsChanged | 0 | below; a broker reports topics that its site has just made, changed or deleted to the brokers of its peer |
-| 20010 | RangeDigests | 0 | `wire/protocol/range_digest_messages.py`; digests of what logs hold, by ranges of offsets |
+| 20010 | RangeDigests | 0 | `wire/protocol/range_digest_messages.py`; what logs hold in ranges of offsets, as digests or headers |
 
 A MirrorOffsetCommit without a group has, in the member id, as of when (Unix ms) the mirror has
 carried all offsets, 0 when it has not. The metadata of its one partition names the daemon, its

@@ -1,11 +1,14 @@
 """One of our private messages: `RangeDigests`; `wire/protocol/private.py` has the table of all.
 
-A broker answers with digests of what the logs that it leads hold, by ranges of offsets
-(`broker/log/core/leaf_digests.py`): a leaf has `leaf_offsets` offsets from a multiple of it, a node
-spans neighbouring leaves. Error codes by partition: NOT_LEADER_OR_FOLLOWER and
-UNKNOWN_TOPIC_OR_PARTITION as for clients, INVALID_REQUEST for more digests than one answer has,
-UNSUPPORTED_FOR_MESSAGE_FORMAT for a compacted log, which has none, KAFKA_STORAGE_ERROR where the
-log holds bytes that are no batch. Answers hold the leaves that have ended below the high watermark.
+A broker answers with digests of what the logs that it leads hold in a range of offsets
+(`broker/log/core/leaf_digests.py`). A leaf has `leaf_offsets` offsets from a multiple of it, a node
+spans neighbouring leaves, and a leaf or node at either end of the range counts only what is in the
+range. A batch belongs to the range and the leaf of its base offset.
+
+Error codes by partition: NOT_LEADER_OR_FOLLOWER and UNKNOWN_TOPIC_OR_PARTITION as for clients,
+OFFSET_OUT_OF_RANGE for a range that is not between log start and high watermark, INVALID_REQUEST
+for more than one answer may hold, UNSUPPORTED_FOR_MESSAGE_FORMAT for a compacted log, which has no
+digests, KAFKA_STORAGE_ERROR where the log holds bytes that are no batch.
 """
 
 # Annotations stay real types here (no postponed evaluation): kio reads them from the dataclass
@@ -25,17 +28,19 @@ RANGE_DIGESTS: Final = 20010
 DIGEST_BYTES: Final = 16
 DIGESTS_MAX: Final = 8192
 """Of one answer, over all its partitions."""
+HEADER_RANGES_MAX: Final = 16
+"""Ranges of one request whose headers are asked for; each of one leaf at most."""
 PARTITIONS_MAX: Final = 2000
 """Of one request."""
 WHOLE_RANGE: Final = 0
-"""A span: one digest for all leaves of the range."""
-NO_END: Final = -1
-"""An end: that of what has a digest."""
+"""A span: one digest for the range."""
+HEADERS: Final = -1
+"""A span: the headers of the batches themselves."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RangeDigestsQuery:
-    """What is asked about one partition."""
+    """A range of one partition. An empty range asks only where the log starts and ends."""
 
     __type__: ClassVar = EntityType.nested
     __version__: ClassVar[i16] = i16(0)
@@ -44,12 +49,12 @@ class RangeDigestsQuery:
     __header_schema__: ClassVar[type[RequestHeader]] = RequestHeader
     index: i32 = field(metadata={"kafka_type": "int32"})
     """The partition index."""
-    first_leaf: i64 = field(metadata={"kafka_type": "int64"}, default=i64(0))
-    """The first leaf of the range; a log that begins later answers from there."""
-    end_leaf: i64 = field(metadata={"kafka_type": "int64"}, default=i64(NO_END))
-    """The leaf behind the range; NO_END for all."""
-    span: i64 = field(metadata={"kafka_type": "int64"}, default=i64(WHOLE_RANGE))
-    """Leaves in a node, whose first one is a multiple of it; WHOLE_RANGE for one digest."""
+    first_offset: i64 = field(metadata={"kafka_type": "int64"}, default=i64(0))
+    """The first offset of the range."""
+    end_offset: i64 = field(metadata={"kafka_type": "int64"}, default=i64(0))
+    """The offset behind the range."""
+    span: i32 = field(metadata={"kafka_type": "int32"}, default=i32(WHOLE_RANGE))
+    """Leaves in a node, whose first one is a multiple of it; or WHOLE_RANGE, or HEADERS."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -64,7 +69,7 @@ class RangeDigestsTopic:
     name: TopicName = field(metadata={"kafka_type": "string"})
     """The topic name."""
     partitions: tuple[RangeDigestsQuery, ...]
-    """Each partition that is asked about."""
+    """Each range that is asked about; a partition may have several."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -82,7 +87,7 @@ class RangeDigestsRequest:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RangeDigestsAnswer:
-    """What one log holds."""
+    """What one log holds in one range."""
 
     __type__: ClassVar = EntityType.nested
     __version__: ClassVar[i16] = i16(0)
@@ -99,14 +104,10 @@ class RangeDigestsAnswer:
     """Where the log starts."""
     high_watermark: i64 = field(metadata={"kafka_type": "int64"}, default=i64(0))
     """Up to where everything is replicated in the site."""
-    first_leaf: i64 = field(metadata={"kafka_type": "int64"}, default=i64(0))
-    """The first leaf that the digests below count."""
-    end_leaf: i64 = field(metadata={"kafka_type": "int64"}, default=i64(0))
-    """The leaf behind the last one that they count; not above `first_leaf` when there is none."""
     pending_leaves: i32 = field(metadata={"kafka_type": "int32"}, default=i32(0))
-    """Leaves that have ended and have no digest yet: the broker is reading the log."""
-    digests: bytes = field(metadata={"kafka_type": "bytes"}, default=b"")
-    """The digests of the nodes, joined."""
+    """Above 0 the broker is still reading the log, and the answer has no content: ask again."""
+    content: bytes = field(metadata={"kafka_type": "bytes"}, default=b"")
+    """The digests of the nodes, or the headers of the batches, joined."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

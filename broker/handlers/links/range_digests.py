@@ -2,20 +2,21 @@
 offsets, so that two sites are compared without sending their logs.
 
 Behaviour: any role of the site answers. Leaves that have ended and have no digest yet are worked
-out first, up to a bound; `pending_leaves` says how many are left, and the client asks again.
+out first, for a bounded time; `pending_leaves` says how many are left, and the client asks again.
 Versions: 0. Not done: replicas other than the leader.
 """
 
 from __future__ import annotations
 
+import asyncio
 from typing import Any, Final
 
 from kio.schema.errors import ErrorCode
 from kio.static.primitive import i32, i64
 
-from broker.log.core.leaf_digests import DIGEST_BYTES, LEAF_OFFSETS, first_whole_leaf, node_count, node_digests
-from broker.log.digesting import seal_some, sealable_end
-from broker.log.errors import StorageError
+from broker.log.core.leaf_digests import LEAF_OFFSETS, first_whole_leaf, node_count, sealed_leaf
+from broker.log.digesting import digests_between, headers_between, seal_some
+from broker.log.errors import OffsetOutOfRange, StorageError
 from broker.log.partition_log import PartitionLog
 from broker.metadata.core.access import TOOL_REPLICA_ID
 from broker.metadata.request_context import RequestContext
@@ -24,7 +25,8 @@ from broker.services import BrokerServices
 from wire.protocol.private import PRIVATE_VERSIONS
 from wire.protocol.range_digest_messages import (
     DIGESTS_MAX,
-    NO_END,
+    HEADER_RANGES_MAX,
+    HEADERS,
     PARTITIONS_MAX,
     RANGE_DIGESTS,
     RangeDigestsAnswer,
@@ -35,24 +37,20 @@ from wire.protocol.range_digest_messages import (
 API_KEY = RANGE_DIGESTS
 MIN_VERSION, MAX_VERSION = PRIVATE_VERSIONS[RANGE_DIGESTS]
 
-PIECES_MAX: Final = 16
-"""Pieces of logs that one request has read before it is answered."""
+CATCH_UP_S: Final = 1.0
+"""How long one request may have logs read before it is answered."""
 
 
 async def handle(services: BrokerServices, _context: RequestContext, request: Any) -> Any:
     """Answer a RangeDigests request."""
     answering = _Answering(services)
     if sum(len(topic.partitions) for topic in request.topics) > PARTITIONS_MAX:
-        answering.digests_left = 0
-    topics = tuple(
-        [
-            RangeDigestsTopicAnswer(
-                name=topic.name, partitions=tuple([await answering.answer(topic.name, part) for part in topic.partitions])
-            )
-            for topic in request.topics
-        ]
-    )
-    return RangeDigestsResponse(leaf_offsets=i32(LEAF_OFFSETS), topics=topics)
+        answering.digests_left = answering.header_ranges_left = -1
+    topics = []
+    for topic in request.topics:
+        answers = [await answering.answer(topic.name, part) for part in topic.partitions]
+        topics.append(RangeDigestsTopicAnswer(name=topic.name, partitions=tuple(answers)))
+    return RangeDigestsResponse(leaf_offsets=i32(LEAF_OFFSETS), topics=tuple(topics))
 
 
 class _Answering:
@@ -60,17 +58,23 @@ class _Answering:
 
     def __init__(self, services: BrokerServices) -> None:
         self._services = services
-        self._pieces_left = PIECES_MAX
+        self._until_s = asyncio.get_running_loop().time() + CATCH_UP_S
         self.digests_left = DIGESTS_MAX
+        self.header_ranges_left = HEADER_RANGES_MAX
 
     async def answer(self, topic: str, query: Any) -> RangeDigestsAnswer:
-        """What one partition's log holds, or why that is not answered."""
+        """What one partition's log holds in the range, or why that is not answered."""
         try:
             log = self._log(topic, query.index)
-            await self._catch_up(log)
-            return self._counted(self._log(topic, query.index), query)
+            self._take_bounds(query)
+            await self._catch_up(log, _leaves_needed(query))
+            return await self._counted(self._log(topic, query.index), query)
         except PartitionFailure as failure:
             return RangeDigestsAnswer(index=query.index, error_code=failure.code, error_message=failure.reason)
+        except OffsetOutOfRange as error:
+            return RangeDigestsAnswer(
+                index=query.index, error_code=ErrorCode.offset_out_of_range, error_message=str(error)
+            )
         except StorageError as error:
             self._services.replicas.storage_failed(error)
             return RangeDigestsAnswer(
@@ -82,39 +86,67 @@ class _Answering:
         hosted.check_readable(TOOL_REPLICA_ID)
         if hosted.log.config.is_compacted:
             raise PartitionFailure(
-                ErrorCode.unsupported_for_message_format, "a compacted log has no digests: each site compacts on its own"
+                ErrorCode.unsupported_for_message_format,
+                "a compacted log has no digests: each site compacts on its own",
             )
         return hosted.log
 
-    async def _catch_up(self, log: PartitionLog) -> None:
-        while self._pieces_left > 0:
-            if not await seal_some(log):
-                return
-            self._pieces_left -= 1
-
-    def _counted(self, log: PartitionLog, query: Any) -> RangeDigestsAnswer:
-        digests = log.digests
-        if digests.failure:
-            raise PartitionFailure(ErrorCode.kafka_storage_error, digests.failure)
-        digests.begin_at(log.log_start_offset)
-        begin = max(digests.first_leaf, query.first_leaf)
-        end = digests.end_leaf if query.end_leaf == NO_END else min(digests.end_leaf, query.end_leaf)
-        count = node_count(begin=begin, end=end, span=query.span) if query.span >= 0 else DIGESTS_MAX + 1
-        if count > self.digests_left:
+    def _take_bounds(self, query: Any) -> None:
+        """PartitionFailure for a range that is none, or when the answer would hold too much."""
+        if query.span < HEADERS or not 0 <= query.first_offset <= query.end_offset:
             raise PartitionFailure(
-                ErrorCode.invalid_request, f"an answer has {DIGESTS_MAX} digests at most, of {PARTITIONS_MAX} partitions"
+                ErrorCode.invalid_request,
+                f"offsets {query.first_offset} to {query.end_offset} with span {query.span} are no range;"
+                " accepted: first offset 0 or more, end offset not below it, span -1 or more",
             )
-        self.digests_left -= count
-        found = node_digests(digests.leaves(), digests.first_leaf, begin=begin, end=end, span=query.span)
-        assert len(found) == count * DIGEST_BYTES
-        known_end = max(digests.end_leaf, first_whole_leaf(log.log_start_offset))
+        if query.span == HEADERS:
+            self.header_ranges_left -= 1
+            is_bounded = self.header_ranges_left >= 0 and query.end_offset - query.first_offset <= LEAF_OFFSETS
+        else:
+            self.digests_left -= node_count(query.first_offset, query.end_offset, span=query.span)
+            is_bounded = self.digests_left >= 0
+        if not is_bounded:
+            raise PartitionFailure(
+                ErrorCode.invalid_request,
+                f"an answer has at most {DIGESTS_MAX} digests of {PARTITIONS_MAX} ranges, and the headers of "
+                f"{HEADER_RANGES_MAX} ranges of {LEAF_OFFSETS} offsets",
+            )
+
+    async def _catch_up(self, log: PartitionLog, end_leaf: int) -> None:
+        """Have the leaves below `end_leaf` worked out, as far as the time allows."""
+        while log.digests.end_leaf < end_leaf and await seal_some(log):
+            if asyncio.get_running_loop().time() >= self._until_s:
+                return
+
+    async def _counted(self, log: PartitionLog, query: Any) -> RangeDigestsAnswer:
+        if log.digests.failure:
+            raise PartitionFailure(ErrorCode.kafka_storage_error, log.digests.failure)
+        log_start_offset, high_watermark = log.log_start_offset, log.high_watermark
+        if query.end_offset > query.first_offset and not (
+            log_start_offset <= query.first_offset and query.end_offset <= high_watermark
+        ):
+            raise OffsetOutOfRange(query.first_offset, log_start_offset, high_watermark)
+        known_end = max(log.digests.end_leaf, first_whole_leaf(log_start_offset))
+        pending_leaves = max(_leaves_needed(query) - known_end, 0)
+        content: bytes | None = b""
+        if pending_leaves == 0:
+            content = await self._content(log, query)
         return RangeDigestsAnswer(
             index=query.index,
             error_code=ErrorCode.none,
-            log_start_offset=i64(log.log_start_offset),
-            high_watermark=i64(log.high_watermark),
-            first_leaf=i64(begin),
-            end_leaf=i64(end),
-            pending_leaves=i32(min(max(sealable_end(log) - known_end, 0), 2**31 - 1)),
-            digests=found,
+            log_start_offset=i64(log_start_offset),
+            high_watermark=i64(high_watermark),
+            pending_leaves=i32(min(pending_leaves or (content is None), 2**31 - 1)),
+            content=content or b"",
         )
+
+    async def _content(self, log: PartitionLog, query: Any) -> bytes | None:
+        if query.span == HEADERS:
+            return await headers_between(log, query.first_offset, query.end_offset)
+        return await digests_between(log, query.first_offset, query.end_offset, span=query.span)
+
+
+def _leaves_needed(query: Any) -> int:
+    """The leaf below which digests are needed for the answer; 0 when none are."""
+    is_digest = query.span != HEADERS and query.first_offset < query.end_offset
+    return sealed_leaf(query.end_offset) if is_digest else 0

@@ -13,8 +13,9 @@ Callers: broker/log/range_digests.py, broker/log/digesting.py.
 from __future__ import annotations
 
 import struct
+from collections.abc import Iterable
 from hashlib import blake2b
-from typing import Final
+from typing import Final, NamedTuple
 
 from wire.batches.record_batch import BatchHeader
 
@@ -71,25 +72,61 @@ class LeafRun:
         self.reach(self.index * LEAF_OFFSETS)
 
 
-def node_digests(leaves: bytes, first_leaf: int, *, begin: int, end: int, span: int) -> bytes:
-    """Digests of the nodes of `span` leaves each, joined, that the leaves from `begin` to `end` (not
-    included) fall into. `leaves` are digests of leaves from `first_leaf` on.
+def joined_headers(headers: Iterable[BatchHeader], first_offset: int, end_offset: int) -> bytes:
+    """The headers of the batches that begin in the range, as they lie in the log."""
+    return b"".join([_HEADER.pack(*one) for one in headers if first_offset <= one.base_offset < end_offset])
 
-    A node at either end counts only the leaves between `begin` and `end`. A node of one leaf is the
-    leaf itself; with `span` 0 there is one node for all.
+
+def part_digest(headers: bytes) -> bytes:
+    """The digest of a part of a leaf: that of a leaf with no other batches than these."""
+    return blake2b(headers, digest_size=DIGEST_BYTES).digest()
+
+
+class LeafRange(NamedTuple):
+    """The leaves that a range of offsets falls into: `first` to `end` (not included), of which
+    `whole_first` to `whole_end` lie in it wholly; those at the ends may lie in it in part.
+    """
+
+    first: int
+    end: int
+    whole_first: int
+    whole_end: int
+
+    @property
+    def has_part_first(self) -> bool:
+        """Whether the range begins inside a leaf, or lies inside one."""
+        return self.first < self.whole_first
+
+    @property
+    def has_part_last(self) -> bool:
+        """Whether the range ends inside another leaf than that."""
+        return self.whole_end < self.end and self.whole_first <= self.whole_end
+
+
+def leaf_range(first_offset: int, end_offset: int) -> LeafRange:
+    """The leaves of a range that is not empty."""
+    first, end = first_offset // LEAF_OFFSETS, -(-end_offset // LEAF_OFFSETS)
+    return LeafRange(first, end, -(-first_offset // LEAF_OFFSETS), end_offset // LEAF_OFFSETS)
+
+
+def node_digests(leaves: bytes, first_leaf: int, *, span: int) -> bytes:
+    """Digests, joined, of the nodes of `span` leaves each that these leaves fall into; `leaves` are
+    digests from `first_leaf` on. A node of one leaf is the leaf itself; with `span` 0 there is one
+    node for all.
     """
     digests = bytearray()
-    left = begin
-    while left < end:
-        right = end if span == 0 else min((left // span + 1) * span, end)
+    left, end_leaf = first_leaf, first_leaf + len(leaves) // DIGEST_BYTES
+    while left < end_leaf:
+        right = end_leaf if span == 0 else min((left // span + 1) * span, end_leaf)
         inside = leaves[(left - first_leaf) * DIGEST_BYTES : (right - first_leaf) * DIGEST_BYTES]
         digests += inside if span == 1 else blake2b(inside, digest_size=DIGEST_BYTES).digest()
         left = right
     return bytes(digests)
 
 
-def node_count(*, begin: int, end: int, span: int) -> int:
-    """How many digests `node_digests` gives."""
-    if end <= begin:
+def node_count(first_offset: int, end_offset: int, *, span: int) -> int:
+    """How many digests `node_digests` gives for a range of offsets."""
+    if end_offset <= first_offset:
         return 0
-    return 1 if span == 0 else (end - 1) // span - begin // span + 1
+    leaves = leaf_range(first_offset, end_offset)
+    return 1 if span == 0 else (leaves.end - 1) // span - leaves.first // span + 1

@@ -11,11 +11,12 @@ import pytest
 
 from broker.log import digesting
 from broker.log.core.leaf_digests import DIGEST_BYTES, LEAF_OFFSETS
-from broker.log.digesting import seal_some
+from broker.log.digesting import digests_between, headers_between, seal_some
 from broker.log.partition_log import PartitionLog
 from broker.log.range_digests import RANGE_DIGESTS
 from tests.support.disks.log_batches import batch
 from tests.support.disks.logs_on_disk import NOW_MS, abandon_opened_logs, config, open_log
+from wire.batches.record_batch import HEADER_SIZE
 
 RECORDS = 500
 """A batch's records: no divisor of a leaf, so that batches reach over its end."""
@@ -221,3 +222,29 @@ async def test_bytes_that_are_no_batch_end_the_leaves_and_are_named(tmp_path: Pa
     await leaves(log)
     assert log.digests.end_leaf <= 3
     assert "magic 7" in log.digests.failure
+
+
+async def test_a_range_is_the_same_in_logs_that_start_and_end_elsewhere(tmp_path: Path) -> None:
+    log, shorter = open_log(tmp_path / "log"), open_log(tmp_path / "shorter", segment_bytes=9_000)
+    write(log, 60)
+    write(shorter, 50)
+    shorter.advance_log_start_offset(700)
+    for one in (log, shorter):
+        await leaves(one)
+    for first, end in ((700, 25_000), (700, 900), (4_096, 8_192), (5_000, 5_500), (4_000, 4_100), (700, 700)):
+        for span in (0, 1, 2):
+            found = await digests_between(log, first, end, span=span)
+            assert found is not None
+            assert found == await digests_between(shorter, first, end, span=span)
+        headers = await headers_between(log, first, end)
+        begun = len([number for number in range(60) if first <= number * RECORDS < end])
+        assert len(headers) == begun * HEADER_SIZE
+        assert headers == await headers_between(shorter, first, end)
+
+
+async def test_a_range_whose_leaves_are_not_worked_out_has_no_digest_yet(tmp_path: Path) -> None:
+    log = open_log(tmp_path / "log")
+    write(log, 30)
+    assert await digests_between(log, 0, 10_000, span=0) is None
+    await leaves(log)
+    assert await digests_between(log, 0, 10_000, span=0) is not None

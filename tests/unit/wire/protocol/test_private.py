@@ -24,6 +24,14 @@ from wire.protocol.quarantine_messages import (
     QuarantineRequest,
     QuarantineResponse,
 )
+from wire.protocol.range_digest_messages import (
+    RangeDigestsAnswer,
+    RangeDigestsQuery,
+    RangeDigestsRequest,
+    RangeDigestsResponse,
+    RangeDigestsTopic,
+    RangeDigestsTopicAnswer,
+)
 
 
 @pytest.mark.parametrize(("link", "epoch"), [("a-b", 0), ("odd@name", 2**31 - 1)])
@@ -85,6 +93,28 @@ def test_quarantine_messages_pass_through_their_codec() -> None:
         QuarantineResponse(error_code=ErrorCode.none, entries=(entry,)),
         QuarantineResponse(error_code=ErrorCode.none, records=b"batches"),
         QuarantineResponse(error_code=ErrorCode.resource_not_found, error_message="nothing is kept"),
+    )
+    for message in messages:
+        assert schemas.decode(type(message), schemas.encode(message)) == message
+
+
+def test_digest_messages_are_what_was_sent() -> None:
+    query = RangeDigestsQuery(index=i32(3), first_offset=i64(10), end_offset=i64(20), span=i32(-1))
+    answer = RangeDigestsAnswer(
+        index=i32(3),
+        error_code=ErrorCode.none,
+        log_start_offset=i64(5),
+        high_watermark=i64(30),
+        pending_leaves=i32(2),
+        content=b"digests",
+    )
+    refusal = RangeDigestsAnswer(index=i32(4), error_code=ErrorCode.invalid_request, error_message="why")
+    topic = TopicName("orders")
+    messages = (
+        RangeDigestsRequest(topics=(RangeDigestsTopic(name=topic, partitions=(query,)),)),
+        RangeDigestsResponse(
+            leaf_offsets=i32(4096), topics=(RangeDigestsTopicAnswer(name=topic, partitions=(answer, refusal)),)
+        ),
     )
     for message in messages:
         assert schemas.decode(type(message), schemas.encode(message)) == message

@@ -1,0 +1,290 @@
+"""Compares the sites of an exact link by the digests that their brokers keep: a few kilobytes where
+the sites are equal, and the batches that differ by name where they are not.
+
+The digests are those of batch headers, checksums included. A bit of a batch's body that has changed
+on a disk under its old checksum does not show; reading the logs shows it (`antipode reconcile`).
+
+Caller: `antipode reconcile --quick`. `core/descent.py` and `core/equality.py` decide.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Final
+
+from kio.schema.errors import ErrorCode
+
+from dr.proof.core.descent import Descent, Difference, DifferenceKind
+from dr.proof.core.equality import EqualityReport, LogExtent, PartitionEquality, compared_range, differences_of_ends
+from dr.proof.site_digests import SiteDigests, new_client
+from runtime.clock import Clock
+from wire.client.cluster_metadata import TopicMetadata
+from wire.client.range_digest_requests import RangeContent, RangeQuery
+from wire.rules.links import matches
+from wire.rules.topic_names import is_internal_topic
+
+SETTLE_POLL_S: Final = 0.1
+STANDSTILL_MS: Final = 2_000
+"""A target that has not got any further for this long is not waited for."""
+RESTARTS_MAX: Final = 3
+"""How often partitions are begun anew because retention has moved their starts."""
+
+TopicPartition = tuple[str, int]
+Progress = Callable[[str], None]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ComparisonRequest:
+    """The two sites, their bootstrap addresses, and the topics to compare."""
+
+    source_site: str
+    target_site: str
+    source_bootstrap: str
+    target_bootstrap: str
+    topic_whitelist: Sequence[str] = (".*",)
+    topic_blacklist: Sequence[str] = ()
+    settle_timeout_ms: int = 10_000
+
+
+async def compare_sites(
+    request: ComparisonRequest, clock: Clock, progress: Progress = lambda _: None
+) -> EqualityReport:
+    """Compare. OperationalFailure when a site does not answer or keeps no digests."""
+    async with new_client(request.source_bootstrap) as source, new_client(request.target_bootstrap) as target:
+        return await _Comparison(
+            request,
+            SiteDigests(request.source_site, source, clock, progress),
+            SiteDigests(request.target_site, target, clock, progress),
+            clock,
+            progress,
+        ).run()
+
+
+@dataclass(slots=True)
+class _Partition:
+    """What is known of one partition, and the descent that is under way."""
+
+    source: LogExtent
+    target: LogExtent
+    descent: Descent
+    ends: list[Difference]
+
+    def equality(self, key: TopicPartition) -> PartitionEquality:
+        found = (*self.descent.differences, *self.ends)
+        return PartitionEquality(
+            topic=key[0],
+            partition=key[1],
+            source=self.source,
+            target=self.target,
+            first_offset=self.descent.first_offset,
+            end_offset=self.descent.end_offset,
+            differences=tuple(sorted(found, key=lambda one: (one.first_offset, one.last_offset))),
+            unnamed=self.descent.unnamed,
+        )
+
+
+class _Comparison:
+    """One run."""
+
+    def __init__(
+        self, request: ComparisonRequest, source: SiteDigests, target: SiteDigests, clock: Clock, progress: Progress
+    ) -> None:
+        self._request = request
+        self._source = source
+        self._target = target
+        self._clock = clock
+        self._progress = progress
+        self._problems: dict[str, None] = {}
+        self._notes: list[str] = []
+        self._partitions: dict[TopicPartition, _Partition] = {}
+        self._found: list[PartitionEquality] = []
+        self._leaf_offsets = 0
+
+    async def run(self) -> EqualityReport:
+        started_ms, compared_at_ms = self._clock.monotonic_ms(), self._clock.now_ms()
+        keys = await self._keys()
+        await self._begin(keys)
+        await self._descend()
+        self._found += [one.equality(key) for key, one in self._partitions.items()]
+        return EqualityReport(
+            source_site=self._request.source_site,
+            target_site=self._request.target_site,
+            partitions=tuple(sorted(self._found, key=lambda one: (one.topic, one.partition))),
+            problems=tuple(self._problems),
+            notes=tuple(self._notes),
+            compared_at_ms=compared_at_ms,
+            elapsed_ms=round(self._clock.monotonic_ms() - started_ms),
+        )
+
+    async def _keys(self) -> list[TopicPartition]:
+        """The partitions that both sites have. Those of one site alone are named as differences."""
+        source, target = await asyncio.gather(self._source.topics(), self._target.topics())
+        wanted = sorted(filter(self._is_wanted, {*source, *target}))
+        if not wanted:
+            there = ", ".join(sorted(name for name in source if not is_internal_topic(name))) or "none"
+            self._problems[f"the filters match no topic; topics of site {self._source.site}: {there}"] = None
+        keys: list[TopicPartition] = []
+        for name in wanted:
+            mine, other = _partitions_of(source, name), _partitions_of(target, name)
+            if mine and other and source[name].topic_id != target[name].topic_id:
+                self._notes.append(
+                    f"topic {name} has the id {source[name].topic_id} at site {self._source.site} and "
+                    f"{target[name].topic_id} at site {self._target.site}: one is no copy that an exact link made"
+                )
+            keys += [(name, partition) for partition in sorted(mine & other)]
+            await self._name_orphans(self._source, DifferenceKind.MISSING, name, mine - other)
+            await self._name_orphans(self._target, DifferenceKind.EXTRA, name, other - mine)
+        return keys
+
+    def _is_wanted(self, topic: str) -> bool:
+        request = self._request
+        return not is_internal_topic(topic) and matches(
+            topic, whitelist=request.topic_whitelist, blacklist=request.topic_blacklist
+        )
+
+    async def _name_orphans(
+        self, site: SiteDigests, kind: DifferenceKind, topic: str, partitions: Iterable[int]
+    ) -> None:
+        other = self._target if site is self._source else self._source
+        extents = await self._extents(site, [(topic, partition) for partition in sorted(partitions)])
+        for (name, partition), extent in extents.items():
+            last_offset = max(extent.high_watermark - 1, extent.log_start_offset)
+            found = Difference(
+                kind=kind,
+                first_offset=extent.log_start_offset,
+                last_offset=last_offset,
+                detail=f"site {other.site} does not have the partition",
+            )
+            is_source = site is self._source
+            self._found.append(
+                PartitionEquality(
+                    topic=name,
+                    partition=partition,
+                    source=extent if is_source else None,
+                    target=None if is_source else extent,
+                    differences=(found,),
+                )
+            )
+
+    async def _begin(self, keys: Sequence[TopicPartition]) -> None:
+        """Where both sites' logs start and end: the source before and after the target, which gets
+        the time to reach what the source had before.
+        """
+        self._progress(f"comparing {len(keys)} partitions")
+        before = await self._extents(self._source, keys)
+        target = await self._settled(before)
+        after = await self._extents(self._source, list(target))
+        for key in after:
+            ends = differences_of_ends(source_before=before[key], source_after=after[key], target=target[key])
+            self._begin_partition(key, after[key], target[key], ends)
+
+    def _begin_partition(
+        self, key: TopicPartition, source: LogExtent, target: LogExtent, ends: list[Difference]
+    ) -> None:
+        first, end = compared_range(source, target)
+        descent = Descent(first_offset=first, end_offset=end, leaf_offsets=self._leaf_offsets)
+        self._partitions[key] = _Partition(source, target, descent, ends)
+
+    async def _settled(self, before: Mapping[TopicPartition, LogExtent]) -> dict[TopicPartition, LogExtent]:
+        """The target's ends once they have reached the source's, stand still, or time is up."""
+        deadline_ms = self._clock.monotonic_ms() + self._request.settle_timeout_ms
+        found = await self._extents(self._target, list(before))
+        moved_ms = self._clock.monotonic_ms()
+        while (
+            behind := [key for key, one in found.items() if one.high_watermark < before[key].high_watermark]
+        ) and self._clock.monotonic_ms() < min(deadline_ms, moved_ms + STANDSTILL_MS):
+            self._progress(f"site {self._target.site} is behind in {len(behind)} partitions")
+            await asyncio.sleep(SETTLE_POLL_S)
+            newer = found | await self._extents(self._target, behind)
+            if newer != found:
+                found, moved_ms = newer, self._clock.monotonic_ms()
+        return found
+
+    async def _extents(self, site: SiteDigests, keys: Sequence[TopicPartition]) -> dict[TopicPartition, LogExtent]:
+        """Where the logs start and end; a partition that cannot be compared is noted and left
+        out.
+        """
+        answers = await site.ask([RangeQuery(*key) for key in keys])
+        found: dict[TopicPartition, LogExtent] = {}
+        for query, content in answers.items():
+            key = (query.topic, query.partition)
+            if content.error_code is not ErrorCode.none:
+                self._give_up(site, key, content)
+            elif self._has_same_leaves(content):
+                found[key] = LogExtent(log_start_offset=content.log_start_offset, high_watermark=content.high_watermark)
+        return found
+
+    def _has_same_leaves(self, content: RangeContent) -> bool:
+        self._leaf_offsets = self._leaf_offsets or content.leaf_offsets
+        if content.leaf_offsets == self._leaf_offsets:
+            return True
+        self._problems[
+            f"the sites' digests have leaves of {self._leaf_offsets} and {content.leaf_offsets} offsets: "
+            "their releases differ, compare without --quick"
+        ] = None
+        return False
+
+    def _give_up(self, site: SiteDigests, key: TopicPartition, content: RangeContent) -> None:
+        """The partition is not compared: for a reason that lies in the topic, or because of a
+        problem.
+        """
+        self._partitions.pop(key, None)
+        reason = content.error_message or content.error_code.name
+        if content.error_code is not ErrorCode.unsupported_for_message_format:
+            self._problems[f"{key[0]}-{key[1]} at site {site.site}: {reason}"] = None
+        elif not any((one.topic, one.partition) == key for one in self._found):
+            self._found.append(
+                PartitionEquality(topic=key[0], partition=key[1], source=None, target=None, not_compared=reason)
+            )
+
+    async def _descend(self) -> None:
+        restarts = 0
+        while open_keys := [key for key, one in self._partitions.items() if one.descent.questions()]:
+            queries = [
+                RangeQuery(*key, *question)
+                for key in open_keys
+                for question in self._partitions[key].descent.questions()
+            ]
+            source, target = await asyncio.gather(self._source.ask(queries), self._target.ask(queries))
+            moved = [key for key in open_keys if not self._take(key, source, target)]
+            restarts += bool(moved)
+            await self._begin_again(moved, is_last=restarts > RESTARTS_MAX)
+
+    def _take(
+        self,
+        key: TopicPartition,
+        source: Mapping[RangeQuery, RangeContent],
+        target: Mapping[RangeQuery, RangeContent],
+    ) -> bool:
+        """Take the answers for one partition; False when its log begins later by now."""
+        one = self._partitions[key]
+        answers = {}
+        for question in one.descent.questions():
+            query = RangeQuery(*key, *question)
+            for site, content in ((self._source, source[query]), (self._target, target[query])):
+                if content.error_code is ErrorCode.offset_out_of_range:
+                    return False
+                if content.error_code is not ErrorCode.none:
+                    self._give_up(site, key, content)
+                    return True
+            answers[question] = (source[query].content, target[query].content)
+        one.descent.take(answers)
+        return True
+
+    async def _begin_again(self, keys: Sequence[TopicPartition], *, is_last: bool) -> None:
+        former = {key: self._partitions.pop(key) for key in keys}
+        if is_last:
+            for topic, partition in keys:
+                self._problems[f"{topic}-{partition}: its log changes while it is compared, compare again"] = None
+            return
+        source, target = await asyncio.gather(
+            self._extents(self._source, list(keys)), self._extents(self._target, list(keys))
+        )
+        for key in source.keys() & target.keys():
+            self._begin_partition(key, source[key], target[key], former[key].ends)
+
+
+def _partitions_of(topics: Mapping[str, TopicMetadata], name: str) -> set[int]:
+    return set(topics[name].partitions) if name in topics else set()

@@ -1,0 +1,161 @@
+"""How two logs are compared by digests: from one digest of everything down to the batches that
+differ. Pure: `questions` says what both sites are asked next, `take` has what both have answered.
+
+The descent is bounded: of the nodes that differ on a level the first `NODES_MAX` are looked into,
+and of the leaves the first `LEAVES_MAX` have their batches named. The others are named as ranges of
+offsets. So a pair of logs that have nothing in common costs no more than a pair that differs in a
+few places.
+
+Caller: dr/proof/comparison.py.
+"""
+
+from __future__ import annotations
+
+import enum
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field, replace
+from typing import Final, NamedTuple
+
+from wire.batches.record_batch import HEADER_SIZE, BatchHeader, read_header
+from wire.protocol.range_digest_messages import DIGEST_BYTES, HEADERS, WHOLE_RANGE
+
+FANOUT: Final = 16
+"""Nodes of the next level in a node."""
+NODES_ASKED_MAX: Final = 64
+"""Nodes that a whole log is divided into first."""
+NODES_MAX: Final = 8
+LEAVES_MAX: Final = 4
+DIFFERENCES_MAX: Final = 100
+"""Named in one log; more are counted."""
+
+
+class DifferenceKind(enum.StrEnum):
+    """How the target differs from the source."""
+
+    MISSING = "missing"
+    EXTRA = "extra"
+    DIVERGED = "diverged"
+
+
+class Question(NamedTuple):
+    """A range of offsets, its end not included, and how many leaves a node has (or WHOLE_RANGE, or
+    HEADERS).
+    """
+
+    first_offset: int
+    end_offset: int
+    span: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Difference:
+    """Offsets that differ, both ends included; `detail` says in what."""
+
+    kind: DifferenceKind
+    first_offset: int
+    last_offset: int
+    detail: str
+
+
+@dataclass(slots=True, kw_only=True)
+class Descent:
+    """The comparison of one partition's logs between two offsets, the end not included."""
+
+    first_offset: int
+    end_offset: int
+    leaf_offsets: int
+    differences: list[Difference] = field(default_factory=list)
+    unnamed: int = 0
+    """Differences beyond DIFFERENCES_MAX."""
+    _open: list[Question] = field(default_factory=list)
+
+    def __post_init__(self) -> None:
+        if self.first_offset < self.end_offset:
+            self._open.append(Question(self.first_offset, self.end_offset, WHOLE_RANGE))
+
+    def questions(self) -> tuple[Question, ...]:
+        """What both sites are to be asked; empty when the comparison has ended."""
+        return tuple(self._open)
+
+    def take(self, answers: Mapping[Question, tuple[bytes, bytes]]) -> None:
+        """What the source and the target have answered to each question."""
+        asked, self._open = self._open, []
+        for question in asked:
+            source, target = answers[question]
+            if question.span == HEADERS:
+                self._take_headers(question, source, target)
+            elif source != target:
+                self._take_digests(question, source, target)
+        self._bound()
+
+    def _take_digests(self, question: Question, source: bytes, target: bytes) -> None:
+        if question.span == WHOLE_RANGE:
+            self._open.append(question._replace(span=self._first_span()))
+            return
+        for node in self._differing_nodes(question, source, target):
+            if question.span == 1:
+                self._open.append(Question(*node, HEADERS))
+            else:
+                self._open.append(Question(*node, question.span // FANOUT))
+
+    def _first_span(self) -> int:
+        leaves = -(-self.end_offset // self.leaf_offsets) - self.first_offset // self.leaf_offsets
+        span = 1
+        while leaves > span * NODES_ASKED_MAX:
+            span *= FANOUT
+        return span
+
+    def _differing_nodes(self, question: Question, source: bytes, target: bytes) -> Iterator[tuple[int, int]]:
+        """First and end offsets of the nodes whose digests differ, within the question's range."""
+        node_offsets = question.span * self.leaf_offsets
+        first_node = question.first_offset // node_offsets
+        for number in range(max(len(source), len(target)) // DIGEST_BYTES):
+            at = slice(number * DIGEST_BYTES, (number + 1) * DIGEST_BYTES)
+            if source[at] != target[at]:
+                begin = (first_node + number) * node_offsets
+                yield max(begin, question.first_offset), min(begin + node_offsets, question.end_offset)
+
+    def _bound(self) -> None:
+        """Look into the first of the open questions, and name the others as they are."""
+        kept = LEAVES_MAX if self._open and self._open[0].span == HEADERS else NODES_MAX
+        for question in self._open[kept:]:
+            self._name(DifferenceKind.DIVERGED, question.first_offset, question.end_offset - 1, "somewhere in these")
+        del self._open[kept:]
+
+    def _take_headers(self, question: Question, source: bytes, target: bytes) -> None:
+        mine, others = _by_offset(source), _by_offset(target)
+        if mine == others:
+            self._name(
+                DifferenceKind.DIVERGED,
+                question.first_offset,
+                question.end_offset - 1,
+                "the digests differ and the headers do not: a log has changed meanwhile, compare again",
+            )
+        for offset in sorted({*mine, *others}):
+            header, other = mine.get(offset), others.get(offset)
+            if other is None:
+                self._name(DifferenceKind.MISSING, offset, mine[offset].next_offset - 1, "")
+            elif header is None:
+                self._name(DifferenceKind.EXTRA, offset, other.next_offset - 1, "")
+            elif header != other:
+                self._name(DifferenceKind.DIVERGED, offset, header.next_offset - 1, _fields_that_differ(header, other))
+
+    def _name(self, kind: DifferenceKind, first_offset: int, last_offset: int, detail: str) -> None:
+        last = self.differences[-1] if self.differences else None
+        if last is not None and (last.kind, last.detail, last.last_offset + 1) == (kind, detail, first_offset):
+            self.differences[-1] = replace(last, last_offset=last_offset)
+        elif len(self.differences) < DIFFERENCES_MAX:
+            found = Difference(kind=kind, first_offset=first_offset, last_offset=last_offset, detail=detail)
+            self.differences.append(found)
+        else:
+            self.unnamed += 1
+
+
+def _by_offset(headers: bytes) -> dict[int, BatchHeader]:
+    found = [read_header(headers, position) for position in range(0, len(headers), HEADER_SIZE)]
+    return {header.base_offset: header for header in found}
+
+
+def _fields_that_differ(source: BatchHeader, target: BatchHeader) -> str:
+    names = [name for name in BatchHeader._fields if getattr(source, name) != getattr(target, name)]
+    return "differ in " + ", ".join(names)

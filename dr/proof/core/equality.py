@@ -1,0 +1,131 @@
+"""What a comparison by digests has found of each partition, and what follows from it for the link.
+Pure.
+
+Caller: dr/proof/comparison.py; printed by `antipode reconcile --quick`.
+"""
+
+from __future__ import annotations
+
+import enum
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+from dr.proof.core.descent import Difference, DifferenceKind
+
+
+class Verdict(enum.StrEnum):
+    """The answer of a comparison; its exit codes are those of `antipode reconcile`."""
+
+    EQUAL = "equal"
+    DIFFERENT = "different"
+    NOT_COMPARED = "could not compare"
+
+    @property
+    def exit_code(self) -> int:
+        """0 equal, 1 different, 2 could not compare."""
+        return list(Verdict).index(self)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LogExtent:
+    """Where the log of a leader starts, and up to where its site has replicated it."""
+
+    log_start_offset: int
+    high_watermark: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PartitionEquality:
+    """One partition: what was compared is `first_offset` to `end_offset` (not included).
+    `not_compared` says why nothing was, empty otherwise.
+    """
+
+    topic: str
+    partition: int
+    source: LogExtent | None
+    target: LogExtent | None
+    first_offset: int = 0
+    end_offset: int = 0
+    differences: tuple[Difference, ...] = ()
+    unnamed: int = 0
+    not_compared: str = ""
+
+    @property
+    def is_equal(self) -> bool:
+        """Whether no difference was found."""
+        return not self.differences
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TopicEquality:
+    """The partitions of a topic, added up."""
+
+    topic: str
+    partitions: int
+    offsets_compared: int
+    differences: int
+    not_compared: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class EqualityReport:
+    """A comparison by digests. `problems` kept it from being whole; `notes` do not."""
+
+    source_site: str
+    target_site: str
+    partitions: tuple[PartitionEquality, ...]
+    problems: tuple[str, ...]
+    notes: tuple[str, ...]
+    compared_at_ms: int
+    elapsed_ms: int
+
+    @property
+    def verdict(self) -> Verdict:
+        """Problems win over differences: a comparison with a gap proves nothing."""
+        if self.problems or not self.partitions:
+            return Verdict.NOT_COMPARED
+        return Verdict.EQUAL if all(one.is_equal for one in self.partitions) else Verdict.DIFFERENT
+
+    @property
+    def topics(self) -> list[TopicEquality]:
+        """By topic, sorted."""
+        by_topic: dict[str, list[PartitionEquality]] = {}
+        for one in self.partitions:
+            by_topic.setdefault(one.topic, []).append(one)
+        return [_added_up(topic, found) for topic, found in sorted(by_topic.items())]
+
+
+def _added_up(topic: str, partitions: Iterable[PartitionEquality]) -> TopicEquality:
+    found = list(partitions)
+    return TopicEquality(
+        topic=topic,
+        partitions=len(found),
+        offsets_compared=sum(one.end_offset - one.first_offset for one in found),
+        differences=sum(len(one.differences) + one.unnamed for one in found),
+        not_compared=tuple(sorted({one.not_compared for one in found if one.not_compared})),
+    )
+
+
+def compared_range(source: LogExtent, target: LogExtent) -> tuple[int, int]:
+    """What both logs hold: first offset and end; empty when they have nothing in common."""
+    first = max(source.log_start_offset, target.log_start_offset)
+    return first, max(first, min(source.high_watermark, target.high_watermark))
+
+
+def differences_of_ends(*, source_before: LogExtent, source_after: LogExtent, target: LogExtent) -> list[Difference]:
+    """What only one log has at its end. The source is asked before and after the target: what it
+    had before must be at the target, what the target has must be at the source by then.
+    """
+    if target.high_watermark < source_before.high_watermark:
+        first, end = max(target.high_watermark, source_after.log_start_offset), source_before.high_watermark
+        return _end_difference(DifferenceKind.MISSING, first, end)
+    if target.high_watermark > source_after.high_watermark:
+        return _end_difference(DifferenceKind.EXTRA, source_after.high_watermark, target.high_watermark)
+    return []
+
+
+def _end_difference(kind: DifferenceKind, first_offset: int, end_offset: int) -> list[Difference]:
+    if first_offset >= end_offset:
+        return []
+    detail = "beyond the end of the other log"
+    return [Difference(kind=kind, first_offset=first_offset, last_offset=end_offset - 1, detail=detail)]

@@ -94,7 +94,8 @@ def failures_as_messages() -> Iterator[None]:
         print_error(str(failure))
         raise typer.Exit(ExitCode.FAILED) from failure
     except KeyboardInterrupt as interrupt:
-        error_console.print("interrupted")
+        # not by rich: the interrupt may have ended its first import of a module in the middle
+        sys.stderr.write("interrupted\n")
         raise typer.Exit(ExitCode.FAILED) from interrupt
 
 

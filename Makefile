@@ -78,15 +78,16 @@ test: setup-java check ## Set-up, check, then every test but the long chaos scen
 	ANTIPODE_PORTS=12000-16999 $(PYTEST) -q $(foreach part,broker mirror wire,tests/unit/$(part)) || failed=1; \
 	ANTIPODE_INTERPRETED=1 $(PYTEST) -q $(BOTH_WAYS) || failed=1; \
 	wait $$others || failed=1; cat out/test/unit.log; exit $$failed
-	@echo "four runs side by side: the broker's integration tests; those of sites; of mirrors; bridge, deploy, the pages' commands, spark, sim and chaos. What the last three print comes at the end"
+	@echo "five runs side by side: the broker's integration tests; those of sites; of mirrors; bridge, deploy, the pages' commands and spark; chaos and sim. What the last four print comes at the end"
 	@ANTIPODE_PORTS=17000-21999 $(PYTEST) -q -m "not long" tests/integration/sites --ignore=$(PAGES) > out/test/sites.log 2>&1 & sites=$$!; \
 	ANTIPODE_PORTS=22000-26999 $(PYTEST) -q -m "not long" tests/integration $(foreach part,broker bridge deploy sites,--ignore=tests/integration/$(part)) \
 		> out/test/mirrors.log 2>&1 & mirrors=$$!; \
-	( failed=0; for tests in tests/integration/bridge tests/integration/deploy $(PAGES) tests/spark tests/sim tests/chaos; do ANTIPODE_PORTS=27000-31999 $(PYTEST) -q -m "not long" $$tests || failed=1; done; exit $$failed ) \
-		> out/test/beside.log 2>&1 & beside=$$!; failed=0; \
+	( failed=0; for tests in tests/integration/bridge tests/integration/deploy $(PAGES) tests/spark; do ANTIPODE_PORTS=27000-29999 $(PYTEST) -q -m "not long" $$tests || failed=1; done; exit $$failed ) \
+		> out/test/beside.log 2>&1 & beside=$$!; \
+	ANTIPODE_PORTS=30000-32499 $(PYTEST) -q -m "not long" tests/chaos tests/sim > out/test/chaos.log 2>&1 & chaos=$$!; failed=0; \
 	ANTIPODE_PORTS=12000-16999 $(PYTEST) -q -m "not long" tests/integration/broker || failed=1; \
-	wait $$sites || failed=1; wait $$mirrors || failed=1; wait $$beside || failed=1; \
-	cat out/test/sites.log out/test/mirrors.log out/test/beside.log; exit $$failed
+	wait $$sites || failed=1; wait $$mirrors || failed=1; wait $$beside || failed=1; wait $$chaos || failed=1; \
+	cat out/test/sites.log out/test/mirrors.log out/test/beside.log out/test/chaos.log; exit $$failed
 
 .PHONY: unit
 unit: setup ## Unit, golden and property tests: a minute or two, loopback only

@@ -21,7 +21,7 @@ from tests.support.eventually import eventually_sync
 
 pytestmark = [pytest.mark.integration, pytest.mark.timeout(600)]
 
-MOVES = 6
+MOVES = 4
 PRODUCERS = 3
 BETWEEN_MOVES = 10
 """Transactions that each producer commits before the sites change places again."""

@@ -219,6 +219,7 @@ async def _link(
         "differing": list(sample.differing),
         "protected_since_ms": sample.protection.since_ms if sample.protection and not unprotected else None,
         "not_protected_because": unprotected,
+        **_proof(sample),
         "mirror": sample.mirror_state if has_mirrors else "not known",
         "resting_mirror": sample.resting_mirror_state if has_mirrors else "not known",
         "mirror_report_age_ms": next(
@@ -226,6 +227,20 @@ async def _link(
         ),
         "mirror_problems": [problem for one in said for problem in one.mirror_problems],
         "is_contested": any(one.status.contested_by for one in said if one.status is not None),
+    }
+
+
+def _proof(sample: LagSample) -> dict[str, Any]:
+    """Until when both sites are proven equal in this epoch of the link, and what differs; None
+    before the first proof.
+    """
+    proof = sample.proof
+    if proof is None or proof.epoch != sample.epoch:
+        return {"verified_until_ms": None, "differences": None, "first_difference": ""}
+    return {
+        "verified_until_ms": proof.verified_until_ms or None,
+        "differences": proof.differences,
+        "first_difference": proof.reason if proof.differences else "",
     }
 
 
@@ -266,6 +281,11 @@ def problems(sites: dict[str, dict[str, Any]], links: list[dict[str, Any]]) -> l
         reason = link["not_protected_because"]
         if reason:
             found.append(f"link {link['name']}: not protected because {reason}")
+        if link["differences"]:
+            found.append(
+                f"link {link['name']}: the sites differ in {link['differences']} ranges of offsets, first "
+                f"{link['first_difference']}; antipode reconcile --link {link['name']} --quick names them"
+            )
         others = (*link["mirror_problems"], *link["differing"], *link["deposed"])
         found += [f"link {link['name']}: {problem}" for problem in others if problem not in reason]
         if link["is_contested"]:
@@ -323,7 +343,12 @@ def _page(document: dict[str, Any]) -> Group:
         for link in document["links"]
         if link["protected_since_ms"] is not None
     ]
-    return Group(sites, links, *protected, *reported)
+    verified = [
+        f"link {escape(link['name'])}: both sites are proven equal until {iso_time(link['verified_until_ms'])}"
+        for link in document["links"]
+        if link["verified_until_ms"] is not None
+    ]
+    return Group(sites, links, *protected, *verified, *reported)
 
 
 def _count(value: int | None) -> str:

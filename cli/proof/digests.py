@@ -36,8 +36,13 @@ def compare_digests(request: ComparisonRequest, directory: Path | None, output: 
 
 
 def _document(found: EqualityReport) -> dict[str, Any]:
+    findings = [
+        {"topic": one.topic, "partition": one.partition, **asdict(difference)}
+        for one in found.partitions
+        for difference in one.differences
+    ]
     topics = [asdict(one) for one in found.topics]
-    return {"verdict": found.verdict.value, **asdict(found), "topics": topics}
+    return {"verdict": found.verdict.value, **asdict(found), "topics": topics, "findings": findings}
 
 
 def _print(found: EqualityReport) -> None:

@@ -15,7 +15,7 @@ from dr.agent.site_cache import DISCONNECTED
 from runtime.retries import jittered_backoff
 from runtime.zookeeper import ZooKeeper
 from wire.control.cluster_pb2 import LinkRecord
-from wire.control.site_pb2 import LinkProtection
+from wire.control.site_pb2 import LinkProtection, LinkVerification
 from wire.rules.links import supersedes
 from wire.znodes import layout as znodes
 from wire.znodes import link_znodes
@@ -99,7 +99,7 @@ class LinksStore:
                 if stored.epoch != epoch:
                     raise LinkConflict(f"link {name!r} is at epoch {stored.epoch}, not {epoch}", stored)
                 await self._delete_accounts(name)
-                await self._delete_protection(name)
+                await self._delete_verdicts(name)
                 await self._zookeeper.delete(znodes.link_path(name), version=version)
         return stored
 
@@ -112,9 +112,10 @@ class LinksStore:
         except NoNodeError:
             return  # there are none, or another one deletes them too
 
-    async def _delete_protection(self, name: str) -> None:
-        with contextlib.suppress(NoNodeError):
-            await self._zookeeper.delete(link_znodes.protection_path(name))
+    async def _delete_verdicts(self, name: str) -> None:
+        for path in (link_znodes.protection_path(name), link_znodes.verification_path(name)):
+            with contextlib.suppress(NoNodeError):
+                await self._zookeeper.delete(path)
 
     async def protection(self, link: str) -> LinkProtection | None:
         """The last verdict that this site stored on the link's protection; None before the
@@ -125,7 +126,20 @@ class LinksStore:
 
     async def store_protection(self, link: str, protection: LinkProtection) -> None:
         """Store a verdict, of a link that is there. NoNodeError: the link was deleted."""
-        path, payload = link_znodes.protection_path(link), link_znodes.encode_protection(protection)
+        await self._store_beside(link_znodes.protection_path(link), link_znodes.encode(protection))
+
+    async def verification(self, link: str) -> LinkVerification | None:
+        """Until when this site has proven the link's sites equal; None before the first
+        comparison.
+        """
+        found = await self._zookeeper.get_or_none(link_znodes.verification_path(link))
+        return None if found is None else link_znodes.decode_verification(link, found[0])
+
+    async def store_verification(self, link: str, verification: LinkVerification) -> None:
+        """Store the state of a link's proof. NoNodeError: the link was deleted."""
+        await self._store_beside(link_znodes.verification_path(link), link_znodes.encode(verification))
+
+    async def _store_beside(self, path: str, payload: bytes) -> None:
         try:
             await self._zookeeper.set(path, payload)
         except NoNodeError:

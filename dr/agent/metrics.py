@@ -1,5 +1,5 @@
-"""What a site agent shows to Prometheus: whether the sites agree about their links, and whether
-the standbys protect them.
+"""What a site agent shows to Prometheus: whether the sites agree about their links, whether the
+standbys protect them, and until when they are proven equal.
 """
 
 from __future__ import annotations
@@ -11,11 +11,14 @@ from prometheus_client.core import GaugeMetricFamily
 from prometheus_client.metrics_core import Metric
 from prometheus_client.registry import Collector
 
+from dr.proof.core.verification import LinkVerification
+
 
 class SiteAgentMetrics(Collector):
     """Registers itself; `contested` has every link of the site and whether the peer names another
     active site in the same epoch; `protection` has the links that this agent judges: whether the
-    link is protected, and the verdict's age in ms.
+    link is protected, and the verdict's age in ms. `verification` has the links that this agent
+    compares: the state of the proof, and the offset below which each partition is equal.
     """
 
     def __init__(
@@ -24,9 +27,11 @@ class SiteAgentMetrics(Collector):
         *,
         contested: Callable[[], Mapping[str, bool]],
         protection: Callable[[], Mapping[str, tuple[bool, float]]],
+        verification: Callable[[], Mapping[str, tuple[LinkVerification, Mapping[tuple[str, int], int]]]],
     ) -> None:
         self._contested = contested
         self._protection = protection
+        self._verification = verification
         registry.register(self)
 
     def collect(self) -> Iterable[Metric]:
@@ -55,6 +60,33 @@ class SiteAgentMetrics(Collector):
             age.add_metric([link], age_ms / 1000)
         yield protected
         yield age
+        yield from self._verified()
+
+    def _verified(self) -> Iterable[Metric]:
+        until = GaugeMetricFamily(
+            "antipode_site_verified_until_timestamp_seconds",
+            "Everything that the active site held at this Unix time is proven equal at the standby, by digests; 0 before "
+            "the first proof. At the broker with the lowest node id of the active site.",
+            labels=["link"],
+        )
+        differences = GaugeMetricFamily(
+            "antipode_site_differences",
+            "Ranges of offsets that the last comparison of the link's sites found different.",
+            labels=["link"],
+        )
+        offset = GaugeMetricFamily(
+            "antipode_site_verified_until_offset",
+            "Below this offset the partition was equal at both sites at the last comparison.",
+            labels=["link", "topic", "partition"],
+        )
+        for link, (state, proven_ends) in sorted(self._verification().items()):
+            until.add_metric([link], state.verified_until_ms / 1000)
+            differences.add_metric([link], state.differences)
+            for (topic, partition), end_offset in sorted(proven_ends.items()):
+                offset.add_metric([link, topic, str(partition)], end_offset)
+        yield until
+        yield differences
+        yield offset
 
     def describe(self) -> Iterable[Metric]:
         """Nothing in advance: the links are not known yet."""

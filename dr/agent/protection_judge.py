@@ -108,15 +108,10 @@ class ProtectionJudge:
     async def look(self) -> None:
         """Judge each link that this site is active for, if this agent is the one to judge."""
         facts = self._cache.facts
-        links = facts.links if self._is_judge() else {}
+        links = facts.links if facts.has_lowest_node_id(self._own_address) else {}
         ours = {name: record for name, record in links.items() if record.active_site == self._site}
         self._judged = {name: one for name, one in self._judged.items() if name in ours}
         await asyncio.gather(*(self._judge(record) for record in ours.values()))
-
-    def _is_judge(self) -> bool:
-        brokers = self._cache.facts.brokers
-        lowest = min(brokers, default=None)
-        return lowest is not None and brokers[lowest][0].grpc_address == self._own_address
 
     async def _judge(self, record: LinkRecord) -> None:
         try:

@@ -20,6 +20,7 @@ from prometheus_client import CollectorRegistry
 from dr.agent.account_copies import AccountCopies
 from dr.agent.account_settlements import AccountSettlements
 from dr.agent.core.site_view import site_view, unknown_link
+from dr.agent.equality_watch import EqualityWatch
 from dr.agent.link_survey import survey_topics
 from dr.agent.links_store import LinkConflict, LinksStore, LinkUnknown
 from dr.agent.metrics import SiteAgentMetrics
@@ -28,6 +29,7 @@ from dr.agent.peer_watch import PeerWatch
 from dr.agent.protection_judge import ProtectionJudge
 from dr.agent.site_cache import DISCONNECTED, SiteCache
 from dr.agent.sync_restorer import SyncRestorer
+from dr.proof.core.verification import LinkVerification
 from dr.sites.channels import Channels
 from dr.sites.core.evidence import NOT_ASKED
 from dr.sites.core.link_checks import overlap_problems, record_problems
@@ -94,6 +96,7 @@ class AgentParts:
     brokers: OwnBrokers
     peers: PeerWatch
     judge: ProtectionJudge
+    equality: EqualityWatch
 
 
 class SiteAgentService(SiteAgentServicer):
@@ -273,6 +276,7 @@ class SiteAgentService(SiteAgentServicer):
         is_active = stored.active_site == self._site
         return site.DescribeLinkReply(
             protection=await self._parts.store.protection(stored.name) if is_active else None,
+            verification=await self._parts.store.verification(stored.name) if is_active else None,
             peer_seen_at_ms=peer.seen_at_ms,
             site=self._site,
             record=stored,
@@ -364,7 +368,9 @@ class SiteAgentHost:
         add_SiteAgentServicer_to_server(self._service, grpc_server.server)  # type: ignore[no-untyped-call]
         grpc_server.add_service_name(SERVICE_NAME)
         if registry is not None:
-            SiteAgentMetrics(registry, contested=self._contested, protection=self._protection)
+            SiteAgentMetrics(
+                registry, contested=self._contested, protection=self._protection, verification=self._verification
+            )
 
     def _contested(self) -> dict[str, bool]:
         parts = self._parts
@@ -374,6 +380,9 @@ class SiteAgentHost:
 
     def _protection(self) -> Mapping[str, tuple[bool, float]]:
         return {} if self._parts is None else self._parts.judge.verdicts()
+
+    def _verification(self) -> Mapping[str, tuple[LinkVerification, Mapping[tuple[str, int], int]]]:
+        return {} if self._parts is None else self._parts.equality.states()
 
     async def start(self, broker_grpc_address: str) -> None:
         """Connect to the site's ZooKeeper, read it, and begin to watch the peers for the broker at
@@ -411,17 +420,28 @@ class SiteAgentHost:
             own_address=broker_grpc_address,
             clock=self._clock,
         )
+        equality = EqualityWatch(
+            site=self._site, cache=cache, store=store, own_address=broker_grpc_address, clock=self._clock
+        )
         self._parts = AgentParts(
-            zookeeper=self._zookeeper, cache=cache, store=store, brokers=brokers, peers=peers, judge=judge
+            zookeeper=self._zookeeper,
+            cache=cache,
+            store=store,
+            brokers=brokers,
+            peers=peers,
+            judge=judge,
+            equality=equality,
         )
         self._service.run_with(self._parts)
         peers.start()
         judge.start()
+        equality.start()
 
     async def stop(self) -> None:
         """Stop watching and close every connection; safe after a failed start."""
         self._service.run_with(None)
         if self._parts is not None:
+            await self._parts.equality.stop()
             await self._parts.judge.stop()
             await self._parts.peers.stop()
             await self._parts.cache.stop()

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import re
 from pathlib import Path
-from typing import Annotated, Any, ClassVar, Literal, TypeVar
+from typing import Annotated, Any, ClassVar, Literal, Self, TypeVar
 
 import yaml
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError, model_validator
@@ -274,14 +274,23 @@ class Reinstate(PlanStep):
 
 
 class Reconcile(PlanStep):
-    """Compare both sites record by record; `as_accounted` allows exactly what the failover said is
-    lost.
+    """Compare both sites batch by batch, or with `quick` by the digests that brokers keep;
+    `as_accounted` allows exactly what the failover said is lost.
     """
 
     verb: ClassVar[str] = "reconcile"
     name: str = "reconciliation"
     expect: Literal["equal", "as_accounted", "anything"] = "equal"
+    quick: bool = False
     within: DurationMs = 300_000
+
+    @model_validator(mode="after")
+    def _counts_what_it_expects(self) -> Self:
+        if self.quick and self.expect == "as_accounted":
+            raise ValueError(
+                "a quick comparison does not count lost records; accepted with quick: expect equal or anything"
+            )
+        return self
 
     @property
     def title(self) -> str:

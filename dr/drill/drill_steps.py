@@ -291,7 +291,7 @@ class DrillStage:
         }
         accounts = [report.account for report in self.result.failovers if report.account is not None]
         found = await reconcile(
-            self.reconcile_command,
+            [*self.reconcile_command, *(("--quick",) if step.quick else ())],
             values,
             log=folder / "log",
             within_ms=step.within,

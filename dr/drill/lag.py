@@ -45,6 +45,19 @@ class SeenVerdict:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class SeenProof:
+    """Until when the active site has proven both sites equal, times in Unix ms; `reason` is the
+    first difference, or what could not be compared.
+    """
+
+    epoch: int
+    verified_until_ms: int
+    compared_at_ms: int
+    differences: int
+    reason: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class LagSample:
     """One observation. `lag_records` None: not known; `lag_ms` and `lag_bytes` -1: the mirror did
     not report them.
@@ -74,6 +87,8 @@ class LagSample:
     """
     protection: SeenVerdict | None = None
     """The active site's last verdict; None when there is none, or the site does not answer."""
+    proof: SeenProof | None = None
+    """As of the last comparison by the active site's agents; None before the first."""
     differing: tuple[str, ...] = ()
     """Partitions whose copies have another history than the active site, in sentences; they lack
     what it has from there on.
@@ -142,6 +157,7 @@ class LagProbe:
             truncated_records=sum(cut.records for reply in known.values() for cut in reply.cuts),
             differing=tuple(named),
             protection=_protection(known.get(record.active_site)),
+            proof=_proof(known.get(record.active_site)),
         )
 
     async def _differing(
@@ -187,6 +203,19 @@ def _protection(active: DescribeLinkReply | None) -> SeenVerdict | None:
         return None
     found = active.protection
     return SeenVerdict(epoch=found.epoch, since_ms=found.since_ms, reason=found.reason, judged_at_ms=found.judged_at_ms)
+
+
+def _proof(active: DescribeLinkReply | None) -> SeenProof | None:
+    if active is None or not active.HasField("verification"):
+        return None
+    found = active.verification
+    return SeenProof(
+        epoch=found.epoch,
+        verified_until_ms=found.verified_until_ms,
+        compared_at_ms=found.compared_at_ms,
+        differences=found.differences,
+        reason=found.reason,
+    )
 
 
 def _state(mirror: DescribeMirrorReply | None) -> str:

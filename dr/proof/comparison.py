@@ -46,6 +46,8 @@ class ComparisonRequest:
     topic_whitelist: Sequence[str] = (".*",)
     topic_blacklist: Sequence[str] = ()
     settle_timeout_ms: int = 10_000
+    is_lag_a_difference: bool = True
+    """False: what the target has not received yet is left out, topics included."""
 
 
 async def compare_sites(
@@ -68,6 +70,7 @@ class _Partition:
 
     source: LogExtent
     target: LogExtent
+    source_end_offset: int
     descent: Descent
     ends: list[Difference]
 
@@ -78,6 +81,7 @@ class _Partition:
             partition=key[1],
             source=self.source,
             target=self.target,
+            source_end_offset=self.source_end_offset,
             first_offset=self.descent.first_offset,
             end_offset=self.descent.end_offset,
             differences=tuple(sorted(found, key=lambda one: (one.first_offset, one.last_offset))),
@@ -122,7 +126,7 @@ class _Comparison:
         """The partitions that both sites have. Those of one site alone are named as differences."""
         source, target = await asyncio.gather(self._source.topics(), self._target.topics())
         wanted = sorted(filter(self._is_wanted, {*source, *target}))
-        if not wanted:
+        if not wanted and self._request.is_lag_a_difference:
             there = ", ".join(sorted(name for name in source if not is_internal_topic(name))) or "none"
             self._problems[f"the filters match no topic; topics of site {self._source.site}: {there}"] = None
         keys: list[TopicPartition] = []
@@ -134,8 +138,8 @@ class _Comparison:
                     f"{target[name].topic_id} at site {self._target.site}: one is no copy that an exact link made"
                 )
             keys += [(name, partition) for partition in sorted(mine & other)]
-            await self._name_orphans(self._source, DifferenceKind.MISSING, name, mine - other)
-            await self._name_orphans(self._target, DifferenceKind.EXTRA, name, other - mine)
+            await self._note_orphans(self._source, DifferenceKind.MISSING, name, mine - other)
+            await self._note_orphans(self._target, DifferenceKind.EXTRA, name, other - mine)
         return keys
 
     def _is_wanted(self, topic: str) -> bool:
@@ -144,27 +148,34 @@ class _Comparison:
             topic, whitelist=request.topic_whitelist, blacklist=request.topic_blacklist
         )
 
-    async def _name_orphans(
+    async def _note_orphans(
         self, site: SiteDigests, kind: DifferenceKind, topic: str, partitions: Iterable[int]
     ) -> None:
-        other = self._target if site is self._source else self._source
+        """Partitions that one site has: a difference, or of a topic that is still to be created or
+        deleted at the target.
+        """
+        is_source = site is self._source
+        if not is_source and not self._request.is_lag_a_difference:
+            return
+        other = self._target if is_source else self._source
         extents = await self._extents(site, [(topic, partition) for partition in sorted(partitions)])
         for (name, partition), extent in extents.items():
-            last_offset = max(extent.high_watermark - 1, extent.log_start_offset)
             found = Difference(
                 kind=kind,
                 first_offset=extent.log_start_offset,
-                last_offset=last_offset,
+                last_offset=max(extent.high_watermark - 1, extent.log_start_offset),
                 detail=f"site {other.site} does not have the partition",
             )
-            is_source = site is self._source
             self._found.append(
                 PartitionEquality(
                     topic=name,
                     partition=partition,
                     source=extent if is_source else None,
                     target=None if is_source else extent,
-                    differences=(found,),
+                    source_end_offset=extent.high_watermark if is_source else 0,
+                    first_offset=extent.log_start_offset,
+                    end_offset=extent.log_start_offset,
+                    differences=(found,) if self._request.is_lag_a_difference else (),
                 )
             )
 
@@ -178,14 +189,16 @@ class _Comparison:
         after = await self._extents(self._source, list(target))
         for key in after:
             ends = differences_of_ends(source_before=before[key], source_after=after[key], target=target[key])
-            self._begin_partition(key, after[key], target[key], ends)
+            if not self._request.is_lag_a_difference:
+                ends = [one for one in ends if one.kind is not DifferenceKind.MISSING]
+            self._partitions[key] = self._partition(after[key], target[key], before[key].high_watermark, ends)
 
-    def _begin_partition(
-        self, key: TopicPartition, source: LogExtent, target: LogExtent, ends: list[Difference]
-    ) -> None:
+    def _partition(
+        self, source: LogExtent, target: LogExtent, source_end_offset: int, ends: list[Difference]
+    ) -> _Partition:
         first, end = compared_range(source, target)
         descent = Descent(first_offset=first, end_offset=end, leaf_offsets=self._leaf_offsets)
-        self._partitions[key] = _Partition(source, target, descent, ends)
+        return _Partition(source, target, source_end_offset, descent, ends)
 
     async def _settled(self, before: Mapping[TopicPartition, LogExtent]) -> dict[TopicPartition, LogExtent]:
         """The target's ends once they have reached the source's, stand still, or time is up."""
@@ -283,7 +296,8 @@ class _Comparison:
             self._extents(self._source, list(keys)), self._extents(self._target, list(keys))
         )
         for key in source.keys() & target.keys():
-            self._begin_partition(key, source[key], target[key], former[key].ends)
+            was = former[key]
+            self._partitions[key] = self._partition(source[key], target[key], was.source_end_offset, was.ends)
 
 
 def _partitions_of(topics: Mapping[str, TopicMetadata], name: str) -> set[int]:

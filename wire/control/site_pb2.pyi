@@ -160,7 +160,7 @@ class DescribeLinkRequest(_message.Message):
     def __init__(self, name: _Optional[str] = ...) -> None: ...
 
 class DescribeLinkReply(_message.Message):
-    __slots__ = ("site", "record", "partitions", "enforced_epochs", "cuts", "peer_seen_at_ms", "unprotected", "protection")
+    __slots__ = ("site", "record", "partitions", "enforced_epochs", "cuts", "peer_seen_at_ms", "unprotected", "protection", "verification")
     class EnforcedEpochsEntry(_message.Message):
         __slots__ = ("key", "value")
         KEY_FIELD_NUMBER: _ClassVar[int]
@@ -176,6 +176,7 @@ class DescribeLinkReply(_message.Message):
     PEER_SEEN_AT_MS_FIELD_NUMBER: _ClassVar[int]
     UNPROTECTED_FIELD_NUMBER: _ClassVar[int]
     PROTECTION_FIELD_NUMBER: _ClassVar[int]
+    VERIFICATION_FIELD_NUMBER: _ClassVar[int]
     site: str
     record: _cluster_pb2.LinkRecord
     partitions: _containers.RepeatedCompositeFieldContainer[_broker_pb2.PartitionDescription]
@@ -184,7 +185,8 @@ class DescribeLinkReply(_message.Message):
     peer_seen_at_ms: int
     unprotected: _containers.RepeatedCompositeFieldContainer[UnprotectedTopic]
     protection: LinkProtection
-    def __init__(self, site: _Optional[str] = ..., record: _Optional[_Union[_cluster_pb2.LinkRecord, _Mapping]] = ..., partitions: _Optional[_Iterable[_Union[_broker_pb2.PartitionDescription, _Mapping]]] = ..., enforced_epochs: _Optional[_Mapping[int, int]] = ..., cuts: _Optional[_Iterable[_Union[_broker_pb2.TruncatedLog, _Mapping]]] = ..., peer_seen_at_ms: _Optional[int] = ..., unprotected: _Optional[_Iterable[_Union[UnprotectedTopic, _Mapping]]] = ..., protection: _Optional[_Union[LinkProtection, _Mapping]] = ...) -> None: ...
+    verification: LinkVerification
+    def __init__(self, site: _Optional[str] = ..., record: _Optional[_Union[_cluster_pb2.LinkRecord, _Mapping]] = ..., partitions: _Optional[_Iterable[_Union[_broker_pb2.PartitionDescription, _Mapping]]] = ..., enforced_epochs: _Optional[_Mapping[int, int]] = ..., cuts: _Optional[_Iterable[_Union[_broker_pb2.TruncatedLog, _Mapping]]] = ..., peer_seen_at_ms: _Optional[int] = ..., unprotected: _Optional[_Iterable[_Union[UnprotectedTopic, _Mapping]]] = ..., protection: _Optional[_Union[LinkProtection, _Mapping]] = ..., verification: _Optional[_Union[LinkVerification, _Mapping]] = ...) -> None: ...
 
 class LinkProtection(_message.Message):
     __slots__ = ("epoch", "since_ms", "reason", "judged_at_ms")
@@ -197,6 +199,20 @@ class LinkProtection(_message.Message):
     reason: str
     judged_at_ms: int
     def __init__(self, epoch: _Optional[int] = ..., since_ms: _Optional[int] = ..., reason: _Optional[str] = ..., judged_at_ms: _Optional[int] = ...) -> None: ...
+
+class LinkVerification(_message.Message):
+    __slots__ = ("epoch", "verified_until_ms", "compared_at_ms", "differences", "reason")
+    EPOCH_FIELD_NUMBER: _ClassVar[int]
+    VERIFIED_UNTIL_MS_FIELD_NUMBER: _ClassVar[int]
+    COMPARED_AT_MS_FIELD_NUMBER: _ClassVar[int]
+    DIFFERENCES_FIELD_NUMBER: _ClassVar[int]
+    REASON_FIELD_NUMBER: _ClassVar[int]
+    epoch: int
+    verified_until_ms: int
+    compared_at_ms: int
+    differences: int
+    reason: str
+    def __init__(self, epoch: _Optional[int] = ..., verified_until_ms: _Optional[int] = ..., compared_at_ms: _Optional[int] = ..., differences: _Optional[int] = ..., reason: _Optional[str] = ...) -> None: ...
 
 class UnprotectedTopic(_message.Message):
     __slots__ = ("topic", "partitions", "reason")

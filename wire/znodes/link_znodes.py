@@ -1,13 +1,18 @@
-"""What a site keeps beside a link's record (`layout.py`): the accounts of its failovers, and
-whether its standby protects the site. Decoders raise `MalformedZnode`.
+"""What a site keeps beside a link's record (`layout.py`): the accounts of its failovers, whether
+its standby protects the site, and until when the sites are proven equal. Decoders raise
+`MalformedZnode`.
 """
 
 from __future__ import annotations
 
+from typing import TypeVar
+
 from google.protobuf import json_format
 
-from wire.control.site_pb2 import LinkProtection
+from wire.control.site_pb2 import LinkProtection, LinkVerification
 from wire.znodes.layout import MalformedZnode, link_path
+
+Stored = TypeVar("Stored", LinkProtection, LinkVerification)
 
 
 def failovers_path(link: str) -> str:
@@ -25,14 +30,28 @@ def protection_path(link: str) -> str:
     return f"{link_path(link)}/protection"
 
 
-def encode_protection(protection: LinkProtection) -> bytes:
-    """The verdict as JSON."""
-    return json_format.MessageToJson(protection, indent=None, ensure_ascii=False).encode()
+def verification_path(link: str) -> str:
+    """Until when the active site's agents have proven the link's sites equal."""
+    return f"{link_path(link)}/verification"
+
+
+def encode(message: LinkProtection | LinkVerification) -> bytes:
+    """What an agent keeps of a link, as JSON."""
+    return json_format.MessageToJson(message, indent=None, ensure_ascii=False).encode()
 
 
 def decode_protection(link: str, payload: bytes) -> LinkProtection:
     """The verdict stored beside `link`."""
+    return _decoded(LinkProtection(), protection_path(link), payload)
+
+
+def decode_verification(link: str, payload: bytes) -> LinkVerification:
+    """The state of the proof stored beside `link`."""
+    return _decoded(LinkVerification(), verification_path(link), payload)
+
+
+def _decoded(message: Stored, path: str, payload: bytes) -> Stored:
     try:
-        return json_format.Parse(payload, LinkProtection(), ignore_unknown_fields=True)
+        return json_format.Parse(payload, message, ignore_unknown_fields=True)
     except (json_format.ParseError, UnicodeDecodeError) as error:
-        raise MalformedZnode(protection_path(link), str(error)) from error
+        raise MalformedZnode(path, str(error)) from error

@@ -45,6 +45,13 @@ class SiteFacts:
     unreadable: Mapping[Place, str] = field(default_factory=dict)
     """Why znodes cannot be understood."""
 
+    def has_lowest_node_id(self, grpc_address: str) -> bool:
+        """Whether the live broker with the lowest node id answers at the address: its agent does
+        what one agent of a site shall do. No election: two that do it for a moment do no harm.
+        """
+        lowest = min(self.brokers, default=None)
+        return lowest is not None and self.brokers[lowest][0].grpc_address == grpc_address
+
 
 def links_between(links: Iterable[LinkRecord], one: str, other: str) -> list[LinkRecord]:
     """Links that join the two sites, by name."""

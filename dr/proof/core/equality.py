@@ -44,6 +44,8 @@ class PartitionEquality:
     partition: int
     source: LogExtent | None
     target: LogExtent | None
+    source_end_offset: int = 0
+    """Up to where the source's site had replicated it when the comparison began."""
     first_offset: int = 0
     end_offset: int = 0
     differences: tuple[Difference, ...] = ()

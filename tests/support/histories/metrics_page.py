@@ -22,6 +22,7 @@ from clients.producer import ProducerCounts
 from clients.producer_metrics import ProducerMetrics
 from controller.metrics import ControllerMetrics
 from dr.agent.metrics import SiteAgentMetrics
+from dr.proof.core.verification import LinkVerification
 from mirror.admin.metrics import MirrorMetrics, OpeningMetrics
 from mirror.flow.core.health import Health
 from mirror.groups.metrics import CheckpointMetrics
@@ -43,7 +44,12 @@ def _broker_families() -> Iterable[Metric]:
     parts = MagicMock(**{"groups.count_by_state.return_value": Counter()})
     add_gauges(metrics, parts)
     agent = CollectorRegistry()
-    SiteAgentMetrics(agent, contested=lambda: {"a-b": False}, protection=lambda: {"a-b": (True, 0.0)})
+    SiteAgentMetrics(
+        agent,
+        contested=lambda: {"a-b": False},
+        protection=lambda: {"a-b": (True, 0.0)},
+        verification=lambda: {"a-b": (LinkVerification(epoch=1), {("t", 0): 0})},
+    )
     return [*metrics.collect(), *agent.collect()]
 
 

@@ -112,6 +112,8 @@ def link(**fields: Any) -> dict[str, Any]:
         "epoch": 2,
         "lag_records": 100,
         "not_protected_because": "",
+        "differences": None,
+        "first_difference": "",
         "mirror": "PROMOTED",
         "mirror_report_age_ms": 400,
         "mirror_problems": [],

@@ -1,0 +1,167 @@
+"""Compares the sites of each link again and again by the digests of their logs, where this site is
+active, and keeps until when they are proven equal.
+
+The agent of the live broker with the lowest node id compares, as `protection_judge.py` judges. The
+state is stored beside the link's record after each comparison, so that every agent of the site
+reports it and the next one goes on from it. A standby that lags is not different: it is equal until
+an earlier moment (`dr/proof/core/verification.py`).
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Final
+
+from kazoo.exceptions import NoNodeError
+
+from dr.agent.links_store import LinksStore
+from dr.agent.site_cache import DISCONNECTED, SiteCache
+from dr.proof.comparison import ComparisonRequest, compare_sites
+from dr.proof.core.verification import LinkVerification, VerificationWatch
+from runtime.clock import Clock
+from runtime.logs import state_change_logger
+from runtime.process import OperationalFailure
+from runtime.supervision import Supervisor
+from wire.control import site_pb2 as site
+from wire.control.cluster_pb2 import LinkPhase, LinkRecord
+from wire.rules.links import blacklist_of, other_site
+from wire.znodes.layout import MalformedZnode
+
+INTERVAL_MS: Final = 30_000
+INTERVAL_WHILE_DIFFERENT_MS: Final = 5_000
+"""A difference may be one that a link is about to mend."""
+INTERVAL_MS_MAX: Final = 600_000
+BUSY_SHARE: Final = 0.05
+"""A link whose comparison takes long is compared less often, up to the maximum."""
+FIRST_AFTER_MS: Final = 5_000
+"""A broker that has just started has other things to do."""
+
+
+@dataclass(slots=True)
+class _Watched:
+    """One link: its machine and its last state."""
+
+    watch: VerificationWatch
+    state: LinkVerification | None
+
+
+def pause_ms(took_ms: float, *, is_different: bool) -> float:
+    """How long to pause after comparisons that took so long."""
+    interval_ms = INTERVAL_WHILE_DIFFERENT_MS if is_different else INTERVAL_MS
+    return min(max(interval_ms, took_ms / BUSY_SHARE), INTERVAL_MS_MAX)
+
+
+class EqualityWatch:
+    """The task of one agent."""
+
+    def __init__(self, *, site: str, cache: SiteCache, store: LinksStore, own_address: str, clock: Clock) -> None:
+        """`own_address` is where this process's agent answers."""
+        self._site = site
+        self._cache = cache
+        self._store = store
+        self._own_address = own_address
+        self._clock = clock
+        self._watched: dict[str, _Watched] = {}
+        self._loops = Supervisor()
+        self._state_change = state_change_logger()
+
+    def start(self) -> None:
+        """Begin."""
+        self._loops.start("equality watch", self._run)
+
+    async def stop(self) -> None:
+        """End the task."""
+        await self._loops.stop()
+
+    def states(self) -> Mapping[str, tuple[LinkVerification, Mapping[tuple[str, int], int]]]:
+        """By link that this agent compares: the state of its proof, and the offset below which each
+        partition was equal at the last comparison.
+        """
+        return {
+            name: (one.state, one.watch.proven_ends)
+            for name, one in tuple(self._watched.items())
+            if one.state is not None
+        }
+
+    async def _run(self) -> None:
+        await asyncio.sleep(FIRST_AFTER_MS / 1000)
+        while True:
+            began_ms = self._clock.monotonic_ms()
+            await self.look()
+            is_different = any(one.state is not None and one.state.differences for one in self._watched.values())
+            took_ms = self._clock.monotonic_ms() - began_ms
+            await asyncio.sleep(pause_ms(took_ms, is_different=is_different) / 1000)
+
+    async def look(self) -> None:
+        """Compare each link that this site is active for, one after the other, if this agent is the
+        one to compare.
+        """
+        facts = self._cache.facts
+        links = facts.links if facts.has_lowest_node_id(self._own_address) else {}
+        ours = {
+            name: record
+            for name, record in links.items()
+            if record.active_site == self._site and record.phase == LinkPhase.MIRRORING
+        }
+        self._watched = {name: one for name, one in self._watched.items() if name in ours}
+        for record in ours.values():
+            await self._compare(record)
+
+    async def _compare(self, record: LinkRecord) -> None:
+        try:
+            watched = self._watched.get(record.name) or await self._begin(record.name)
+            standby = other_site(record, self._site)
+            request = ComparisonRequest(
+                source_site=self._site,
+                target_site=standby,
+                source_bootstrap=record.sites[self._site].bootstrap_servers,
+                target_bootstrap=record.sites[standby].bootstrap_servers,
+                topic_whitelist=tuple(record.topic_whitelist),
+                topic_blacklist=blacklist_of(record),
+                settle_timeout_ms=0,
+                is_lag_a_difference=False,
+            )
+            state = watched.watch.observe(await compare_sites(request, self._clock), epoch=record.epoch)
+            if (watched.state.differences if watched.state else 0) != state.differences:
+                self._log_change(record, state)
+            watched.state = state
+            await self._store.store_verification(record.name, _document(state))
+        except (*DISCONNECTED, NoNodeError, MalformedZnode, OperationalFailure, ValueError) as error:
+            self._state_change.debug("link is not compared", link=record.name, reason=str(error))
+
+    async def _begin(self, name: str) -> _Watched:
+        stored = await self._store.verification(name)
+        known = None if stored is None else _state(stored)
+        watched = _Watched(VerificationWatch(known), known)
+        self._watched[name] = watched
+        return watched
+
+    def _log_change(self, record: LinkRecord, state: LinkVerification) -> None:
+        if state.differences:
+            self._state_change.error(
+                "the sites of a link differ", link=record.name, differences=state.differences, first=state.reason
+            )
+        else:
+            self._state_change.info("the sites of a link are equal again", link=record.name)
+
+
+def _document(state: LinkVerification) -> site.LinkVerification:
+    return site.LinkVerification(
+        epoch=state.epoch,
+        verified_until_ms=state.verified_until_ms,
+        compared_at_ms=state.compared_at_ms,
+        differences=state.differences,
+        reason=state.reason,
+    )
+
+
+def _state(stored: site.LinkVerification) -> LinkVerification:
+    return LinkVerification(
+        epoch=stored.epoch,
+        verified_until_ms=stored.verified_until_ms,
+        compared_at_ms=stored.compared_at_ms,
+        differences=stored.differences,
+        reason=stored.reason,
+    )

@@ -1,0 +1,93 @@
+"""Until when the sites of a link are proven equal, brought up to date with each comparison. Pure.
+
+A site is proven equal until a moment when everything that the source's logs held at that moment was
+compared and is equal. A standby that lags proves less, and its lag is no difference: the moment is
+then the last one whose logs' ends it has reached.
+
+Caller: dr/agent/equality_watch.py.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from typing import Final
+
+from dr.proof.core.equality import EqualityReport, PartitionEquality
+
+SNAPSHOTS_MAX: Final = 120
+"""Moments that are kept until the standby has reached them."""
+
+TopicPartition = tuple[str, int]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LinkVerification:
+    """The state of one link's proof. Times are Unix ms; `verified_until_ms` is 0 before the first
+    proof.
+    """
+
+    epoch: int
+    verified_until_ms: int = 0
+    compared_at_ms: int = 0
+    differences: int = 0
+    reason: str = ""
+    """The first difference, or what the last comparison could not compare; empty when all is
+    proven.
+    """
+
+
+class VerificationWatch:
+    """The state of one link, with the moments that are still to be proven."""
+
+    def __init__(self, known: LinkVerification | None = None) -> None:
+        """`known` is what another process stored last."""
+        self._known = known
+        self._snapshots: deque[tuple[int, Mapping[TopicPartition, int]]] = deque(maxlen=SNAPSHOTS_MAX)
+        self.proven_ends: dict[TopicPartition, int] = {}
+        """Below these offsets each partition was equal at the last comparison."""
+
+    def observe(self, report: EqualityReport, *, epoch: int) -> LinkVerification:
+        """The state after a comparison in this epoch of the link. An epoch begins a proof of its
+        own: the standby of the former one may have lost its end.
+        """
+        if self._known is None or self._known.epoch != epoch:
+            self._known = LinkVerification(epoch=epoch)
+            self._snapshots.clear()
+        compared = [one for one in report.partitions if not one.not_compared]
+        different = [one for one in compared if not one.is_equal]
+        self.proven_ends = {(one.topic, one.partition): one.end_offset for one in compared if one.is_equal}
+        ends = {(one.topic, one.partition): one.source_end_offset for one in compared}
+        self._snapshots.append((report.compared_at_ms, ends))
+        verified_until_ms = self._known.verified_until_ms
+        if not different and not report.problems:
+            verified_until_ms = self._proven_until(verified_until_ms, frozenset(ends))
+        self._known = replace(
+            self._known,
+            verified_until_ms=verified_until_ms,
+            compared_at_ms=report.compared_at_ms,
+            differences=sum(len(one.differences) + one.unnamed for one in different),
+            reason=_reason(different, report),
+        )
+        return self._known
+
+    def _proven_until(self, before_ms: int, there: frozenset[TopicPartition]) -> int:
+        """The last moment whose ends are proven; topics that were deleted since do not count."""
+        proven_ms = before_ms
+        while self._snapshots:
+            at_ms, ends = self._snapshots[0]
+            if any(self.proven_ends.get(key, -1) < end for key, end in ends.items() if key in there):
+                break
+            proven_ms = at_ms
+            self._snapshots.popleft()
+        return proven_ms
+
+
+def _reason(different: list[PartitionEquality], report: EqualityReport) -> str:
+    if different:
+        one = different[0]
+        first = one.differences[0]
+        place = f"{one.topic}-{one.partition} offsets {first.first_offset} to {first.last_offset}"
+        return f"{first.kind} at site {report.target_site}: {place} {first.detail}".rstrip()
+    return "; ".join(report.problems)

@@ -1,0 +1,71 @@
+"""The active site proves all the time that its standby is equal, and says until when and what is
+not.
+"""
+
+from __future__ import annotations
+
+import json
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.support.embedded.embedded_sites import EmbeddedSites, SitesStarter
+from tests.support.embedded.sample_topic import TOPIC, create_topic, equal_ends, produce
+from tests.support.eventually import eventually_sync
+
+pytestmark = [pytest.mark.integration, pytest.mark.timeout(300)]
+
+CRC_POSITION = 17
+WITHIN_MS = 120_000
+
+
+def link_status(sites: EmbeddedSites) -> dict[str, Any]:
+    (found,) = json.loads(sites.command("status", "--output", "json").stdout)["links"]
+    return dict(found)
+
+
+def await_verified(sites: EmbeddedSites, since_ms: int) -> None:
+    """Until all that was written before this time is proven equal."""
+
+    def is_verified() -> bool:
+        found = link_status(sites)
+        assert not found["differences"], found["first_difference"]
+        return (found["verified_until_ms"] or 0) > since_ms
+
+    eventually_sync(is_verified, WITHIN_MS)
+
+
+def flip_a_bit_of_the_last_batch(segment: Path) -> None:
+    """In the checksum that its header has."""
+    content = bytearray(segment.read_bytes())
+    position = 0
+    while (following := position + 12 + int.from_bytes(content[position + 8 : position + 12], "big")) < len(content):
+        position = following
+    with segment.open("r+b") as file:
+        file.seek(position + CRC_POSITION)
+        file.write(bytes([content[position + CRC_POSITION] ^ 1]))
+
+
+async def test_sites_are_proven_equal_until_a_moment_and_a_changed_batch_is_named(start_sites: SitesStarter) -> None:
+    sites = start_sites()
+    await create_topic(sites)
+    produce(sites, 5_000)
+    produce(sites, 1)
+    written_ms = round(time.time() * 1000)
+    assert await equal_ends(sites) == {(TOPIC, 0): 5_001}
+    await_verified(sites, written_ms)
+    assert "both sites are proven equal until" in sites.command("status").stdout
+    (segment,) = sites.directory.glob(f"b/**/{TOPIC}-0/00000000000000000000.log")
+    flip_a_bit_of_the_last_batch(segment)
+
+    def differs() -> bool:
+        return link_status(sites)["differences"] == 1
+
+    eventually_sync(differs, WITHIN_MS)
+    done = sites.command("status")
+    assert done.returncode == 1
+    assert f"{TOPIC}-0 offsets 5000 to 5000 differ in crc" in " ".join(done.stdout.split())
+    flip_a_bit_of_the_last_batch(segment)
+    await_verified(sites, round(time.time() * 1000))

@@ -61,7 +61,7 @@ async def test_sites_are_proven_equal_until_a_moment_and_a_changed_batch_is_name
     flip_a_bit_of_the_last_batch(segment)
 
     def differs() -> bool:
-        return link_status(sites)["differences"] == 1
+        return bool(link_status(sites)["differences"] == 1)
 
     eventually_sync(differs, WITHIN_MS)
     done = sites.command("status")

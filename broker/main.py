@@ -115,6 +115,7 @@ class Broker:
             self.replication.replicas,
             self.cluster,
             on_retained=self.replication.replicas.report_log_starts,
+            clock=self._doors.clock,
         )
         self.configs.on_change(self._apply_configs)
         self._add_gauges()
@@ -146,6 +147,7 @@ class Broker:
                 connections=serving.connections,
                 session_changes=self._membership.session_changes,
                 logs=self.storage.logs,
+                scrubber=self._housekeeping.scrubber,
                 clock=clock,
                 fetch_sessions=lambda: serving.services.fetch_sessions,
                 state=lambda: self.state,

@@ -236,11 +236,12 @@ def _proof(sample: LagSample) -> dict[str, Any]:
     """
     proof = sample.proof
     if proof is None or proof.epoch != sample.epoch:
-        return {"verified_until_ms": None, "differences": None, "first_difference": ""}
+        return {"verified_until_ms": None, "differences": None, "first_difference": "", "not_proven_because": ""}
     return {
         "verified_until_ms": proof.verified_until_ms or None,
         "differences": proof.differences,
         "first_difference": proof.reason if proof.differences else "",
+        "not_proven_because": "" if proof.differences else proof.reason,
     }
 
 
@@ -286,6 +287,8 @@ def problems(sites: dict[str, dict[str, Any]], links: list[dict[str, Any]]) -> l
                 f"link {link['name']}: the sites differ in {link['differences']} ranges of offsets, first "
                 f"{link['first_difference']}; antipode reconcile --link {link['name']} --quick names them"
             )
+        if link["not_proven_because"]:
+            found.append(f"link {link['name']}: the sites are not proven equal: {link['not_proven_because']}")
         others = (*link["mirror_problems"], *link["differing"], *link["deposed"])
         found += [f"link {link['name']}: {problem}" for problem in others if problem not in reason]
         if link["is_contested"]:

@@ -17,6 +17,7 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Iterable
 from contextlib import AbstractAsyncContextManager
+from typing import NamedTuple
 
 from kio.schema.errors import ErrorCode
 
@@ -56,6 +57,14 @@ from runtime.disk import Buffer
 from wire.batches.record_batch import BatchHeader
 
 
+class CorruptBatch(NamedTuple):
+    """Bytes on the disk that are not what was written; both offsets are included."""
+
+    base_offset: int
+    last_offset: int
+    reason: str
+
+
 class PartitionLog:
     """One partition's log. Making it opens the directory, which exists.
 
@@ -63,6 +72,9 @@ class PartitionLog:
     the directory is empty. `roll_jitter` between 0 and 1 is the share of segment.jitter.ms that
     this log takes off segment.ms.
     """
+
+    corrupt_batches: tuple[CorruptBatch, ...] = ()
+    """What the last pass of the scrubber has found (`scrubbing.py`)."""
 
     def __init__(
         self,

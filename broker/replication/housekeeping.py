@@ -1,5 +1,5 @@
-"""Periodic work of a broker: flushes, retention, removal, compaction, checkpoints, digests,
-standbys.
+"""Periodic work of a broker: flushes, retention, removal, compaction, checkpoints, digests, reading
+what is on the disk, standbys.
 
 Each job is a loop of its own. A failing disk is reported and tried again in the next round; it
 never ends the broker. Retention and compaction wait for the first whole image, because the topics'
@@ -17,12 +17,14 @@ from broker.log.digesting import seal_some
 from broker.log.directories.log_store import LogStore
 from broker.log.errors import StorageError
 from broker.log.partition_log import PartitionLog
+from broker.log.scrubbing import Scrubber
 from broker.metadata.cluster import Cluster
 from broker.metadata.core.cluster_image import LinkRole
 from broker.replication.core.retention_holds import HoldBounds
 from broker.replication.replicas import Replicas
 from broker.settings.config import BrokerSettings
 from broker.settings.dynamic_configs import DynamicConfigs
+from runtime.clock import Clock
 from runtime.logs import get_logger
 from runtime.supervision import Supervisor
 
@@ -38,10 +40,10 @@ REMOVAL_INTERVAL_MS = 1_000
 """How soon deleted files go once their delay is over."""
 MOVE_INTERVAL_MS = 200
 """How soon a move to another log directory begins."""
-
-
 DIGEST_INTERVAL_MS = 5_000
 """How soon the leaves that have ended since have their digests."""
+SCRUB_INTERVAL_MS = 1_000
+"""How soon a log that is due to be checked is read."""
 
 
 class Housekeeping:
@@ -55,12 +57,14 @@ class Housekeeping:
         cluster: Cluster,
         *,
         on_retained: Callable[[], None],
+        clock: Clock,
     ) -> None:
         self._configs = configs
         self._logs = logs
         self._replicas = replicas
         self._cluster = cluster
         self._on_retained = on_retained
+        self.scrubber = Scrubber(logs, clock)
         self._loops = Supervisor()
 
     def start(self) -> None:
@@ -73,6 +77,7 @@ class Housekeeping:
             ("compaction", self._compact, lambda now: now.log_cleaner_backoff_ms, 0),
             ("move", self._move, lambda _: MOVE_INTERVAL_MS, 0),
             ("range digests", self._digest, lambda _: DIGEST_INTERVAL_MS, 0),
+            ("scrub", self._scrub, lambda _: SCRUB_INTERVAL_MS, 0),
             ("standbys", self._check_standbys, lambda _: STANDBY_INTERVAL_MS, 0),
             ("checkpoint", self._checkpoint, lambda now: now.log_checkpoint_interval_ms, 0),
             ("high watermark checkpoint", self._mark, lambda now: now.high_watermark_checkpoint_interval_ms, 0),
@@ -151,6 +156,12 @@ class Housekeeping:
         while await seal_some(partition_log):
             await asyncio.sleep(loop.time() - started_at)
             started_at = loop.time()
+
+    async def _scrub(self) -> None:
+        await self.scrubber.scrub_due(
+            interval_ms=self._configs.current.log_scrub_interval_ms,
+            bytes_per_second=lambda: self._configs.current.log_scrub_bytes_per_second_max,
+        )
 
     async def _check_standbys(self) -> None:
         self._replicas.check_standbys()

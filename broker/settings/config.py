@@ -257,6 +257,18 @@ class BrokerSettings(Settings):
         ge=0,
         description="accepted: bytes of each partition beyond its retention, 0 to keep nothing for standbys",
     )
+    log_scrub_interval_ms: int = Field(
+        default=86_400_000,
+        alias="antipode.log.scrub.interval.ms",
+        ge=1,
+        description="accepted: milliseconds between two readings of a log",
+    )
+    log_scrub_bytes_per_second_max: int = Field(
+        default=10 * MEBIBYTE,
+        alias="antipode.log.scrub.max.bytes.per.second",
+        ge=0,
+        description="accepted: bytes read in a second, 0 to check nothing",
+    )
     high_watermark_checkpoint_interval_ms: int = Field(
         default=5000, alias="replica.high.watermark.checkpoint.interval.ms", ge=1
     )

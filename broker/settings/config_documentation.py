@@ -20,6 +20,8 @@ _TEXTS: Final = {
     "antipode.grpc.listener": "Address of the gRPC services: broker control, controller and site agent.",
     "antipode.link.hold.max.bytes": "Bytes of each partition that are kept beyond its retention while a standby lacks them.",
     "antipode.link.hold.max.ms": "How long records are kept beyond retention.ms while a standby lacks them.",
+    "antipode.log.scrub.interval.ms": "How often each log is read from the disk and checked against its checksums.",
+    "antipode.log.scrub.max.bytes.per.second": "How fast logs are read for that check, all logs together; 0 turns it off.",
     "antipode.metrics.listener": "Address of the page with Prometheus metrics.",
     "antipode.shutdown.grace.ms": "How long a stopping broker waits for requests in progress.",
     "antipode.site.name": "Name of the site that the broker belongs to.",

@@ -28,6 +28,7 @@ from runtime.zookeeper import SessionState
 if TYPE_CHECKING:
     from broker.groups.coordinator import GroupCoordinator
     from broker.log.directories.log_store import LogStore
+    from broker.log.scrubbing import Scrubber
     from broker.network.connection_server import ConnectionServer
     from broker.replication.core.fetch_sessions import FetchSessions
     from broker.replication.isr_proposals import IsrProposals
@@ -82,6 +83,7 @@ class GaugeSources:
     connections: ConnectionServer
     session_changes: Mapping[SessionState, int]
     logs: LogStore
+    scrubber: Scrubber
     clock: Clock
     fetch_sessions: Callable[[], FetchSessions]
     state: Callable[[], BrokerState]
@@ -184,6 +186,21 @@ GAUGES: Final[tuple[tuple[str, str, Read], ...]] = (
         "kafka_log_logcleanermanager_time_since_last_run_seconds",
         "Time since the last pass over compacted logs ended",
         lambda parts: parts.seconds_since_cleaning(),
+    ),
+    (
+        "antipode_log_scrub_age_seconds",
+        "How long ago the log that waits longest was read from the disk and checked, or the broker started",
+        lambda parts: parts.scrubber.oldest_pass_ms() / _SECOND_MS,
+    ),
+    (
+        "antipode_log_scrub_corrupt_batches",
+        "Batches on the disks that the last check found damaged",
+        lambda parts: parts.scrubber.corrupt_count(),
+    ),
+    (
+        "antipode_log_scrub_read_bytes",
+        "Bytes that were read from the disks for the check since the broker started",
+        lambda parts: parts.scrubber.read_bytes,
     ),
     (
         "kafka_log_logcleanermanager_uncleanable_partitions_count",

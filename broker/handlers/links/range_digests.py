@@ -2,7 +2,9 @@
 offsets, so that two sites are compared without sending their logs.
 
 Behaviour: any role of the site answers. Leaves that have ended and have no digest yet are worked
-out first, for a bounded time; `pending_leaves` says how many are left, and the client asks again.
+out first, for a bounded time; `pending_leaves` says how many are left, and the client asks again. A
+range with a batch that the scrubber found damaged is refused with KAFKA_STORAGE_ERROR and the
+batch's offsets: digests would not show it.
 Versions: 0. Not done: replicas other than the leader.
 """
 
@@ -126,6 +128,14 @@ class _Answering:
             log_start_offset <= query.first_offset and query.end_offset <= high_watermark
         ):
             raise OffsetOutOfRange(query.first_offset, log_start_offset, high_watermark)
+        damaged = [one for one in log.corrupt_batches if query.first_offset <= one.base_offset < query.end_offset]
+        if damaged:
+            first = damaged[0]
+            raise PartitionFailure(
+                ErrorCode.kafka_storage_error,
+                f"the batch at offsets {first.base_offset} to {first.last_offset} is damaged on the disk of broker "
+                f"{self._services.image.node_id}: {first.reason} ({len(damaged)} in all)",
+            )
         known_end = max(log.digests.end_leaf, first_whole_leaf(log_start_offset))
         pending_leaves = max(_leaves_needed(query) - known_end, 0)
         content: bytes | None = b""

@@ -18,6 +18,7 @@ from tests.support.eventually import eventually_sync
 pytestmark = [pytest.mark.integration, pytest.mark.timeout(300)]
 
 CRC_POSITION = 17
+BODY_POSITION = 63
 WITHIN_MS = 120_000
 
 
@@ -37,15 +38,15 @@ def await_verified(sites: EmbeddedSites, since_ms: int) -> None:
     eventually_sync(is_verified, WITHIN_MS)
 
 
-def flip_a_bit_of_the_last_batch(segment: Path) -> None:
-    """In the checksum that its header has."""
+def flip_a_bit_of_the_last_batch(segment: Path, at: int = CRC_POSITION) -> None:
+    """In the checksum that its header has, or elsewhere in it."""
     content = bytearray(segment.read_bytes())
     position = 0
     while (following := position + 12 + int.from_bytes(content[position + 8 : position + 12], "big")) < len(content):
         position = following
     with segment.open("r+b") as file:
-        file.seek(position + CRC_POSITION)
-        file.write(bytes([content[position + CRC_POSITION] ^ 1]))
+        file.seek(position + at)
+        file.write(bytes([content[position + at] ^ 1]))
 
 
 async def test_sites_are_proven_equal_until_a_moment_and_a_changed_batch_is_named(start_sites: SitesStarter) -> None:
@@ -68,4 +69,24 @@ async def test_sites_are_proven_equal_until_a_moment_and_a_changed_batch_is_name
     assert done.returncode == 1
     assert f"{TOPIC}-0 offsets 5000 to 5000 differ in crc" in " ".join(done.stdout.split())
     flip_a_bit_of_the_last_batch(segment)
+    await_verified(sites, round(time.time() * 1000))
+
+
+async def test_a_bit_that_changes_on_a_disk_is_found_by_reading_it(start_sites: SitesStarter) -> None:
+    sites = start_sites("--broker-config", "antipode.log.scrub.interval.ms=500")
+    await create_topic(sites)
+    produce(sites, 10)
+    assert await equal_ends(sites) == {(TOPIC, 0): 10}
+    (segment,) = sites.directory.glob(f"b/**/{TOPIC}-0/00000000000000000000.log")
+    flip_a_bit_of_the_last_batch(segment, BODY_POSITION)
+
+    def is_named() -> bool:
+        done = sites.command("reconcile", "--link", "a-b", "--quick")
+        text = " ".join(done.stdout.split())
+        assert done.returncode == 2, text
+        return f"{TOPIC}-0 at site b: the batch at offsets" in text and "is damaged on the disk" in text
+
+    eventually_sync(is_named, WITHIN_MS)
+    eventually_sync(lambda: "is damaged on the disk" in link_status(sites)["not_proven_because"], WITHIN_MS)
+    flip_a_bit_of_the_last_batch(segment, BODY_POSITION)
     await_verified(sites, round(time.time() * 1000))

@@ -79,7 +79,7 @@ async def keeping_house(
     configs.standby_ends = StandbyEnds()
     replicas: Any = SimpleNamespace(check_standbys=lambda: None, standby_ends=configs.standby_ends)
     cluster: Any = SimpleNamespace(image=image)
-    housekeeping = Housekeeping(configs, logs, replicas, cluster, on_retained=lambda: None)
+    housekeeping = Housekeeping(configs, logs, replicas, cluster, on_retained=lambda: None, clock=SystemClock())
     housekeeping.start()
     try:
         yield configs
@@ -315,3 +315,26 @@ async def test_a_followers_requests_carry_the_files_bounds(monkeypatch: pytest.M
     first = asked[0]
     assert (first.min_bytes, first.max_bytes, first.max_wait_ms) == (22, 333333, 44)
     assert first.topics[0].partitions[0].partition_max_bytes == 11111
+
+
+def damage(segment: Path) -> None:
+    """Flip a bit of the first batch's body."""
+    content = bytearray(segment.read_bytes())
+    content[65] ^= 1
+    segment.write_bytes(content)
+
+
+async def test_logs_are_read_from_the_disk_as_often_and_as_fast_as_allowed(tmp_path: Path) -> None:
+    logs = opened(tmp_path)
+    log = logs.open_or_create("t", 0, topic_id=ID, config=LogConfig())
+    fill(log, 10)
+    log.advance_high_watermark(log.log_end_offset)
+    damage(Path(log.segments.first.path))
+    often = {"antipode.log.scrub.interval.ms": "1"}
+    off = {"antipode.log.scrub.max.bytes.per.second": "0"}
+    async with keeping_house(tmp_path, logs, **often, **off) as configs:
+        on = {"antipode.log.scrub.max.bytes.per.second": "1000000"}
+        given = {**GIVEN, "log.dirs": str(tmp_path / "log"), **often, **on}
+        assert log.corrupt_batches == ()
+        configs.current = load_broker_settings(given)
+        await eventually(lambda: len(log.corrupt_batches) == 1)

@@ -114,6 +114,7 @@ def link(**fields: Any) -> dict[str, Any]:
         "not_protected_because": "",
         "differences": None,
         "first_difference": "",
+        "not_proven_because": "",
         "mirror": "PROMOTED",
         "mirror_report_age_ms": 400,
         "mirror_problems": [],

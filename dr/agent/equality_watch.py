@@ -29,11 +29,9 @@ from wire.control.cluster_pb2 import LinkPhase, LinkRecord
 from wire.rules.links import blacklist_of, other_site
 from wire.znodes.layout import MalformedZnode
 
-INTERVAL_MS: Final = 30_000
-INTERVAL_WHILE_DIFFERENT_MS: Final = 5_000
-"""A difference may be one that a link is about to mend."""
+INTERVAL_MS: Final = 5_000
 INTERVAL_MS_MAX: Final = 600_000
-BUSY_SHARE: Final = 0.05
+BUSY_SHARE: Final = 0.02
 """A link whose comparison takes long is compared less often, up to the maximum."""
 FIRST_AFTER_MS: Final = 5_000
 """A broker that has just started has other things to do."""
@@ -47,10 +45,9 @@ class _Watched:
     state: LinkVerification | None
 
 
-def pause_ms(took_ms: float, *, is_different: bool) -> float:
+def pause_ms(took_ms: float) -> float:
     """How long to pause after comparisons that took so long."""
-    interval_ms = INTERVAL_WHILE_DIFFERENT_MS if is_different else INTERVAL_MS
-    return min(max(interval_ms, took_ms / BUSY_SHARE), INTERVAL_MS_MAX)
+    return min(max(INTERVAL_MS, took_ms / BUSY_SHARE), INTERVAL_MS_MAX)
 
 
 class EqualityWatch:
@@ -90,9 +87,7 @@ class EqualityWatch:
         while True:
             began_ms = self._clock.monotonic_ms()
             await self.look()
-            is_different = any(one.state is not None and one.state.differences for one in self._watched.values())
-            took_ms = self._clock.monotonic_ms() - began_ms
-            await asyncio.sleep(pause_ms(took_ms, is_different=is_different) / 1000)
+            await asyncio.sleep(pause_ms(self._clock.monotonic_ms() - began_ms) / 1000)
 
     async def look(self) -> None:
         """Compare each link that this site is active for, one after the other, if this agent is the

@@ -8,7 +8,8 @@ range. A batch belongs to the range and the leaf of its base offset.
 Error codes by partition: NOT_LEADER_OR_FOLLOWER and UNKNOWN_TOPIC_OR_PARTITION as for clients,
 OFFSET_OUT_OF_RANGE for a range that is not between log start and high watermark, INVALID_REQUEST
 for more than one answer may hold, UNSUPPORTED_FOR_MESSAGE_FORMAT for a compacted log, which has no
-digests, KAFKA_STORAGE_ERROR where the log holds bytes that are no batch.
+digests, INVALID_RECORD (Kafka's codes for damage are retriable, and this one is not) where the log
+holds bytes that are not what was written.
 """
 
 # Annotations stay real types here (no postponed evaluation): kio reads them from the dataclass

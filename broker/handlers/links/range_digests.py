@@ -3,7 +3,7 @@ offsets, so that two sites are compared without sending their logs.
 
 Behaviour: any role of the site answers. Leaves that have ended and have no digest yet are worked
 out first, for a bounded time; `pending_leaves` says how many are left, and the client asks again. A
-range with a batch that the scrubber found damaged is refused with KAFKA_STORAGE_ERROR and the
+range with a batch that the scrubber found damaged is refused with INVALID_RECORD and the
 batch's offsets: digests would not show it.
 Versions: 0. Not done: replicas other than the leader.
 """
@@ -122,7 +122,7 @@ class _Answering:
 
     async def _counted(self, log: PartitionLog, query: Any) -> RangeDigestsAnswer:
         if log.digests.failure:
-            raise PartitionFailure(ErrorCode.kafka_storage_error, log.digests.failure)
+            raise PartitionFailure(ErrorCode.invalid_record, log.digests.failure)
         log_start_offset, high_watermark = log.log_start_offset, log.high_watermark
         if query.end_offset > query.first_offset and not (
             log_start_offset <= query.first_offset and query.end_offset <= high_watermark
@@ -132,7 +132,7 @@ class _Answering:
         if damaged:
             first = damaged[0]
             raise PartitionFailure(
-                ErrorCode.kafka_storage_error,
+                ErrorCode.invalid_record,
                 f"the batch at offsets {first.base_offset} to {first.last_offset} is damaged on the disk of broker "
                 f"{self._services.image.node_id}: {first.reason} ({len(damaged)} in all)",
             )

@@ -58,7 +58,7 @@ async def test_sites_are_proven_equal_until_a_moment_and_a_changed_batch_is_name
     assert await equal_ends(sites) == {(TOPIC, 0): 5_001}
     await_verified(sites, written_ms)
     assert "both sites are proven equal until" in sites.command("status").stdout
-    (segment,) = sites.directory.glob(f"b/**/{TOPIC}-0/00000000000000000000.log")
+    (segment,) = sites.directory.glob(f"sites/b/**/{TOPIC}-0/00000000000000000000.log")
     flip_a_bit_of_the_last_batch(segment)
 
     def differs() -> bool:
@@ -77,14 +77,16 @@ async def test_a_bit_that_changes_on_a_disk_is_found_by_reading_it(start_sites: 
     await create_topic(sites)
     produce(sites, 10)
     assert await equal_ends(sites) == {(TOPIC, 0): 10}
-    (segment,) = sites.directory.glob(f"b/**/{TOPIC}-0/00000000000000000000.log")
+    (segment,) = sites.directory.glob(f"sites/b/**/{TOPIC}-0/00000000000000000000.log")
     flip_a_bit_of_the_last_batch(segment, BODY_POSITION)
 
     def is_named() -> bool:
         done = sites.command("reconcile", "--link", "a-b", "--quick")
         text = " ".join(done.stdout.split())
         assert done.returncode == 2, text
-        return f"{TOPIC}-0 at site b: the batch at offsets" in text and "is damaged on the disk" in text
+        assert f"{TOPIC}-0 at site b: the batch at offsets" in text
+        assert "is damaged on the disk" in text
+        return True
 
     eventually_sync(is_named, WITHIN_MS)
     eventually_sync(lambda: "is damaged on the disk" in link_status(sites)["not_proven_because"], WITHIN_MS)

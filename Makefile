@@ -71,13 +71,14 @@ check: setup ## Formatting, lint, types, import directions, tidiness: everything
 	$(PYTEST) -q tests/tidy
 
 .PHONY: test
-test: setup-java check ## Set-up, check, then every test but the long chaos scenarios: what CI runs
+test: setup-java ## Set-up, check, then every test but the long chaos scenarios: what CI runs
 	@mkdir -p out/test
-	@echo "two runs side by side: unit tests of broker, mirror and wire, and those of compiled modules once more interpreted; the other unit tests, golden and property tests. What the second prints comes at the end"
-	@ANTIPODE_PORTS=17000-21999 $(PYTEST) -q tests/unit tests/golden tests/property $(foreach part,broker mirror wire,--ignore=tests/unit/$(part)) > out/test/unit.log 2>&1 & others=$$!; failed=0; \
+	@echo "three runs side by side: unit tests of broker, mirror and wire, and those of compiled modules once more interpreted; the other unit tests, golden and property tests; make check. What the last two print comes at the end"
+	@$(MAKE) --no-print-directory check > out/test/check.log 2>&1 & check=$$!; \
+	ANTIPODE_PORTS=17000-21999 $(PYTEST) -q tests/unit tests/golden tests/property $(foreach part,broker mirror wire,--ignore=tests/unit/$(part)) > out/test/unit.log 2>&1 & others=$$!; failed=0; \
 	ANTIPODE_PORTS=12000-16999 $(PYTEST) -q $(foreach part,broker mirror wire,tests/unit/$(part)) || failed=1; \
 	ANTIPODE_INTERPRETED=1 $(PYTEST) -q $(BOTH_WAYS) || failed=1; \
-	wait $$others || failed=1; cat out/test/unit.log; exit $$failed
+	wait $$others || failed=1; wait $$check || failed=1; cat out/test/unit.log out/test/check.log; exit $$failed
 	@echo "five runs side by side: the broker's integration tests; those of sites; of mirrors; bridge, deploy, the pages' commands and spark; chaos and sim. What the last four print comes at the end"
 	@ANTIPODE_PORTS=17000-21999 $(PYTEST) -q -m "not long" tests/integration/sites --ignore=$(PAGES) > out/test/sites.log 2>&1 & sites=$$!; \
 	ANTIPODE_PORTS=22000-26999 $(PYTEST) -q -m "not long" tests/integration $(foreach part,broker bridge deploy sites,--ignore=tests/integration/$(part)) \

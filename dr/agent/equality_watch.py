@@ -24,7 +24,6 @@ from runtime.clock import Clock
 from runtime.logs import state_change_logger
 from runtime.process import OperationalFailure
 from runtime.supervision import Supervisor
-from wire.control import site_pb2 as site
 from wire.control.cluster_pb2 import LinkPhase, LinkRecord
 from wire.rules.links import blacklist_of, other_site
 from wire.znodes.layout import MalformedZnode
@@ -122,13 +121,13 @@ class EqualityWatch:
             if (watched.state.differences if watched.state else 0) != state.differences:
                 self._log_change(record, state)
             watched.state = state
-            await self._store.store_verification(record.name, _document(state))
+            await self._store.store_verification(record.name, state.as_message())
         except (*DISCONNECTED, NoNodeError, MalformedZnode, OperationalFailure, ValueError) as error:
             self._state_change.debug("link is not compared", link=record.name, reason=str(error))
 
     async def _begin(self, name: str) -> _Watched:
         stored = await self._store.verification(name)
-        known = None if stored is None else _state(stored)
+        known = None if stored is None else LinkVerification.of_message(stored)
         watched = _Watched(VerificationWatch(known), known)
         self._watched[name] = watched
         return watched
@@ -140,23 +139,3 @@ class EqualityWatch:
             )
         else:
             self._state_change.info("the sites of a link are equal again", link=record.name)
-
-
-def _document(state: LinkVerification) -> site.LinkVerification:
-    return site.LinkVerification(
-        epoch=state.epoch,
-        verified_until_ms=state.verified_until_ms,
-        compared_at_ms=state.compared_at_ms,
-        differences=state.differences,
-        reason=state.reason,
-    )
-
-
-def _state(stored: site.LinkVerification) -> LinkVerification:
-    return LinkVerification(
-        epoch=stored.epoch,
-        verified_until_ms=stored.verified_until_ms,
-        compared_at_ms=stored.compared_at_ms,
-        differences=stored.differences,
-        reason=stored.reason,
-    )

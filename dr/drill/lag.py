@@ -14,6 +14,7 @@ from dataclasses import dataclass
 import grpc
 
 from dr.drill.environment import Environment
+from dr.proof.core.verification import LinkVerification
 from dr.sites.channels import Channels
 from dr.sites.core.divergence import Divergence, diverged_copies
 from dr.sites.core.evidence import PartitionPosition, TopicPartition, positions_of
@@ -42,19 +43,6 @@ class SeenVerdict:
     since_ms: int
     reason: str
     judged_at_ms: int
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class SeenProof:
-    """Until when the active site has proven both sites equal, times in Unix ms; `reason` is the
-    first difference, or what could not be compared.
-    """
-
-    epoch: int
-    verified_until_ms: int
-    compared_at_ms: int
-    differences: int
-    reason: str
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -87,7 +75,7 @@ class LagSample:
     """
     protection: SeenVerdict | None = None
     """The active site's last verdict; None when there is none, or the site does not answer."""
-    proof: SeenProof | None = None
+    proof: LinkVerification | None = None
     """As of the last comparison by the active site's agents; None before the first."""
     differing: tuple[str, ...] = ()
     """Partitions whose copies have another history than the active site, in sentences; they lack
@@ -205,17 +193,10 @@ def _protection(active: DescribeLinkReply | None) -> SeenVerdict | None:
     return SeenVerdict(epoch=found.epoch, since_ms=found.since_ms, reason=found.reason, judged_at_ms=found.judged_at_ms)
 
 
-def _proof(active: DescribeLinkReply | None) -> SeenProof | None:
+def _proof(active: DescribeLinkReply | None) -> LinkVerification | None:
     if active is None or not active.HasField("verification"):
         return None
-    found = active.verification
-    return SeenProof(
-        epoch=found.epoch,
-        verified_until_ms=found.verified_until_ms,
-        compared_at_ms=found.compared_at_ms,
-        differences=found.differences,
-        reason=found.reason,
-    )
+    return LinkVerification.of_message(active.verification)
 
 
 def _state(mirror: DescribeMirrorReply | None) -> str:

@@ -5,10 +5,11 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
-from dr.links.administration import describe_link, governing_record
-from dr.links.core.link_preflight import LinkCheck, mirror_seen_check, resting_mirror_check
+from dr.links.administration import LinkAtSite, describe_link, governing_record
+from dr.links.core.link_preflight import LinkCheck, mirror_seen_check, proof_check, resting_mirror_check
 from dr.links.core.readiness import Readiness, readiness
 from dr.links.link_preflight import preflight
+from dr.proof.core.verification import LinkVerification
 from dr.sites.core.evidence import UNKNOWN
 from dr.sites.core.mirror_reports import MIRROR_NEVER_SEEN, MIRROR_SILENT_MS, mirror_sentence
 from dr.sites.observation import LinkObserver
@@ -23,7 +24,8 @@ async def check_readiness(name: str, clients: Sequence[SiteClient], clock: Clock
     """What would be missing at the link's standby. OperationalFailure when no agent knows the link,
     or no address of the standby's agents is known.
     """
-    record = governing_record(await describe_link(name, clients))
+    entries = await describe_link(name, clients)
+    record = governing_record(entries)
     standby = other_site(record, record.active_site)
     by_name = {client.name: client for client in clients}
     if standby not in by_name:
@@ -34,7 +36,20 @@ async def check_readiness(name: str, clients: Sequence[SiteClient], clock: Clock
     if evidence.target is None and evidence.source is None:
         raise OperationalFailure(f"{evidence.target_problem}; {evidence.source_problem}")
     found = readiness(evidence, now_ms=used_clock.now_ms())
-    return replace(found, checks=tuple(await _checks(record, by_name, found)))
+    proof = proof_check(
+        _proof(entries, record.active_site),
+        epoch=record.epoch,
+        active_site=record.active_site,
+        now_ms=used_clock.now_ms(),
+    )
+    return replace(found, checks=(*await _checks(record, by_name, found), proof))
+
+
+def _proof(entries: Sequence[LinkAtSite], active_site: str) -> LinkVerification | None:
+    for entry in entries:
+        if entry.site == active_site and entry.description is not None and entry.description.HasField("verification"):
+            return LinkVerification.of_message(entry.description.verification)
+    return None
 
 
 async def _checks(record: LinkRecord, by_name: Mapping[str, SiteClient], found: Readiness) -> list[LinkCheck]:

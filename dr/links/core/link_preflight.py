@@ -15,6 +15,8 @@ from typing import Final
 
 from kio.schema.errors import ErrorCode
 
+from dr.proof.core.verification import LinkVerification
+from runtime.times import iso_time
 from wire.control.cluster_pb2 import LinkRecord
 from wire.control.controller_pb2 import NewTopic, TopicResult
 from wire.control.mirror_pb2 import DescribeMirrorReply
@@ -27,6 +29,10 @@ the replication that the target gives.
 NAMED_MAX: Final = 5
 """Topics named in one check; the rest is counted."""
 SITE_DEFAULT: Final = -1
+PROOF_COUNTS_MS: Final = 900_000
+"""How old the last comparison of the sites may be; that of a huge link is made every ten
+minutes.
+"""
 MIN_INSYNC: Final = "min.insync.replicas"
 
 
@@ -188,6 +194,25 @@ def mirror_seen_check(sentence: str, *, is_recent: bool, problems: Sequence[str]
     """
     outcome = Outcome.OK if is_recent and not problems else Outcome.WARNING
     return LinkCheck(check="mirror", outcome=outcome, detail="; ".join((f"{sentence} at the standby", *problems)))
+
+
+def proof_check(proof: LinkVerification | None, *, epoch: int, active_site: str, now_ms: int) -> LinkCheck:
+    """Of an existing link: until when the active site's agents have proven both sites equal."""
+    detail = ""
+    if proof is None or proof.epoch != epoch or proof.verified_until_ms == 0:
+        detail = f"{active_site} has proven nothing yet in epoch {epoch}: its agents compare every few seconds"
+    elif now_ms - proof.compared_at_ms > PROOF_COUNTS_MS:
+        detail = f"the last comparison by {active_site} is {(now_ms - proof.compared_at_ms) // 1000} s old"
+    if proof is not None and proof.epoch == epoch and proof.reason:
+        detail = (
+            f"the sites differ in {proof.differences} ranges of offsets, first {proof.reason}"
+            if proof.differences
+            else f"not all could be compared: {proof.reason}"
+        )
+    if detail or proof is None:
+        return LinkCheck(check="proof", outcome=Outcome.WARNING, detail=detail)
+    equal = f"both sites are proven equal until {iso_time(proof.verified_until_ms)}"
+    return LinkCheck(check="proof", outcome=Outcome.OK, detail=equal)
 
 
 def resting_mirror_check(sentence: str, *, is_recent: bool, active_site: str) -> LinkCheck:

@@ -15,6 +15,7 @@ from dataclasses import dataclass, replace
 from typing import Final
 
 from dr.proof.core.equality import EqualityReport, PartitionEquality
+from wire.control import site_pb2
 
 SNAPSHOTS_MAX: Final = 120
 """Moments that are kept until the standby has reached them."""
@@ -36,6 +37,27 @@ class LinkVerification:
     """The first difference, or what the last comparison could not compare; empty when all is
     proven.
     """
+
+    @classmethod
+    def of_message(cls, stored: site_pb2.LinkVerification) -> LinkVerification:
+        """As an agent reports it."""
+        return cls(
+            epoch=stored.epoch,
+            verified_until_ms=stored.verified_until_ms,
+            compared_at_ms=stored.compared_at_ms,
+            differences=stored.differences,
+            reason=stored.reason,
+        )
+
+    def as_message(self) -> site_pb2.LinkVerification:
+        """To be stored and reported."""
+        return site_pb2.LinkVerification(
+            epoch=self.epoch,
+            verified_until_ms=self.verified_until_ms,
+            compared_at_ms=self.compared_at_ms,
+            differences=self.differences,
+            reason=self.reason,
+        )
 
 
 class VerificationWatch:

@@ -58,6 +58,8 @@ async def test_sites_are_proven_equal_until_a_moment_and_a_changed_batch_is_name
     assert await equal_ends(sites) == {(TOPIC, 0): 5_001}
     await_verified(sites, written_ms)
     assert "both sites are proven equal until" in sites.command("status").stdout
+    checks = json.loads(sites.command("links", "check", "a-b", "--output", "json").stdout)["checks"]
+    assert ("proof", "ok") in [(one["check"], one["outcome"]) for one in checks]
     (segment,) = sites.directory.glob(f"sites/b/**/{TOPIC}-0/00000000000000000000.log")
     flip_a_bit_of_the_last_batch(segment)
 

@@ -11,6 +11,7 @@ from prometheus_client import CollectorRegistry
 from cli.status import problems
 from dr.agent.metrics import SiteAgentMetrics
 from dr.agent.peer_watch import PeerWatch
+from dr.proof.core.verification import LinkVerification
 from tests.support.clock import ManualClock
 from wire.control.cluster_pb2 import LinkPhase, LinkRecord
 
@@ -62,14 +63,15 @@ async def test_two_active_sites_in_one_epoch_are_known_until_the_sites_agree(agr
 
 def test_a_contested_link_is_a_figure() -> None:
     registry = CollectorRegistry()
-    SiteAgentMetrics(registry, contested=lambda: {"a-b": True, "a-c": False}, protection=dict)
+    SiteAgentMetrics(registry, contested=lambda: {"a-b": True, "a-c": False}, protection=dict, verification=dict)
     figures = [registry.get_sample_value("antipode_site_contested_link", {"link": link}) for link in ("a-b", "a-c")]
     assert figures == [1, 0]
 
 
 def test_a_verdict_on_protection_and_its_age_are_figures() -> None:
     registry = CollectorRegistry()
-    SiteAgentMetrics(registry, contested=dict, protection=lambda: {"a-b": (True, 1_500.0), "a-c": (False, 0.0)})
+    verdicts = {"a-b": (True, 1_500.0), "a-c": (False, 0.0)}
+    SiteAgentMetrics(registry, contested=dict, protection=lambda: verdicts, verification=dict)
     found = {
         link: tuple(
             registry.get_sample_value(f"antipode_site_protected_link{suffix}", {"link": link})
@@ -78,6 +80,17 @@ def test_a_verdict_on_protection_and_its_age_are_figures() -> None:
         for link in ("a-b", "a-c", "a-d")
     }
     assert found == {"a-b": (1, 1.5), "a-c": (0, 0), "a-d": (None, None)}
+
+
+def test_the_proof_of_a_link_and_of_its_partitions_are_figures() -> None:
+    registry = CollectorRegistry()
+    state = LinkVerification(epoch=1, verified_until_ms=2_500, differences=3)
+    SiteAgentMetrics(registry, contested=dict, protection=dict, verification=lambda: {"a-b": (state, {("t", 4): 77})})
+    link = {"link": "a-b"}
+    assert registry.get_sample_value("antipode_site_verified_until_timestamp_seconds", link) == 2.5
+    assert registry.get_sample_value("antipode_site_differences", link) == 3
+    of_partition = {**link, "topic": "t", "partition": "4"}
+    assert registry.get_sample_value("antipode_site_verified_until_offset", of_partition) == 77
 
 
 LINK = {
@@ -90,6 +103,9 @@ LINK = {
     "mirror": "MIRRORING",
     "mirror_report_age_ms": 100,
     "not_protected_because": "",
+    "differences": None,
+    "first_difference": "",
+    "not_proven_because": "",
     "is_contested": False,
     "differing": [],
     "deposed": [],

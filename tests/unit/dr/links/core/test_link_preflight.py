@@ -13,12 +13,14 @@ from dr.links.core.link_preflight import (
     judged,
     mirror_check,
     mirror_seen_check,
+    proof_check,
     refusals,
     resting_mirror_check,
     unasked,
     version_check,
     wanted_topics,
 )
+from dr.proof.core.verification import LinkVerification
 from wire.control.cluster_pb2 import LinkRecord
 from wire.control.controller_pb2 import TopicResult
 from wire.control.mirror_pb2 import DescribeMirrorReply
@@ -134,6 +136,42 @@ def test_what_was_not_heard_or_not_asked_is_a_warning() -> None:
     assert back.detail.startswith("no mirror rests at a (no report yet): after a failover nothing is mirrored back")
     assert resting_mirror_check("reported 0.1 s ago", is_recent=True, active_site="a").outcome is OK
     assert [check.outcome for check in unasked("gone", target="b")] == [WARNING]
+
+
+@pytest.mark.parametrize(
+    ("proof", "outcome", "detail"),
+    [
+        (None, WARNING, "a has proven nothing yet in epoch 2"),
+        (LinkVerification(epoch=1, verified_until_ms=5, compared_at_ms=5), WARNING, "a has proven nothing yet"),
+        (LinkVerification(epoch=2, compared_at_ms=5), WARNING, "a has proven nothing yet in epoch 2"),
+        (
+            LinkVerification(epoch=2, verified_until_ms=5, compared_at_ms=5),
+            WARNING,
+            "the last comparison by a is 1000 s old",
+        ),
+        (
+            LinkVerification(epoch=2, verified_until_ms=5, compared_at_ms=1_000_000, differences=3, reason="missing"),
+            WARNING,
+            "the sites differ in 3 ranges of offsets, first missing",
+        ),
+        (
+            LinkVerification(epoch=2, verified_until_ms=5, compared_at_ms=1_000_000, reason="t-0 is damaged"),
+            WARNING,
+            "not all could be compared: t-0 is damaged",
+        ),
+        (
+            LinkVerification(epoch=2, verified_until_ms=999_000, compared_at_ms=1_000_000),
+            OK,
+            "both sites are proven equal until 1970-01-01T00:16:39",
+        ),
+    ],
+)
+def test_sites_are_called_equal_only_by_a_proof_that_counts(
+    proof: LinkVerification | None, outcome: Outcome, detail: str
+) -> None:
+    check = proof_check(proof, epoch=2, active_site="a", now_ms=1_000_005)
+    assert (check.check, check.outcome) == ("proof", outcome)
+    assert check.detail.startswith(detail)
 
 
 def test_only_refusals_keep_a_link_from_being_made() -> None:

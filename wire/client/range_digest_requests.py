@@ -11,10 +11,12 @@ from kio.schema.errors import ErrorCode
 
 from wire.client.client_errors import error_code
 from wire.client.connection import Connection
-from wire.protocol.range_digest_messages import HEADER_RANGES_MAX, HEADERS, PARTITIONS_MAX, RANGE_DIGESTS
+from wire.protocol.range_digest_messages import HEADER_RANGES_MAX, HEADERS, RANGE_DIGESTS
 
-RANGES_MAX: Final = PARTITIONS_MAX // 2
-"""Ranges that one request asks about."""
+RANGES_MAX: Final = 100
+"""Ranges that one request asks about: a broker reads and answers so many without delaying others by
+more than a few milliseconds.
+"""
 
 
 class RangeQuery(NamedTuple):

@@ -56,7 +56,7 @@ def is_process(described: dict[str, Any]) -> bool:
     )
 
 
-def test_one_line_of_json_says_where_everything_is(start_sites: SitesStarter) -> None:
+def test_one_line_of_json_says_where_everything_is_and_ctrl_c_stops_it(start_sites: SitesStarter) -> None:
     sites = start_sites("--sites", "a,b", "--brokers", "1")
     assert sites.output.count("\n") == 1
     document = json.loads(sites.output)
@@ -81,13 +81,13 @@ def test_one_line_of_json_says_where_everything_is(start_sites: SitesStarter) ->
         assert is_process(mirror)
         assert parse_host_port(mirror["metrics"])
     assert json.loads((sites.directory / "environment.json").read_text()) == document
-    sites.stop()
+    assert_metrics_are_where_it_says(sites)
+    sites.stop(signal.SIGINT)
 
 
-def test_the_metrics_pages_are_where_the_json_says(start_sites: SitesStarter) -> None:
+def assert_metrics_are_where_it_says(sites: EmbeddedSites) -> None:
     import requests
 
-    sites = start_sites()
     pages = [*(address for site in sites.environment.sites.values() for address in site.metrics)]
     pages += [mirror.metrics for mirror in sites.environment.mirrors]
     for address in pages:
@@ -95,16 +95,19 @@ def test_the_metrics_pages_are_where_the_json_says(start_sites: SitesStarter) ->
         assert page.status_code == 200
         assert "process_resident_memory_bytes" in page.text
     assert "antipode" in page.text
-    sites.stop()
 
 
-async def test_without_proxies_the_sites_reach_each_other_directly(start_sites: SitesStarter) -> None:
-    sites = start_sites("--no-proxy")
+async def test_without_proxies_the_sites_reach_each_other_directly_and_the_blacklist_counts(
+    start_sites: SitesStarter,
+) -> None:
+    sites = start_sites("--no-proxy", "--blacklist", "control-.*")
     assert sites.document["links"][0]["proxies"] == []
     assert "toxiproxy" not in sites.document
+    await create_topic(sites, name="control-lights")
     await create_topic(sites)
     produce(sites, 100)
-    assert await equal_ends(sites) == {(TOPIC, 0): 100}
+    ends = await caught_up(sites.bootstrap("a"), sites.bootstrap("b"), without=("control-lights",))
+    assert ends == {(TOPIC, 0): 100}
     sites.stop()
 
 
@@ -145,15 +148,6 @@ async def test_three_sites_have_a_link_from_the_first_to_each_other_one(start_si
     sites.stop()
 
 
-async def test_topics_on_the_blacklist_stay_at_home(start_sites: SitesStarter) -> None:
-    sites = start_sites("--blacklist", "control-.*")
-    await create_topic(sites, name="control-lights")
-    await create_topic(sites)
-    produce(sites, 10)
-    assert await caught_up(sites.bootstrap("a"), sites.bootstrap("b"), without=("control-lights",)) == {(TOPIC, 0): 10}
-    sites.stop()
-
-
 async def test_started_again_in_the_same_directory_it_goes_on_with_its_data_and_ports(
     start_sites: SitesStarter,
 ) -> None:
@@ -184,10 +178,6 @@ def test_told_to_stop_while_it_starts_it_stops(start_sites: SitesStarter, number
     sites.stop(number)
     # a line, when there is one, is whole: this test was so slow that they were ready
     assert sites.output == "" or (moment == "linking" and json.loads(sites.output)["links"])
-
-
-def test_ctrl_c_stops_what_is_ready(start_sites: SitesStarter) -> None:
-    start_sites().stop(signal.SIGINT)
 
 
 async def test_a_second_one_in_the_same_directory_is_refused_and_harms_nothing(start_sites: SitesStarter) -> None:

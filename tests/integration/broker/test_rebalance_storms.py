@@ -8,8 +8,10 @@ read (S1 to S6).
 from __future__ import annotations
 
 from collections.abc import Callable
+from urllib.request import urlopen
 
 import pytest
+from prometheus_client.parser import text_string_to_metric_families
 
 from tests.support.clients.rebalance_storm import PROTOCOLS, Storm
 from tests.support.lone_brokers.lone_broker_process import LoneBroker
@@ -31,6 +33,14 @@ SETTINGS = {
 @pytest.fixture
 def broker(start_broker: Callable[..., LoneBroker]) -> LoneBroker:
     return start_broker(**SETTINGS)
+
+
+def errors_answered(broker: LoneBroker) -> set[str]:
+    """The errors that the broker's metrics count."""
+    with urlopen(f"http://127.0.0.1:{broker.facts['metrics']}/metrics", timeout=30) as page:
+        families = list(text_string_to_metric_families(page.read().decode()))
+    (found,) = [family for family in families if family.name == "kafka_network_requestmetrics_errors"]
+    return {sample.labels["error"] for sample in found.samples}
 
 
 @pytest.mark.parametrize("protocol", sorted(PROTOCOLS))
@@ -58,3 +68,4 @@ def test_a_group_in_a_storm_loses_no_commit_and_no_record(broker: LoneBroker, pr
         committed=committed,
     )
     print(storm.run())
+    assert "OFFSET_OUT_OF_RANGE" not in errors_answered(broker)

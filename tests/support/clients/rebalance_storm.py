@@ -12,6 +12,12 @@ strays, which are counted. When leaders die, librdkafka 2.16 was seen to hand ou
 assignment before (0 to 19, then 30), while the coordinator had answered 30 and nobody had asked
 where the log begins, so no broker had sent it there. Everything that brokers answer for is judged
 all the same.
+
+Members of the newer protocol count as strays what their client hands out again from offset 0 on. On
+a busy machine librdkafka 2.16 asks three times within 10 ms where the log begins, reads 0 to 9, and
+500 ms later asks once more and begins at 0 again: a retry of its own, which no answer called for
+(seen in the requests that a broker received; the group's offsets were asked once). A broker would
+send it there by OFFSET_OUT_OF_RANGE, so a test asserts that none was answered.
 """
 
 from __future__ import annotations
@@ -34,6 +40,7 @@ PROTOCOLS = {
     "consumer": {"group.protocol": "consumer"},
 }
 ASKING_PROTOCOL = "eager"
+NEWER_PROTOCOL = "consumer"
 CLASSIC_TIMES = {"session.timeout.ms": 6000, "heartbeat.interval.ms": 200}
 POLL_S = 0.05
 ASK_S = 5
@@ -57,6 +64,7 @@ class Member:
         self.failure: Exception | None = None
         self._owned: dict[int, Ownership] = {}
         self._asks_positions = protocol == ASKING_PROTOCOL
+        self._may_begin_again = protocol == NEWER_PROTOCOL
         self._stop = threading.Event()
         self._consumer = Consumer(
             {
@@ -120,11 +128,15 @@ class Member:
         """Note a record that was read; False for a stray."""
         one = self._owned.get(partition) if self._asks_positions else self._owned[partition]
         expected = None if one is None or not self._asks_positions else one.next_offset
-        if one is None or (expected is not None and offset < expected):
+        if one is None or (expected is not None and offset < expected) or self._is_begun_again(one, offset):
             self.stray_count += 1
             return False
         one.offsets.append(offset)
         return True
+
+    def _is_begun_again(self, one: Ownership, offset: int) -> bool:
+        """Whether the client is at the log's beginning once more, where this ownership began."""
+        return self._may_begin_again and one.offsets[:1] == [0] and offset <= one.offsets[-1]
 
     def _commit(self) -> bool:
         """What has been read of each partition. A refusal is the coordinator's right, and counted;

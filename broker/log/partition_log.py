@@ -75,6 +75,8 @@ class PartitionLog:
 
     corrupt_batches: tuple[CorruptBatch, ...] = ()
     """What the last pass of the scrubber has found (`scrubbing.py`)."""
+    scrubbed_at_ms: int = 0
+    """When that pass ended, Unix ms; 0 before the first one of this process."""
 
     def __init__(
         self,

@@ -28,6 +28,9 @@ PIECE_BYTES: Final = 256 * 1024
 CORRUPT_MAX: Final = 100
 """Batches that are named of one log."""
 
+LOGS_A_TURN: Final = 100
+"""Logs that are looked at before others have their turn on the event loop."""
+
 log = get_logger(__name__)
 
 
@@ -39,7 +42,6 @@ class Scrubber:
         self._logs = logs
         self._clock = clock
         self._started_at_ms = clock.now_ms()
-        self._ended_at_ms: dict[str, int] = {}
         self.read_bytes = 0
 
     def oldest_pass_ms(self) -> int:
@@ -58,9 +60,12 @@ class Scrubber:
         first. Nothing is read while the rate is 0.
         """
         now_ms = self._clock.now_ms()
-        due = [one for one in self._logs if now_ms - self._ended(one) >= interval_ms]
-        there = {one.directory for one in self._logs}
-        self._ended_at_ms = {name: at_ms for name, at_ms in self._ended_at_ms.items() if name in there}
+        due = []
+        for number, one in enumerate(self._logs):
+            if number % LOGS_A_TURN == 0:
+                await asyncio.sleep(0)
+            if now_ms - self._ended(one) >= interval_ms:
+                due.append(one)
         for one in sorted(due, key=self._ended):
             if bytes_per_second() <= 0:
                 return
@@ -69,10 +74,10 @@ class Scrubber:
             except (StorageError, OffsetOutOfRange) as error:
                 if not one.is_abandoned:
                     log.warning("a log was not scrubbed", partition=_name(one), reason=str(error))
-            self._ended_at_ms[one.directory] = self._clock.now_ms()
+            one.scrubbed_at_ms = self._clock.now_ms()
 
     def _ended(self, one: PartitionLog) -> int:
-        return self._ended_at_ms.get(one.directory, self._started_at_ms)
+        return max(one.scrubbed_at_ms, self._started_at_ms)
 
     async def _pass(self, one: PartitionLog, bytes_per_second: Callable[[], int]) -> None:
         end_offset, offset = one.high_watermark, one.log_start_offset

@@ -17,7 +17,7 @@ from broker.log.digesting import seal_some
 from broker.log.directories.log_store import LogStore
 from broker.log.errors import StorageError
 from broker.log.partition_log import PartitionLog
-from broker.log.scrubbing import Scrubber
+from broker.log.scrubbing import LOGS_A_TURN, Scrubber
 from broker.metadata.cluster import Cluster
 from broker.metadata.core.cluster_image import LinkRole
 from broker.replication.core.retention_holds import HoldBounds
@@ -42,8 +42,8 @@ MOVE_INTERVAL_MS = 200
 """How soon a move to another log directory begins."""
 DIGEST_INTERVAL_MS = 5_000
 """How soon the leaves that have ended since have their digests."""
-SCRUB_INTERVAL_MS = 1_000
-"""How soon a log that is due to be checked is read."""
+SCRUB_LOOK_MS_MAX = 60_000
+"""How soon a log that is due to be read from the disk is noticed."""
 
 
 class Housekeeping:
@@ -77,7 +77,7 @@ class Housekeeping:
             ("compaction", self._compact, lambda now: now.log_cleaner_backoff_ms, 0),
             ("move", self._move, lambda _: MOVE_INTERVAL_MS, 0),
             ("range digests", self._digest, lambda _: DIGEST_INTERVAL_MS, 0),
-            ("scrub", self._scrub, lambda _: SCRUB_INTERVAL_MS, 0),
+            ("scrub", self._scrub, lambda now: min(now.log_scrub_interval_ms, SCRUB_LOOK_MS_MAX), 0),
             ("standbys", self._check_standbys, lambda _: STANDBY_INTERVAL_MS, 0),
             ("checkpoint", self._checkpoint, lambda now: now.log_checkpoint_interval_ms, 0),
             ("high watermark checkpoint", self._mark, lambda now: now.high_watermark_checkpoint_interval_ms, 0),
@@ -137,7 +137,9 @@ class Housekeeping:
         """One log after the other; half of the time goes to others, so that a broker that has much
         to catch up with serves clients meanwhile.
         """
-        for partition_log in self._logs:
+        for number, partition_log in enumerate(self._logs):
+            if number % LOGS_A_TURN == 0:
+                await asyncio.sleep(0)
             former_failure = partition_log.digests.failure
             try:
                 await self._digest_log(partition_log)

@@ -6,7 +6,7 @@ window beginning with the first amount recorded in it. The rate is what they hol
 since the oldest began, and over all full windows but one at least: the first seconds of traffic
 after a silence count as a burst that quiet windows may still even out, not as a rate.
 
-Callers: broker/core/quotas.py, replication throttles.
+Callers: broker/quotas/core/client_quotas.py, replication throttles.
 """
 
 from __future__ import annotations

@@ -24,6 +24,9 @@ public class AlternatingTransactions {
                 for (int topic = 3; topic < given.length; topic++)
                     for (int partition = 0; partition < PARTITIONS; partition++)
                         producer.send(new ProducerRecord<>(given[topic], partition, null, Integer.toString(number)));
+                // Without this the client's sender thread may look for unsent records, find none, wait for a lock while this thread
+                // sends and ends the transaction, and then send EndTxn before the records (Sender.java, nextRequest of hasIncomplete).
+                producer.flush();
                 if (number % 2 == 0) {
                     producer.commitTransaction();
                     System.out.println("committed " + number);

@@ -39,7 +39,15 @@ from cli.shared.output import (
 )
 from cli.shared.sites import Agents, EnvironmentFile, SiteOptions, agents, site_clients
 from runtime.process import ExitCode
-from wire.rules.links import DEFAULT_TOPIC_BLACKLIST, SYNC_TIMEOUT_MS, ReinstatePolicy, SyncPolicy, blacklist_of
+from wire.rules.links import (
+    DEFAULT_TOPIC_BLACKLIST,
+    LEASE_MS_DEFAULT,
+    SYNC_TIMEOUT_MS,
+    FailoverMode,
+    ReinstatePolicy,
+    SyncPolicy,
+    blacklist_of,
+)
 
 if TYPE_CHECKING:
     from google.protobuf.message import Message
@@ -75,6 +83,14 @@ class SyncChoice(enum.Enum):
     DEGRADE = SyncPolicy.DEGRADE.value
 
 
+class FailoverChoice(enum.Enum):
+    """What the standby does by itself when the active site is lost."""
+
+    MANUAL = "manual"
+    OBSERVE = FailoverMode.OBSERVE.value
+    AUTOMATIC = FailoverMode.AUTOMATIC.value
+
+
 class ReinstateChoice(enum.Enum):
     """Who has a returning site's own records put into quarantine: a person or the link's mirror."""
 
@@ -95,6 +111,39 @@ ReinstateOption = Annotated[
         "--reinstate",
         help="automatic: what a site that returns after a failover has alone goes into quarantine, and the site is a standby again. "
         "manual: antipode links reinstate does that.",
+    ),
+]
+LeaseOption = Annotated[
+    int | None,
+    typer.Option(
+        "--lease-ms",
+        min=0,
+        help="Have the arbiter decide which site writes: a site that reaches neither the arbiter nor its standby stops writers "
+        f"after so long. 0: no lease. Usual: {LEASE_MS_DEFAULT}.",
+    ),
+]
+FailoverOption = Annotated[
+    FailoverChoice | None,
+    typer.Option(
+        "--failover",
+        help="What the standby does when the active site is lost. manual: nothing. observe: reports that it would fail over now "
+        "(the default with a lease). automatic: fails over. The last two need a lease.",
+    ),
+]
+LagRecordsOption = Annotated[
+    int | None,
+    typer.Option(
+        "--failover-max-lag-records",
+        min=0,
+        help="An automatic failover waits for a person when the standby is known to lack more records. 0: no bound.",
+    ),
+]
+LagMsOption = Annotated[
+    int | None,
+    typer.Option(
+        "--failover-max-lag-ms",
+        min=0,
+        help="The same, when a copy was behind for longer than this before the site was lost. 0: no bound.",
     ),
 ]
 
@@ -188,6 +237,10 @@ def create(
         int, typer.Option("--sync-timeout-ms", min=1, help="How long degrade waits for a silent target.")
     ] = SYNC_TIMEOUT_MS,
     reinstatement: ReinstateOption = ReinstateChoice.MANUAL,
+    lease_ms: LeaseOption = None,
+    failover: FailoverOption = None,
+    failover_lag_records_max: LagRecordsOption = None,
+    failover_lag_ms_max: LagMsOption = None,
     environment: EnvironmentFile = None,
     site: SiteOptions = None,
     mirror: MirrorAddress = None,
@@ -224,6 +277,10 @@ def create(
         sync=SyncPolicy.NONE if sync is None else SyncPolicy(sync.value),
         sync_timeout_ms=sync_timeout_ms,
         reinstate=_reinstate_policy(reinstatement),
+        lease_ms=lease_ms or 0,
+        failover_mode=failover_mode_of(failover or (FailoverChoice.OBSERVE if lease_ms else FailoverChoice.MANUAL)),
+        failover_lag_records_max=failover_lag_records_max or 0,
+        failover_lag_ms_max=failover_lag_ms_max or 0,
     )
 
     daemons = known_mirrors(name, mirror, environment)
@@ -269,39 +326,48 @@ def alter(
         int | None, typer.Option("--sync-timeout-ms", min=1, help="How long degrade waits for a silent target.")
     ] = None,
     reinstatement: Annotated[ReinstateChoice | None, typer.Option("--reinstate", help="As for create.")] = None,
+    lease_ms: LeaseOption = None,
+    failover: FailoverOption = None,
+    failover_lag_records_max: LagRecordsOption = None,
+    failover_lag_ms_max: LagMsOption = None,
     environment: EnvironmentFile = None,
     site: SiteOptions = None,
     is_dry_run: Annotated[bool, typer.Option("--dry-run", help="Say what would be in force, change nothing.")] = False,
     output: Output = OutputFormat.TEXT,
 ) -> None:
-    """Change what acks=all waits for on a running link, or what becomes of a returning site's own
-    records. In force at the active site when this returns; the other one may be away.
+    """Change the policies of a running link: what acks=all waits for, what becomes of a returning
+    site's own records, the lease, and what the standby does by itself. In force at the active site
+    when this returns; the other one may be away.
 
-    Example: antipode links alter a-b --sync degrade --sync-timeout-ms 5000
+    Example: antipode links alter a-b --lease-ms 10000 --failover automatic
     """
     from dr.links.administration import alter_link
+    from dr.sites.core.lease_sentences import lease_sentence
     from dr.sites.core.sync_policies import policy_sentence
+    from dr.sites.site_client import LinkChanges
 
-    if sync is None and reinstatement is None:
-        raise usage_error("say what to change: --sync, --reinstate, or both")
     if sync is None and sync_timeout_ms is not None:
         raise usage_error("--sync-timeout-ms is a part of --sync degrade: give --sync too")
-    policy = SyncPolicy.NONE if sync is AlteredSync.NONE else None if sync is None else SyncPolicy(sync.value)
+    changes = LinkChanges(
+        sync=SyncPolicy.NONE if sync is AlteredSync.NONE else None if sync is None else SyncPolicy(sync.value),
+        sync_timeout_ms=sync_timeout_ms or 0,
+        reinstate=None if reinstatement is None else _reinstate_policy(reinstatement),
+        lease_ms=lease_ms,
+        failover_mode=None if failover is None else failover_mode_of(failover),
+        failover_lag_records_max=failover_lag_records_max,
+        failover_lag_ms_max=failover_lag_ms_max,
+    )
+    if changes.is_empty:
+        raise usage_error("say what to change: --sync, --reinstate, --lease-ms, --failover or --failover-max-lag-...")
     altered = _with_clients(
         agents(environment, site),
-        lambda clients: alter_link(
-            name,
-            list(clients.values()),
-            sync=policy,
-            sync_timeout_ms=sync_timeout_ms or 0,
-            reinstate=None if reinstatement is None else _reinstate_policy(reinstatement),
-            is_dry_run=is_dry_run,
-        ),
+        lambda clients: alter_link(name, list(clients.values()), changes, is_dry_run=is_dry_run),
     )
     record = altered.record
     verb = "would be changed" if is_dry_run else "is changed"
     said = policy_sentence(record) or "acks=all waits for no other site"
     said += f"; copies are reinstated by {'the mirror' if record.reinstate_policy else 'a person'}"
+    said += f"; {lease_sentence(record)}"
     _print_record(record, f"link {name} {verb} at {record.active_site}: {said}", output)
     if altered.problem:
         print_error(altered.problem)
@@ -362,6 +428,11 @@ def delete(
         console.print(f"link {name} is gone at {', '.join(gone)}")
 
 
+def failover_mode_of(choice: FailoverChoice) -> FailoverMode:
+    """The mode of a link's record."""
+    return FailoverMode.MANUAL if choice is FailoverChoice.MANUAL else FailoverMode(choice.value)
+
+
 def _reinstate_policy(choice: ReinstateChoice) -> ReinstatePolicy:
     return ReinstatePolicy.AUTOMATIC if choice is ReinstateChoice.AUTOMATIC else ReinstatePolicy.MANUAL
 
@@ -419,6 +490,7 @@ def _status_json(entry: LinkAtSite) -> dict[str, Any]:
         "is_confirmed": entry.status.is_confirmed,
         "is_peer_reachable": entry.status.is_peer_reachable,
         "contested_by": entry.status.contested_by or None,
+        "lease": _fields(entry.status.lease) if entry.status.HasField("lease") else None,
         "mirror_report_age_ms": entry.mirror_report_age_ms,
         "mirror_problems": list(entry.mirror_problems),
     }

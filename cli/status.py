@@ -227,6 +227,25 @@ async def _link(
         ),
         "mirror_problems": [problem for one in said for problem in one.mirror_problems],
         "is_contested": any(one.status.contested_by for one in said if one.status is not None),
+        **_lease(said),
+    }
+
+
+def _lease(said: Sequence[LinkAtSite]) -> dict[str, Any]:
+    """Who decides which site writes; what is wrong with the lease, as each site that answered sees
+    it; and what the standby says of the active site.
+    """
+    from dr.sites.core.lease_sentences import lease_problem, lease_sentence
+
+    found = [(one.site, one.status) for one in said if one.status is not None]
+    leased = [(site, status) for site, status in found if status.HasField("lease")]
+    verdicts = [status.lease.failover_verdict for _, status in leased if status.lease.failover_verdict]
+    return {
+        "lease": lease_sentence(found[0][1].record) if found else "",
+        "lease_problems": [
+            problem for site, status in leased if (problem := lease_problem(status.record, site, status.lease))
+        ],
+        "failover_verdict": next(iter(verdicts), None),
     }
 
 
@@ -289,6 +308,7 @@ def problems(sites: dict[str, dict[str, Any]], links: list[dict[str, Any]]) -> l
             )
         if link["not_proven_because"]:
             found.append(f"link {link['name']}: the sites are not proven equal: {link['not_proven_because']}")
+        found += [f"link {link['name']}: {problem}" for problem in link["lease_problems"]]
         others = (*link["mirror_problems"], *link["differing"], *link["deposed"])
         found += [f"link {link['name']}: {problem}" for problem in others if problem not in reason]
         if link["is_contested"]:
@@ -351,7 +371,13 @@ def _page(document: dict[str, Any]) -> Group:
         for link in document["links"]
         if link["verified_until_ms"] is not None
     ]
-    return Group(sites, links, *protected, *verified, *reported)
+    leases = [f"link {escape(link['name'])}: {escape(link['lease'])}" for link in document["links"] if link["lease"]]
+    verdicts = [
+        f"link {escape(link['name'])}: {escape(link['failover_verdict'])}"
+        for link in document["links"]
+        if link["failover_verdict"]
+    ]
+    return Group(sites, links, *leases, *verdicts, *protected, *verified, *reported)
 
 
 def _count(value: int | None) -> str:

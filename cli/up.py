@@ -11,12 +11,14 @@ import typer
 
 from cli.daemons import parse_property
 from cli.embedding.site_layout import Wishes, check
-from cli.links import SyncChoice, split_list
+from cli.links import FailoverChoice, SyncChoice, failover_mode_of, split_list
 from cli.shared.output import Output, OutputFormat, console, print_json, report_progress, usage_error
 from runtime.process import run_daemon
-from wire.rules.links import DEFAULT_TOPIC_BLACKLIST, SyncPolicy
+from wire.rules.links import DEFAULT_TOPIC_BLACKLIST, LEASE_MS_MAX, LEASE_MS_MIN, FailoverMode, SyncPolicy
 
 DEFAULT_DIRECTORY = Path("out/sites")
+UP_LEASE_MS = 2_000
+"""Short, for sites that are tried out on one machine."""
 
 
 def up(
@@ -47,6 +49,19 @@ def up(
             help="Acknowledge acks=all only when the target has it, too: block, or degrade when it is silent."
         ),
     ] = None,
+    has_arbiter: Annotated[
+        bool,
+        typer.Option(
+            "--arbiter/--no-arbiter", help="Run an arbiter, and have the active site write under a lease (--lease-ms)."
+        ),
+    ] = False,
+    lease_ms: Annotated[
+        int, typer.Option("--lease-ms", min=LEASE_MS_MIN, max=LEASE_MS_MAX, help="Of links with --arbiter.")
+    ] = UP_LEASE_MS,
+    failover: Annotated[
+        FailoverChoice,
+        typer.Option("--failover", help="With --arbiter: what the standby does when the active site is lost."),
+    ] = FailoverChoice.OBSERVE,
     broker_config: Annotated[
         list[str] | None, typer.Option("--broker-config", help="A broker property, key=value; may be given again.")
     ] = None,
@@ -69,11 +84,14 @@ def up(
         has_proxy=has_proxy,
         has_link=has_link,
         has_bridge=has_bridge,
+        has_arbiter=has_arbiter,
     )
     filters = LinkFilters(
         topic_whitelist=split_list(whitelist),
         topic_blacklist=split_list(blacklist),
         sync=SyncPolicy.NONE if sync is None else SyncPolicy(sync.value),
+        lease_ms=lease_ms if has_arbiter else 0,
+        failover_mode=failover_mode_of(failover) if has_arbiter else FailoverMode.MANUAL,
     )
     try:
         check(wishes, whitelist=filters.topic_whitelist, blacklist=filters.topic_blacklist)
@@ -106,6 +124,8 @@ def _announce(environment: dict[str, Any], output: OutputFormat) -> None:
         console.print(
             f"[bold]mirror {mirror['name']}[/]  metrics http://{mirror['metrics']}/metrics  log {mirror['log']}"
         )
+    if "arbiter" in environment:
+        console.print(f"[bold]arbiter[/]  zookeeper {environment['arbiter']['connect']}")
     if "bridge" in environment:
         bridge = environment["bridge"]
         console.print(f"[bold]HTTP bridge[/]  {bridge['url']}  metrics http://{bridge['metrics']}/metrics")

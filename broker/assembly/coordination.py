@@ -61,7 +61,7 @@ class Coordination:
         self.groups = GroupCoordinator(
             group_limits(settings),
             InternalLog(OFFSETS_TOPIC, replicas, commit_timeout_ms=settings.offsets_commit_timeout_ms),
-            ImageRouting(image),
+            ImageRouting(image, cluster.permits, clock),
             clock,
             may_answer=self.registration.holds,
             expiry_interval_ms=settings.offsets_retention_check_interval_ms,

@@ -220,6 +220,12 @@ class GroupCoordinator:
             raise CoordinatorRefusal(error)
         return self._shard(command.group_id).begin(command)
 
+    def may_acknowledge(self, group_id: str) -> bool:
+        """False once this site may not acknowledge anything of the group any more, whatever has
+        been written meanwhile.
+        """
+        return self._routing.may_acknowledge(group_id)
+
     async def commit_mirrored(self, command: MirrorOffsets, *, link: str, link_epoch: int) -> PartitionsReply:
         """MirrorOffsetCommit: only while this site is passive for the group, at the link's
         epoch.
@@ -240,7 +246,10 @@ class GroupCoordinator:
         error = self._routing.commit_error(command.group_id)
         if error is not ErrorCode.none:
             raise CoordinatorRefusal(error)
-        return await self._ask(shard, command, PartitionsReply)
+        reply = await self._ask(shard, command, PartitionsReply)
+        if not self.may_acknowledge(command.group_id):
+            raise CoordinatorRefusal(ErrorCode.coordinator_load_in_progress)
+        return reply
 
     def admission(self, group_id: str) -> GroupShard:
         """The shard that admits transactions' offsets of the group. CoordinatorRefusal."""

@@ -22,6 +22,8 @@ from kio.schema.errors import ErrorCode
 
 from broker.groups.core.consumer_group_states import TopicShapes
 from broker.metadata.core.cluster_image import ClusterImage, LinkRole
+from broker.metadata.core.link_permits import LinkPermits
+from runtime.clock import Clock, SystemClock
 from wire.batches.group_records import NO_TIMESTAMP, OFFSETS_TOPIC
 from wire.znodes.group_configs import GroupConfigs
 
@@ -55,6 +57,12 @@ class GroupRouting(Protocol):
         """Why clients may not commit offsets here now; `none` when they may."""
         ...
 
+    def may_acknowledge(self, group_id: str) -> bool:
+        """False once the lease of the group's link has ended here: what was decided must not be
+        acknowledged.
+        """
+        ...
+
     def mirror_error(self, group_id: str, *, link: str, link_epoch: int) -> ErrorCode:
         """Why a mirror of the link at that epoch may not commit offsets here; `none` when it
         may.
@@ -71,8 +79,13 @@ class GroupRouting(Protocol):
 class ImageRouting:
     """GroupRouting over the broker's newest image."""
 
-    def __init__(self, image: Callable[[], ClusterImage]) -> None:
+    def __init__(
+        self, image: Callable[[], ClusterImage], permits: LinkPermits | None = None, clock: Clock | None = None
+    ) -> None:
+        """`permits` of links with a lease, by the monotonic time of `clock`."""
         self._image = image
+        self._permits = permits or LinkPermits()
+        self._clock = clock or SystemClock()
         self._shapes: tuple[int, TopicShapes] = (-1, {})
 
     def topic_shapes(self) -> TopicShapes:
@@ -118,6 +131,14 @@ class ImageRouting:
         if image.role_in(image.link_of_group(group_id)) in (LinkRole.UNCONFIRMED, LinkRole.FENCED):
             return ErrorCode.coordinator_load_in_progress
         return ErrorCode.none
+
+    def may_acknowledge(self, group_id: str) -> bool:
+        """See the protocol."""
+        if not self._permits.is_in_use:
+            return True
+        image = self._image()
+        link = image.link_of_group(group_id)
+        return self._permits.may_coordinate(image, link, now_ms=self._clock.monotonic_ms())
 
     def mirror_error(self, group_id: str, *, link: str, link_epoch: int) -> ErrorCode:
         """As for mirrored records: unknown link or later epoch, earlier epoch, not passive for the

@@ -6,13 +6,17 @@ import asyncio
 from collections.abc import Callable
 
 from broker.metadata.core.cluster_image import ClusterImage
+from broker.metadata.core.link_permits import LinkPermits
 
 
 class Cluster:
-    """Holds the newest image; `broker/site/control_service.py` replaces it."""
+    """Holds the newest image and the permits of links with a lease; `broker/site/control_service.py`
+    replaces them.
+    """
 
     def __init__(self, image: ClusterImage) -> None:
         self.image = image
+        self.permits = LinkPermits()
         self._waiting: list[tuple[Callable[[ClusterImage], bool], asyncio.Future[None]]] = []
 
     def replace(self, image: ClusterImage) -> None:

@@ -475,12 +475,15 @@ class Replicas:
     def _wait_for_standby(self, image: ClusterImage, hosted: HostedPartition, link: LinkRecord | None) -> None:
         """Hold acknowledgements back, or no longer, as the link and this site's part in it say."""
         policy = SyncPolicy.NONE if link is None else sync_policy(link)
-        is_source = hosted.state.is_leader and image.role_in(link) in (LinkRole.ACTIVE, LinkRole.FENCED)
+        role, has_hold = image.role_in(link), hosted.state.hold is not None
+        is_without_permit = role is LinkRole.UNCONFIRMED and has_hold
+        is_source = hosted.state.is_leader and (role in (LinkRole.ACTIVE, LinkRole.FENCED) or is_without_permit)
         if link is None or policy is SyncPolicy.NONE or not is_source:
             hosted.state.wait_for_standby(None)
             self._held.pop(hosted.key, None)
             return
-        may_degrade, timeout_ms = policy is SyncPolicy.DEGRADE, link.sync_timeout_ms
+        # without a permit another site may be active: nothing more becomes visible here alone
+        may_degrade, timeout_ms = policy is SyncPolicy.DEGRADE and not is_without_permit, link.sync_timeout_ms
         if hosted.state.hold is not None:
             hosted.state.hold.follow_policy(may_degrade=may_degrade, timeout_ms=timeout_ms)
             return

@@ -257,6 +257,10 @@ class BrokerSettings(Settings):
         ge=0,
         description="accepted: bytes of each partition beyond its retention, 0 to keep nothing for standbys",
     )
+    arbiter_connect: str = Field(
+        default="", alias="antipode.arbiter.connect", description="accepted: host:port[,...][/chroot], or nothing"
+    )
+    arbiter_session_timeout_ms: int = Field(default=10_000, alias="antipode.arbiter.session.timeout.ms", ge=500)
     log_scrub_interval_ms: int = Field(
         default=86_400_000,
         alias="antipode.log.scrub.interval.ms",

@@ -13,6 +13,8 @@ from broker.settings.core.broker_configs import TOPIC_PROPERTIES
 
 _TEXTS: Final = {
     "advertised.listeners": "Addresses that clients receive, where they differ from the listeners' own.",
+    "antipode.arbiter.connect": "ZooKeeper ensemble in a third place that decides which site of a link with a lease may write.",
+    "antipode.arbiter.session.timeout.ms": "How long the arbiter waits for this broker before it reports it as absent.",
     "antipode.cluster.id": "Cluster id of a new site; sites of an exact link share one.",
     "antipode.controller.candidate": "Whether this process may become the site's controller.",
     "antipode.truncated.records.max.bytes": "Bytes of truncated records that are kept for each partition.",

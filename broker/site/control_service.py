@@ -9,6 +9,7 @@ FAILED_PRECONDITION.
 from __future__ import annotations
 
 import asyncio
+import math
 from collections.abc import Awaitable, Callable, Iterable, Sequence
 from typing import Any, Protocol, TypeAlias
 
@@ -23,6 +24,7 @@ from broker.metadata.core.cluster_image import (
     check_fence,
     confirm_link,
     difference,
+    unconfirm_link,
     with_peer_reports,
     with_peer_view,
     without_departed,
@@ -34,6 +36,7 @@ from runtime.logs import get_logger, state_change_logger
 from runtime.supervision import in_background, note_death
 from wire.control import broker_pb2 as pb
 from wire.control import broker_pb2_grpc, cluster_pb2
+from wire.control.cluster_pb2 import LinkRecord
 
 log = get_logger(__name__)
 state_change = state_change_logger()
@@ -80,6 +83,8 @@ class BrokerControlService(broker_pb2_grpc.BrokerControlServicer):
         self._listeners: list[ImageListener] = []
         self._lock = asyncio.Lock()
         self._forgetting: asyncio.Task[None] | None = None
+        self._ending: asyncio.Task[None] | None = None
+        self._permit_timer: asyncio.TimerHandle | None = None
 
     def on_image(self, listener: ImageListener) -> None:
         """Call `listener(before, after)` once replicas have taken over a new image."""
@@ -139,18 +144,24 @@ class BrokerControlService(broker_pb2_grpc.BrokerControlServicer):
 
     async def stop(self) -> None:
         """Change nothing any more by itself."""
-        if self._forgetting is not None:
-            self._forgetting.cancel()
-            await asyncio.gather(self._forgetting, return_exceptions=True)
+        if self._permit_timer is not None:
+            self._permit_timer.cancel()
+        for task in (self._forgetting, self._ending):
+            if task is not None:
+                task.cancel()
+                await asyncio.gather(task, return_exceptions=True)
 
     async def ConfirmLink(  # noqa: N802
         self,
         request: pb.ConfirmLinkRequest,
         context: Context,  # noqa: ARG002
     ) -> pb.ConfirmLinkReply:
-        """The peer confirmed the link's epoch."""
+        """The peer confirmed the link's epoch; of a link with a lease, a permit or its end."""
         async with self._lock:
             before = self._cluster.image
+            record = before.links.get(request.link)
+            if record is not None and record.lease_ms:
+                return pb.ConfirmLinkReply(is_confirmed=await self._take_permit(before, record, request))
             image = confirm_link(before, request.link, request.epoch)
             if image is None:
                 return pb.ConfirmLinkReply(is_confirmed=False)
@@ -158,6 +169,48 @@ class BrokerControlService(broker_pb2_grpc.BrokerControlServicer):
                 state_change.info("link confirmed", link=request.link, epoch=request.epoch)
             await self._take(before, image)
         return pb.ConfirmLinkReply(is_confirmed=True)
+
+    async def _take_permit(self, before: ClusterImage, record: LinkRecord, request: pb.ConfirmLinkRequest) -> bool:
+        """Whether a permit of the epoch is valid afterwards; the caller holds the lock."""
+        permits, now_ms = self._cluster.permits, self._clock.monotonic_ms()
+        if request.permit_until_ms < 0:
+            permits.withdraw(record.name)
+            await self._take(before, unconfirm_link(before, record.name))
+            return False
+        if record.epoch != request.epoch:
+            return False
+        if request.permit_until_ms > now_ms:
+            permits.extend(record.name, request.permit_until_ms)
+            image = confirm_link(before, record.name, request.epoch)
+            assert image is not None
+            if image is not before:
+                state_change.info("permit received", link=record.name, epoch=record.epoch)
+            await self._take(before, image)
+            self._end_permits_at(permits.next_end_ms())
+        return not permits.is_lapsed(self._cluster.image, record, now_ms=self._clock.monotonic_ms())
+
+    def _end_permits_at(self, end_ms: float) -> None:
+        """Take roles back when the next permit ends, unless it is renewed by then."""
+        if self._permit_timer is None and end_ms < math.inf:
+            delay_s = max(0.0, end_ms - self._clock.monotonic_ms()) / 1000
+            self._permit_timer = asyncio.get_running_loop().call_later(delay_s, self._begin_ending_permits)
+
+    def _begin_ending_permits(self) -> None:
+        self._permit_timer = None
+        self._ending = in_background("permits that end", self._end_permits())
+
+    async def _end_permits(self) -> None:
+        async with self._lock:
+            for link in self._cluster.permits.lapsed(self._clock.monotonic_ms()):
+                before = self._cluster.image
+                record = before.links.get(link)
+                is_leased = record is not None and record.lease_ms
+                image = unconfirm_link(before, link) if is_leased else before
+                if image is not before:
+                    state_change.warning("permit has ended: writes wait for a new one", link=link)
+                    await self._take(before, image)
+                self._cluster.permits.withdraw(link)
+            self._end_permits_at(self._cluster.permits.next_end_ms())
 
     async def UpdatePeerView(  # noqa: N802
         self,

@@ -35,6 +35,7 @@ from cli.embedding.parts import (
     until_ready,
 )
 from cli.embedding.site_layout import (
+    ArbiterLayout,
     BridgeLayout,
     BrokerLayout,
     Layout,
@@ -53,7 +54,8 @@ from cli.embedding.site_layout import (
 from deploy.ports import free_ports, is_free
 from deploy.toxiproxy_server import ToxiproxyServer
 from deploy.zookeeper_server import ZooKeeperServer
-from dr.links.administration import LinkSpec, SiteAddresses, create_link
+from dr.links.administration import LinkSpec, SiteAddresses, check_link, make_link
+from dr.links.core.link_preflight import Outcome
 from dr.sites.channels import Channels
 from dr.sites.site_client import SiteClient, SiteRefused
 from runtime.addresses import parse_host_port
@@ -61,13 +63,15 @@ from runtime.children import Child
 from runtime.disk import RealDisk, write_file
 from runtime.grpc_server import open_channel
 from runtime.process import OperationalFailure
+from runtime.retries import jittered_backoff
 from runtime.zookeeper import ZooKeeper
 from wire.control.cluster_pb2 import LinkRecord
-from wire.rules.links import DEFAULT_TOPIC_BLACKLIST, SyncPolicy, blacklist_of
+from wire.rules.links import DEFAULT_TOPIC_BLACKLIST, FailoverMode, SyncPolicy, blacklist_of
 from wire.znodes import layout as znodes
 
 PORTS_FILE = "ports.json"
 ENVIRONMENT_FILE = "environment.json"
+ARBITER_REACHED_MS = 20_000
 MIRROR_ADMIN = "antipode.control.MirrorAdmin"
 """Serves as soon as a mirror's process is up; the process itself is ready first when it mirrors a
 partition.
@@ -85,6 +89,8 @@ class LinkFilters:
     group_whitelist: tuple[str, ...] = (".*",)
     group_blacklist: tuple[str, ...] = ()
     sync: SyncPolicy = SyncPolicy.NONE
+    lease_ms: int = 0
+    failover_mode: FailoverMode = FailoverMode.MANUAL
 
 
 def layout_in_directory(wishes: Wishes) -> Layout:
@@ -136,9 +142,12 @@ class EmbeddedSites:
     async def start(self) -> dict[str, Any]:
         """Bring everything up; returns the environment that `antipode up --output json` prints."""
         zookeepers = [_zookeeper(site) for site in self.layout.sites]
+        zookeepers += [_arbiter(self.layout.arbiter)] if self.layout.arbiter is not None else []
         proxies = [_toxiproxy(self.layout)] if self.layout.toxiproxy is not None else []
         brokers = [
-            _broker(site, broker, self.broker_overrides) for site in self.layout.sites for broker in site.brokers
+            _broker(site, broker, self.broker_overrides, self.layout.arbiter)
+            for site in self.layout.sites
+            for broker in site.brokers
         ]
         mirrors = [_mirror(mirror) for mirror in self.layout.mirrors]
         bridges = [_bridge(self.layout.bridge)] if self.layout.bridge is not None else []
@@ -187,7 +196,7 @@ class EmbeddedSites:
         names = list(self._children)
         waves = [
             [name for name in names if name.startswith(prefix)]
-            for prefix in ("bridge", "mirror", "broker", "toxiproxy", "zookeeper")
+            for prefix in ("bridge", "mirror", "broker", "toxiproxy", "zookeeper", "arbiter")
         ]
         killed: list[str] = []
         for wave in waves:
@@ -223,6 +232,8 @@ class EmbeddedSites:
                 "url": f"http://{self.layout.bridge.http}",
                 "metrics": self.layout.bridge.metrics,
             }
+        if self.layout.arbiter is not None:
+            document["arbiter"] = {**self._process("arbiter"), "connect": self.layout.arbiter.zookeeper}
         if self.layout.toxiproxy is not None:
             document["toxiproxy"] = {"api": self.layout.toxiproxy, **self._process("toxiproxy")}
         return document
@@ -288,8 +299,15 @@ def _toxiproxy(layout: Layout) -> Part:
     return Part(child=server.child(), is_ready=lambda: asyncio.to_thread(server.is_serving))
 
 
-def _broker(site: SiteLayout, broker: BrokerLayout, overrides: Mapping[str, str]) -> Part:
-    properties = {**broker_properties(site, broker), **overrides}
+def _arbiter(arbiter: ArbiterLayout) -> Part:
+    server = ZooKeeperServer(name="arbiter", directory=arbiter.directory, port=parse_host_port(arbiter.zookeeper).port)
+    return Part(child=server.child(), is_ready=lambda: asyncio.to_thread(server.is_serving))
+
+
+def _broker(
+    site: SiteLayout, broker: BrokerLayout, overrides: Mapping[str, str], arbiter: ArbiterLayout | None
+) -> Part:
+    properties = {**broker_properties(site, broker, arbiter), **overrides}
     child = _daemon("broker", broker.name, broker.directory, "server.properties", properties)
     return Part(child=child, is_ready=lambda: _is_healthy(broker.grpc, service=""))
 
@@ -379,7 +397,7 @@ async def ensure_link(link: LinkLayout, filters: LinkFilters) -> None:
         spec = _link_spec(link, filters)
         stored = await _stored_link(link.name, target)
         if stored is None:
-            await create_link(spec, source=source, target=target)
+            await _create_link(spec, source=source, target=target)
         elif not _has_filters_of(stored, spec):
             raise OperationalFailure(
                 f"link {link.name} exists and carries topics {','.join(stored.topic_whitelist)} without "
@@ -388,6 +406,16 @@ async def ensure_link(link: LinkLayout, filters: LinkFilters) -> None:
             )
     finally:
         await channels.close()
+
+
+async def _create_link(spec: LinkSpec, *, source: SiteClient, target: SiteClient) -> None:
+    """Make the link; brokers that have just started may not have reached the arbiter yet."""
+    async for attempt in jittered_backoff(retry_on=OperationalFailure, budget_ms=ARBITER_REACHED_MS):
+        with attempt:
+            checked = await check_link(spec, source=source, target=target)
+            if any(check.check == "arbiter" and check.outcome is Outcome.REFUSED for check in checked.checks):
+                raise OperationalFailure("; ".join(checked.problems))
+    await make_link(checked, source=source, target=target)
 
 
 async def _stored_link(name: str, client: SiteClient) -> LinkRecord | None:
@@ -411,6 +439,8 @@ def _link_spec(link: LinkLayout, filters: LinkFilters) -> LinkSpec:
         group_whitelist=filters.group_whitelist,
         group_blacklist=filters.group_blacklist,
         sync=filters.sync,
+        lease_ms=filters.lease_ms,
+        failover_mode=filters.failover_mode,
     )
 
 

@@ -95,6 +95,8 @@ async def _start_broker(running: AsyncExitStack, properties: Mapping[str, str], 
         site_name=settings.site,
         zookeeper_connect=settings.zookeeper_connect,
         zookeeper_session_timeout_ms=settings.zookeeper_session_timeout_ms,
+        arbiter_connect=settings.arbiter_connect,
+        arbiter_session_timeout_ms=settings.arbiter_session_timeout_ms,
         grpc_server=server,
         registry=registry,
     )

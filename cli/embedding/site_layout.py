@@ -8,7 +8,7 @@ where it left off.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -23,6 +23,8 @@ PORTS_PER_SITE = 1
 PORTS_SHARED = 3
 """Of toxiproxy, and of the bridge for HTTP and metrics."""
 MIRRORS_PER_LINK = 2
+ARBITER_KIND = "arbiter"
+"""Of a proxy between a site and the arbiter."""
 PORTS_PER_MIRROR = 2
 
 
@@ -110,6 +112,15 @@ class BridgeLayout:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class ArbiterLayout:
+    """The arbiter's ZooKeeper, and the address at which each site reaches it."""
+
+    directory: Path
+    zookeeper: str
+    connect: Mapping[str, str]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Layout:
     """Everything that `antipode up` starts."""
 
@@ -120,6 +131,7 @@ class Layout:
     mirrors: tuple[MirrorLayout, ...]
     proxies: tuple[ProxyLayout, ...]
     bridge: BridgeLayout | None = None
+    arbiter: ArbiterLayout | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -132,13 +144,15 @@ class Wishes:
     has_proxy: bool = True
     has_link: bool = True
     has_bridge: bool = False
+    has_arbiter: bool = False
 
 
 def ports_needed(wishes: Wishes) -> int:
     """How many free ports `plan` takes."""
     per_site = PORTS_PER_SITE + wishes.brokers * PORTS_PER_BROKER
     links = max(len(wishes.sites) - 1, 0)
-    return PORTS_SHARED + len(wishes.sites) * per_site + links * MIRRORS_PER_LINK * PORTS_PER_MIRROR
+    arbiter = 1 + len(wishes.sites) if wishes.has_arbiter else 0
+    return PORTS_SHARED + len(wishes.sites) * per_site + links * MIRRORS_PER_LINK * PORTS_PER_MIRROR + arbiter
 
 
 def check(wishes: Wishes, *, whitelist: Sequence[str], blacklist: Sequence[str]) -> None:
@@ -169,14 +183,18 @@ def plan(wishes: Wishes, ports: Sequence[int]) -> Layout:
         for link in links
         for source, target in ((link.source, link.target), (link.target, link.source))
     )
+    bridge = _bridge(wishes, sites, free)
+    arbiter = _arbiter(wishes, free) if wishes.has_arbiter else None
+    proxies = [*_proxies(sites), *(_arbiter_proxies(arbiter) if arbiter is not None else ())]
     return Layout(
         directory=wishes.directory,
         toxiproxy=toxiproxy if wishes.has_proxy else None,
         sites=sites,
         links=links if wishes.has_link else (),
         mirrors=mirrors if wishes.has_link else (),
-        proxies=tuple(_proxies(sites)) if wishes.has_proxy else (),
-        bridge=_bridge(wishes, sites, free) if wishes.has_bridge else None,
+        proxies=tuple(proxies) if wishes.has_proxy else (),
+        bridge=bridge if wishes.has_bridge else None,
+        arbiter=arbiter,
     )
 
 
@@ -194,6 +212,8 @@ def listeners(layout: Layout) -> Iterator[tuple[str, str]]:
     for mirror in layout.mirrors:
         yield f"mirror-{mirror.name} for gRPC", mirror.grpc
         yield f"mirror-{mirror.name} for metrics", mirror.metrics
+    if layout.arbiter is not None:
+        yield "arbiter", layout.arbiter.zookeeper
     if layout.bridge is not None:
         yield "bridge for HTTP", layout.bridge.http
         yield "bridge for metrics", layout.bridge.metrics
@@ -257,6 +277,23 @@ def _bridge(wishes: Wishes, sites: Sequence[SiteLayout], free: Iterator[int]) ->
     )
 
 
+def _arbiter(wishes: Wishes, free: Iterator[int]) -> ArbiterLayout:
+    zookeeper = _address(free)
+    proxies = {site: _address(free) for site in wishes.sites}
+    return ArbiterLayout(
+        directory=wishes.directory / "arbiter",
+        zookeeper=zookeeper,
+        connect=proxies if wishes.has_proxy else dict.fromkeys(wishes.sites, zookeeper),
+    )
+
+
+def _arbiter_proxies(arbiter: ArbiterLayout) -> Iterator[ProxyLayout]:
+    for site, listen in arbiter.connect.items():
+        yield ProxyLayout(
+            name=f"arbiter-{site}", site=site, kind=ARBITER_KIND, listen=listen, upstream=arbiter.zookeeper
+        )
+
+
 def _proxies(sites: Sequence[SiteLayout]) -> Iterator[ProxyLayout]:
     for site in sites:
         for broker in site.brokers:
@@ -269,10 +306,19 @@ def _proxies(sites: Sequence[SiteLayout]) -> Iterator[ProxyLayout]:
             )
 
 
-def broker_properties(site: SiteLayout, broker: BrokerLayout) -> dict[str, str]:
+def broker_properties(site: SiteLayout, broker: BrokerLayout, arbiter: ArbiterLayout | None = None) -> dict[str, str]:
     """The server.properties of an embedded broker."""
     replicas = replication_factor(site)
+    arbitration = (
+        {}
+        if arbiter is None
+        else {
+            "antipode.arbiter.connect": arbiter.connect[site.name],
+            "antipode.arbiter.session.timeout.ms": "2000",
+        }
+    )
     return {
+        **arbitration,
         "node.id": str(broker.node_id),
         "listeners": f"CLIENT://{broker.client},LINK://{broker.link}",
         "advertised.listeners": f"CLIENT://{broker.client},LINK://{broker.link_advertised}",

@@ -11,14 +11,16 @@ import contextlib
 
 from kazoo.exceptions import BadVersionError, NodeExistsError, NoNodeError, NotEmptyError
 
+from dr.agent.core.lease import may_vow
 from dr.agent.site_cache import DISCONNECTED
 from runtime.retries import jittered_backoff
-from runtime.zookeeper import ZooKeeper
+from runtime.zookeeper import CheckNode, CreateNode, TransactionStep, ZooKeeper
 from wire.control.cluster_pb2 import LinkRecord
 from wire.control.site_pb2 import LinkProtection, LinkVerification
 from wire.rules.links import supersedes
 from wire.znodes import layout as znodes
 from wire.znodes import link_znodes
+from wire.znodes.arbiter_znodes import Holder
 
 BUDGET_MS = 5_000
 """How long a change is tried while ZooKeeper does not answer or others change the same node."""
@@ -113,7 +115,13 @@ class LinksStore:
             return  # there are none, or another one deletes them too
 
     async def _delete_verdicts(self, name: str) -> None:
-        for path in (link_znodes.protection_path(name), link_znodes.verification_path(name)):
+        await self.forget_vows(name)
+        for path in (
+            link_znodes.protection_path(name),
+            link_znodes.verification_path(name),
+            link_znodes.vows_path(name),
+            link_znodes.opened_path(name),
+        ):
             with contextlib.suppress(NoNodeError):
                 await self._zookeeper.delete(path)
 
@@ -145,6 +153,58 @@ class LinksStore:
         except NoNodeError:
             with contextlib.suppress(NodeExistsError):  # another agent judges it, too
                 await self._zookeeper.create(path, payload)
+
+    async def grant_vow(self, link: str, *, epoch: int, asking_site: str, holder: Holder) -> None:
+        """Promise a broker of the active site that this one is not promoted over `epoch` now: the
+        holder is noted, and the link's record was this one at that moment. LinkUnknown,
+        LinkConflict.
+        """
+        mark = link_znodes.vow_path(link, holder.node)
+        async for attempt in jittered_backoff(
+            retry_on=(*DISCONNECTED, BadVersionError, NodeExistsError), initial_ms=10, budget_ms=BUDGET_MS
+        ):
+            with attempt:
+                stored, version = await self.get(link)
+                if not may_vow(stored, epoch=epoch, asking_site=asking_site):
+                    raise LinkConflict(
+                        f"link {link!r} is at epoch {stored.epoch} with {stored.active_site} active here", stored
+                    )
+                steps: list[TransactionStep] = [CheckNode(path=znodes.link_path(link), version=version)]
+                if await self._zookeeper.exists(mark) is None:
+                    await self._zookeeper.ensure_path(link_znodes.vows_path(link))
+                    steps.append(CreateNode(path=mark))
+                await self._zookeeper.transaction(steps)
+
+    async def release_vow(self, link: str, holder: Holder) -> None:
+        """The broker holds no permit by this site's vow any more."""
+        with contextlib.suppress(NoNodeError):
+            await self._zookeeper.delete(link_znodes.vow_path(link, holder.node))
+
+    async def vows(self, link: str) -> list[str]:
+        """The brokers that may hold permits by this site's vow."""
+        try:
+            return await self._zookeeper.children(link_znodes.vows_path(link))
+        except NoNodeError:
+            return []
+
+    async def forget_vows(self, link: str) -> None:
+        """No permit by this site's vow is valid any more."""
+        for node in await self.vows(link):
+            with contextlib.suppress(NoNodeError):
+                await self._zookeeper.delete(link_znodes.vow_path(link, node))
+
+    async def store_opened(self, link: str, epoch: int) -> None:
+        """The arbiter has opened the epoch for this site. NoNodeError: the link was deleted."""
+        await self._store_beside(link_znodes.opened_path(link), str(epoch).encode())
+
+    async def opened(self, link: str) -> int:
+        """The last epoch that the arbiter is known to have opened for this site; 0 for none."""
+        found = await self._zookeeper.get_or_none(link_znodes.opened_path(link))
+        if found is None:
+            return 0
+        if not found[0].isdigit():
+            raise znodes.MalformedZnode(link_znodes.opened_path(link), f"{found[0]!r} is not an epoch")
+        return int(found[0])
 
     async def record_failover(self, link: str, *, epoch: int, document: str) -> None:
         """Keep (or replace) the account of the failover that led to `epoch`. LinkUnknown."""

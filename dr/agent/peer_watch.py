@@ -15,6 +15,7 @@ from dataclasses import dataclass, field
 import grpc
 
 from dr.agent.core.site_view import links_between
+from dr.agent.lease_keeper import LeaseKeeper
 from dr.agent.links_store import LinksStore, LinkUnknown
 from dr.agent.site_cache import DISCONNECTED, SiteCache
 from dr.sites.channels import UNANSWERED, Channels, problem_of
@@ -57,9 +58,11 @@ class PeerWatch:
         broker_address: str,
         clock: Clock,
         on_level: Callable[[LinkRecord], Awaitable[None]],
+        leases: LeaseKeeper,
     ) -> None:
         self._site = site
         self._cache = cache
+        self._leases = leases
         self._store = store
         self._clock = clock
         self._on_level = on_level
@@ -84,6 +87,8 @@ class PeerWatch:
 
     def is_confirmed(self, record: LinkRecord) -> bool:
         """True when this epoch was confirmed to the own broker."""
+        if record.lease_ms and record.active_site == self._site:
+            return self._leases.has_permit(record)
         return self._confirmed.get(record.name) == record.epoch
 
     def note_confirmed(self, link: str, epoch: int) -> None:
@@ -216,6 +221,9 @@ class PeerWatch:
         )
 
     async def _confirm(self, record: LinkRecord) -> None:
+        if record.lease_ms and record.active_site == self._site:
+            self._leases.request_open(record)  # permits come from the arbiter
+            return
         try:
             reply = await self._broker.ConfirmLink(
                 ConfirmLinkRequest(link=record.name, epoch=record.epoch), timeout=ASK_TIMEOUT_S

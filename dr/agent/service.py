@@ -19,8 +19,11 @@ from prometheus_client import CollectorRegistry
 
 from dr.agent.account_copies import AccountCopies
 from dr.agent.account_settlements import AccountSettlements
+from dr.agent.arbiter import Arbiter, ArbiterSilent
 from dr.agent.core.site_view import site_view, unknown_link
 from dr.agent.equality_watch import EqualityWatch
+from dr.agent.failover_watch import FailoverWatch
+from dr.agent.lease_keeper import LeaseKeeper
 from dr.agent.link_survey import survey_topics
 from dr.agent.links_store import LinkConflict, LinksStore, LinkUnknown
 from dr.agent.metrics import SiteAgentMetrics
@@ -34,7 +37,7 @@ from dr.sites.channels import Channels
 from dr.sites.core.evidence import NOT_ASKED
 from dr.sites.core.link_checks import overlap_problems, record_problems
 from dr.sites.core.protection import UnprotectedTopic, unprotected_topics
-from dr.sites.core.sync_policies import altered, reinstating
+from dr.sites.core.sync_policies import altered, leasing, reinstating
 from runtime.clock import Clock, SystemClock
 from runtime.grpc_server import GrpcServer
 from runtime.logs import state_change_logger
@@ -44,12 +47,16 @@ from wire.control import site_pb2 as site
 from wire.control.cluster_pb2 import LinkRecord, SiteView
 from wire.control.site_pb2_grpc import SiteAgentServicer, add_SiteAgentServicer_to_server
 from wire.rules.links import KEPT_POLICY, MANUAL_POLICY, SyncPolicy, other_site
+from wire.znodes.arbiter_znodes import Holder
 from wire.znodes.layout import MalformedZnode
 
 SERVICE_NAME = "antipode.control.SiteAgent"
 CONFIRM_TIMEOUT_MS = 5_000
+CONFIRM_LEASES = 2
+"""Leases that may pass besides: one runs out, and permits of the next one are granted."""
 ADOPT_TIMEOUT_MS = 10_000
 """Used when the caller gives no timeout."""
+ARBITER_TIMEOUT_MS = 3_000
 
 Reply = TypeVar("Reply")
 Context = grpc.aio.ServicerContext[Any, Any]
@@ -97,6 +104,9 @@ class AgentParts:
     peers: PeerWatch
     judge: ProtectionJudge
     equality: EqualityWatch
+    arbiter: Arbiter
+    leases: LeaseKeeper
+    failovers: FailoverWatch
 
 
 class SiteAgentService(SiteAgentServicer):
@@ -155,7 +165,14 @@ class SiteAgentService(SiteAgentServicer):
             topics=topics,
             topic_count=count,
             problems=self._overlaps(request.record),
+            arbiter_id=await self._arbiter_id(),
         )
+
+    async def _arbiter_id(self) -> str:
+        try:
+            return await self._parts.arbiter.identity(timeout_ms=ARBITER_TIMEOUT_MS)
+        except ArbiterSilent:
+            return ""
 
     def _overlaps(self, record: LinkRecord) -> list[str]:
         cache = self._parts.cache
@@ -174,9 +191,16 @@ class SiteAgentService(SiteAgentServicer):
                     is_peer_reachable=peer.is_reachable,
                     peer_seen_at_ms=peer.seen_at_ms,
                     contested_by=self._parts.peers.contested.get(record.name, ""),
+                    lease=self._lease(record),
                 )
             )
         return site.ListLinksReply(site=self._site, links=statuses)
+
+    def _lease(self, record: LinkRecord) -> site.LinkLease | None:
+        lease = self._parts.leases.lease(record)
+        if lease is not None:
+            lease.failover_verdict = self._parts.failovers.verdict(record.name)
+        return lease
 
     @_answers
     async def CreateLink(self, request: site.CreateLinkRequest, _: Context) -> site.LinkReply:  # noqa: N802
@@ -202,6 +226,7 @@ class SiteAgentService(SiteAgentServicer):
     @_answers
     async def AdoptLink(self, request: site.AdoptLinkRequest, _: Context) -> site.LinkReply:  # noqa: N802
         """Store what supersedes, and wait until every live broker enforces what is stored."""
+        await self._check_arbiter(request.record)
         stored = await self._parts.store.adopt(request.record)
         self._state_change.info(
             "link adopted",
@@ -213,6 +238,46 @@ class SiteAgentService(SiteAgentServicer):
         )
         await self._enforced(stored, request.timeout_ms)
         return site.LinkReply(record=stored)
+
+    async def _check_arbiter(self, record: LinkRecord) -> None:
+        """Refuse what would make this site active under a lease while the arbiter is silent, or
+        names another epoch: nothing is stored then.
+        """
+        if not record.lease_ms or record.active_site != self._site:
+            return
+        try:
+            held = await self._parts.arbiter.record(record.name, timeout_ms=ARBITER_TIMEOUT_MS)
+        except ArbiterSilent as silent:
+            message = (
+                f"{silent}: {self._site} becomes active for link {record.name!r} only with the arbiter, which may have "
+                "granted permits to the other site"
+            )
+            raise Refusal(grpc.StatusCode.FAILED_PRECONDITION, message) from silent
+        newer = held is not None and (
+            held.record.epoch > record.epoch
+            or (held.record.epoch == record.epoch and held.record.active_site != record.active_site)
+        )
+        if held is not None and newer:
+            message = (
+                f"the arbiter is at epoch {held.record.epoch} of link {record.name!r} with {held.record.active_site} "
+                f"active, not at {record.epoch} with {record.active_site}"
+            )
+            raise Refusal(grpc.StatusCode.FAILED_PRECONDITION, message)
+
+    @_answers
+    async def GrantVow(self, request: site.GrantVowRequest, _: Context) -> site.GrantVowReply:  # noqa: N802
+        """Promise not to be promoted over the epoch for one lease."""
+        holder = Holder(request.asking_site, request.node_id)
+        if request.is_release:
+            await self._parts.store.release_vow(request.link, holder)
+            return site.GrantVowReply()
+        try:
+            await self._parts.store.grant_vow(
+                request.link, epoch=request.epoch, asking_site=request.asking_site, holder=holder
+            )
+        except LinkConflict as conflict:
+            raise Refusal(grpc.StatusCode.FAILED_PRECONDITION, str(conflict)) from conflict
+        return site.GrantVowReply()
 
     @_answers
     async def AlterLink(self, request: site.AlterLinkRequest, _: Context) -> site.LinkReply:  # noqa: N802
@@ -228,8 +293,11 @@ class SiteAgentService(SiteAgentServicer):
         record = _altered(stored, request, now_ms=self._clock.now_ms())
         if problems := record_problems(record):
             _refuse_argument(problems)
+        if stored.lease_ms and record.lease_ms not in (0, stored.lease_ms):
+            _refuse_argument([f"the lease is {stored.lease_ms} ms: set it to 0 first, then to {record.lease_ms}"])
         if request.is_dry_run:
             return site.LinkReply(record=record)
+        may_open = self._parts.peers.is_confirmed(stored)
         if await self._parts.store.adopt(record) != record:
             raise Refusal(grpc.StatusCode.ABORTED, f"another change of link {stored.name!r} came first: look again")
         if record is not stored:
@@ -242,7 +310,11 @@ class SiteAgentService(SiteAgentServicer):
                 sync_timeout_ms=record.sync_timeout_ms,
                 former_sync_policy=stored.sync_policy,
                 reinstate_policy=record.reinstate_policy,
+                lease_ms=record.lease_ms,
+                failover_mode=record.failover_mode,
             )
+        if record.lease_ms and may_open:
+            self._parts.leases.request_open(record)
         await self._enforced(record, request.timeout_ms)
         return site.LinkReply(record=record)
 
@@ -259,9 +331,13 @@ class SiteAgentService(SiteAgentServicer):
         if stored.epoch != request.epoch:
             message = f"link {stored.name!r} is at epoch {stored.epoch}, not {request.epoch}"
             raise Refusal(grpc.StatusCode.FAILED_PRECONDITION, message)
-        brokers = self._parts.brokers
-        if problems := await brokers.confirm(stored.name, epoch=stored.epoch, timeout_ms=CONFIRM_TIMEOUT_MS):
-            raise Refusal(grpc.StatusCode.DEADLINE_EXCEEDED, "; ".join(problems))
+        if stored.lease_ms:
+            self._parts.leases.request_open(stored)
+        brokers, timeout_ms = self._parts.brokers, CONFIRM_TIMEOUT_MS + CONFIRM_LEASES * stored.lease_ms
+        if problems := await brokers.confirm(stored.name, epoch=stored.epoch, timeout_ms=timeout_ms):
+            if lease := self._parts.leases.lease(stored):
+                problems.append(lease.problem)
+            raise Refusal(grpc.StatusCode.DEADLINE_EXCEEDED, "; ".join(filter(None, problems)))
         self._parts.peers.note_confirmed(stored.name, stored.epoch)
         self._state_change.info("link confirmed by the operator", link=stored.name, epoch=stored.epoch)
         return site.LinkReply(record=stored)
@@ -335,7 +411,18 @@ def _altered(stored: LinkRecord, request: site.AlterLinkRequest, *, now_ms: int)
     if request.reinstate_policy:
         wanted = "" if request.reinstate_policy == MANUAL_POLICY else request.reinstate_policy
         record = reinstating(record, policy=wanted, now_ms=now_ms)
-    return record
+    return leasing(
+        record,
+        lease_ms=request.lease_ms if request.HasField("lease_ms") else None,
+        mode=_mode(request.failover_mode) if request.failover_mode else None,
+        lag_records_max=request.failover_lag_records_max if request.HasField("failover_lag_records_max") else None,
+        lag_ms_max=request.failover_lag_ms_max if request.HasField("failover_lag_ms_max") else None,
+        now_ms=now_ms,
+    )
+
+
+def _mode(text: str) -> str:
+    return "" if text == MANUAL_POLICY else text
 
 
 def _refuse_argument(problems: list[str]) -> NoReturn:
@@ -355,12 +442,16 @@ class SiteAgentHost:
         grpc_server: GrpcServer,
         registry: CollectorRegistry | None = None,
         zookeeper_session_timeout_ms: int = 6_000,
+        arbiter_connect: str = "",
+        arbiter_session_timeout_ms: int = 10_000,
         clock: Clock | None = None,
     ) -> None:
+        """`arbiter_connect` is empty where no link has a lease."""
         self._site = site_name
         self._clock = clock or SystemClock()
         self._connect = zookeeper_connect
         self._session_timeout_ms = zookeeper_session_timeout_ms
+        self._arbiter = Arbiter(arbiter_connect, session_timeout_ms=arbiter_session_timeout_ms)
         self._service = SiteAgentService(site_name, self._clock)
         self._zookeeper: ZooKeeper | None = None
         self._channels = Channels()
@@ -398,6 +489,16 @@ class SiteAgentHost:
         copies = AccountCopies(self._site, store, self._channels, self._clock)
         settlements = AccountSettlements(self._site, store, brokers, self._channels, self._clock)
 
+        leases = LeaseKeeper(
+            site=self._site,
+            arbiter=self._arbiter,
+            cache=cache,
+            store=store,
+            channels=self._channels,
+            broker_address=broker_grpc_address,
+            clock=self._clock,
+        )
+
         async def on_level(record: LinkRecord) -> None:
             await restorer.look(record)
             await copies.look(record)
@@ -411,6 +512,7 @@ class SiteAgentHost:
             broker_address=broker_grpc_address,
             clock=self._clock,
             on_level=on_level,
+            leases=leases,
         )
         judge = ProtectionJudge(
             site=self._site,
@@ -423,6 +525,16 @@ class SiteAgentHost:
         equality = EqualityWatch(
             site=self._site, cache=cache, store=store, own_address=broker_grpc_address, clock=self._clock
         )
+        failovers = FailoverWatch(
+            site=self._site,
+            arbiter=self._arbiter,
+            cache=cache,
+            store=store,
+            peers=peers,
+            channels=self._channels,
+            own_address=broker_grpc_address,
+            clock=self._clock,
+        )
         self._parts = AgentParts(
             zookeeper=self._zookeeper,
             cache=cache,
@@ -431,21 +543,30 @@ class SiteAgentHost:
             peers=peers,
             judge=judge,
             equality=equality,
+            arbiter=self._arbiter,
+            leases=leases,
+            failovers=failovers,
         )
         self._service.run_with(self._parts)
+        self._arbiter.start()
+        leases.start()
         peers.start()
         judge.start()
         equality.start()
+        failovers.start()
 
     async def stop(self) -> None:
         """Stop watching and close every connection; safe after a failed start."""
         self._service.run_with(None)
         if self._parts is not None:
+            await self._parts.failovers.stop()
             await self._parts.equality.stop()
             await self._parts.judge.stop()
             await self._parts.peers.stop()
+            await self._parts.leases.stop()
             await self._parts.cache.stop()
             self._parts = None
+        await self._arbiter.stop()
         await self._channels.close()
         if self._zookeeper is not None:
             await self._zookeeper.stop()

@@ -91,6 +91,7 @@ class Environment(_Part):
     links: tuple[EnvironmentLink, ...] = ()
     mirrors: tuple[EnvironmentMirror, ...] = ()
     toxiproxy: EnvironmentToxiproxy | None = None
+    arbiter: EnvironmentProcess | None = None
 
     def link(self, name: str) -> EnvironmentLink:
         """The link by name. OperationalFailure names those there are."""
@@ -113,6 +114,8 @@ class Environment(_Part):
                 yield name, process.name, process
         for mirror in self.mirrors:
             yield "", f"mirror-{mirror.name}", mirror
+        if self.arbiter is not None:
+            yield "", "arbiter", self.arbiter
 
     def processes(self, *, process: str = "", site: str = "") -> list[EnvironmentProcess]:
         """One process by name (`broker-1`, `a/broker-1`, `mirror-a-b`), or all of a site in the

@@ -26,6 +26,7 @@ from runtime.process import OperationalFailure
 
 TOXIPROXY_ATTEMPTS_MAX = 3
 KILLED_WITHIN_MS = 10_000
+ARBITER_KIND = "arbiter"
 
 Result = TypeVar("Result")
 
@@ -49,10 +50,14 @@ class NetworkFaults:
         self._server: Toxiproxy | None = None
 
     def selected(self, *, kind: str = "", site: str = "") -> list[EnvironmentProxy]:
-        """The link's proxies, or only those of a kind or before a site. OperationalFailure when
-        there are none.
+        """The proxies between the link's sites, or only those of a kind or before a site; of kind
+        `arbiter` those between a site and the arbiter. OperationalFailure when there are none.
         """
-        found = [proxy for proxy in self._proxies if kind in ("", proxy.kind) and site in ("", proxy.site)]
+        found = [
+            proxy
+            for proxy in self._proxies
+            if (proxy.kind == kind if kind else proxy.kind != ARBITER_KIND) and site in ("", proxy.site)
+        ]
         if not found or self._api is None:
             raise OperationalFailure(
                 f"link {self._link} has no proxy {kind or 'of any kind'} before {site or 'any site'}: "

@@ -300,7 +300,7 @@ class FailoverRun:
         source_stored, problem = await self._store(self.source, record)
         if source_stored == record:
             try:
-                await self.source.confirm_link(record.name, epoch=record.epoch)
+                await self.source.confirm_link(record.name, epoch=record.epoch, lease_ms=record.lease_ms)
             except OperationalFailure as failure:
                 problem = str(failure)
         return stored, problem
@@ -365,7 +365,7 @@ class FailoverRun:
         """
         evidence = await self._until(observer, has_leaders_above_floor)
         try:
-            await self.target.confirm_link(record.name, epoch=record.epoch)
+            await self.target.confirm_link(record.name, epoch=record.epoch, lease_ms=record.lease_ms)
         except OperationalFailure as failure:
             return str(failure)
         evidence = await self._until(observer, is_promoted)

@@ -14,9 +14,9 @@ from dataclasses import dataclass
 from dr.links.core.link_preflight import LinkCheck, judged, refusals
 from dr.links.link_preflight import ask_mirror, preflight
 from dr.sites.core.fencing import FIRST_EPOCH
-from dr.sites.core.link_checks import MODE_EXACT, pair_problems, record_problems, topic_id_problems
+from dr.sites.core.link_checks import MODE_EXACT, arbiter_problems, pair_problems, record_problems, topic_id_problems
 from dr.sites.core.mirror_reports import MIRROR_NEVER_SEEN, failing_sentences
-from dr.sites.site_client import STORE_TIMEOUT_MS, SiteClient, SiteRefused, SiteUnreachable
+from dr.sites.site_client import STORE_TIMEOUT_MS, LinkChanges, SiteClient, SiteRefused, SiteUnreachable
 from runtime.clock import Clock, SystemClock
 from runtime.process import OperationalFailure
 from runtime.retries import jittered_backoff
@@ -25,6 +25,7 @@ from wire.control.site_pb2 import DescribeLinkReply, LinkStatus
 from wire.rules.links import (
     DEFAULT_TOPIC_BLACKLIST,
     SYNC_TIMEOUT_MS,
+    FailoverMode,
     ReinstatePolicy,
     SyncPolicy,
     other_site,
@@ -60,6 +61,10 @@ class LinkSpec:
     sync: SyncPolicy = SyncPolicy.NONE
     sync_timeout_ms: int = SYNC_TIMEOUT_MS
     reinstate: ReinstatePolicy = ReinstatePolicy.MANUAL
+    lease_ms: int = 0
+    failover_mode: FailoverMode = FailoverMode.MANUAL
+    failover_lag_records_max: int = 0
+    failover_lag_ms_max: int = 0
 
     def record(self, *, now_ms: int) -> LinkRecord:
         """The record of a new link: the source active, nothing fenced."""
@@ -80,6 +85,10 @@ class LinkSpec:
             sync_policy=self.sync.value,
             sync_timeout_ms=0 if self.sync is SyncPolicy.NONE else self.sync_timeout_ms,
             reinstate_policy=self.reinstate.value,
+            lease_ms=self.lease_ms,
+            failover_mode=self.failover_mode.value,
+            failover_lag_records_max=self.failover_lag_records_max,
+            failover_lag_ms_max=self.failover_lag_ms_max,
             sites={
                 self.source_site: LinkSite(bootstrap_servers=self.source.bootstrap_servers, agents=self.source.agents),
                 self.target_site: LinkSite(bootstrap_servers=self.target.bootstrap_servers, agents=self.target.agents),
@@ -163,7 +172,7 @@ async def make_link(checked: CheckedLink, *, source: SiteClient, target: SiteCli
             await _create_at(client, record, stored_at)
         await _check_topic_ids(record, source=source, target=target)
         for client in (source, target):
-            await client.confirm_link(record.name, epoch=record.epoch)
+            await client.confirm_link(record.name, epoch=record.epoch, lease_ms=record.lease_ms)
     except BaseException as error:
         await asyncio.shield(_undo(record, stored_at, error))
         raise
@@ -306,14 +315,12 @@ class AlteredLink:
 async def alter_link(
     name: str,
     clients: Sequence[SiteClient],
+    changes: LinkChanges,
     *,
-    sync: SyncPolicy | None = None,
-    sync_timeout_ms: int = 0,
-    reinstate: ReinstatePolicy | None = None,
     is_dry_run: bool = False,
 ) -> AlteredLink:
-    """Give a running link other policies (None: as they are): stored and in force at the active
-    site first, then sent to the other one.
+    """Give a running link other policies: stored and in force at the active site first, then sent
+    to the other one.
 
     A site that does not answer takes it from its peer when it is back, unless it is the active one:
     OperationalFailure. Interrupted anywhere, the same call again does what is left.
@@ -323,14 +330,9 @@ async def alter_link(
     active = by_name.get(governing.active_site)
     if active is None:
         raise OperationalFailure(f"no agent address is known of {governing.active_site}, where link {name} is active")
-    record = await active.alter_link(
-        name,
-        sync=sync,
-        reinstate=reinstate,
-        sync_timeout_ms=sync_timeout_ms,
-        is_dry_run=is_dry_run,
-        timeout_ms=STORE_TIMEOUT_MS,
-    )
+    if changes.lease_ms and not governing.lease_ms:
+        _refuse_change(name, arbiter_problems(await _arbiters(governing, clients)))
+    record = await active.alter_link(name, changes, is_dry_run=is_dry_run, timeout_ms=STORE_TIMEOUT_MS)
     other = by_name.get(other_site(record, active.name))
     if is_dry_run or other is None:
         return AlteredLink(record=record)
@@ -341,7 +343,24 @@ async def alter_link(
     return AlteredLink(record=record)
 
 
+async def _arbiters(record: LinkRecord, clients: Sequence[SiteClient]) -> dict[str, str]:
+    """By site of the link the identity of the arbiter that it reaches; empty where it reaches
+    none.
+    """
+    found = dict.fromkeys((record.source_site, record.target_site), "")
+    for client in clients:
+        survey = await client.survey_link(record)
+        if client.name in found and survey is not None:
+            found[client.name] = survey.arbiter_id
+    return found
+
+
+def _refuse_change(name: str, problems: Sequence[str]) -> None:
+    if problems:
+        raise OperationalFailure(f"link {name} cannot be changed so: {'; '.join(problems)}")
+
+
 async def confirm_link(name: str, client: SiteClient) -> LinkRecord:
     """The operator's word that the site's stored record stands, although the peer was not asked."""
     stored = (await client.describe_link(name)).record
-    return await client.confirm_link(name, epoch=stored.epoch)
+    return await client.confirm_link(name, epoch=stored.epoch, lease_ms=stored.lease_ms)

@@ -16,7 +16,7 @@ from dr.links.core.link_preflight import (
     wanted_topics,
 )
 from dr.sites.channels import Channels, problem_of
-from dr.sites.core.link_checks import topic_id_problems
+from dr.sites.core.link_checks import arbiter_problems, topic_id_problems
 from dr.sites.site_client import SiteClient
 from wire.client.topic_requests import in_requests
 from wire.control.clients import ControllerClient, ControllerUnavailable
@@ -43,6 +43,9 @@ async def preflight(
     if there is not None and here is not None:
         refused = [f"site {said.site}: {problem}" for said in (there, here) for problem in said.problems]
         checks += judged("links", refused, otherwise="no other link of the two sites is in its way")
+        if record.lease_ms:
+            arbiters = arbiter_problems({source.name: there.arbiter_id, target.name: here.arbiter_id})
+            checks += judged("arbiter", arbiters, otherwise="both sites reach the same arbiter")
         clashes = topic_id_problems(record, there, here)
         checks += judged("topic ids", clashes, otherwise="no topic of the link is another one at the other site")
         checks += await _copies(there, target, live=live, claim=record if is_made else None)

@@ -111,6 +111,7 @@ class LinkObserver:
             resting_mirror_age_ms=words.resting_ms_ago,
             mirror_problems=failing_sentences(words.failing),
             is_confirmed=_is_confirmed(links, self._link),
+            arbiter_problem=_arbiter_problem(links, self._link),
             groups=groups,
             peer_seen_at_ms=description.peer_seen_at_ms or UNKNOWN,
             unprotected=tuple(
@@ -149,3 +150,8 @@ def _deposed(site: str, record: LinkRecord, links: ListLinksReply, view: SiteVie
 
 def _is_confirmed(reply: ListLinksReply, link: str) -> bool:
     return any(status.is_confirmed for status in reply.links if status.record.name == link)
+
+
+def _arbiter_problem(reply: ListLinksReply, link: str) -> str:
+    leases = [one.lease for one in reply.links if one.record.name == link and one.HasField("lease")]
+    return "" if not leases or any(one.is_arbiter_reachable for one in leases) else leases[0].problem

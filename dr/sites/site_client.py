@@ -8,6 +8,7 @@ commands (links, failover, drills); an agent asks its peers itself (`dr/agent/pe
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import grpc
@@ -16,10 +17,12 @@ from dr.sites.channels import UNANSWERED, Channels, problem_of
 from runtime.process import OperationalFailure
 from wire.control import site_pb2 as site
 from wire.control.cluster_pb2 import LinkRecord, SiteView
-from wire.rules.links import KEPT_POLICY, MANUAL_POLICY, ReinstatePolicy, SyncPolicy
+from wire.rules.links import KEPT_POLICY, MANUAL_POLICY, FailoverMode, ReinstatePolicy, SyncPolicy
 
 ASK_TIMEOUT_MS = 3_000
 STORE_TIMEOUT_MS = 6_000
+CONFIRM_LEASES = 2
+"""Leases that a site may need besides to confirm a link: one runs out, the next one is granted."""
 
 
 class SiteUnreachable(OperationalFailure):
@@ -32,6 +35,26 @@ class SiteRefused(OperationalFailure):
     def __init__(self, message: str, code: grpc.StatusCode) -> None:
         super().__init__(message)
         self.code = code
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LinkChanges:
+    """What is to be changed of a running link; None: as it is. `sync_timeout_ms` 0 keeps the known
+    one.
+    """
+
+    sync: SyncPolicy | None = None
+    sync_timeout_ms: int = 0
+    reinstate: ReinstatePolicy | None = None
+    lease_ms: int | None = None
+    failover_mode: FailoverMode | None = None
+    failover_lag_records_max: int | None = None
+    failover_lag_ms_max: int | None = None
+
+    @property
+    def is_empty(self) -> bool:
+        """Whether nothing is to be changed."""
+        return self == LinkChanges(sync_timeout_ms=self.sync_timeout_ms)
 
 
 class SiteClient:
@@ -110,34 +133,33 @@ class SiteClient:
         reply: site.LinkReply = await self._call("AdoptLink", request, timeout_ms=timeout_ms + ASK_TIMEOUT_MS)
         return reply.record
 
-    async def alter_link(
-        self,
-        name: str,
-        *,
-        sync: SyncPolicy | None,
-        sync_timeout_ms: int,
-        reinstate: ReinstatePolicy | None,
-        is_dry_run: bool,
-        timeout_ms: int,
-    ) -> LinkRecord:
-        """Change the link's policies (None: as they are) at this site, which must be the active
-        one, and wait until every broker enforces them.
+    async def alter_link(self, name: str, changes: LinkChanges, *, is_dry_run: bool, timeout_ms: int) -> LinkRecord:
+        """Change the link's policies at this site, which must be the active one, and wait until
+        every broker enforces them.
         """
+        sync, reinstate, mode = changes.sync, changes.reinstate, changes.failover_mode
         request = site.AlterLinkRequest(
             name=name,
             sync_policy=KEPT_POLICY if sync is None else sync.value,
-            sync_timeout_ms=sync_timeout_ms,
+            sync_timeout_ms=changes.sync_timeout_ms,
             reinstate_policy="" if reinstate is None else reinstate.value or MANUAL_POLICY,
+            lease_ms=changes.lease_ms,
+            failover_mode="" if mode is None else mode.value or MANUAL_POLICY,
+            failover_lag_records_max=changes.failover_lag_records_max,
+            failover_lag_ms_max=changes.failover_lag_ms_max,
             is_dry_run=is_dry_run,
             timeout_ms=timeout_ms,
         )
         reply: site.LinkReply = await self._call("AlterLink", request, timeout_ms=timeout_ms + ASK_TIMEOUT_MS)
         return reply.record
 
-    async def confirm_link(self, name: str, *, epoch: int) -> LinkRecord:
-        """Declare that the stored epoch stands."""
+    async def confirm_link(self, name: str, *, epoch: int, lease_ms: int = 0) -> LinkRecord:
+        """Declare that the stored epoch stands. Under a lease it returns once permits of earlier
+        epochs have run out and the site's brokers have theirs.
+        """
         request = site.ConfirmSiteLinkRequest(name=name, epoch=epoch)
-        reply: site.LinkReply = await self._call("ConfirmLink", request, timeout_ms=STORE_TIMEOUT_MS)
+        timeout_ms = STORE_TIMEOUT_MS + CONFIRM_LEASES * lease_ms
+        reply: site.LinkReply = await self._call("ConfirmLink", request, timeout_ms=timeout_ms)
         return reply.record
 
     async def record_failover(self, link: str, *, epoch: int, document: str) -> None:

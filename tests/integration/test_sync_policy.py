@@ -15,6 +15,7 @@ from kio.schema.errors import ErrorCode
 from dr.failover.execution import Progress, failover
 from dr.links.administration import alter_link
 from dr.sites.core.sync_policies import is_suspended
+from dr.sites.site_client import LinkChanges
 from runtime.clock import SystemClock
 from runtime.process import OperationalFailure
 from tests.support.disks.log_batches import batch
@@ -32,6 +33,7 @@ FOR_EVER_MS = 3_600_000
 """A timeout that no test sits out: what goes on did not wait for it."""
 SOON_MS = 300
 PATIENCE_MS = 700
+DEGRADE_SOON = LinkChanges(sync=SyncPolicy.DEGRADE, sync_timeout_ms=SOON_MS)
 
 
 @pytest.fixture
@@ -81,14 +83,14 @@ async def test_producers_that_wait_for_a_lost_standby_go_on_when_the_operator_sa
     clients = [sites.client("a"), sites.client("b")]
     assert await produce(sites.a.bootstrap, timeout_ms=PATIENCE_MS) is ErrorCode.request_timed_out
     await asyncio.to_thread(sites.b.process.kill)
-    planned = await alter_link(LINK, clients, sync=SyncPolicy.DEGRADE, sync_timeout_ms=SOON_MS, is_dry_run=True)
+    planned = await alter_link(LINK, clients, DEGRADE_SOON, is_dry_run=True)
     assert planned.record.sync_policy == "degrade"
     assert await policies(sites, "a") == [("block", "")]
-    altered = await alter_link(LINK, clients, sync=SyncPolicy.DEGRADE, sync_timeout_ms=SOON_MS)
+    altered = await alter_link(LINK, clients, DEGRADE_SOON)
     assert (altered.record.sync_policy, altered.record.revision) == ("degrade", 1)
     assert "takes the change from a when it is back" in altered.problem
     assert await produce(sites.a.bootstrap) is ErrorCode.none
-    again = await alter_link(LINK, clients, sync=SyncPolicy.DEGRADE)
+    again = await alter_link(LINK, clients, LinkChanges(sync=SyncPolicy.DEGRADE))
     assert again.record == altered.record
     await asyncio.to_thread(sites.b.restart)
 
@@ -103,12 +105,8 @@ async def test_a_change_whose_operator_dies_after_the_active_site_has_it_reaches
 ) -> None:
     active, passive = sites.client("a"), sites.client("b")
     with pytest.raises(OperationalFailure, match="changed at its active site, which is a, not b"):
-        await passive.alter_link(
-            LINK, sync=SyncPolicy.NONE, sync_timeout_ms=0, reinstate=None, is_dry_run=False, timeout_ms=60_000
-        )
-    await active.alter_link(
-        LINK, sync=SyncPolicy.NONE, sync_timeout_ms=0, reinstate=None, is_dry_run=False, timeout_ms=60_000
-    )
+        await passive.alter_link(LINK, LinkChanges(sync=SyncPolicy.NONE), is_dry_run=False, timeout_ms=60_000)
+    await active.alter_link(LINK, LinkChanges(sync=SyncPolicy.NONE), is_dry_run=False, timeout_ms=60_000)
     assert await produce(sites.a.bootstrap) is ErrorCode.none
 
     async def is_told() -> bool:
@@ -116,8 +114,8 @@ async def test_a_change_whose_operator_dies_after_the_active_site_has_it_reaches
 
     await eventually(is_told, 60_000)
     with pytest.raises(OperationalFailure, match="no agent address is known of a"):
-        await alter_link(LINK, [passive], sync=SyncPolicy.BLOCK)
-    altered = await alter_link(LINK, [active, passive], sync=SyncPolicy.BLOCK)
+        await alter_link(LINK, [passive], LinkChanges(sync=SyncPolicy.BLOCK))
+    altered = await alter_link(LINK, [active, passive], LinkChanges(sync=SyncPolicy.BLOCK))
     assert altered.problem == ""
     assert await produce(sites.a.bootstrap, timeout_ms=PATIENCE_MS) is ErrorCode.request_timed_out
 

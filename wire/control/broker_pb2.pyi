@@ -199,12 +199,14 @@ class ControlReply(_message.Message):
     def __init__(self, node_id: _Optional[int] = ..., failures: _Optional[_Iterable[_Union[PartitionFailure, _Mapping]]] = ...) -> None: ...
 
 class ConfirmLinkRequest(_message.Message):
-    __slots__ = ("link", "epoch")
+    __slots__ = ("link", "epoch", "permit_until_ms")
     LINK_FIELD_NUMBER: _ClassVar[int]
     EPOCH_FIELD_NUMBER: _ClassVar[int]
+    PERMIT_UNTIL_MS_FIELD_NUMBER: _ClassVar[int]
     link: str
     epoch: int
-    def __init__(self, link: _Optional[str] = ..., epoch: _Optional[int] = ...) -> None: ...
+    permit_until_ms: int
+    def __init__(self, link: _Optional[str] = ..., epoch: _Optional[int] = ..., permit_until_ms: _Optional[int] = ...) -> None: ...
 
 class ConfirmLinkReply(_message.Message):
     __slots__ = ("is_confirmed",)

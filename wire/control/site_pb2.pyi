@@ -41,18 +41,34 @@ class ListLinksRequest(_message.Message):
     def __init__(self) -> None: ...
 
 class LinkStatus(_message.Message):
-    __slots__ = ("record", "is_confirmed", "is_peer_reachable", "peer_seen_at_ms", "contested_by")
+    __slots__ = ("record", "is_confirmed", "is_peer_reachable", "peer_seen_at_ms", "contested_by", "lease")
     RECORD_FIELD_NUMBER: _ClassVar[int]
     IS_CONFIRMED_FIELD_NUMBER: _ClassVar[int]
     IS_PEER_REACHABLE_FIELD_NUMBER: _ClassVar[int]
     PEER_SEEN_AT_MS_FIELD_NUMBER: _ClassVar[int]
     CONTESTED_BY_FIELD_NUMBER: _ClassVar[int]
+    LEASE_FIELD_NUMBER: _ClassVar[int]
     record: _cluster_pb2.LinkRecord
     is_confirmed: bool
     is_peer_reachable: bool
     peer_seen_at_ms: int
     contested_by: str
-    def __init__(self, record: _Optional[_Union[_cluster_pb2.LinkRecord, _Mapping]] = ..., is_confirmed: _Optional[bool] = ..., is_peer_reachable: _Optional[bool] = ..., peer_seen_at_ms: _Optional[int] = ..., contested_by: _Optional[str] = ...) -> None: ...
+    lease: LinkLease
+    def __init__(self, record: _Optional[_Union[_cluster_pb2.LinkRecord, _Mapping]] = ..., is_confirmed: _Optional[bool] = ..., is_peer_reachable: _Optional[bool] = ..., peer_seen_at_ms: _Optional[int] = ..., contested_by: _Optional[str] = ..., lease: _Optional[_Union[LinkLease, _Mapping]] = ...) -> None: ...
+
+class LinkLease(_message.Message):
+    __slots__ = ("is_arbiter_reachable", "permit_from", "permit_left_ms", "problem", "failover_verdict")
+    IS_ARBITER_REACHABLE_FIELD_NUMBER: _ClassVar[int]
+    PERMIT_FROM_FIELD_NUMBER: _ClassVar[int]
+    PERMIT_LEFT_MS_FIELD_NUMBER: _ClassVar[int]
+    PROBLEM_FIELD_NUMBER: _ClassVar[int]
+    FAILOVER_VERDICT_FIELD_NUMBER: _ClassVar[int]
+    is_arbiter_reachable: bool
+    permit_from: str
+    permit_left_ms: int
+    problem: str
+    failover_verdict: str
+    def __init__(self, is_arbiter_reachable: _Optional[bool] = ..., permit_from: _Optional[str] = ..., permit_left_ms: _Optional[int] = ..., problem: _Optional[str] = ..., failover_verdict: _Optional[str] = ...) -> None: ...
 
 class ListLinksReply(_message.Message):
     __slots__ = ("site", "links")
@@ -88,18 +104,20 @@ class SurveyedTopic(_message.Message):
     def __init__(self, name: _Optional[str] = ..., topic_id: _Optional[bytes] = ..., partition_count: _Optional[int] = ..., configs: _Optional[_Mapping[str, str]] = ...) -> None: ...
 
 class SurveyLinkReply(_message.Message):
-    __slots__ = ("site", "version", "topics", "topic_count", "problems")
+    __slots__ = ("site", "version", "topics", "topic_count", "problems", "arbiter_id")
     SITE_FIELD_NUMBER: _ClassVar[int]
     VERSION_FIELD_NUMBER: _ClassVar[int]
     TOPICS_FIELD_NUMBER: _ClassVar[int]
     TOPIC_COUNT_FIELD_NUMBER: _ClassVar[int]
     PROBLEMS_FIELD_NUMBER: _ClassVar[int]
+    ARBITER_ID_FIELD_NUMBER: _ClassVar[int]
     site: str
     version: str
     topics: _containers.RepeatedCompositeFieldContainer[SurveyedTopic]
     topic_count: int
     problems: _containers.RepeatedScalarFieldContainer[str]
-    def __init__(self, site: _Optional[str] = ..., version: _Optional[str] = ..., topics: _Optional[_Iterable[_Union[SurveyedTopic, _Mapping]]] = ..., topic_count: _Optional[int] = ..., problems: _Optional[_Iterable[str]] = ...) -> None: ...
+    arbiter_id: str
+    def __init__(self, site: _Optional[str] = ..., version: _Optional[str] = ..., topics: _Optional[_Iterable[_Union[SurveyedTopic, _Mapping]]] = ..., topic_count: _Optional[int] = ..., problems: _Optional[_Iterable[str]] = ..., arbiter_id: _Optional[str] = ...) -> None: ...
 
 class CreateLinkRequest(_message.Message):
     __slots__ = ("record",)
@@ -124,20 +142,28 @@ class AdoptLinkRequest(_message.Message):
     def __init__(self, record: _Optional[_Union[_cluster_pb2.LinkRecord, _Mapping]] = ..., timeout_ms: _Optional[int] = ...) -> None: ...
 
 class AlterLinkRequest(_message.Message):
-    __slots__ = ("name", "sync_policy", "sync_timeout_ms", "is_dry_run", "timeout_ms", "reinstate_policy")
+    __slots__ = ("name", "sync_policy", "sync_timeout_ms", "is_dry_run", "timeout_ms", "reinstate_policy", "lease_ms", "failover_mode", "failover_lag_records_max", "failover_lag_ms_max")
     NAME_FIELD_NUMBER: _ClassVar[int]
     SYNC_POLICY_FIELD_NUMBER: _ClassVar[int]
     SYNC_TIMEOUT_MS_FIELD_NUMBER: _ClassVar[int]
     IS_DRY_RUN_FIELD_NUMBER: _ClassVar[int]
     TIMEOUT_MS_FIELD_NUMBER: _ClassVar[int]
     REINSTATE_POLICY_FIELD_NUMBER: _ClassVar[int]
+    LEASE_MS_FIELD_NUMBER: _ClassVar[int]
+    FAILOVER_MODE_FIELD_NUMBER: _ClassVar[int]
+    FAILOVER_LAG_RECORDS_MAX_FIELD_NUMBER: _ClassVar[int]
+    FAILOVER_LAG_MS_MAX_FIELD_NUMBER: _ClassVar[int]
     name: str
     sync_policy: str
     sync_timeout_ms: int
     is_dry_run: bool
     timeout_ms: int
     reinstate_policy: str
-    def __init__(self, name: _Optional[str] = ..., sync_policy: _Optional[str] = ..., sync_timeout_ms: _Optional[int] = ..., is_dry_run: _Optional[bool] = ..., timeout_ms: _Optional[int] = ..., reinstate_policy: _Optional[str] = ...) -> None: ...
+    lease_ms: int
+    failover_mode: str
+    failover_lag_records_max: int
+    failover_lag_ms_max: int
+    def __init__(self, name: _Optional[str] = ..., sync_policy: _Optional[str] = ..., sync_timeout_ms: _Optional[int] = ..., is_dry_run: _Optional[bool] = ..., timeout_ms: _Optional[int] = ..., reinstate_policy: _Optional[str] = ..., lease_ms: _Optional[int] = ..., failover_mode: _Optional[str] = ..., failover_lag_records_max: _Optional[int] = ..., failover_lag_ms_max: _Optional[int] = ...) -> None: ...
 
 class ConfirmSiteLinkRequest(_message.Message):
     __slots__ = ("name", "epoch")
@@ -279,3 +305,39 @@ class ListFailoversReply(_message.Message):
     JSON_FIELD_NUMBER: _ClassVar[int]
     json: _containers.RepeatedScalarFieldContainer[str]
     def __init__(self, json: _Optional[_Iterable[str]] = ...) -> None: ...
+
+class GrantVowRequest(_message.Message):
+    __slots__ = ("link", "epoch", "asking_site", "node_id", "is_release")
+    LINK_FIELD_NUMBER: _ClassVar[int]
+    EPOCH_FIELD_NUMBER: _ClassVar[int]
+    ASKING_SITE_FIELD_NUMBER: _ClassVar[int]
+    NODE_ID_FIELD_NUMBER: _ClassVar[int]
+    IS_RELEASE_FIELD_NUMBER: _ClassVar[int]
+    link: str
+    epoch: int
+    asking_site: str
+    node_id: int
+    is_release: bool
+    def __init__(self, link: _Optional[str] = ..., epoch: _Optional[int] = ..., asking_site: _Optional[str] = ..., node_id: _Optional[int] = ..., is_release: _Optional[bool] = ...) -> None: ...
+
+class GrantVowReply(_message.Message):
+    __slots__ = ()
+    def __init__(self) -> None: ...
+
+class ArbiterRecord(_message.Message):
+    __slots__ = ("link", "epoch", "active_site", "is_open", "lease_ms", "updated_at_ms", "wait_ms")
+    LINK_FIELD_NUMBER: _ClassVar[int]
+    EPOCH_FIELD_NUMBER: _ClassVar[int]
+    ACTIVE_SITE_FIELD_NUMBER: _ClassVar[int]
+    IS_OPEN_FIELD_NUMBER: _ClassVar[int]
+    LEASE_MS_FIELD_NUMBER: _ClassVar[int]
+    UPDATED_AT_MS_FIELD_NUMBER: _ClassVar[int]
+    WAIT_MS_FIELD_NUMBER: _ClassVar[int]
+    link: str
+    epoch: int
+    active_site: str
+    is_open: bool
+    lease_ms: int
+    updated_at_ms: int
+    wait_ms: int
+    def __init__(self, link: _Optional[str] = ..., epoch: _Optional[int] = ..., active_site: _Optional[str] = ..., is_open: _Optional[bool] = ..., lease_ms: _Optional[int] = ..., updated_at_ms: _Optional[int] = ..., wait_ms: _Optional[int] = ...) -> None: ...

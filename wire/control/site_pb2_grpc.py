@@ -94,6 +94,11 @@ class SiteAgentStub:
                 request_serializer=wire_dot_control_dot_site__pb2.ListFailoversRequest.SerializeToString,
                 response_deserializer=wire_dot_control_dot_site__pb2.ListFailoversReply.FromString,
                 _registered_method=True)
+        self.GrantVow = channel.unary_unary(
+                '/antipode.control.SiteAgent/GrantVow',
+                request_serializer=wire_dot_control_dot_site__pb2.GrantVowRequest.SerializeToString,
+                response_deserializer=wire_dot_control_dot_site__pb2.GrantVowReply.FromString,
+                _registered_method=True)
 
 
 class SiteAgentServicer:
@@ -181,6 +186,14 @@ class SiteAgentServicer:
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
+    def GrantVow(self, request, context):
+        """The passive site's promise, for one lease from the moment of the request on, that it is not promoted over `epoch`: a broker of the active
+        site that does not reach the arbiter takes writes under it. FAILED_PRECONDITION when this site knows another epoch.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
 
 def add_SiteAgentServicer_to_server(servicer, server):
     rpc_method_handlers = {
@@ -243,6 +256,11 @@ def add_SiteAgentServicer_to_server(servicer, server):
                     servicer.ListFailovers,
                     request_deserializer=wire_dot_control_dot_site__pb2.ListFailoversRequest.FromString,
                     response_serializer=wire_dot_control_dot_site__pb2.ListFailoversReply.SerializeToString,
+            ),
+            'GrantVow': grpc.unary_unary_rpc_method_handler(
+                    servicer.GrantVow,
+                    request_deserializer=wire_dot_control_dot_site__pb2.GrantVowRequest.FromString,
+                    response_serializer=wire_dot_control_dot_site__pb2.GrantVowReply.SerializeToString,
             ),
     }
     generic_handler = grpc.method_handlers_generic_handler(
@@ -569,6 +587,33 @@ class SiteAgent:
             '/antipode.control.SiteAgent/ListFailovers',
             wire_dot_control_dot_site__pb2.ListFailoversRequest.SerializeToString,
             wire_dot_control_dot_site__pb2.ListFailoversReply.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def GrantVow(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/antipode.control.SiteAgent/GrantVow',
+            wire_dot_control_dot_site__pb2.GrantVowRequest.SerializeToString,
+            wire_dot_control_dot_site__pb2.GrantVowReply.FromString,
             options,
             channel_credentials,
             insecure,

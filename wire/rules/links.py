@@ -62,6 +62,24 @@ class ReinstatePolicy(enum.Enum):
     AUTOMATIC = "automatic"
 
 
+class FailoverMode(enum.Enum):
+    """What the standby's agents do when the active site is lost: nothing, report that they would
+    fail over, or fail over.
+    """
+
+    MANUAL = ""
+    OBSERVE = "observe"
+    AUTOMATIC = "automatic"
+
+
+LEASE_MS_MIN = 1_000
+LEASE_MS_MAX = 600_000
+LEASE_MS_DEFAULT = 10_000
+"""How long a permit to write is valid where a link has an arbiter; Oracle's threshold for the same
+purpose is 30 s by default and 6 s at least.
+"""
+
+
 _SYNC_POLICIES = {policy.value: policy for policy in SyncPolicy}
 
 KEPT_POLICY = "keep"
@@ -190,6 +208,12 @@ def reinstate_policy(link: LinkRecord) -> ReinstatePolicy:
     """The link's policy; a value that this release does not know waits for a person."""
     is_automatic = link.reinstate_policy == ReinstatePolicy.AUTOMATIC.value
     return ReinstatePolicy.AUTOMATIC if is_automatic else ReinstatePolicy.MANUAL
+
+
+def failover_mode(link: LinkRecord) -> FailoverMode:
+    """The link's mode; a value that this release does not know waits for a person."""
+    known = {mode.value: mode for mode in FailoverMode}
+    return known.get(link.failover_mode, FailoverMode.MANUAL)
 
 
 def blocks(link: LinkRecord) -> bool:

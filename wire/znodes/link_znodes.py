@@ -1,6 +1,6 @@
 """What a site keeps beside a link's record (`layout.py`): the accounts of its failovers, whether
-its standby protects the site, and until when the sites are proven equal. Decoders raise
-`MalformedZnode`.
+its standby protects the site, until when the sites are proven equal, and its part in the link's
+lease. Decoders raise `MalformedZnode`.
 """
 
 from __future__ import annotations
@@ -33,6 +33,21 @@ def protection_path(link: str) -> str:
 def verification_path(link: str) -> str:
     """Until when the active site's agents have proven the link's sites equal."""
     return f"{link_path(link)}/verification"
+
+
+def vows_path(link: str) -> str:
+    """Parent of the brokers of the active site that hold permits by this site's vow."""
+    return f"{link_path(link)}/vows"
+
+
+def vow_path(link: str, node: str) -> str:
+    """One such broker, by site and node id."""
+    return f"{vows_path(link)}/{node}"
+
+
+def opened_path(link: str) -> str:
+    """The last epoch that the arbiter opened for this site, as a decimal number."""
+    return f"{link_path(link)}/opened"
 
 
 def encode(message: LinkProtection | LinkVerification) -> bytes:

@@ -67,7 +67,15 @@ def handle_frame(services: BrokerServices, exchange: Exchange, frame: Frame) -> 
     except CoordinatorRefusal as refusal:
         _answer(exchange, request, PartitionsReply(error=refusal.code), names)
         return
-    exchange.when(replied, lambda done: _answer(exchange, request, _reply_of(done), names))
+
+    def finish(done: asyncio.Future[Reply]) -> None:
+        reply = _reply_of(done)
+        if reply.error is ErrorCode.none and not services.groups.may_acknowledge(request.group_id):
+            # the lease has ended since the commit was written: the client commits again
+            reply = PartitionsReply(error=ErrorCode.coordinator_load_in_progress)
+        _answer(exchange, request, reply, names)
+
+    exchange.when(replied, finish)
 
 
 def _reply_of(done: asyncio.Future[Reply]) -> PartitionsReply:

@@ -303,6 +303,8 @@ def _finish(services: BrokerServices, exchange: Exchange, request: ProduceReques
 def answer(services: BrokerServices, exchange: Exchange, topics: list[TopicProduced]) -> None:
     """Send the response."""
     version = exchange.header.api_version
+    if services.cluster.permits.is_in_use:
+        topics = _permitted(services, topics)
     exchange.count_errors(_errors_in(topics))
     hints = {
         partition.current_leader.leader_id
@@ -314,6 +316,27 @@ def answer(services: BrokerServices, exchange: Exchange, topics: list[TopicProdu
     response = ProduceResponse(topics, _throttle_time_ms(services, exchange), node_endpoints=endpoints)
     body = encode_produce_response(response, version)
     exchange.answer_body([body], body_size=len(body))
+
+
+def _permitted(services: BrokerServices, topics: list[TopicProduced]) -> list[TopicProduced]:
+    """The results with an error for whatever must not be acknowledged any more: the lease of its
+    link has ended since the append. The client sends it again, to the site that is active then.
+    """
+    image, permits, now_ms = services.image, services.cluster.permits, services.clock.monotonic_ms()
+    found = []
+    for topic in topics:
+        name = topic.name or image.topic_names.get(topic_id_bytes(topic.topic_id), "")
+        if permits.may_acknowledge(image, name, now_ms=now_ms):
+            found.append(topic)
+            continue
+        refused = [
+            PartitionProduced(one.partition_index, ErrorCode.not_leader_or_follower)
+            if one.error_code == ErrorCode.none
+            else one
+            for one in topic.partitions
+        ]
+        found.append(topic._replace(partitions=refused))
+    return found
 
 
 def _errors_in(topics: list[TopicProduced]) -> Iterator[int]:

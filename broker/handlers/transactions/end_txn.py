@@ -25,6 +25,15 @@ _BUMPS_EPOCH_FROM = 5
 _KNOWS_PRODUCER_FENCED_FROM = 2
 
 
+def _check_permits(services: BrokerServices) -> None:
+    """CoordinatorRefusal while the lease of a link has ended here: another site may be active. The
+    client asks again, and a decision that was written already is answered as it is.
+    """
+    permits = services.cluster.permits
+    if permits.is_in_use and not permits.may_end_transactions(services.image, now_ms=services.clock.monotonic_ms()):
+        raise CoordinatorRefusal(ErrorCode.coordinator_load_in_progress)
+
+
 async def handle(services: BrokerServices, context: RequestContext, request: Any) -> Any:
     """Answer an EndTxn request."""
     command = EndTransaction(
@@ -35,7 +44,9 @@ async def handle(services: BrokerServices, context: RequestContext, request: Any
         is_bumped=context.api_version >= _BUMPS_EPOCH_FROM,
     )
     try:
+        _check_permits(services)
         reply = await services.transactions.end(command)
+        _check_permits(services)
     except CoordinatorRefusal as refusal:
         reply = ProducerReply(error=refusal.code)
     error = reply.error

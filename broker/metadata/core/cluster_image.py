@@ -15,7 +15,7 @@ site does not have is no topic for clients: they ask either site for the same th
 from __future__ import annotations
 
 import enum
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import lru_cache
 from typing import Final
@@ -341,6 +341,9 @@ def apply_batch(image: ClusterImage, batch: ControlBatch) -> ClusterImage:
     links = _merged_links({} if batch.is_full else image.links, image.links, batch)
     brokers = _merged_brokers(image.brokers, batch)
     has_same_links = links == image.links
+    newly_leased = {
+        name for name, link in links.items() if link.lease_ms and name in image.links and not image.links[name].lease_ms
+    }
     return replace(
         image,
         version=image.version + 1,
@@ -355,6 +358,8 @@ def apply_batch(image: ClusterImage, batch: ControlBatch) -> ClusterImage:
         topic_names={topic.topic_id: name for name, topic in topics.items()},
         quarantined=quarantined,
         links=image.links if has_same_links else links,
+        # what was confirmed without a bound needs a permit from now on
+        confirmed_epochs=_without(image.confirmed_epochs, newly_leased),
         carriers=image.carriers if has_same_links else {},
         quotas=_merged_quotas(image.quotas, batch),
         group_configs=_merged_group_configs(image.group_configs, batch),
@@ -371,6 +376,17 @@ def confirm_link(image: ClusterImage, link: str, epoch: int) -> ClusterImage | N
     if image.confirmed_epochs.get(link) == epoch:
         return image
     return replace(image, version=image.version + 1, confirmed_epochs={**image.confirmed_epochs, link: epoch})
+
+
+def unconfirm_link(image: ClusterImage, link: str) -> ClusterImage:
+    """The image with no epoch of the link confirmed: its permit has ended."""
+    if link not in image.confirmed_epochs:
+        return image
+    return replace(image, version=image.version + 1, confirmed_epochs=_without(image.confirmed_epochs, {link}))
+
+
+def _without(confirmed: Mapping[str, int], links: Collection[str]) -> Mapping[str, int]:
+    return {name: epoch for name, epoch in confirmed.items() if name not in links} if links else confirmed
 
 
 def without_departed(image: ClusterImage) -> ClusterImage:

@@ -41,7 +41,8 @@ Invariants (the tests' names carry the letters):
     F-h  a copy that is not the source's history, or of which nothing shows that it is, is not
          promoted unless data loss was accepted
     F-i  a switchover raises nothing while the source does not answer
-    F-j  a source that does not answer is abandoned only where the operator declared it down
+    F-j  a source that does not answer is abandoned only where the operator declared it down, or
+         where the link has a lease: its permits run out before the target takes writes
     F-k  a fenced source whose log grows has a writer that the fence does not stop: its writes are
          given back unless data loss was accepted
 """
@@ -100,6 +101,7 @@ class FailoverPolicy:
     source that does not answer. `unavailability_max_ms` bounds how long one run stops writers
     before it raises the epoch or gives the writes back. `is_switchover`: both sites must answer.
     `is_old_site_down`: the operator declares that a source which does not answer is down.
+    `needs_lost_source`: nobody asked for a failover from a source that answers again.
     """
 
     lag_records_max: int | None = None
@@ -109,6 +111,7 @@ class FailoverPolicy:
     settle_ms: int = 500
     is_switchover: bool = False
     is_old_site_down: bool = True
+    needs_lost_source: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -322,7 +325,7 @@ class FailoverPlaybook:
         governing, source = evidence.governing, evidence.source
         if refusal := self._deposed_refusal(source):
             return self._give_back_or_refuse(governing, refusal, now_ms)
-        if refusal := self._silence_refusal(evidence) or self._bypass_refusal():
+        if refusal := self._silence_refusal(evidence) or self._bypass_refusal() or self._arbiter_refusal(evidence):
             return self._give_back_or_refuse(governing, refusal, now_ms)
         if source is not None and not source.is_fenced and not self._fence_problem:
             waiting = self._preparation(evidence, source, now_ms)
@@ -463,12 +466,14 @@ class FailoverPlaybook:
         """
         policy, source_site, target = self._policy, evidence.governing.active_site, evidence.target
         if evidence.source is not None:
-            return ""
+            return f"{source_site} answers again" if policy.needs_lost_source else ""
         silent = f"{source_site} does not answer ({evidence.source_problem})"
         if policy.is_switchover:
             return f"{silent}: a switchover needs both sites; antipode failover promotes over a lost one"
         if policy.is_old_site_down or policy.accepts_data_loss or self._is_fence_proven:
             return ""
+        if evidence.governing.lease_ms:
+            return ""  # its permits run out before the new epoch is opened
         assert target is not None
         seen_ms = target.seen_at_ms - target.peer_seen_at_ms
         seen = (
@@ -477,6 +482,18 @@ class FailoverPlaybook:
         return (
             f"{silent}{seen}, and nothing proves that it is down: a site that runs goes on taking writes, which would be lost; "
             f"stop it, then declare it down (--old-site-is-down)"
+        )
+
+    def _arbiter_refusal(self, evidence: Evidence) -> str:
+        """Under a lease the arbiter opens the next epoch: without it writers would be stopped in
+        vain.
+        """
+        target = evidence.target
+        if target is None or not evidence.governing.lease_ms or not target.arbiter_problem:
+            return ""
+        return (
+            f"{target.arbiter_problem}: {target.site} takes writes only when the arbiter opens an epoch for it; if the arbiter is lost "
+            "for good, take the lease away first (antipode links alter --lease-ms 0)"
         )
 
     def _bypass_refusal(self) -> str:

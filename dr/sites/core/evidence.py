@@ -157,6 +157,8 @@ class SiteEvidence:
     leaderless: frozenset[TopicPartition] = frozenset()
     cuts: tuple[ReplicaTruncation, ...] = ()
     is_confirmed: bool = True
+    arbiter_problem: str = ""
+    """Why the site does not reach the arbiter of a link with a lease."""
     groups: SiteGroups | None = None
     peer_seen_at_ms: int = UNKNOWN
     """When the other site last reported its topics to this one."""

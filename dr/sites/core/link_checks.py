@@ -8,11 +8,14 @@ sites in one Metadata answer.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 
 from wire.control.cluster_pb2 import LinkRecord, SiteView
 from wire.control.site_pb2 import SurveyLinkReply
 from wire.rules.links import (
+    LEASE_MS_MAX,
+    LEASE_MS_MIN,
+    FailoverMode,
     InvalidPattern,
     ReinstatePolicy,
     SiteRole,
@@ -53,9 +56,41 @@ def record_problems(record: LinkRecord) -> list[str]:
         problems.append(f"reinstate policy {record.reinstate_policy!r}: accepted are {accepted}")
     if record.sync_policy == SyncPolicy.DEGRADE.value and record.sync_timeout_ms <= 0:
         problems.append(f"sync timeout {record.sync_timeout_ms} ms: accepted is 1 ms or more")
+    problems += lease_problems(record)
     if not record.topic_whitelist:
         problems.append("the topic whitelist is empty: the link would carry nothing")
     return problems + _pattern_problems(record)
+
+
+def lease_problems(record: LinkRecord) -> list[str]:
+    """What is wrong with the record's lease, and with what depends on it."""
+    problems: list[str] = []
+    if record.lease_ms and not LEASE_MS_MIN <= record.lease_ms <= LEASE_MS_MAX:
+        problems.append(f"lease of {record.lease_ms} ms: accepted are 0 (none) and {LEASE_MS_MIN} to {LEASE_MS_MAX} ms")
+    modes = [mode.value for mode in FailoverMode]
+    if record.failover_mode not in modes:
+        problems.append(f"failover mode {record.failover_mode!r}: accepted are {', '.join(map(repr, modes))}")
+    elif record.failover_mode and not record.lease_ms:
+        problems.append(
+            f"failover mode {record.failover_mode!r} needs a lease: nothing else proves that the old site writes no more"
+        )
+    if record.failover_lag_records_max < 0 or record.failover_lag_ms_max < 0:
+        problems.append("the lag up to which the link fails over by itself: accepted is 0 (no bound) or more")
+    return problems
+
+
+def arbiter_problems(arbiters: Mapping[str, str]) -> list[str]:
+    """Why sites cannot share a lease: by site the identity of its arbiter, empty where it reaches
+    none.
+    """
+    problems = [
+        f"site {site} reaches no arbiter: set antipode.arbiter.connect at its brokers, and see that it answers"
+        for site, arbiter_id in sorted(arbiters.items())
+        if not arbiter_id
+    ]
+    if not problems and len(set(arbiters.values())) > 1:
+        problems.append(f"sites {' and '.join(sorted(arbiters))} have different arbiters: they need the same one")
+    return problems
 
 
 def _pattern_problems(record: LinkRecord) -> list[str]:

@@ -7,7 +7,7 @@ that it was promoted over. So the record that such a failover writes says `degra
 word `block` beside it, in one write; there is no step between the two at which a run could die. The
 promoted site puts `block` in force again as soon as the other one has everything. A change needs no
 new epoch: the record's revision grows, and of two changes of one record the first one stored wins.
-`reinstating` changes the link's other policy in the same way.
+`reinstating` and `leasing` change the link's other policies in the same way.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from collections.abc import Iterable
 from dr.sites.core.record_changes import changed
 from wire.control.broker_pb2 import DescribePartitionsReply
 from wire.control.cluster_pb2 import LinkRecord
-from wire.rules.links import SYNC_TIMEOUT_MS, SyncPolicy, sync_policy
+from wire.rules.links import SYNC_TIMEOUT_MS, FailoverMode, SyncPolicy, sync_policy
 
 
 def altered(record: LinkRecord, *, policy: SyncPolicy, timeout_ms: int, now_ms: int) -> LinkRecord:
@@ -48,6 +48,33 @@ def reinstating(record: LinkRecord, *, policy: str, now_ms: int) -> LinkRecord:
     if record.reinstate_policy == policy:
         return record
     return changed(record, reinstate_policy=policy, revision=record.revision + 1, updated_at_ms=now_ms)
+
+
+def leasing(
+    record: LinkRecord,
+    *,
+    lease_ms: int | None = None,
+    mode: str | None = None,
+    lag_records_max: int | None = None,
+    lag_ms_max: int | None = None,
+    now_ms: int,
+) -> LinkRecord:
+    """The record with another lease, another failover mode or other bounds (None: as it is); the
+    record itself when it has them. Without a lease there is no mode.
+    """
+    wanted = {
+        "lease_ms": record.lease_ms if lease_ms is None else lease_ms,
+        "failover_mode": record.failover_mode if mode is None else mode,
+        "failover_lag_records_max": record.failover_lag_records_max if lag_records_max is None else lag_records_max,
+        "failover_lag_ms_max": record.failover_lag_ms_max if lag_ms_max is None else lag_ms_max,
+    }
+    if lease_ms == 0 and mode is None:
+        wanted["failover_mode"] = FailoverMode.MANUAL.value
+    if lease_ms and not record.lease_ms and mode is None:
+        wanted["failover_mode"] = FailoverMode.OBSERVE.value
+    if all(getattr(record, name) == value for name, value in wanted.items()):
+        return record
+    return changed(record, **wanted, revision=record.revision + 1, updated_at_ms=now_ms)
 
 
 def suspended(record: LinkRecord) -> LinkRecord:

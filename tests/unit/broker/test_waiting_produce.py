@@ -14,6 +14,7 @@ from kio.schema.errors import ErrorCode
 
 from broker.handlers.records.produce import WaitingProduce
 from broker.metadata.core.cluster_image import ClusterImage
+from broker.metadata.core.link_permits import LinkPermits
 from broker.replication.hosted_partition import HostedPartition
 from broker.replication.purgatory import Purgatory
 from runtime.clock import SystemClock
@@ -65,6 +66,7 @@ async def waiting(fates: list[Fate], *, timeout_ms: float) -> tuple[Purgatory, A
     purgatory, asked = Purgatory(SystemClock()), Asked()
     services = SimpleNamespace(
         replicas=SimpleNamespace(produces=purgatory),
+        cluster=SimpleNamespace(permits=LinkPermits()),
         image=ClusterImage(node_id=1, site="a"),
         quotas=SimpleNamespace(produce=SimpleNamespace(is_in_use=False)),
     )

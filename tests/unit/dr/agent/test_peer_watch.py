@@ -45,6 +45,7 @@ def watch_at_a() -> PeerWatch:
         broker_address="",
         clock=ManualClock(),
         on_level=level,
+        leases=parts,
     )
 
 

@@ -66,7 +66,7 @@ class Home:
 
 def watching(home: Home, on_level: Callable[[LinkRecord], Any]) -> PeerWatch:
     cache: Any = SimpleNamespace(facts=SimpleNamespace(links={"a-b": LINK}), on_change=lambda _: None)
-    parts: Any = {"store": NotImplemented, "channels": home}
+    parts: Any = {"store": NotImplemented, "channels": home, "leases": NotImplemented}
     return PeerWatch(site="a", cache=cache, broker_address="a:1", clock=SystemClock(), on_level=on_level, **parts)
 
 

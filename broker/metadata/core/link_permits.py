@@ -1,0 +1,77 @@
+"""Until when this broker may acknowledge writes under links with a lease, on its own monotonic
+clock.
+
+A role says what the broker may begin; a permit is looked at once more right before an
+acknowledgement leaves. A process that is stopped between its append and its answer, and wakes after
+another site was promoted, so sends no acknowledgement. Pure: the caller has the clock.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import Final
+
+from broker.metadata.core.cluster_image import ClusterImage, LinkRole
+from wire.control.cluster_pb2 import LinkRecord
+
+NO_PERMIT: Final = -math.inf
+
+
+class LinkPermits:
+    """By link name; a link without an entry never had a permit here."""
+
+    def __init__(self) -> None:
+        self._until_ms: dict[str, float] = {}
+
+    @property
+    def is_in_use(self) -> bool:
+        """Whether some link ever had a permit here: without one there is nothing to look at."""
+        return bool(self._until_ms)
+
+    def extend(self, link: str, until_ms: float) -> None:
+        """A permit that ends then; an earlier end than the known one changes nothing."""
+        self._until_ms[link] = max(until_ms, self._until_ms.get(link, NO_PERMIT))
+
+    def withdraw(self, link: str) -> None:
+        """The link's permit ends now."""
+        self._until_ms[link] = NO_PERMIT
+
+    def lapsed(self, now_ms: float) -> list[str]:
+        """Links whose permit has ended."""
+        return [link for link, until_ms in self._until_ms.items() if until_ms <= now_ms]
+
+    def next_end_ms(self) -> float:
+        """When the next permit ends; infinite when there is none."""
+        return min((until_ms for until_ms in self._until_ms.values() if until_ms > NO_PERMIT), default=math.inf)
+
+    def is_lapsed(self, image: ClusterImage, link: LinkRecord, *, now_ms: float) -> bool:
+        """Whether this site is active under the link, and this broker without a valid permit."""
+        if not link.lease_ms:
+            return False
+        role = image.role_in(link)
+        if role is LinkRole.ACTIVE:
+            return now_ms >= self._until_ms.get(link.name, NO_PERMIT)
+        return role is LinkRole.UNCONFIRMED
+
+    def may_acknowledge(self, image: ClusterImage, topic: str, *, now_ms: float) -> bool:
+        """Whether records of the topic that were appended before may be acknowledged now.
+
+        Under a fence they may: the other site is promoted only with all that was appended before it.
+        """
+        for name in image.links_of(topic):
+            link = image.links[name]
+            if self.is_lapsed(image, link, now_ms=now_ms):
+                return False
+            if link.lease_ms and image.role_in(link) is LinkRole.PASSIVE:
+                return False
+        return True
+
+    def may_coordinate(self, image: ClusterImage, link: LinkRecord | None, *, now_ms: float) -> bool:
+        """Whether what a coordinator decided for groups of the link may be acknowledged now."""
+        return link is None or not self.is_lapsed(image, link, now_ms=now_ms)
+
+    def may_end_transactions(self, image: ClusterImage, *, now_ms: float) -> bool:
+        """Whether the end of a transaction may be acknowledged now: no link that routes clients is
+        without its permit.
+        """
+        return not any(link.is_routed and self.is_lapsed(image, link, now_ms=now_ms) for link in image.links.values())

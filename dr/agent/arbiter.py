@@ -1,0 +1,222 @@
+"""The arbiter: a ZooKeeper ensemble that all sites reach, with members in a third place. It keeps
+one small record for each link, and never data.
+
+Every call has a deadline; `ArbiterSilent` when it has passed or the connection is lost. A renewal is
+a transaction that changes nothing and checks two versions: ZooKeeper carries it out in the order of
+all writes, so that it never succeeds after a newer epoch was stored, whichever server answers.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import uuid
+from collections.abc import Awaitable
+from dataclasses import dataclass
+from typing import TypeVar
+
+from kazoo.exceptions import BadVersionError, NodeExistsError, NoNodeError
+
+from dr.agent.site_cache import DISCONNECTED
+from runtime.logs import get_logger
+from runtime.process import OperationalFailure
+from runtime.supervision import Supervisor
+from runtime.zookeeper import CheckNode, SessionState, ZooKeeper
+from wire.control.site_pb2 import ArbiterRecord
+from wire.znodes import arbiter_znodes as znodes
+from wire.znodes.arbiter_znodes import Holder
+
+START_TIMEOUT_MS = 5_000
+
+Result = TypeVar("Result")
+
+
+class ArbiterSilent(OperationalFailure):
+    """The arbiter does not answer; the outcome of a write is unknown."""
+
+
+class ArbiterChanged(Exception):
+    """Another record is stored than the caller read, or the broker is no holder any more."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class KeptRecord:
+    """A link's record as it was read, with the version of its znode."""
+
+    record: ArbiterRecord
+    version: int
+
+
+class Arbiter:
+    """The connection of one process to the arbiter; it begins again by itself as long as it runs."""
+
+    def __init__(self, connect: str, *, session_timeout_ms: int) -> None:
+        self._connect_string = connect
+        self._session_timeout_ms = session_timeout_ms
+        self._zookeeper: ZooKeeper | None = None
+        self._identity = ""
+        self._loops = Supervisor()
+        self._log = get_logger("dr.arbiter")
+
+    @property
+    def is_configured(self) -> bool:
+        """Whether the process has an arbiter at all."""
+        return bool(self._connect_string)
+
+    @property
+    def is_reachable(self) -> bool:
+        """Whether the connection stands, as far as is known now."""
+        return self._zookeeper is not None and self._zookeeper.state is SessionState.CONNECTED
+
+    @property
+    def silence(self) -> str:
+        """Why nothing can be asked; empty when it can."""
+        if not self.is_configured:
+            return "no arbiter is configured here (antipode.arbiter.connect)"
+        return "" if self.is_reachable else f"the arbiter at {self._connect_string} does not answer"
+
+    def start(self) -> None:
+        """Begin to connect; an arbiter that does not answer delays nothing else."""
+        if self.is_configured:
+            self._loops.start("arbiter", self._connect)
+
+    async def stop(self) -> None:
+        """Close the session: the process is not present any more."""
+        await self._loops.stop()
+        zookeeper, self._zookeeper = self._zookeeper, None
+        if zookeeper is not None:
+            await zookeeper.stop()
+
+    async def _connect(self) -> None:
+        while self._zookeeper is None:
+            zookeeper = ZooKeeper(self._connect_string, session_timeout_ms=self._session_timeout_ms)
+            try:
+                await zookeeper.start(timeout_ms=START_TIMEOUT_MS)
+            except OperationalFailure as failure:
+                self._log.warning("the arbiter cannot be reached yet", reason=str(failure))
+                continue
+            self._zookeeper = zookeeper
+            self._log.info("the arbiter answers", connect=self._connect_string)
+        await asyncio.Event().wait()
+
+    async def _ask(self, answer: Awaitable[Result], timeout_ms: float) -> Result:
+        try:
+            async with asyncio.timeout(timeout_ms / 1000):
+                return await answer
+        except TimeoutError:
+            raise ArbiterSilent(
+                f"the arbiter at {self._connect_string} does not answer within {timeout_ms:.0f} ms"
+            ) from None
+        except DISCONNECTED as error:
+            raise ArbiterSilent(f"the arbiter at {self._connect_string} does not answer: {error!r}") from error
+
+    @property
+    def _door(self) -> ZooKeeper:
+        if self._zookeeper is None or not self.is_reachable:
+            raise ArbiterSilent(self.silence)
+        return self._zookeeper
+
+    async def identity(self, *, timeout_ms: float) -> str:
+        """An id that tells this arbiter from any other one; made at the first call of all."""
+        if not self._identity:
+            self._identity = await self._ask(self._identify(self._door), timeout_ms)
+        return self._identity
+
+    async def _identify(self, door: ZooKeeper) -> str:
+        while True:
+            found = await door.get_or_none(znodes.IDENTITY)
+            if found is not None:
+                return found[0].decode()
+            with contextlib.suppress(NodeExistsError):
+                await door.create(znodes.IDENTITY, uuid.uuid4().hex.encode(), make_path=True)
+
+    async def record(self, link: str, *, timeout_ms: float) -> KeptRecord | None:
+        """The link's record, None before the first one. MalformedZnode."""
+        found = await self._ask(self._door.get_or_none(znodes.record_path(link)), timeout_ms)
+        if found is None:
+            return None
+        return KeptRecord(record=znodes.decode_record(link, found[0]), version=found[1].version)
+
+    async def store(self, record: ArbiterRecord, *, version: int | None, timeout_ms: float) -> KeptRecord:
+        """Replace the record of `version`, or make the first one (None). ArbiterChanged."""
+        path, payload = znodes.record_path(record.link), znodes.encode_record(record)
+        try:
+            if version is None:
+                await self._ask(self._door.create(path, payload, make_path=True), timeout_ms)
+                return KeptRecord(record=record, version=0)
+            stat = await self._ask(self._door.set(path, payload, version=version), timeout_ms)
+        except (NodeExistsError, BadVersionError, NoNodeError) as error:
+            raise ArbiterChanged(f"the arbiter's record of link {record.link} has changed") from error
+        return KeptRecord(record=record, version=stat.version)
+
+    async def delete(self, link: str, *, timeout_ms: float) -> None:
+        """Forget the link."""
+        with contextlib.suppress(NoNodeError):
+            await self._ask(self._door.delete(znodes.record_path(link), recursive=True), timeout_ms)
+
+    async def register_holder(self, link: str, holder: Holder, *, timeout_ms: float) -> int:
+        """From now on the broker may hold permits; the version that its renewals must name."""
+        path, door = znodes.holder_path(link, holder), self._door
+        with contextlib.suppress(NodeExistsError):
+            await self._ask(door.create(path, make_path=True), timeout_ms)
+        try:
+            return (await self._ask(door.get(path), timeout_ms))[1].version
+        except NoNodeError as error:
+            raise ArbiterChanged(f"{holder.node} was taken from the holders of link {link}") from error
+
+    async def renew(self, link: str, *, version: int, holder: Holder, holder_version: int, timeout_ms: float) -> None:
+        """Return only if the record and the holder were these when the arbiter carried it out.
+        ArbiterChanged.
+        """
+        steps = [
+            CheckNode(path=znodes.record_path(link), version=version),
+            CheckNode(path=znodes.holder_path(link, holder), version=holder_version),
+        ]
+        try:
+            await self._ask(self._door.transaction(steps), timeout_ms)
+        except (BadVersionError, NoNodeError) as error:
+            raise ArbiterChanged(f"the arbiter's record of link {link} has changed") from error
+
+    async def release_holder(self, link: str, holder: Holder, *, timeout_ms: float, version: int = -1) -> None:
+        """The broker holds no permit any more. ArbiterChanged when `version` is another one."""
+        try:
+            await self._ask(self._door.delete(znodes.holder_path(link, holder), version=version), timeout_ms)
+        except NoNodeError:
+            return
+        except BadVersionError as error:
+            raise ArbiterChanged(f"{holder.node} holds permits of link {link} again") from error
+
+    async def suspend_holder(self, link: str, holder: Holder, *, timeout_ms: float) -> int:
+        """Renewals of the broker fail from now on, until it registers again; the new version."""
+        try:
+            return (await self._ask(self._door.set(znodes.holder_path(link, holder), b""), timeout_ms)).version
+        except NoNodeError as error:
+            raise ArbiterChanged(f"{holder.node} was taken from the holders of link {link}") from error
+
+    async def holders(self, link: str, *, timeout_ms: float) -> list[Holder]:
+        """Every broker that may hold a permit."""
+        try:
+            nodes = await self._ask(self._door.children(znodes.holders_path(link)), timeout_ms)
+        except NoNodeError:
+            return []
+        return [znodes.decode_holder(link, node) for node in nodes]
+
+    async def keep_presence(self, site: str, node_id: int, *, timeout_ms: float) -> None:
+        """Show that this process reaches the arbiter, for as long as its session lives."""
+        door, path = self._door, znodes.presence_path(site, node_id)
+        stat = await self._ask(door.exists(path), timeout_ms)
+        if stat is not None and stat.ephemeral_owner == door.session_id:
+            return
+        if stat is not None:  # of the process before this one
+            with contextlib.suppress(NoNodeError):
+                await self._ask(door.delete(path, version=stat.version), timeout_ms)
+        await self._ask(door.ensure_path(znodes.site_path(site)), timeout_ms)
+        with contextlib.suppress(NodeExistsError):
+            await self._ask(door.create(path, is_ephemeral=True), timeout_ms)
+
+    async def present(self, site: str, *, timeout_ms: float) -> list[str]:
+        """The node ids of the site's brokers that reach the arbiter."""
+        try:
+            return await self._ask(self._door.children(znodes.site_path(site)), timeout_ms)
+        except NoNodeError:
+            return []

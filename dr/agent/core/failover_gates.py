@@ -1,0 +1,157 @@
+"""When a standby's agents fail over by themselves: the active site is lost for a whole lease by every
+view there is, and the copies are good enough. Pure; `dr/agent/failover_watch.py` looks and acts.
+
+Views: the arbiter (no broker of the active site reaches it), the agents here (no agent there
+answers), the mirror (it has carried nothing for a lease). One that still reaches the active site
+outweighs the others. While the arbiter is silent nothing is known, and nothing is done.
+
+Gates: the first copy is complete and a mirror has reported of every partition since the last change
+of direction; what is known to be missing is within the link's bounds; the link has not failed over
+again and again. A closed gate waits for a person.
+
+Invariants (the tests' names carry the letters):
+    G-a  no failover while any view reaches the active site, or the arbiter is silent
+    G-b  no failover before the active site was lost for a whole lease without a break
+    G-c  no failover of a copy that is incomplete, that no mirror has reported of since the last
+         change of direction, or that lacks more than the link allows
+    G-d  no more than `FAILOVERS_MAX` within `PERIOD_MS`
+"""
+
+from __future__ import annotations
+
+import enum
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Final
+
+from dr.sites.core.evidence import UNKNOWN, SiteEvidence
+from wire.control.cluster_pb2 import LinkRecord
+from wire.control.site_pb2 import ArbiterRecord
+
+FAILOVERS_MAX: Final = 2
+PERIOD_MS: Final = 3_600_000
+"""Of the bound on automatic failovers: an outage that comes back within the hour is one for a
+person.
+"""
+NAMED_MAX: Final = 3
+
+
+class LossState(enum.Enum):
+    """What the views say of the active site."""
+
+    ANSWERS = "answers"
+    SILENT = "silent"
+    """By every view, and for less than a lease."""
+    LOST = "lost"
+    UNKNOWN = "unknown"
+    """The arbiter does not answer, or is at another epoch."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Views:
+    """What is seen of the active site from here; ages in ms, UNKNOWN for never."""
+
+    arbiter: ArbiterRecord | None
+    arbiter_problem: str
+    present_brokers: int
+    is_peer_reachable: bool
+    mirror_age_ms: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Loss:
+    """A state and why, in a sentence."""
+
+    state: LossState
+    reason: str
+
+
+class LossWatch:
+    """One link, seen from its standby."""
+
+    def __init__(self) -> None:
+        self._silent_since_ms: float | None = None
+
+    def observe(self, record: LinkRecord, views: Views, *, now_ms: float) -> Loss:
+        """Take in the views of one moment; `now_ms` is monotonic."""
+        loss = _seen(record, views)
+        if loss.state is not LossState.SILENT:
+            self._silent_since_ms = None
+            return loss
+        if self._silent_since_ms is None:
+            self._silent_since_ms = now_ms
+        silent_ms = now_ms - self._silent_since_ms
+        state = LossState.LOST if silent_ms >= record.lease_ms else LossState.SILENT
+        return Loss(state=state, reason=f"{loss.reason} for {silent_ms / 1000:.1f} s, by every view from here")
+
+
+def _seen(record: LinkRecord, views: Views) -> Loss:
+    active = record.active_site
+    if views.arbiter_problem:
+        return Loss(state=LossState.UNKNOWN, reason=views.arbiter_problem)
+    held = views.arbiter
+    if held is None or (held.epoch, held.active_site) != (record.epoch, active):
+        at = "knows nothing of the link" if held is None else f"is at epoch {held.epoch} with {held.active_site} active"
+        return Loss(state=LossState.UNKNOWN, reason=f"the arbiter {at}; here it is epoch {record.epoch} with {active}")
+    if views.present_brokers:
+        return Loss(state=LossState.ANSWERS, reason=f"{views.present_brokers} brokers of {active} reach the arbiter")
+    if views.is_peer_reachable:
+        return Loss(state=LossState.ANSWERS, reason=f"{active} does not reach the arbiter, but answers here")
+    if 0 <= views.mirror_age_ms < record.lease_ms:
+        return Loss(state=LossState.ANSWERS, reason=f"the mirror reached {active} {views.mirror_age_ms} ms ago")
+    return Loss(state=LossState.SILENT, reason=f"{active} has been silent")
+
+
+def closed_gates(
+    record: LinkRecord, evidence: SiteEvidence, *, failovers_at_ms: Sequence[int], now_ms: int
+) -> list[str]:
+    """Why the standby must not be promoted without a person, in sentences; none: it may.
+
+    `failovers_at_ms`: Unix ms of the link's former failovers; `now_ms`: Unix ms.
+    """
+    return [
+        *_incomplete(evidence),
+        *_lag(record, evidence),
+        *_too_often([at_ms for at_ms in failovers_at_ms if now_ms - at_ms < PERIOD_MS]),
+    ]
+
+
+def _incomplete(evidence: SiteEvidence) -> list[str]:
+    problems = [topic.reason for topic in evidence.unprotected[:NAMED_MAX]]
+    if evidence.leaderless:
+        named = ", ".join(map(str, sorted(evidence.leaderless)[:NAMED_MAX]))
+        problems.append(f"{len(evidence.leaderless)} partitions have no leader here ({named})")
+    unseen = sorted(key for key, position in evidence.copies.items() if position.source_seen_at_ms <= 0)
+    if unseen:
+        named = ", ".join(map(str, unseen[:NAMED_MAX]))
+        problems.append(
+            f"no mirror has reported of {len(unseen)} partitions since {evidence.site} is the standby ({named})"
+        )
+    if not evidence.partitions and evidence.mirror_age_ms == UNKNOWN:
+        problems.append(f"no mirror has ever reported to {evidence.site}")
+    return problems
+
+
+def _lag(record: LinkRecord, evidence: SiteEvidence) -> list[str]:
+    copies = [position for position in evidence.copies.values() if position.source_seen_at_ms > 0]
+    lag_records = sum(max(0, one.source_high_watermark - one.log_end_offset) for one in copies)
+    newest_ms = max((one.source_seen_at_ms for one in copies), default=0)
+    lag_ms = max((newest_ms - one.source_seen_at_ms for one in copies), default=0)
+    behind = [one for one in copies if one.source_high_watermark > one.log_end_offset]
+    lag_ms = max([lag_ms, *(newest_ms - one.max_timestamp_ms for one in behind if one.max_timestamp_ms > 0)])
+    problems = []
+    if record.failover_lag_records_max and lag_records > record.failover_lag_records_max:
+        problems.append(
+            f"{evidence.site} is known to lack {lag_records} records, more than the {record.failover_lag_records_max} allowed"
+        )
+    if record.failover_lag_ms_max and lag_ms > record.failover_lag_ms_max:
+        problems.append(
+            f"{evidence.site} was {lag_ms} ms behind, more than the {record.failover_lag_ms_max} ms allowed"
+        )
+    return problems
+
+
+def _too_often(failovers_at_ms: Sequence[int]) -> list[str]:
+    if len(failovers_at_ms) < FAILOVERS_MAX:
+        return []
+    return [f"the link has failed over {len(failovers_at_ms)} times within the last hour"]

@@ -1,0 +1,147 @@
+"""The lease of one link as one agent keeps it: when its broker may write, and when a newer epoch is
+open. Pure; `dr/agent/lease_keeper.py` acts.
+
+A permit lets one broker acknowledge writes for `lease_ms` from the moment at which its agent *asked*
+the arbiter. Raising an epoch at the arbiter closes the link: no permit of an earlier epoch can be
+renewed from then on. The epoch is opened once no earlier permit can be valid: every broker that may
+hold one has given it up, or the longest permit has run out. Both sides measure durations only, each
+on its own monotonic clock, so the clocks need not agree; `CLOCK_DRIFT_MAX` bounds how much faster one
+clock may run than another one.
+
+Invariants (the tests' names carry the letters):
+    L-a  a permit is granted only for the epoch that the arbiter names open for this site
+    L-b  an epoch is opened only after the longest permit of an earlier epoch has run out, unless no
+         broker of another site may hold one
+    L-c  an epoch is opened only on request: the account is kept, or both sites agree about it
+    L-d  an agent never replaces an arbiter's record of the same or a higher epoch
+"""
+
+from __future__ import annotations
+
+import enum
+from dataclasses import dataclass
+
+from wire.control.cluster_pb2 import LinkPhase, LinkRecord
+from wire.control.site_pb2 import ArbiterRecord
+from wire.rules.links import other_site
+
+CLOCK_DRIFT_MAX = 0.01
+"""How much faster than another one a machine's monotonic clock may run; NTP slews by 0.0005 at most."""
+
+
+class LeaseStep(enum.Enum):
+    """What an agent does next."""
+
+    NONE = "none"
+    """The link has no lease, or another site is active at the arbiter."""
+    RELEASE = "release"
+    """This site takes no writes: its permit ends now."""
+    RAISE = "raise"
+    """Store `LeaseDecision.record` at the arbiter."""
+    WAIT = "wait"
+    """The epoch is closed."""
+    OPEN = "open"
+    """Store `LeaseDecision.record` at the arbiter: this site may write."""
+    RENEW = "renew"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LeaseDecision:
+    """The next step, the record to store where it stores one, and why there is no permit."""
+
+    step: LeaseStep
+    record: ArbiterRecord | None = None
+    problem: str = ""
+
+
+def permit_until_ms(*, asked_at_ms: float, lease_ms: int) -> float:
+    """Until when a permit is valid that was asked for then; both monotonic, of one machine."""
+    return asked_at_ms + lease_ms * (1 - CLOCK_DRIFT_MAX)
+
+
+def run_out_at_ms(*, closed_at_ms: float, wait_ms: int) -> float:
+    """When no permit is valid any more that was granted before the link was seen closed."""
+    return closed_at_ms + wait_ms * (1 + CLOCK_DRIFT_MAX)
+
+
+def may_vow(record: LinkRecord, *, epoch: int, asking_site: str) -> bool:
+    """Whether a standby with this record may promise that it is not promoted over the epoch."""
+    return bool(record.lease_ms) and record.epoch == epoch and record.active_site == asking_site
+
+
+class LinkLeaseMachine:
+    """One link at one agent of `site`."""
+
+    def __init__(self, site: str) -> None:
+        self._site = site
+        self._requested_epoch = 0
+        self._closed_epoch = 0
+        self._closed_at_ms = 0.0
+
+    def request_open(self, epoch: int) -> None:
+        """The account of the epoch is kept, or the other site knows the epoch too."""
+        self._requested_epoch = max(self._requested_epoch, epoch)
+
+    def is_requested(self, epoch: int) -> bool:
+        """Whether the epoch shall be opened."""
+        return self._requested_epoch >= epoch
+
+    def observe(self, arbiter: ArbiterRecord | None, *, now_ms: float) -> None:
+        """Take in what the arbiter holds; `now_ms` is after the answer."""
+        if arbiter is not None and not arbiter.is_open and arbiter.epoch != self._closed_epoch:
+            self._closed_epoch, self._closed_at_ms = arbiter.epoch, now_ms
+
+    def decide(
+        self, record: LinkRecord, arbiter: ArbiterRecord | None, *, may_be_held_elsewhere: bool, now_ms: float
+    ) -> LeaseDecision:
+        """What to do under the link's record of this site and the arbiter's record of the link.
+
+        `may_be_held_elsewhere`: brokers of the other site may hold permits.
+        """
+        if not record.lease_ms:
+            return LeaseDecision(step=LeaseStep.NONE)
+        if record.active_site != self._site or record.phase != LinkPhase.MIRRORING:
+            return LeaseDecision(step=LeaseStep.RELEASE)
+        if arbiter is None or arbiter.epoch < record.epoch:
+            return LeaseDecision(step=LeaseStep.RAISE, record=_closed(record, arbiter))
+        if arbiter.epoch > record.epoch or arbiter.active_site != self._site:
+            problem = (
+                f"the arbiter names {arbiter.active_site} active in epoch {arbiter.epoch}; "
+                f"{self._site} is active in epoch {record.epoch} only by its own record"
+            )
+            return LeaseDecision(step=LeaseStep.NONE, problem=problem)
+        if arbiter.is_open:
+            return LeaseDecision(step=LeaseStep.RENEW)
+        return self._closed_decision(record, arbiter, may_be_held_elsewhere=may_be_held_elsewhere, now_ms=now_ms)
+
+    def _closed_decision(
+        self, record: LinkRecord, arbiter: ArbiterRecord, *, may_be_held_elsewhere: bool, now_ms: float
+    ) -> LeaseDecision:
+        peer = other_site(record, self._site)
+        if not self.is_requested(record.epoch):
+            problem = f"epoch {record.epoch} is closed until its failover is completed, or {peer} knows it too"
+            return LeaseDecision(step=LeaseStep.WAIT, problem=problem)
+        left_ms = run_out_at_ms(closed_at_ms=self._closed_at_ms, wait_ms=arbiter.wait_ms) - now_ms
+        if may_be_held_elsewhere and (left_ms > 0 or self._closed_epoch != record.epoch):
+            problem = f"brokers of {peer} may hold permits of an earlier epoch for {max(left_ms, 0):.0f} ms"
+            return LeaseDecision(step=LeaseStep.WAIT, problem=problem)
+        opened = ArbiterRecord()
+        opened.CopyFrom(arbiter)
+        opened.is_open = True
+        return LeaseDecision(step=LeaseStep.OPEN, record=opened)
+
+
+def _closed(record: LinkRecord, before: ArbiterRecord | None) -> ArbiterRecord:
+    """The arbiter's record of a raised epoch. Brokers may hold permits as long as the longest lease
+    that was in force.
+    """
+    former_ms = 0 if before is None else max(before.lease_ms, 0 if before.is_open else before.wait_ms)
+    return ArbiterRecord(
+        link=record.name,
+        epoch=record.epoch,
+        active_site=record.active_site,
+        is_open=False,
+        lease_ms=record.lease_ms,
+        wait_ms=max(former_ms, record.lease_ms),
+        updated_at_ms=record.updated_at_ms,
+    )

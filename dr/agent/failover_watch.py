@@ -1,0 +1,252 @@
+"""Watches, at a link's standby, whether the active site is lost, and fails over or reports that it
+would, as the link's record says.
+
+One agent of the site watches: that of the live broker with the lowest node id. `core/failover_gates.py`
+decides; the failover itself is the one that `antipode failover` carries out.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Final
+
+from dr.agent.arbiter import Arbiter, ArbiterSilent
+from dr.agent.core.failover_gates import LossState, LossWatch, Views, closed_gates
+from dr.agent.links_store import LinksStore
+from dr.agent.peer_watch import PeerWatch
+from dr.agent.site_cache import DISCONNECTED, SiteCache
+from dr.failover.core.playbook import FailoverPolicy
+from dr.failover.execution import FailoverRun
+from dr.failover.journal import Journal
+from dr.sites.channels import Channels
+from dr.sites.core.evidence import UNKNOWN
+from dr.sites.core.loss import LossAccount
+from dr.sites.observation import LinkObserver
+from dr.sites.site_client import SiteClient
+from runtime.clock import Clock
+from runtime.logs import state_change_logger
+from runtime.process import OperationalFailure
+from runtime.supervision import Supervisor
+from wire.control.cluster_pb2 import LinkPhase, LinkRecord
+from wire.rules.links import FailoverMode, failover_mode, other_site
+from wire.znodes.layout import MalformedZnode
+
+LOOKS_PER_LEASE: Final = 8
+IDLE_INTERVAL_S: Final = 1.0
+INTERVAL_MS_MIN: Final = 200
+ASK_TIMEOUT_MS: Final = 3_000
+AGAIN_MS: Final = 10_000
+"""The pause after a failover that was refused."""
+
+
+@dataclass(slots=True)
+class _Watched:
+    """One link, in one epoch."""
+
+    epoch: int
+    watch: LossWatch = field(default_factory=LossWatch)
+    verdict: str = ""
+    is_waiting: bool = False
+    """The active site is lost, and a person has to act."""
+    try_again_at_ms: float = 0.0
+
+
+@dataclass(slots=True)
+class FailoverCounts:
+    """Of one link, since the process started."""
+
+    observed: int = 0
+    done: int = 0
+    refused: int = 0
+
+
+class FailoverWatch:
+    """The task of one agent."""
+
+    def __init__(
+        self,
+        *,
+        site: str,
+        arbiter: Arbiter,
+        cache: SiteCache,
+        store: LinksStore,
+        peers: PeerWatch,
+        channels: Channels,
+        own_address: str,
+        clock: Clock,
+    ) -> None:
+        """`own_address` is where this process's agent answers."""
+        self._site = site
+        self._arbiter = arbiter
+        self._cache = cache
+        self._store = store
+        self._peers = peers
+        self._channels = channels
+        self._own_address = own_address
+        self._clock = clock
+        self._watched: dict[str, _Watched] = {}
+        self._counts: dict[str, FailoverCounts] = {}
+        self._loops = Supervisor()
+        self._state_change = state_change_logger()
+
+    def start(self) -> None:
+        """Begin."""
+        self._loops.start("failover watch", self._run)
+
+    async def stop(self) -> None:
+        """End the task."""
+        await self._loops.stop()
+
+    def verdict(self, link: str) -> str:
+        """What this agent thinks of the link's active site; empty where it does not watch."""
+        watched = self._watched.get(link)
+        return "" if watched is None else watched.verdict
+
+    def waiting(self) -> Mapping[str, bool]:
+        """By link that this agent watches: whether the active site is lost and a person has to
+        act.
+        """
+        return {link: watched.is_waiting for link, watched in tuple(self._watched.items())}
+
+    def counts(self) -> Mapping[str, FailoverCounts]:
+        """By link."""
+        return dict(self._counts)
+
+    async def _run(self) -> None:
+        while True:
+            ours = self._links()
+            self._watched = {
+                one.name: known
+                if (known := self._watched.get(one.name)) is not None and known.epoch == one.epoch
+                else _Watched(one.epoch)
+                for one in ours
+            }
+            await asyncio.gather(*(self._look(record) for record in ours))
+            shortest_ms = min((record.lease_ms for record in ours), default=0)
+            pause_s = max(shortest_ms / LOOKS_PER_LEASE, INTERVAL_MS_MIN) / 1000 if shortest_ms else IDLE_INTERVAL_S
+            await asyncio.sleep(pause_s)
+
+    def _links(self) -> list[LinkRecord]:
+        facts = self._cache.facts
+        if not facts.has_lowest_node_id(self._own_address):
+            return []
+        return [
+            one
+            for one in facts.links.values()
+            if self._site in (one.source_site, one.target_site)
+            and one.active_site != self._site
+            and one.lease_ms
+            and one.phase == LinkPhase.MIRRORING
+            and failover_mode(one) is not FailoverMode.MANUAL
+        ]
+
+    async def _look(self, record: LinkRecord) -> None:
+        watched = self._watched[record.name]
+        try:
+            await self._judge(record, watched)
+        except (*DISCONNECTED, MalformedZnode, OperationalFailure, ValueError) as error:
+            watched.verdict = f"nothing is known of {record.active_site}: {error}"
+
+    async def _judge(self, record: LinkRecord, watched: _Watched) -> None:
+        views = await self._views(record)
+        now_ms = self._clock.monotonic_ms()
+        loss = watched.watch.observe(record, views, now_ms=now_ms)
+        if loss.state is not LossState.LOST:
+            watched.verdict, watched.is_waiting = loss.reason, False
+            return
+        observer = self._observer(record)
+        evidence = await observer.site_evidence(self._own_client())
+        if record.epoch != evidence.record.epoch:
+            return  # it has just changed
+        accounts = (await self._store.failovers(record.name)).values()
+        closed = closed_gates(
+            record,
+            evidence,
+            failovers_at_ms=[LossAccount.from_json(text).accounted_at_ms for text in accounts],
+            now_ms=self._clock.now_ms(),
+        )
+        if closed:
+            self._report(record, watched, f"{loss.reason}; a person has to decide: {'; '.join(closed)}")
+        elif failover_mode(record) is FailoverMode.OBSERVE:
+            if not watched.is_waiting:
+                self._count(record.name).observed += 1
+            self._report(record, watched, f"{loss.reason}: {self._site} would fail over now (the link only observes)")
+        elif now_ms >= watched.try_again_at_ms:
+            await self._fail_over(record, watched, loss.reason)
+
+    def _report(self, record: LinkRecord, watched: _Watched, verdict: str) -> None:
+        if not watched.is_waiting:
+            self._state_change.error("the active site is lost", link=record.name, epoch=record.epoch, verdict=verdict)
+        watched.verdict, watched.is_waiting = verdict, True
+
+    def _count(self, link: str) -> FailoverCounts:
+        return self._counts.setdefault(link, FailoverCounts())
+
+    async def _views(self, record: LinkRecord) -> Views:
+        """The cheap views first: the mirror is asked about only where the others see nothing."""
+        try:
+            held = await self._arbiter.record(record.name, timeout_ms=ASK_TIMEOUT_MS)
+            present = await self._arbiter.present(record.active_site, timeout_ms=ASK_TIMEOUT_MS)
+        except ArbiterSilent as silent:
+            return Views(
+                arbiter=None,
+                arbiter_problem=str(silent),
+                present_brokers=0,
+                is_peer_reachable=False,
+                mirror_age_ms=UNKNOWN,
+            )
+        is_reachable = self._peers.peer(record.active_site).is_reachable
+        mirror_age_ms = UNKNOWN
+        if not present and not is_reachable:
+            words = await self._own_client().mirror_reports(record.name)
+            mirror_age_ms = max(0, words.answered_at_ms - words.synced_at_ms) if words.synced_at_ms else UNKNOWN
+        return Views(
+            arbiter=None if held is None else held.record,
+            arbiter_problem="",
+            present_brokers=len(present),
+            is_peer_reachable=is_reachable,
+            mirror_age_ms=mirror_age_ms,
+        )
+
+    def _own_client(self) -> SiteClient:
+        return SiteClient(self._site, [self._own_address], self._channels)
+
+    def _other_client(self, record: LinkRecord) -> SiteClient:
+        name = other_site(record, self._site)
+        return SiteClient(name, list(record.sites[name].agents), self._channels)
+
+    def _observer(self, record: LinkRecord) -> LinkObserver:
+        return LinkObserver(
+            record.name, target=self._own_client(), source=self._other_client(record), clock=self._clock
+        )
+
+    async def _fail_over(self, record: LinkRecord, watched: _Watched, reason: str) -> None:
+        watched.verdict = f"{reason}: {self._site} fails over"
+        self._state_change.error(
+            "the active site is lost: failing over", link=record.name, epoch=record.epoch, reason=reason
+        )
+        policy = FailoverPolicy(
+            lag_records_max=record.failover_lag_records_max or None, is_old_site_down=True, needs_lost_source=True
+        )
+        with Journal(None, self._clock) as journal:
+            run = FailoverRun(
+                link=record.name,
+                target=self._own_client(),
+                source=self._other_client(record),
+                journal=journal,
+                policy=policy,
+                clock=self._clock,
+            )
+            report = await run.run()
+        counts = self._count(record.name)
+        if report.is_done:
+            counts.done += 1
+            self._state_change.warning(
+                "failed over", link=record.name, epoch=report.epoch, duration_ms=report.duration_ms
+            )
+            return
+        counts.refused += 1
+        watched.try_again_at_ms = self._clock.monotonic_ms() + AGAIN_MS
+        self._report(record, watched, f"{reason}; a person has to decide: {report.reason}")

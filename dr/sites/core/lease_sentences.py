@@ -1,0 +1,42 @@
+"""The lease of a link in sentences: what its record says, and whether it can be kept now."""
+
+from __future__ import annotations
+
+from wire.control.cluster_pb2 import LinkRecord
+from wire.control.site_pb2 import LinkLease
+from wire.rules.links import FailoverMode, failover_mode, other_site
+
+FROM_STANDBY = "standby"
+
+
+def lease_sentence(record: LinkRecord) -> str:
+    """Who decides which site writes, and what happens when the active one is lost."""
+    if not record.lease_ms:
+        return "the link has no arbiter: a person decides when to fail over, and a site that is cut off goes on taking writes"
+    standby = other_site(record, record.active_site)
+    consequence = {
+        FailoverMode.MANUAL: "a person fails over",
+        FailoverMode.OBSERVE: f"{standby} reports when it would fail over",
+        FailoverMode.AUTOMATIC: f"{standby} fails over by itself{_bounds(record)}",
+    }[failover_mode(record)]
+    return f"{record.active_site} writes under a lease of {record.lease_ms} ms; when it is lost, {consequence}"
+
+
+def _bounds(record: LinkRecord) -> str:
+    bounds = []
+    if record.failover_lag_records_max:
+        bounds.append(f"{record.failover_lag_records_max} records")
+    if record.failover_lag_ms_max:
+        bounds.append(f"{record.failover_lag_ms_max} ms")
+    return f" unless it lacks more than {' or '.join(bounds)}" if bounds else ""
+
+
+def lease_problem(record: LinkRecord, site: str, lease: LinkLease) -> str:
+    """What needs a person in the lease as a broker of `site` sees it; empty for nothing."""
+    is_active = record.active_site == site
+    if is_active and not lease.permit_left_ms:
+        return f"a broker of {site} takes no writes: {lease.problem or 'it has no permit yet'}"
+    if not lease.is_arbiter_reachable:
+        permit = f"; {site} writes by the vow of its standby" if lease.permit_from == FROM_STANDBY else ""
+        return f"{site} does not reach the arbiter{permit}: no site can be promoted"
+    return ""

@@ -1,0 +1,139 @@
+"""Links with a lease: an arbiter in a third place decides which site writes."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from typing import Any
+
+import pytest
+
+from dr.drill.faults import ARBITER_KIND
+from tests.support.embedded.embedded_sites import LINK, EmbeddedSites, SitesStarter
+from tests.support.embedded.sample_topic import TOPIC, create_topic, equal_ends, produce
+from tests.support.embedded.site_writer import SiteWriter
+from tests.support.eventually import eventually
+
+pytestmark = [pytest.mark.integration, pytest.mark.timeout(400)]
+
+LEASE_MS = 2_000
+NODE_A, NODE_B = 1, 1001
+
+
+def writer(sites: EmbeddedSites, site: str) -> SiteWriter:
+    node_id = NODE_A if site == "a" else NODE_B
+    return SiteWriter(sites.bootstrap(site), node_id, TOPIC)
+
+
+async def command(sites: EmbeddedSites, *arguments: str) -> Any:
+    return await asyncio.to_thread(sites.command, *arguments)
+
+
+async def link_at(sites: EmbeddedSites, site: str) -> dict[str, Any]:
+    """The link as a site sees it."""
+    done = await command(sites, "links", "list", "--output", "json")
+    (found,) = [one for one in json.loads(done.stdout) if one["site"] == site]
+    return dict(found)
+
+
+async def lease_at(sites: EmbeddedSites, site: str) -> dict[str, Any]:
+    return dict((await link_at(sites, site))["lease"])
+
+
+async def has_permit_from(sites: EmbeddedSites, giver: str) -> bool:
+    return bool((await lease_at(sites, "a"))["permit_from"] == giver)
+
+
+async def test_a_healthy_site_goes_on_whatever_it_loses_alone_and_is_not_promoted_over(
+    start_sites: SitesStarter,
+) -> None:
+    sites = start_sites("--arbiter", "--lease-ms", str(LEASE_MS))
+    await create_topic(sites)
+    async with writer(sites, "a") as at_a:
+        await at_a.writes()
+        arbiter = sites.process("arbiter")
+        arbiter.kill()
+        await eventually(lambda: has_permit_from(sites, "standby"), 60_000)
+        known = len(at_a.answers)
+        deadline_ms = at_a.answers[-1].answered_at_ms + 3 * LEASE_MS
+
+        async def has_passed() -> bool:
+            return at_a.answers[-1].answered_at_ms >= deadline_ms
+
+        await eventually(has_passed, 60_000)
+        assert all(answer.is_acknowledged for answer in at_a.answers[known:])
+        status = json.loads((await command(sites, "status", "--output", "json")).stdout)
+        assert any("writes by the vow of its standby: no site can be promoted" in one for one in status["problems"])
+        refused = await command(sites, "failover", LINK, "--to", "b")
+        assert refused.returncode == 1
+        assert "takes writes only when the arbiter opens an epoch for it" in refused.stdout
+        await at_a.writes()
+        arbiter.start()
+        await eventually(lambda: has_permit_from(sites, "arbiter"), 60_000)
+        known = len(at_a.answers)
+        with sites.cut_off():
+            await at_a.writes(400)
+            assert all(answer.is_acknowledged for answer in at_a.answers[known:])
+            sites.broker("a").kill()
+            sites.restart(sites.broker("a"))
+            await at_a.writes()  # although no agent of b can confirm the epoch
+        known = len(at_a.answers)
+        await equal_ends(sites)
+        moved = json.loads((await command(sites, "switchover", LINK, "--to", "b", "--output", "json")).stdout)
+        assert moved["outcome"] == "done", moved
+        await at_a.is_refused()
+    first_of_b = await first_acknowledged(sites, "b")
+    assert max(answer.answered_at_ms for answer in at_a.acknowledged) < first_of_b
+    await equal_ends(sites)
+    # the site is lost: the standby reports it, a person fails over, and the lease is proof enough
+    sites.broker("b").kill()
+
+    async def would_fail_over() -> bool:
+        return "would fail over now" in str((await lease_at(sites, "a"))["failover_verdict"])
+
+    await eventually(would_fail_over, 60_000)
+    done = await command(sites, "failover", LINK, "--to", "a")
+    assert done.returncode == 0, done.stdout + done.stderr
+    async with writer(sites, "a") as at_a:
+        await at_a.writes()
+
+
+async def first_acknowledged(sites: EmbeddedSites, site: str) -> float:
+    """When the site acknowledged a record (monotonic ms)."""
+    async with writer(sites, site) as writing:
+        await writing.writes(1)
+    return writing.acknowledged[0].answered_at_ms
+
+
+async def test_a_site_that_is_cut_off_stops_within_its_lease_and_the_standby_takes_over_by_itself(
+    start_sites: SitesStarter,
+) -> None:
+    sites = start_sites("--arbiter", "--lease-ms", str(LEASE_MS), "--failover", "automatic")
+    await create_topic(sites)
+    produce(sites, 50)
+    await equal_ends(sites)
+    altered = await command(sites, "links", "alter", LINK, "--reinstate", "automatic")
+    assert altered.returncode == 0, altered.stderr
+    network = sites.network
+    async with writer(sites, "a") as at_a, writer(sites, "b") as at_b:
+        await at_a.writes()
+        assert not at_b.acknowledged
+        network.cut(network.selected(), is_silent=True)
+        network.cut(network.selected(kind=ARBITER_KIND, site="a"), is_silent=True)
+        await at_b.writes()
+        last_of_a = max(answer.answered_at_ms for answer in at_a.acknowledged)
+        assert last_of_a < at_b.acknowledged[0].answered_at_ms
+        await at_a.is_refused()
+        network.heal()
+
+        async def follows() -> bool:
+            found = await link_at(sites, "a")
+            return bool(found["link"]["active_site"] == "b")
+
+        await eventually(follows, 60_000)
+        assert max(answer.answered_at_ms for answer in at_a.acknowledged) == last_of_a
+    ends = await equal_ends(sites)
+    accounts = json.loads((await command(sites, "links", "failovers", LINK, "--output", "json")).stdout)
+    assert [(one["from_site"], one["to_site"]) for one in accounts] == [("a", "b")]
+    assert ends[(TOPIC, 0)] >= 50 + len(at_b.acknowledged)
+    sites.stop()

@@ -21,6 +21,7 @@ from dr.agent.core.lease import LeaseDecision, LeaseStep, LinkLeaseMachine, perm
 from dr.agent.links_store import LinksStore, LinkUnknown
 from dr.agent.site_cache import DISCONNECTED, SiteCache
 from dr.sites.channels import UNANSWERED, Channels, problem_of
+from dr.sites.core.lease_sentences import FROM_STANDBY
 from runtime.clock import Clock
 from runtime.logs import get_logger, state_change_logger
 from runtime.supervision import Supervisor
@@ -42,7 +43,6 @@ BROKER_TIMEOUT_S: Final = 1.0
 WITHDRAWN: Final = -1
 
 FROM_ARBITER: Final = "arbiter"
-FROM_STANDBY: Final = "standby"
 
 
 @dataclass(slots=True)

@@ -1,5 +1,5 @@
 """What a site agent shows to Prometheus: whether the sites agree about their links, whether the
-standbys protect them, and until when they are proven equal.
+standbys protect them, until when they are proven equal, and the state of their leases.
 """
 
 from __future__ import annotations
@@ -7,18 +7,22 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping
 
 from prometheus_client import CollectorRegistry
-from prometheus_client.core import GaugeMetricFamily
+from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily
 from prometheus_client.metrics_core import Metric
 from prometheus_client.registry import Collector
 
+from dr.agent.failover_watch import FailoverCounts
 from dr.proof.core.verification import LinkVerification
+from dr.sites.core.lease_sentences import FROM_STANDBY
+from wire.control.site_pb2 import LinkLease
 
 
 class SiteAgentMetrics(Collector):
     """Registers itself; `contested` has every link of the site and whether the peer names another
     active site in the same epoch; `protection` has the links that this agent judges: whether the
     link is protected, and the verdict's age in ms. `verification` has the links that this agent
-    compares: the state of the proof, and the offset below which each partition is equal.
+    compares: the state of the proof, and the offset below which each partition is equal. `leases`
+    has the links with a lease; `waiting` and `failovers` those whose active site this agent watches.
     """
 
     def __init__(
@@ -28,10 +32,16 @@ class SiteAgentMetrics(Collector):
         contested: Callable[[], Mapping[str, bool]],
         protection: Callable[[], Mapping[str, tuple[bool, float]]],
         verification: Callable[[], Mapping[str, tuple[LinkVerification, Mapping[tuple[str, int], int]]]],
+        leases: Callable[[], Mapping[str, LinkLease]],
+        waiting: Callable[[], Mapping[str, bool]],
+        failovers: Callable[[], Mapping[str, FailoverCounts]],
     ) -> None:
         self._contested = contested
         self._protection = protection
         self._verification = verification
+        self._leases = leases
+        self._waiting = waiting
+        self._failovers = failovers
         registry.register(self)
 
     def collect(self) -> Iterable[Metric]:
@@ -61,6 +71,54 @@ class SiteAgentMetrics(Collector):
         yield protected
         yield age
         yield from self._verified()
+        yield from self._leased()
+        yield from self._watched()
+
+    def _leased(self) -> Iterable[Metric]:
+        reachable = GaugeMetricFamily(
+            "antipode_site_arbiter_reachable",
+            "1 while this broker reaches the arbiter of the link, 0 while it does not.",
+            labels=["link"],
+        )
+        left = GaugeMetricFamily(
+            "antipode_site_permit_seconds",
+            "For how long this broker may go on acknowledging writes of the link without another renewal; 0 at the "
+            "passive site, and where writers wait.",
+            labels=["link"],
+        )
+        vowed = GaugeMetricFamily(
+            "antipode_site_permit_by_vow",
+            "1 while the permit of this broker comes from the standby because the arbiter does not answer.",
+            labels=["link"],
+        )
+        for link, lease in sorted(self._leases().items()):
+            reachable.add_metric([link], int(lease.is_arbiter_reachable))
+            left.add_metric([link], lease.permit_left_ms / 1000)
+            vowed.add_metric([link], int(lease.permit_from == FROM_STANDBY))
+        yield reachable
+        yield left
+        yield vowed
+
+    def _watched(self) -> Iterable[Metric]:
+        waits = GaugeMetricFamily(
+            "antipode_site_failover_awaits_person",
+            "1 while the active site of the link is lost and the standby does not fail over by itself; at the broker with "
+            "the lowest node id of the standby.",
+            labels=["link"],
+        )
+        count = CounterMetricFamily(
+            "antipode_site_failovers",
+            "Failovers that the standby began by itself, by outcome (done, refused), and those that it only reported "
+            "(observed).",
+            labels=["link", "outcome"],
+        )
+        for link, is_waiting in sorted(self._waiting().items()):
+            waits.add_metric([link], int(is_waiting))
+        for link, counts in sorted(self._failovers().items()):
+            for outcome, number in (("done", counts.done), ("refused", counts.refused), ("observed", counts.observed)):
+                count.add_metric([link, outcome], number)
+        yield waits
+        yield count
 
     def _verified(self) -> Iterable[Metric]:
         until = GaugeMetricFamily(

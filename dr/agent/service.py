@@ -460,7 +460,13 @@ class SiteAgentHost:
         grpc_server.add_service_name(SERVICE_NAME)
         if registry is not None:
             SiteAgentMetrics(
-                registry, contested=self._contested, protection=self._protection, verification=self._verification
+                registry,
+                contested=self._contested,
+                protection=self._protection,
+                verification=self._verification,
+                leases=lambda: {} if self._parts is None else self._parts.leases.leases(),
+                waiting=lambda: {} if self._parts is None else self._parts.failovers.waiting(),
+                failovers=lambda: {} if self._parts is None else self._parts.failovers.counts(),
             )
 
     def _contested(self) -> dict[str, bool]:

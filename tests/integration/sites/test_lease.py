@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from dr.drill.faults import ARBITER_KIND
+from dr.drill.faults import ARBITER_KIND, Toxic
 from tests.support.embedded.embedded_sites import LINK, EmbeddedSites, SitesStarter
 from tests.support.embedded.sample_topic import TOPIC, create_topic, equal_ends, produce
 from tests.support.embedded.site_writer import SiteWriter
@@ -137,3 +137,25 @@ async def test_a_site_that_is_cut_off_stops_within_its_lease_and_the_standby_tak
     assert [(one["from_site"], one["to_site"]) for one in accounts] == [("a", "b")]
     assert ends[(TOPIC, 0)] >= 50 + len(at_b.acknowledged)
     sites.stop()
+
+
+async def test_a_slow_control_plane_stops_no_writer_and_no_site_is_promoted_over(start_sites: SitesStarter) -> None:
+    lease_ms, latency_ms = 4_000, 2_000
+    sites = start_sites("--arbiter", "--lease-ms", str(lease_ms), "--failover", "automatic")
+    await create_topic(sites)
+    network = sites.network
+    slow = Toxic(kind="latency", attributes={"latency": latency_ms, "jitter": 0}, streams=("downstream",))
+    async with writer(sites, "a") as at_a:
+        await at_a.writes()
+        known = len(at_a.answers)
+        for kind in ("grpc", ARBITER_KIND):
+            network.add(network.selected(kind=kind), [slow])
+        deadline_ms = at_a.answers[-1].answered_at_ms + 5 * lease_ms
+
+        async def has_passed() -> bool:
+            return at_a.answers[-1].answered_at_ms >= deadline_ms
+
+        await eventually(has_passed, 60_000)
+        assert all(answer.is_acknowledged for answer in at_a.answers[known:])
+    network.heal()
+    assert (await link_at(sites, "b"))["link"]["epoch"] == 1

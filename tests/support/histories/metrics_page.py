@@ -21,6 +21,7 @@ from broker.telemetry.quota_metrics import QuotaMetrics
 from clients.producer import ProducerCounts
 from clients.producer_metrics import ProducerMetrics
 from controller.metrics import ControllerMetrics
+from dr.agent.failover_watch import FailoverCounts
 from dr.agent.metrics import SiteAgentMetrics
 from dr.proof.core.verification import LinkVerification
 from mirror.admin.metrics import MirrorMetrics, OpeningMetrics
@@ -30,6 +31,7 @@ from mirror.link.core.partitions import PartitionKey
 from mirror.translate.metrics import TransactionMetrics
 from runtime.metrics import TaskDeaths
 from tests.support.clock import ManualClock
+from wire.control.site_pb2 import LinkLease
 
 BEGIN, END = "<!-- {}: begin -->", "<!-- {}: end -->"
 
@@ -49,6 +51,9 @@ def _broker_families() -> Iterable[Metric]:
         contested=lambda: {"a-b": False},
         protection=lambda: {"a-b": (True, 0.0)},
         verification=lambda: {"a-b": (LinkVerification(epoch=1), {("t", 0): 0})},
+        leases=lambda: {"a-b": LinkLease()},
+        waiting=lambda: {"a-b": False},
+        failovers=lambda: {"a-b": FailoverCounts()},
     )
     return [*metrics.collect(), *agent.collect()]
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from types import SimpleNamespace
 from typing import Any
 
@@ -34,6 +35,14 @@ async def level(_: LinkRecord) -> None:
     """Nothing to restore."""
 
 
+def shown(registry: CollectorRegistry, **given: Callable[[], Any]) -> None:
+    """The metrics of an agent that has only what is given."""
+    nothing: dict[str, Any] = dict.fromkeys(
+        ("contested", "protection", "verification", "leases", "waiting", "failovers"), dict
+    )
+    SiteAgentMetrics(registry, **{**nothing, **given})
+
+
 def watch_at_a() -> PeerWatch:
     parts: Any = SimpleNamespace(broker_control=lambda _: None)
     store: Any = Adopting()
@@ -64,7 +73,7 @@ async def test_two_active_sites_in_one_epoch_are_known_until_the_sites_agree(agr
 
 def test_a_contested_link_is_a_figure() -> None:
     registry = CollectorRegistry()
-    SiteAgentMetrics(registry, contested=lambda: {"a-b": True, "a-c": False}, protection=dict, verification=dict)
+    shown(registry, contested=lambda: {"a-b": True, "a-c": False})
     figures = [registry.get_sample_value("antipode_site_contested_link", {"link": link}) for link in ("a-b", "a-c")]
     assert figures == [1, 0]
 
@@ -72,7 +81,7 @@ def test_a_contested_link_is_a_figure() -> None:
 def test_a_verdict_on_protection_and_its_age_are_figures() -> None:
     registry = CollectorRegistry()
     verdicts = {"a-b": (True, 1_500.0), "a-c": (False, 0.0)}
-    SiteAgentMetrics(registry, contested=dict, protection=lambda: verdicts, verification=dict)
+    shown(registry, protection=lambda: verdicts)
     found = {
         link: tuple(
             registry.get_sample_value(f"antipode_site_protected_link{suffix}", {"link": link})
@@ -86,7 +95,7 @@ def test_a_verdict_on_protection_and_its_age_are_figures() -> None:
 def test_the_proof_of_a_link_and_of_its_partitions_are_figures() -> None:
     registry = CollectorRegistry()
     state = LinkVerification(epoch=1, verified_until_ms=2_500, differences=3)
-    SiteAgentMetrics(registry, contested=dict, protection=dict, verification=lambda: {"a-b": (state, {("t", 4): 77})})
+    shown(registry, verification=lambda: {"a-b": (state, {("t", 4): 77})})
     link = {"link": "a-b"}
     assert registry.get_sample_value("antipode_site_verified_until_timestamp_seconds", link) == 2.5
     assert registry.get_sample_value("antipode_site_differences", link) == 3
@@ -110,6 +119,7 @@ LINK = {
     "is_contested": False,
     "differing": [],
     "deposed": [],
+    "lease_problems": [],
 }
 
 

@@ -94,6 +94,7 @@ class ModelSite:
     mirror_age_ms: int = 0
     leaderless: set[TopicPartition] = field(default_factory=set)
     unprotected: tuple[UnprotectedTopic, ...] = ()
+    arbiter_problem: str = ""
 
     def adopt(self, record: LinkRecord) -> LinkRecord:
         """As SiteAgent.AdoptLink."""
@@ -162,6 +163,7 @@ class ModelSite:
             is_confirmed=self.confirmed_epoch >= self.record.epoch,
             groups=self.groups(),
             unprotected=self.unprotected,
+            arbiter_problem=self.arbiter_problem,
             peer_seen_at_ms=now_ms,
         )
 

@@ -124,3 +124,47 @@ def test_f_k_with_data_loss_accepted_the_move_goes_on() -> None:
             link.a.partitions[KEY].log.append((0, "past the fence"))
     assert operator.outcome is not None
     assert operator.outcome.step is Step.DONE
+
+
+def under_a_lease() -> ModelLink:
+    link = link_with_records()
+    for site in (link.a, link.b):
+        site.record.lease_ms = 1_000
+    return link
+
+
+def test_f_j_a_silent_site_whose_lease_runs_out_need_not_be_declared_down() -> None:
+    link = under_a_lease()
+    link.a.is_up = False
+    assert Operator(link, policy=NOT_DECLARED).run().step is Step.DONE
+    assert link.b.accounts[2].from_site == "a"
+
+
+@pytest.mark.parametrize("is_source_up", [True, False])
+def test_without_the_arbiter_no_writer_of_a_link_with_a_lease_is_stopped(*, is_source_up: bool) -> None:
+    link = under_a_lease()
+    link.a.is_up, link.b.arbiter_problem = is_source_up, "the arbiter does not answer"
+    operator = Operator(link, policy=NOT_DECLARED)
+    operator.run()
+    assert refusal(operator).startswith("the arbiter does not answer: b takes writes only when the arbiter opens")
+    assert not operator.story or operator.story[0].startswith("refuse")
+    assert (link.a.record.epoch, link.b.record.epoch) == (1, 1)
+
+
+def test_an_arbiter_that_is_lost_under_a_fence_gives_the_writes_back() -> None:
+    link = under_a_lease()
+    assert link.a.write("not mirrored")
+    operator = Operator(link, policy=SWITCHOVER)
+    for step in operator.steps():
+        if step is Step.FENCE:
+            link.b.arbiter_problem = "the arbiter does not answer"
+    assert "the arbiter does not answer" in refusal(operator)
+    assert link.a.record.phase == LinkPhase.MIRRORING
+
+
+def test_agents_that_fail_over_by_themselves_stop_when_the_active_site_answers_again() -> None:
+    link = under_a_lease()
+    operator = Operator(link, policy=FailoverPolicy(needs_lost_source=True))
+    operator.run()
+    assert refusal(operator) == "a answers again"
+    assert (link.a.record.epoch, link.b.record.epoch) == (1, 1)

@@ -1,0 +1,232 @@
+"""Permits of links with a lease: what a broker takes, when they end, and what is not acknowledged
+any more then.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+from kio.schema.errors import ErrorCode
+
+from broker.groups.group_routing import ImageRouting
+from broker.handlers.records.produce import answer
+from broker.metadata.cluster import Cluster
+from broker.metadata.core.cluster_image import ClusterImage, LinkRole, apply_batch
+from broker.site.control_service import BrokerControlService
+from runtime.clock import SystemClock
+from tests.support.clock import ManualClock
+from tests.support.eventually import eventually
+from wire.control.broker_pb2 import ConfirmLinkRequest, ControlBatch
+from wire.control.cluster_pb2 import LinkPhase, LinkRecord, PartitionState, TopicInfo
+from wire.protocol.produce_codec import PartitionProduced, TopicProduced, parse_produce_response
+
+CONTEXT: Any = None
+OWN = 1
+VERSION = 9
+
+
+class NoReplicas:
+    """Takes every image."""
+
+    async def apply(self, *_: object) -> list[object]:
+        """Nothing is hosted."""
+        return []
+
+
+def leased(*, epoch: int = 1, active: str = "a", phase: LinkPhase = LinkPhase.MIRRORING, lease_ms: int = 1_000) -> Any:
+    return LinkRecord(
+        name="a-b",
+        source_site="a",
+        target_site="b",
+        mode="exact",
+        epoch=epoch,
+        active_site=active,
+        phase=phase,
+        is_routed=True,
+        topic_whitelist=["orders"],
+        group_whitelist=["billing"],
+        lease_ms=lease_ms,
+    )
+
+
+def topic(name: str, letter: bytes) -> TopicInfo:
+    states = [PartitionState(partition=0, leader=OWN, replicas=[OWN], isr=[OWN])]
+    return TopicInfo(name=name, topic_id=letter * 16, partitions=states)
+
+
+def with_link(image: ClusterImage, record: LinkRecord) -> ClusterImage:
+    topics = [topic("orders", b"o"), topic("home", b"h")]
+    return apply_batch(image, ControlBatch(is_full=True, controller_epoch=1, topics=topics, links=[record]))
+
+
+class Home:
+    """A broker's image and its control service."""
+
+    def __init__(self, clock: Any, record: LinkRecord | None = None) -> None:
+        self.clock = clock
+        self.cluster = Cluster(with_link(ClusterImage(site="a", node_id=OWN), record or leased()))
+        parts: Any = (OWN, self.cluster, NoReplicas())
+        self.service = BrokerControlService(*parts, broker_epoch=lambda: 1, describe_groups=NotImplemented, clock=clock)
+
+    async def confirm(self, *, epoch: int = 1, permit_until_ms: float = 0) -> bool:
+        """As the site agent asks."""
+        request = ConfirmLinkRequest(link="a-b", epoch=epoch, permit_until_ms=int(permit_until_ms))
+        return bool((await self.service.ConfirmLink(request, CONTEXT)).is_confirmed)
+
+    @property
+    def role(self) -> LinkRole:
+        """Of the link's topics."""
+        return self.cluster.image.role_of_topic("orders")
+
+    def replace_link(self, record: LinkRecord) -> None:
+        """The controller sends another record."""
+        self.cluster.replace(with_link(self.cluster.image, record))
+
+
+async def test_under_a_lease_a_confirmation_without_a_permit_confirms_nothing() -> None:
+    home = Home(ManualClock())
+    assert not await home.confirm()
+    assert home.role is LinkRole.UNCONFIRMED
+    assert await home.confirm(permit_until_ms=500)
+    assert home.role is LinkRole.ACTIVE
+    assert await home.confirm()  # only a question: the permit is valid
+    await home.service.stop()
+
+
+async def test_a_permit_of_another_epoch_or_of_the_past_is_none() -> None:
+    home = Home(ManualClock())
+    home.clock.advance(100)
+    assert not await home.confirm(epoch=2, permit_until_ms=500)
+    assert not await home.confirm(permit_until_ms=100)
+    assert home.role is LinkRole.UNCONFIRMED
+
+
+async def test_a_permit_that_is_not_renewed_ends_by_itself() -> None:
+    home = Home(SystemClock())
+    assert await home.confirm(permit_until_ms=home.clock.monotonic_ms() + 100)
+
+    async def has_ended() -> bool:
+        return home.role is LinkRole.UNCONFIRMED
+
+    await eventually(has_ended)
+    assert await home.confirm(permit_until_ms=home.clock.monotonic_ms() + 60_000)
+    assert home.role is LinkRole.ACTIVE
+    await home.service.stop()
+
+
+async def test_a_permit_that_was_extended_outlives_its_first_end() -> None:
+    home = Home(SystemClock())
+    await home.confirm(permit_until_ms=home.clock.monotonic_ms() + 50)
+    await home.confirm(permit_until_ms=home.clock.monotonic_ms() + 60_000)
+    ends_at_ms = home.clock.monotonic_ms() + 100
+
+    async def has_passed() -> bool:
+        return bool(home.clock.monotonic_ms() >= ends_at_ms)
+
+    await eventually(has_passed)
+    assert home.role is LinkRole.ACTIVE
+    await home.service.stop()
+
+
+async def test_a_permit_may_be_withdrawn() -> None:
+    home = Home(ManualClock())
+    await home.confirm(permit_until_ms=500)
+    assert not await home.confirm(permit_until_ms=-1)
+    assert home.role is LinkRole.UNCONFIRMED
+    await home.service.stop()
+
+
+async def test_a_link_that_gets_a_lease_needs_a_permit_and_one_that_loses_it_keeps_its_role() -> None:
+    home = Home(ManualClock(), leased(lease_ms=0))
+    assert await home.confirm()
+    assert home.role is LinkRole.ACTIVE
+    home.replace_link(leased())
+    assert home.role is LinkRole.UNCONFIRMED
+    await home.confirm(permit_until_ms=500)
+    home.replace_link(leased(lease_ms=0))
+    home.clock.advance(1_000)
+    await home.service._end_permits()
+    assert home.role is LinkRole.ACTIVE
+    await home.service.stop()
+
+
+class Asked:
+    """A client's request, and the codes that it was answered."""
+
+    def __init__(self) -> None:
+        self.connection = SimpleNamespace(listener="CLIENT")
+        self.header = SimpleNamespace(api_version=VERSION)
+        self.codes: dict[str, int] = {}
+
+    def throttle_time_ms(self, _bandwidth_ms: float) -> int:
+        return 0
+
+    def count_errors(self, codes: object) -> None:
+        """For the metrics."""
+
+    def answer_body(self, parts: list[bytes], *, body_size: int) -> None:
+        del body_size
+        for found in parse_produce_response(b"".join(parts), 0, VERSION).topics:
+            self.codes[found.name] = found.partitions[0].error_code
+
+
+def answered(home: Home) -> dict[str, int]:
+    """What a request is answered whose records were appended when the permit was valid."""
+    services: Any = SimpleNamespace(
+        cluster=home.cluster,
+        image=home.cluster.image,
+        clock=home.clock,
+        quotas=SimpleNamespace(produce=SimpleNamespace(is_in_use=False)),
+    )
+    asked: Any = Asked()
+    answer(
+        services,
+        asked,
+        [TopicProduced(name, None, [PartitionProduced(0, base_offset=4)]) for name in ("orders", "home")],
+    )
+    return dict(asked.codes)
+
+
+async def test_a_process_that_wakes_after_its_lease_acknowledges_nothing_that_it_appended_before() -> None:
+    home = Home(ManualClock())
+    await home.confirm(permit_until_ms=500)
+    assert answered(home) == {"orders": 0, "home": 0}
+    home.clock.advance(500)  # stopped, and no timer has run yet: the role is what it was
+    assert home.role is LinkRole.ACTIVE
+    assert answered(home) == {"orders": int(ErrorCode.not_leader_or_follower), "home": 0}
+    await home.service.stop()
+
+
+@pytest.mark.parametrize(
+    ("record", "code"),
+    [
+        (leased(phase=LinkPhase.FENCED), ErrorCode.none),
+        (leased(epoch=2, active="b"), ErrorCode.not_leader_or_follower),
+        (leased(epoch=2), ErrorCode.not_leader_or_follower),
+    ],
+    ids=["fenced: the standby gets it", "another site is active", "another epoch"],
+)
+async def test_what_was_appended_is_acknowledged_under_a_fence_and_not_under_another_epoch(
+    record: LinkRecord, code: ErrorCode
+) -> None:
+    home = Home(ManualClock())
+    await home.confirm(permit_until_ms=500)
+    home.replace_link(record)
+    assert answered(home)["orders"] == int(code)
+    await home.service.stop()
+
+
+async def test_a_coordinator_acknowledges_nothing_of_the_links_groups_after_the_lease() -> None:
+    home = Home(ManualClock())
+    await home.confirm(permit_until_ms=500)
+    routing = ImageRouting(lambda: home.cluster.image, home.cluster.permits, home.clock)
+    assert (routing.may_acknowledge("billing"), routing.may_acknowledge("other")) == (True, True)
+    home.clock.advance(500)
+    assert (routing.may_acknowledge("billing"), routing.may_acknowledge("other")) == (False, True)
+    image, permits = home.cluster.image, home.cluster.permits
+    assert not permits.may_end_transactions(image, now_ms=home.clock.monotonic_ms())
+    await asyncio.sleep(0)
+    await home.service.stop()

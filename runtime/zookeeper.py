@@ -108,6 +108,8 @@ class NodeStat:
     mzxid: int
     created_at_ms: int
     ephemeral_owner: int
+    child_changes: int = 0
+    """How often a child was created or deleted."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -156,6 +158,7 @@ def _stat(stat: Any) -> NodeStat:
         mzxid=stat.mzxid,
         created_at_ms=stat.ctime,
         ephemeral_owner=stat.ephemeralOwner,
+        child_changes=stat.cversion,
     )
 
 

@@ -18,6 +18,7 @@ from typing import TypeVar
 from kazoo.exceptions import BadVersionError, NodeExistsError, NoNodeError
 
 from dr.agent.site_cache import DISCONNECTED
+from runtime.clock import Clock
 from runtime.logs import get_logger
 from runtime.process import OperationalFailure
 from runtime.supervision import Supervisor
@@ -50,8 +51,10 @@ class KeptRecord:
 class Arbiter:
     """The connection of one process to the arbiter; it begins again by itself as long as it runs."""
 
-    def __init__(self, connect: str, *, session_timeout_ms: int) -> None:
+    def __init__(self, connect: str, *, session_timeout_ms: int, clock: Clock) -> None:
         self._connect_string = connect
+        self._clock = clock
+        self._absent: dict[str, tuple[int, float]] = {}
         self._session_timeout_ms = session_timeout_ms
         self._zookeeper: ZooKeeper | None = None
         self._identity = ""
@@ -171,6 +174,7 @@ class Arbiter:
         steps = [
             CheckNode(path=znodes.record_path(link), version=version),
             CheckNode(path=znodes.holder_path(link, holder), version=holder_version),
+            CheckNode(path=znodes.presence_path(holder.site, holder.node_id), version=0),
         ]
         try:
             await self._ask(self._door.transaction(steps), timeout_ms)
@@ -217,6 +221,22 @@ class Arbiter:
     async def present(self, site: str, *, timeout_ms: float) -> list[str]:
         """The node ids of the site's brokers that reach the arbiter."""
         try:
-            return await self._ask(self._door.children(znodes.site_path(site)), timeout_ms)
+            nodes = await self._ask(self._door.children(znodes.site_path(site)), timeout_ms)
+            stat = await self._ask(self._door.exists(znodes.site_path(site)), timeout_ms)
         except NoNodeError:
-            return []
+            nodes, stat = [], None
+        changes = 0 if stat is None else stat.child_changes
+        if nodes:
+            self._absent.pop(site, None)
+        elif site not in self._absent or self._absent[site][0] != changes:
+            self._absent[site] = changes, self._clock.monotonic_ms()
+        return nodes
+
+    async def absent_since_ms(self, site: str, *, timeout_ms: float) -> float | None:
+        """Since when (monotonic) no broker of the site was present, as far as this process saw it;
+        None when one is. A renewal needs presence, and a broker that came and went again shows in
+        the count of changes, so none was renewed since then.
+        """
+        await self.present(site, timeout_ms=timeout_ms)
+        known = self._absent.get(site)
+        return None if known is None else known[1]

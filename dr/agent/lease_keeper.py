@@ -194,6 +194,8 @@ class LeaseKeeper:
             timeout_ms = min(record.lease_ms for record in leased)
             with suppress(ArbiterSilent, KazooException):
                 await self._arbiter.keep_presence(self._site, holder.node_id, timeout_ms=timeout_ms)
+                for peer in {other_site(record, self._site) for record in leased}:
+                    await self._arbiter.present(peer, timeout_ms=timeout_ms)  # since when one is absent counts
 
     async def _turn(self, record: LinkRecord) -> None:
         """Do for the link what is to be done now."""
@@ -234,6 +236,7 @@ class LeaseKeeper:
                     if not await self._settle(kept, record):
                         return
             if kept.holder_version is None:
+                await self._arbiter.keep_presence(self._site, holder.node_id, timeout_ms=timeout_ms)
                 version = await self._arbiter.register_holder(record.name, holder, timeout_ms=timeout_ms)
                 kept.holder_version = version
             arbiter = kept.arbiter
@@ -284,17 +287,21 @@ class LeaseKeeper:
     async def _decide(self, kept: _Kept, record: LinkRecord) -> LeaseDecision:
         arbiter = None if kept.arbiter is None else kept.arbiter.record
         kept.machine.observe(arbiter, now_ms=self._clock.monotonic_ms())
-        is_closed = arbiter is not None and not arbiter.is_open
+        may_be_held, not_renewed_since_ms = False, None
+        if arbiter is not None and not arbiter.is_open:
+            has_vows = bool(await self._store.vows(record.name))
+            holders = await self._arbiter.holders(record.name, timeout_ms=record.lease_ms)
+            may_be_held = has_vows or any(one.site != self._site for one in holders)
+            if may_be_held and not has_vows:
+                peer = other_site(record, self._site)
+                not_renewed_since_ms = await self._arbiter.absent_since_ms(peer, timeout_ms=record.lease_ms)
         return kept.machine.decide(
             record,
             arbiter,
-            may_be_held_elsewhere=is_closed and await self._may_be_held_elsewhere(record),
+            may_be_held_elsewhere=may_be_held,
+            not_renewed_since_ms=not_renewed_since_ms,
             now_ms=self._clock.monotonic_ms(),
         )
-
-    async def _may_be_held_elsewhere(self, record: LinkRecord) -> bool:
-        holders = await self._arbiter.holders(record.name, timeout_ms=record.lease_ms)
-        return any(one.site != self._site for one in holders) or bool(await self._store.vows(record.name))
 
     async def _forget_holders(self, record: LinkRecord) -> None:
         """The permits of other sites have run out."""

@@ -451,7 +451,7 @@ class SiteAgentHost:
         self._clock = clock or SystemClock()
         self._connect = zookeeper_connect
         self._session_timeout_ms = zookeeper_session_timeout_ms
-        self._arbiter = Arbiter(arbiter_connect, session_timeout_ms=arbiter_session_timeout_ms)
+        self._arbiter = Arbiter(arbiter_connect, session_timeout_ms=arbiter_session_timeout_ms, clock=self._clock)
         self._service = SiteAgentService(site_name, self._clock)
         self._zookeeper: ZooKeeper | None = None
         self._channels = Channels()

@@ -11,7 +11,8 @@ clock may run than another one.
 Invariants (the tests' names carry the letters):
     L-a  a permit is granted only for the epoch that the arbiter names open for this site
     L-b  an epoch is opened only after the longest permit of an earlier epoch has run out, unless no
-         broker of another site may hold one
+         broker of another site may hold one; the time counts from the moment since which no
+         permit can have been renewed
     L-c  an epoch is opened only on request: the account is kept, or both sites agree about it
     L-d  an agent never replaces an arbiter's record of the same or a higher epoch
 """
@@ -92,11 +93,18 @@ class LinkLeaseMachine:
             self._closed_epoch, self._closed_at_ms = arbiter.epoch, now_ms
 
     def decide(
-        self, record: LinkRecord, arbiter: ArbiterRecord | None, *, may_be_held_elsewhere: bool, now_ms: float
+        self,
+        record: LinkRecord,
+        arbiter: ArbiterRecord | None,
+        *,
+        may_be_held_elsewhere: bool,
+        now_ms: float,
+        not_renewed_since_ms: float | None = None,
     ) -> LeaseDecision:
         """What to do under the link's record of this site and the arbiter's record of the link.
 
-        `may_be_held_elsewhere`: brokers of the other site may hold permits.
+        `may_be_held_elsewhere`: brokers of the other site may hold permits, none of them renewed
+        since `not_renewed_since_ms` where that is known.
         """
         if not record.lease_ms:
             return LeaseDecision(step=LeaseStep.NONE)
@@ -112,18 +120,20 @@ class LinkLeaseMachine:
             return LeaseDecision(step=LeaseStep.NONE, problem=problem)
         if arbiter.is_open:
             return LeaseDecision(step=LeaseStep.RENEW)
-        return self._closed_decision(record, arbiter, may_be_held_elsewhere=may_be_held_elsewhere, now_ms=now_ms)
-
-    def _closed_decision(
-        self, record: LinkRecord, arbiter: ArbiterRecord, *, may_be_held_elsewhere: bool, now_ms: float
-    ) -> LeaseDecision:
-        peer = other_site(record, self._site)
         if not self.is_requested(record.epoch):
+            peer = other_site(record, self._site)
             problem = f"epoch {record.epoch} is closed until its failover is completed, or {peer} knows it too"
             return LeaseDecision(step=LeaseStep.WAIT, problem=problem)
-        left_ms = run_out_at_ms(closed_at_ms=self._closed_at_ms, wait_ms=arbiter.wait_ms) - now_ms
-        if may_be_held_elsewhere and (left_ms > 0 or self._closed_epoch != record.epoch):
-            problem = f"brokers of {peer} may hold permits of an earlier epoch for {max(left_ms, 0):.0f} ms"
+        since_ms = self._closed_at_ms
+        if not_renewed_since_ms is not None:
+            since_ms = min(since_ms, not_renewed_since_ms)
+        left_ms = run_out_at_ms(closed_at_ms=since_ms, wait_ms=arbiter.wait_ms) - now_ms
+        return self._closed_decision(record, arbiter, left_ms=left_ms if may_be_held_elsewhere else 0)
+
+    def _closed_decision(self, record: LinkRecord, arbiter: ArbiterRecord, *, left_ms: float) -> LeaseDecision:
+        if left_ms > 0:
+            peer = other_site(record, self._site)
+            problem = f"brokers of {peer} may hold permits of an earlier epoch for {left_ms:.0f} ms"
             return LeaseDecision(step=LeaseStep.WAIT, problem=problem)
         opened = ArbiterRecord()
         opened.CopyFrom(arbiter)

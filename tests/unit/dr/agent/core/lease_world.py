@@ -11,6 +11,7 @@ import itertools
 import random
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from functools import partial
 
 from dr.agent.core import lease
 from dr.agent.core.lease import LeaseStep, LinkLeaseMachine
@@ -22,6 +23,7 @@ LEASE_MS = 1_000
 LOST_SHARE = 0.1
 DELAY_MS_MAX = 300
 RETRY_MS = 50
+SESSION_MS = 100
 DRIFT_MAX = lease.CLOCK_DRIFT_MAX / 2
 
 
@@ -43,6 +45,12 @@ class Site:
     permit_until_ms: float = float("-inf")
     opened_epoch: int = 0
     grants: int = 0
+    is_present: bool = False
+    """Whether its session at the arbiter lives."""
+    presence_changes: int = 0
+    cuts: int = 0
+    peer_absent: tuple[int, float] | None = None
+    """The count of changes and since when, as the site saw it."""
     vows_given: set[str] = field(default_factory=set)
 
     def clock_ms(self, true_ms: float) -> float:
@@ -93,7 +101,7 @@ class LeaseWorld:
         """Renewals every third of a lease, and some failovers and cuts."""
         for site in self.sites.values():
             for number in range(int(duration_ms * 3 / LEASE_MS)):
-                self.after(number * LEASE_MS / 3 + self._chance.uniform(0, 50), lambda site=site: self._tend(site))
+                self.after(number * LEASE_MS / 3 + self._chance.uniform(0, 50), partial(self._tend, site))
         self.sites["a"].machine.request_open(1)
         for _ in range(self._chance.randint(1, 4)):
             self.after(self._chance.uniform(0, duration_ms), self._fail_over)
@@ -107,9 +115,35 @@ class LeaseWorld:
         site = self.sites[self._chance.choice("ab")]
         if self._chance.random() < 0.5:
             site.reaches_arbiter = not site.reaches_arbiter
+            site.cuts += 1
+            if not site.reaches_arbiter:
+                self.after(SESSION_MS, partial(self._expire, site, site.cuts))
+                self.after(self._chance.uniform(0, 2 * LEASE_MS), self._fail_over)
         else:
             for one in self.sites.values():
                 one.reaches_peer = not one.reaches_peer
+
+    def _expire(self, site: Site, cuts: int) -> None:
+        if site.cuts == cuts and site.is_present:
+            site.is_present = False
+            site.presence_changes += 1
+
+    def _see_peer(self, site: Site, seen: tuple[bool, int]) -> float | None:
+        """Since when the other site is absent; None when it is not."""
+        is_present, changes = seen
+        if is_present:
+            site.peer_absent = None
+        elif site.peer_absent is None or site.peer_absent[0] != changes:
+            site.peer_absent = changes, site.clock_ms(self.now_ms)
+        return None if site.peer_absent is None else site.peer_absent[1]
+
+    def _look(self, site: Site) -> None:
+        peer = self.sites[other_site(site.record, site.name)]
+        seen = peer.is_present, peer.presence_changes
+        self._sent(partial(self._note_peer, site, seen))
+
+    def _note_peer(self, site: Site, seen: tuple[bool, int]) -> None:
+        self._see_peer(site, seen)
 
     def _fail_over(self) -> None:
         """A person or an agent promotes the passive site: its record is raised first."""
@@ -126,12 +160,13 @@ class LeaseWorld:
     def _tend(self, site: Site) -> None:
         peer = self.sites[other_site(site.record, site.name)]
         if site.reaches_peer and supersedes(peer.record, site.record):
-            self._sent(lambda newer=peer.record: self._adopt(site, newer))
+            self._sent(partial(self._adopt, site, peer.record))
         record = site.record
         if record.active_site != site.name:
             site.permit_until_ms = float("-inf")
             if site.reaches_arbiter:
                 self._sent(lambda: self._released(site))
+                self._sent(lambda: self._look(site))
             return
         if site.reaches_arbiter:
             self._sent(lambda: self._read(site, record))
@@ -148,18 +183,31 @@ class LeaseWorld:
             self.holders.discard(site.name)
 
     def _read(self, site: Site, record: LinkRecord) -> None:
+        if not site.is_present:
+            site.is_present = True
+            site.presence_changes += 1
         held, version, holders = self.arbiter, self.version, set(self.holders)
-        self._sent(lambda: self._settle(site, record, held, version, holders))
+        peer = self.sites[other_site(record, site.name)]
+        seen = peer.is_present, peer.presence_changes
+        self._sent(lambda: self._settle(site, record, held, version, holders, seen))
 
     def _settle(
-        self, site: Site, record: LinkRecord, held: ArbiterRecord | None, version: int, holders: set[str]
+        self,
+        site: Site,
+        record: LinkRecord,
+        held: ArbiterRecord | None,
+        version: int,
+        holders: set[str],
+        seen: tuple[bool, int],
     ) -> None:
+        absent_since_ms = self._see_peer(site, seen)
         site.machine.observe(held, now_ms=site.clock_ms(self.now_ms))
         decision = site.machine.decide(
             record,
             held,
             may_be_held_elsewhere=bool((holders | site.vows_given) - {site.name}),
             now_ms=site.clock_ms(self.now_ms),
+            not_renewed_since_ms=None if site.vows_given else absent_since_ms,
         )
         if decision.record is not None:
             wanted = decision.record
@@ -179,7 +227,7 @@ class LeaseWorld:
             self._sent(lambda: self._tend(site))
 
     def _renewed(self, site: Site, record: LinkRecord, version: int, asked_at_ms: float) -> None:
-        if self.version != version:
+        if self.version != version or not site.is_present:
             return
         self.holders.add(site.name)
         self._sent(lambda: self._grant(site, record, asked_at_ms))

@@ -70,6 +70,14 @@ def test_l_b_an_epoch_is_opened_when_the_longest_permit_has_run_out_by_the_slowe
     assert decided(link(), closed, is_requested=True, may_be_held_elsewhere=False).step is LeaseStep.OPEN
 
 
+def test_l_b_the_time_counts_from_when_no_permit_can_have_been_renewed() -> None:
+    closed = held(is_open=False, wait_ms=1_000)
+    assert decided(link(), closed, is_requested=True, not_renewed_since_ms=-1_009.0).step is LeaseStep.WAIT
+    assert decided(link(), closed, is_requested=True, not_renewed_since_ms=-1_010.0).step is LeaseStep.OPEN
+    later = decided(link(), closed, is_requested=True, not_renewed_since_ms=500.0, now_ms=1_010.0)
+    assert later.step is LeaseStep.OPEN
+
+
 def test_l_c_an_epoch_stays_closed_until_its_failover_is_completed() -> None:
     found = decided(link(), held(is_open=False), now_ms=5_000.0)
     assert found.step is LeaseStep.WAIT
@@ -107,9 +115,14 @@ def test_two_sites_never_hold_permits_at_one_moment() -> None:
     assert min(grants.values()) > 1_000  # both sites were active in many of the runs
 
 
-def _at_once(self: LinkLeaseMachine, record: Any, arbiter: Any, *, may_be_held_elsewhere: bool, now_ms: float) -> Any:
-    del may_be_held_elsewhere
-    return DECIDE(self, record, arbiter, may_be_held_elsewhere=False, now_ms=now_ms)
+def _at_once(self: LinkLeaseMachine, record: Any, arbiter: Any, **given: Any) -> Any:
+    return DECIDE(self, record, arbiter, **{**given, "may_be_held_elsewhere": False})
+
+
+def _long_absent(self: LinkLeaseMachine, record: Any, arbiter: Any, **given: Any) -> Any:
+    since_ms = given["not_renewed_since_ms"]
+    long_ago_ms = None if since_ms is None else since_ms - 800
+    return DECIDE(self, record, arbiter, **{**given, "not_renewed_since_ms": long_ago_ms})
 
 
 DECIDE = LinkLeaseMachine.decide
@@ -125,6 +138,7 @@ MUTANTS = {
         "permit_until_ms",
         lambda *, asked_at_ms, lease_ms: asked_at_ms + 2 * lease_ms,
     ),
+    "a site that is held to be absent for longer than it is": (LinkLeaseMachine, "decide", _long_absent),
     "a standby that vows whatever it knows": (lease, "may_vow", lambda *_, **__: True),
 }
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import enum
 from collections.abc import Awaitable, Callable, Mapping, Sequence
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, TypeVar
 
 import typer
@@ -259,10 +260,7 @@ def create(
     """
     from dr.links.administration import LinkSpec, SiteAddresses
 
-    known = agents(environment, site)
-    missing = {source, target} - known.keys()
-    if missing:
-        raise usage_error(f"no gRPC address is known of site {', '.join(sorted(missing))}: give --site name=host:port")
+    known = _agents_of((source, target), environment, site)
     spec = LinkSpec(
         name=name,
         source_site=source,
@@ -282,15 +280,21 @@ def create(
         failover_lag_records_max=failover_lag_records_max or 0,
         failover_lag_ms_max=failover_lag_ms_max or 0,
     )
-
     daemons = known_mirrors(name, mirror, environment)
-
     checked = _with_clients(known, lambda clients: _made(spec, clients, daemons, is_dry_run=is_dry_run))
     _print_checked(checked, output, is_dry_run=is_dry_run)
     if checked.problems:
         raise typer.Exit(ExitCode.FAILED)
     if not is_dry_run:
         error_console.print(f"antipode links list shows when a mirror reports to {target}", soft_wrap=True)
+
+
+def _agents_of(sites: Sequence[str], environment: Path | None, given: list[str] | None) -> Agents:
+    """All known agents; a usage error when those of a site are missing."""
+    known = agents(environment, given)
+    if missing := set(sites) - known.keys():
+        raise usage_error(f"no gRPC address is known of site {', '.join(sorted(missing))}: give --site name=host:port")
+    return known
 
 
 async def _made(

@@ -10,8 +10,8 @@ from broker.metadata.core.link_permits import LinkPermits
 
 
 class Cluster:
-    """Holds the newest image and the permits of links with a lease; `broker/site/control_service.py`
-    replaces them.
+    """Holds the newest image, and the permits of links with a lease;
+    `broker/site/control_service.py` replaces both.
     """
 
     def __init__(self, image: ClusterImage) -> None:

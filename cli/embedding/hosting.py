@@ -20,7 +20,7 @@ from broker.settings.config import BrokerSettings, load_broker_settings
 from broker.site.membership import Membership
 from controller.config import ControllerSettings
 from controller.main import ControllerCandidate
-from dr.agent.service import SiteAgentHost
+from dr.agent.host import SiteAgentHost
 from runtime.addresses import HostPort, reachable_address
 from runtime.clock import SystemClock
 from runtime.configuration import ConfigurationError, load_settings

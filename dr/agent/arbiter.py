@@ -1,8 +1,8 @@
 """The arbiter: a ZooKeeper ensemble that all sites reach, with members in a third place. It keeps
 one small record for each link, and never data.
 
-Every call has a deadline; `ArbiterSilent` when it has passed or the connection is lost. A renewal is
-a transaction that changes nothing and checks two versions: ZooKeeper carries it out in the order of
+Every call has a deadline; `ArbiterSilent` when it has passed or the connection is lost. A renewal
+is a transaction that changes nothing and checks versions: ZooKeeper carries it out in the order of
 all writes, so that it never succeeds after a newer epoch was stored, whichever server answers.
 """
 
@@ -49,7 +49,7 @@ class KeptRecord:
 
 
 class Arbiter:
-    """The connection of one process to the arbiter; it begins again by itself as long as it runs."""
+    """The connection of one process to the arbiter; it begins again by itself."""
 
     def __init__(self, connect: str, *, session_timeout_ms: int, clock: Clock) -> None:
         self._connect_string = connect
@@ -120,7 +120,9 @@ class Arbiter:
         return self._zookeeper
 
     async def identity(self, *, timeout_ms: float) -> str:
-        """An id that tells this arbiter from any other one; made at the first call of all."""
+        """The id of this arbiter, which differs from that of any other one; the first caller makes
+        it.
+        """
         if not self._identity:
             self._identity = await self._ask(self._identify(self._door), timeout_ms)
         return self._identity

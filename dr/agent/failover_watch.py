@@ -1,8 +1,9 @@
 """Watches, at a link's standby, whether the active site is lost, and fails over or reports that it
 would, as the link's record says.
 
-One agent of the site watches: that of the live broker with the lowest node id. `core/failover_gates.py`
-decides; the failover itself is the one that `antipode failover` carries out.
+One agent of the site watches: that of the live broker with the lowest node id.
+`core/failover_gates.py` decides; the failover itself is the one that `antipode failover` carries
+out.
 """
 
 from __future__ import annotations

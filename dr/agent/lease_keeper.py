@@ -1,5 +1,5 @@
-"""Keeps the lease of each link for the agent's own broker: permits renewed by the arbiter, or by the
-standby's vow while the arbiter is silent, and newer epochs raised and opened.
+"""Keeps the lease of each link for the agent's own broker: permits renewed by the arbiter, or by
+the standby's vow while the arbiter is silent, and newer epochs raised and opened.
 
 `core/lease.py` decides. Renewals overlap: each lease has three, and one that takes long does not
 delay the next one, so a line of seconds costs no permit as long as it is shorter than the lease.

@@ -22,7 +22,8 @@ class SiteAgentMetrics(Collector):
     active site in the same epoch; `protection` has the links that this agent judges: whether the
     link is protected, and the verdict's age in ms. `verification` has the links that this agent
     compares: the state of the proof, and the offset below which each partition is equal. `leases`
-    has the links with a lease; `waiting` and `failovers` those whose active site this agent watches.
+    has the links with a lease; `waiting` and `failovers` those whose active site this agent
+    watches.
     """
 
     def __init__(

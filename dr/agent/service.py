@@ -10,15 +10,12 @@ calls `start` after it, when the own broker's address is known.
 from __future__ import annotations
 
 import functools
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from typing import Any, NoReturn, TypeVar
 
 import grpc
-from prometheus_client import CollectorRegistry
 
-from dr.agent.account_copies import AccountCopies
-from dr.agent.account_settlements import AccountSettlements
 from dr.agent.arbiter import Arbiter, ArbiterSilent
 from dr.agent.core.site_view import site_view, unknown_link
 from dr.agent.equality_watch import EqualityWatch
@@ -26,26 +23,21 @@ from dr.agent.failover_watch import FailoverWatch
 from dr.agent.lease_keeper import LeaseKeeper
 from dr.agent.link_survey import survey_topics
 from dr.agent.links_store import LinkConflict, LinksStore, LinkUnknown
-from dr.agent.metrics import SiteAgentMetrics
 from dr.agent.own_brokers import OwnBrokers
 from dr.agent.peer_watch import PeerWatch
 from dr.agent.protection_judge import ProtectionJudge
 from dr.agent.site_cache import DISCONNECTED, SiteCache
-from dr.agent.sync_restorer import SyncRestorer
-from dr.proof.core.verification import LinkVerification
-from dr.sites.channels import Channels
 from dr.sites.core.evidence import NOT_ASKED
 from dr.sites.core.link_checks import overlap_problems, record_problems
 from dr.sites.core.protection import UnprotectedTopic, unprotected_topics
 from dr.sites.core.sync_policies import altered, leasing, reinstating
-from runtime.clock import Clock, SystemClock
-from runtime.grpc_server import GrpcServer
+from runtime.clock import Clock
 from runtime.logs import state_change_logger
 from runtime.zookeeper import ZooKeeper
 from wire.client.connection import installed_version
 from wire.control import site_pb2 as site
 from wire.control.cluster_pb2 import LinkRecord, SiteView
-from wire.control.site_pb2_grpc import SiteAgentServicer, add_SiteAgentServicer_to_server
+from wire.control.site_pb2_grpc import SiteAgentServicer
 from wire.rules.links import KEPT_POLICY, MANUAL_POLICY, SyncPolicy, other_site
 from wire.znodes.arbiter_znodes import Holder
 from wire.znodes.layout import MalformedZnode
@@ -427,153 +419,3 @@ def _mode(text: str) -> str:
 
 def _refuse_argument(problems: list[str]) -> NoReturn:
     raise Refusal(grpc.StatusCode.INVALID_ARGUMENT, "; ".join(problems))
-
-
-class SiteAgentHost:
-    """An agent's life in a broker process; registers itself with the gRPC server when made, serves
-    between start and stop.
-    """
-
-    def __init__(
-        self,
-        *,
-        site_name: str,
-        zookeeper_connect: str,
-        grpc_server: GrpcServer,
-        registry: CollectorRegistry | None = None,
-        zookeeper_session_timeout_ms: int = 6_000,
-        arbiter_connect: str = "",
-        arbiter_session_timeout_ms: int = 10_000,
-        clock: Clock | None = None,
-    ) -> None:
-        """`arbiter_connect` is empty where no link has a lease."""
-        self._site = site_name
-        self._clock = clock or SystemClock()
-        self._connect = zookeeper_connect
-        self._session_timeout_ms = zookeeper_session_timeout_ms
-        self._arbiter = Arbiter(arbiter_connect, session_timeout_ms=arbiter_session_timeout_ms, clock=self._clock)
-        self._service = SiteAgentService(site_name, self._clock)
-        self._zookeeper: ZooKeeper | None = None
-        self._channels = Channels()
-        self._parts: AgentParts | None = None
-        add_SiteAgentServicer_to_server(self._service, grpc_server.server)  # type: ignore[no-untyped-call]
-        grpc_server.add_service_name(SERVICE_NAME)
-        if registry is not None:
-            SiteAgentMetrics(
-                registry,
-                contested=self._contested,
-                protection=self._protection,
-                verification=self._verification,
-                leases=lambda: {} if self._parts is None else self._parts.leases.leases(),
-                waiting=lambda: {} if self._parts is None else self._parts.failovers.waiting(),
-                failovers=lambda: {} if self._parts is None else self._parts.failovers.counts(),
-            )
-
-    def _contested(self) -> dict[str, bool]:
-        parts = self._parts
-        if parts is None:
-            return {}
-        return {link: link in parts.peers.contested for link in tuple(parts.cache.facts.links)}
-
-    def _protection(self) -> Mapping[str, tuple[bool, float]]:
-        return {} if self._parts is None else self._parts.judge.verdicts()
-
-    def _verification(self) -> Mapping[str, tuple[LinkVerification, Mapping[tuple[str, int], int]]]:
-        return {} if self._parts is None else self._parts.equality.states()
-
-    async def start(self, broker_grpc_address: str) -> None:
-        """Connect to the site's ZooKeeper, read it, and begin to watch the peers for the broker at
-        the address.
-        """
-        self._zookeeper = ZooKeeper(self._connect, session_timeout_ms=self._session_timeout_ms)
-        await self._zookeeper.start()
-        cache = SiteCache(self._site, self._zookeeper)
-        await cache.start()
-        store = LinksStore(self._zookeeper)
-        brokers = OwnBrokers(cache, self._channels, self._clock)
-        restorer = SyncRestorer(self._site, store, brokers, self._clock)
-        copies = AccountCopies(self._site, store, self._channels, self._clock)
-        settlements = AccountSettlements(self._site, store, brokers, self._channels, self._clock)
-
-        leases = LeaseKeeper(
-            site=self._site,
-            arbiter=self._arbiter,
-            cache=cache,
-            store=store,
-            channels=self._channels,
-            broker_address=broker_grpc_address,
-            clock=self._clock,
-        )
-
-        async def on_level(record: LinkRecord) -> None:
-            await restorer.look(record)
-            await copies.look(record)
-            await settlements.look(record)
-
-        peers = PeerWatch(
-            site=self._site,
-            cache=cache,
-            store=store,
-            channels=self._channels,
-            broker_address=broker_grpc_address,
-            clock=self._clock,
-            on_level=on_level,
-            leases=leases,
-        )
-        judge = ProtectionJudge(
-            site=self._site,
-            cache=cache,
-            store=store,
-            channels=self._channels,
-            own_address=broker_grpc_address,
-            clock=self._clock,
-        )
-        equality = EqualityWatch(
-            site=self._site, cache=cache, store=store, own_address=broker_grpc_address, clock=self._clock
-        )
-        failovers = FailoverWatch(
-            site=self._site,
-            arbiter=self._arbiter,
-            cache=cache,
-            store=store,
-            peers=peers,
-            channels=self._channels,
-            own_address=broker_grpc_address,
-            clock=self._clock,
-        )
-        self._parts = AgentParts(
-            zookeeper=self._zookeeper,
-            cache=cache,
-            store=store,
-            brokers=brokers,
-            peers=peers,
-            judge=judge,
-            equality=equality,
-            arbiter=self._arbiter,
-            leases=leases,
-            failovers=failovers,
-        )
-        self._service.run_with(self._parts)
-        self._arbiter.start()
-        leases.start()
-        peers.start()
-        judge.start()
-        equality.start()
-        failovers.start()
-
-    async def stop(self) -> None:
-        """Stop watching and close every connection; safe after a failed start."""
-        self._service.run_with(None)
-        if self._parts is not None:
-            await self._parts.failovers.stop()
-            await self._parts.equality.stop()
-            await self._parts.judge.stop()
-            await self._parts.peers.stop()
-            await self._parts.leases.stop()
-            await self._parts.cache.stop()
-            self._parts = None
-        await self._arbiter.stop()
-        await self._channels.close()
-        if self._zookeeper is not None:
-            await self._zookeeper.stop()
-            self._zookeeper = None

@@ -56,7 +56,8 @@ class LinkPermits:
     def may_acknowledge(self, image: ClusterImage, topic: str, *, now_ms: float) -> bool:
         """Whether records of the topic that were appended before may be acknowledged now.
 
-        Under a fence they may: the other site is promoted only with all that was appended before it.
+        Under a fence they may: the other site is promoted only with all that was appended before
+        it.
         """
         for name in image.links_of(topic):
             link = image.links[name]

@@ -1,12 +1,12 @@
 """The lease of one link as one agent keeps it: when its broker may write, and when a newer epoch is
 open. Pure; `dr/agent/lease_keeper.py` acts.
 
-A permit lets one broker acknowledge writes for `lease_ms` from the moment at which its agent *asked*
-the arbiter. Raising an epoch at the arbiter closes the link: no permit of an earlier epoch can be
-renewed from then on. The epoch is opened once no earlier permit can be valid: every broker that may
-hold one has given it up, or the longest permit has run out. Both sides measure durations only, each
-on its own monotonic clock, so the clocks need not agree; `CLOCK_DRIFT_MAX` bounds how much faster one
-clock may run than another one.
+A permit lets one broker acknowledge writes for `lease_ms` from the moment at which its agent
+*asked* the arbiter. Raising an epoch at the arbiter closes the link: no permit of an earlier epoch
+can be renewed from then on. The epoch is opened once no earlier permit can be valid: every broker
+that may hold one has given it up, or the longest permit has run out. Both sides measure durations
+only, each on its own monotonic clock, so the clocks need not agree; `CLOCK_DRIFT_MAX` bounds how
+much faster one clock may run than another one.
 
 Invariants (the tests' names carry the letters):
     L-a  a permit is granted only for the epoch that the arbiter names open for this site
@@ -27,7 +27,9 @@ from wire.control.site_pb2 import ArbiterRecord
 from wire.rules.links import other_site
 
 CLOCK_DRIFT_MAX = 0.01
-"""How much faster than another one a machine's monotonic clock may run; NTP slews by 0.0005 at most."""
+"""How much faster than another one a machine's monotonic clock may run; NTP slews by 0.0005 at
+most.
+"""
 
 
 class LeaseStep(enum.Enum):

@@ -101,7 +101,7 @@ class FailoverPolicy:
     source that does not answer. `unavailability_max_ms` bounds how long one run stops writers
     before it raises the epoch or gives the writes back. `is_switchover`: both sites must answer.
     `is_old_site_down`: the operator declares that a source which does not answer is down.
-    `needs_lost_source`: nobody asked for a failover from a source that answers again.
+    `needs_lost_source`: a source that answers again is not failed over from.
     """
 
     lag_records_max: int | None = None

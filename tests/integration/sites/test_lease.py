@@ -141,7 +141,8 @@ async def test_a_site_that_is_cut_off_stops_within_its_lease_and_the_standby_tak
 
 async def test_a_slow_control_plane_stops_no_writer_and_no_site_is_promoted_over(start_sites: SitesStarter) -> None:
     lease_ms, latency_ms = 4_000, 2_000
-    sites = start_sites("--arbiter", "--lease-ms", str(lease_ms), "--failover", "automatic")
+    patient = ("--broker-config", "antipode.arbiter.session.timeout.ms=6000")
+    sites = start_sites("--arbiter", "--lease-ms", str(lease_ms), "--failover", "automatic", *patient)
     await create_topic(sites)
     network = sites.network
     slow = Toxic(kind="latency", attributes={"latency": latency_ms, "jitter": 0}, streams=("downstream",))
@@ -159,3 +160,38 @@ async def test_a_slow_control_plane_stops_no_writer_and_no_site_is_promoted_over
         assert all(answer.is_acknowledged for answer in at_a.answers[known:])
     network.heal()
     assert (await link_at(sites, "b"))["link"]["epoch"] == 1
+
+
+async def test_a_running_link_gets_a_lease_and_loses_it(start_sites: SitesStarter, zookeeper_connect: str) -> None:
+    sites = start_sites("--broker-config", f"antipode.arbiter.connect={zookeeper_connect}/arbiter-of-a-test")
+    await create_topic(sites)
+
+    async def altered(*options: str) -> Any:
+        return await command(sites, "links", "alter", LINK, *options)
+
+    async with writer(sites, "a") as at_a:
+        await at_a.writes()
+        refused = await altered("--failover", "automatic")
+        assert refused.returncode == 1
+        assert "failover mode 'automatic' needs a lease" in refused.stderr
+        done = await altered("--lease-ms", str(LEASE_MS))
+        assert done.returncode == 0, done.stderr
+        assert "a writes under a lease of 2000 ms; when it is lost, b reports when it would fail over" in done.stdout
+        await eventually(lambda: has_permit_from(sites, "arbiter"), 60_000)
+        await at_a.writes()
+        refused = await altered("--lease-ms", "3000")
+        assert "the lease is 2000 ms: set it to 0 first, then to 3000" in refused.stderr
+        done = await altered("--lease-ms", "0")
+        assert done.returncode == 0, done.stderr
+        assert (await link_at(sites, "a"))["lease"] is None
+        await at_a.writes()
+    checks = json.loads((await command(sites, "links", "check", LINK, "--output", "json")).stdout)["checks"]
+    assert "arbiter" not in [one["check"] for one in checks]
+
+
+async def test_sites_that_reach_no_arbiter_get_no_lease(start_sites: SitesStarter) -> None:
+    sites = start_sites()
+    refused = await command(sites, "links", "alter", LINK, "--lease-ms", str(LEASE_MS))
+    assert refused.returncode == 1
+    for site in ("a", "b"):
+        assert f"site {site} reaches no arbiter: set antipode.arbiter.connect at its brokers" in refused.stderr

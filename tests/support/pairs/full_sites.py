@@ -21,7 +21,7 @@ from broker.settings.config import load_broker_settings
 from broker.site.membership import Membership
 from controller.config import ControllerSettings
 from controller.main import ControllerCandidate
-from dr.agent.service import SiteAgentHost
+from dr.agent.host import SiteAgentHost
 from dr.links.administration import LinkSpec, SiteAddresses, create_link
 from dr.sites.channels import Channels
 from dr.sites.site_client import SiteClient, SiteRefused, SiteUnreachable

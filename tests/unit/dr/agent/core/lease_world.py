@@ -1,5 +1,6 @@
-"""Two sites, their arbiter and the line between them as a model: machines of `dr/agent/core/lease.py`
-under clocks that drift, messages that are late or lost, and failovers at any time.
+"""Two sites, their arbiter and the line between them as a model: machines of
+`dr/agent/core/lease.py` under clocks that drift, messages that are late or lost, and failovers at
+any time.
 
 Whenever a site is granted a permit, no permit of the other one may be valid by true time.
 """
@@ -21,7 +22,7 @@ from wire.rules.links import other_site, supersedes
 
 LEASE_MS = 1_000
 LOST_SHARE = 0.1
-DELAY_MS_MAX = 300
+DELAY_MS_MAX = 200
 RETRY_MS = 50
 SESSION_MS = 100
 DRIFT_MAX = lease.CLOCK_DRIFT_MAX / 2
@@ -155,7 +156,12 @@ class LeaseWorld:
         raised.CopyFrom(newest)
         raised.epoch, raised.active_site = newest.epoch + 1, target.name
         target.record = raised
-        self.after(self._chance.uniform(0, 300), lambda: target.machine.request_open(raised.epoch))
+        self._tend(target)
+        self.after(self._chance.uniform(0, 300), partial(self._request_open, target, raised.epoch))
+
+    def _request_open(self, site: Site, epoch: int) -> None:
+        site.machine.request_open(epoch)
+        self._tend(site)
 
     def _tend(self, site: Site) -> None:
         peer = self.sites[other_site(site.record, site.name)]

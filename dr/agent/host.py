@@ -1,0 +1,145 @@
+"""The life of a site agent in a broker process: its parts made, started and stopped together."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Mapping
+from typing import Any
+
+from prometheus_client import CollectorRegistry
+
+from dr.agent.account_copies import AccountCopies
+from dr.agent.account_settlements import AccountSettlements
+from dr.agent.arbiter import Arbiter
+from dr.agent.equality_watch import EqualityWatch
+from dr.agent.failover_watch import FailoverWatch
+from dr.agent.lease_keeper import LeaseKeeper
+from dr.agent.links_store import LinksStore
+from dr.agent.metrics import SiteAgentMetrics
+from dr.agent.own_brokers import OwnBrokers
+from dr.agent.peer_watch import PeerWatch
+from dr.agent.protection_judge import ProtectionJudge
+from dr.agent.service import SERVICE_NAME, AgentParts, SiteAgentService
+from dr.agent.site_cache import SiteCache
+from dr.agent.sync_restorer import SyncRestorer
+from dr.proof.core.verification import LinkVerification
+from dr.sites.channels import Channels
+from runtime.clock import Clock, SystemClock
+from runtime.grpc_server import GrpcServer
+from runtime.zookeeper import ZooKeeper
+from wire.control.cluster_pb2 import LinkRecord
+from wire.control.site_pb2_grpc import add_SiteAgentServicer_to_server
+
+
+class SiteAgentHost:
+    """An agent's life in a broker process; registers itself with the gRPC server when made, serves
+    between start and stop.
+    """
+
+    def __init__(
+        self,
+        *,
+        site_name: str,
+        zookeeper_connect: str,
+        grpc_server: GrpcServer,
+        registry: CollectorRegistry | None = None,
+        zookeeper_session_timeout_ms: int = 6_000,
+        arbiter_connect: str = "",
+        arbiter_session_timeout_ms: int = 10_000,
+        clock: Clock | None = None,
+    ) -> None:
+        """`arbiter_connect` is empty where no link has a lease."""
+        self._site = site_name
+        self._clock = clock or SystemClock()
+        self._connect = zookeeper_connect
+        self._session_timeout_ms = zookeeper_session_timeout_ms
+        self._arbiter = Arbiter(arbiter_connect, session_timeout_ms=arbiter_session_timeout_ms, clock=self._clock)
+        self._service = SiteAgentService(site_name, self._clock)
+        self._zookeeper: ZooKeeper | None = None
+        self._channels = Channels()
+        self._parts: AgentParts | None = None
+        add_SiteAgentServicer_to_server(self._service, grpc_server.server)  # type: ignore[no-untyped-call]
+        grpc_server.add_service_name(SERVICE_NAME)
+        if registry is not None:
+            SiteAgentMetrics(
+                registry,
+                contested=self._contested,
+                protection=self._protection,
+                verification=self._verification,
+                leases=lambda: {} if self._parts is None else self._parts.leases.leases(),
+                waiting=lambda: {} if self._parts is None else self._parts.failovers.waiting(),
+                failovers=lambda: {} if self._parts is None else self._parts.failovers.counts(),
+            )
+
+    def _contested(self) -> dict[str, bool]:
+        parts = self._parts
+        if parts is None:
+            return {}
+        return {link: link in parts.peers.contested for link in tuple(parts.cache.facts.links)}
+
+    def _protection(self) -> Mapping[str, tuple[bool, float]]:
+        return {} if self._parts is None else self._parts.judge.verdicts()
+
+    def _verification(self) -> Mapping[str, tuple[LinkVerification, Mapping[tuple[str, int], int]]]:
+        return {} if self._parts is None else self._parts.equality.states()
+
+    async def start(self, broker_grpc_address: str) -> None:
+        """Connect to the site's ZooKeeper, read it, and begin to watch the peers for the broker at
+        the address.
+        """
+        self._zookeeper = ZooKeeper(self._connect, session_timeout_ms=self._session_timeout_ms)
+        await self._zookeeper.start()
+        cache = SiteCache(self._site, self._zookeeper)
+        await cache.start()
+        parts = self._parts = self._made(self._zookeeper, cache, broker_grpc_address)
+        self._service.run_with(parts)
+        self._arbiter.start()
+        for task in (parts.leases, parts.peers, parts.judge, parts.equality, parts.failovers):
+            task.start()
+
+    def _made(self, zookeeper: ZooKeeper, cache: SiteCache, address: str) -> AgentParts:
+        """The parts, not started; `address` is where the own broker and this agent answer."""
+        store = LinksStore(zookeeper)
+        shared: dict[str, Any] = {"site": self._site, "cache": cache, "store": store, "clock": self._clock}
+        asking: dict[str, Any] = {**shared, "channels": self._channels}
+        brokers = OwnBrokers(cache, self._channels, self._clock)
+        leases = LeaseKeeper(**asking, arbiter=self._arbiter, broker_address=address)
+        on_level = self._on_level(store, brokers)
+        peers = PeerWatch(**asking, broker_address=address, on_level=on_level, leases=leases)
+        return AgentParts(
+            zookeeper=zookeeper,
+            cache=cache,
+            store=store,
+            brokers=brokers,
+            peers=peers,
+            judge=ProtectionJudge(**asking, own_address=address),
+            equality=EqualityWatch(**shared, own_address=address),
+            arbiter=self._arbiter,
+            leases=leases,
+            failovers=FailoverWatch(**asking, arbiter=self._arbiter, peers=peers, own_address=address),
+        )
+
+    def _on_level(self, store: LinksStore, brokers: OwnBrokers) -> Callable[[LinkRecord], Awaitable[None]]:
+        """What is done for a link that the peer has in the same epoch."""
+        restorer = SyncRestorer(self._site, store, brokers, self._clock)
+        copies = AccountCopies(self._site, store, self._channels, self._clock)
+        settlements = AccountSettlements(self._site, store, brokers, self._channels, self._clock)
+
+        async def look(record: LinkRecord) -> None:
+            await restorer.look(record)
+            await copies.look(record)
+            await settlements.look(record)
+
+        return look
+
+    async def stop(self) -> None:
+        """Stop watching and close every connection; safe after a failed start."""
+        self._service.run_with(None)
+        if self._parts is not None:
+            parts, self._parts = self._parts, None
+            for task in (parts.failovers, parts.equality, parts.judge, parts.peers, parts.leases, parts.cache):
+                await task.stop()
+        await self._arbiter.stop()
+        await self._channels.close()
+        if self._zookeeper is not None:
+            await self._zookeeper.stop()
+            self._zookeeper = None

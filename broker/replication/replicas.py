@@ -97,6 +97,7 @@ class Replicas:
         self._metrics = metrics
         self._hosted: dict[PartitionKey, HostedPartition] = {}
         self._held: dict[PartitionKey, HostedPartition] = {}
+        self._marked_links: set[str] = set()
         self._role_changes = LogLines(STATE_CHANGE, "partition")
         self.degradations = 0
         self.standby_ends = StandbyEnds()
@@ -484,16 +485,40 @@ class Replicas:
             return
         # without a permit another site may be active: nothing more becomes visible here alone
         may_degrade, timeout_ms = policy is SyncPolicy.DEGRADE and not is_without_permit, link.sync_timeout_ms
-        if hosted.state.hold is not None:
-            hosted.state.hold.follow_policy(may_degrade=may_degrade, timeout_ms=timeout_ms)
-            return
-        now_ms = self._clock.monotonic_ms()
-        hosted.state.wait_for_standby(
-            StandbyHold.released(may_degrade=may_degrade, timeout_ms=timeout_ms, now_ms=now_ms)
-            if link.sync_policy_to_restore
-            else StandbyHold(may_degrade=may_degrade, timeout_ms=timeout_ms, progressed_at_ms=now_ms)
-        )
-        self._held[hosted.key] = hosted
+        hold = hosted.state.hold
+        if hold is not None:
+            hold.follow_policy(may_degrade=may_degrade, timeout_ms=timeout_ms)
+        else:
+            now_ms = self._clock.monotonic_ms()
+            hold = (
+                StandbyHold.released(may_degrade=may_degrade, timeout_ms=timeout_ms, now_ms=now_ms)
+                if link.sync_policy_to_restore
+                else StandbyHold(may_degrade=may_degrade, timeout_ms=timeout_ms, progressed_at_ms=now_ms)
+            )
+            hosted.state.wait_for_standby(hold)
+            self._held[hosted.key] = hosted
+        hold.needs_mark = bool(link.lease_ms)
+        hold.is_marked = hold.is_marked or link.name in self._marked_links
+
+    def mark_out_of_sync(self, image: ClusterImage, link: str, *, is_marked: bool) -> None:
+        """What the arbiter says of this broker: acknowledgements of the link need not wait for a
+        silent standby, or must wait again.
+        """
+        (self._marked_links.add if is_marked else self._marked_links.discard)(link)
+        for _, hold in self._holds_of(image, link):
+            hold.is_marked = is_marked
+
+    def wants_mark(self, image: ClusterImage, link: str) -> bool:
+        """True while acknowledgements of the link wait for a mark of `mark_out_of_sync` alone."""
+        return any(hold.wants_mark for _, hold in self._holds_of(image, link))
+
+    def is_standby_behind(self, image: ClusterImage, link: str) -> bool:
+        """True while the link's standby lacks something that was shown here, or may lack it."""
+        return any(hold.is_behind(hosted.state.high_watermark) for hosted, hold in self._holds_of(image, link))
+
+    def _holds_of(self, image: ClusterImage, link: str) -> list[tuple[HostedPartition, StandbyHold]]:
+        held = [(one, one.state.hold) for one in tuple(self._held.values()) if link in image.links_of(one.topic)]
+        return [(hosted, hold) for hosted, hold in held if hold is not None]
 
     def record_standby(self, image: ClusterImage, key: PartitionKey, acknowledged: int, *, link: str) -> ErrorCode:
         """A mirror of the link says that the standby has everything below `acknowledged`; why that

@@ -161,7 +161,8 @@ class BrokerControlService(broker_pb2_grpc.BrokerControlServicer):
             before = self._cluster.image
             record = before.links.get(request.link)
             if record is not None and record.lease_ms:
-                return pb.ConfirmLinkReply(is_confirmed=await self._take_permit(before, record, request))
+                is_confirmed = await self._take_permit(before, record, request)
+                return self._with_sync_state(record.name, request.mark, is_confirmed=is_confirmed)
             image = confirm_link(before, request.link, request.epoch)
             if image is None:
                 return pb.ConfirmLinkReply(is_confirmed=False)
@@ -169,6 +170,16 @@ class BrokerControlService(broker_pb2_grpc.BrokerControlServicer):
                 state_change.info("link confirmed", link=request.link, epoch=request.epoch)
             await self._take(before, image)
         return pb.ConfirmLinkReply(is_confirmed=True)
+
+    def _with_sync_state(self, link: str, mark: pb.SyncMark, *, is_confirmed: bool) -> pb.ConfirmLinkReply:
+        """The reply, after the mark of the arbiter is taken over or given up."""
+        image, replicas = self._cluster.image, self._replicas
+        is_behind = replicas.is_standby_behind(image, link)
+        if mark == pb.SyncMark.OUT_OF_SYNC or (mark == pb.SyncMark.IN_SYNC and not is_behind):
+            replicas.mark_out_of_sync(image, link, is_marked=mark == pb.SyncMark.OUT_OF_SYNC)
+        return pb.ConfirmLinkReply(
+            is_confirmed=is_confirmed, wants_mark=replicas.wants_mark(image, link), is_standby_behind=is_behind
+        )
 
     async def _take_permit(self, before: ClusterImage, record: LinkRecord, request: pb.ConfirmLinkRequest) -> bool:
         """Whether a permit of the epoch is valid afterwards; the caller holds the lock."""

@@ -159,15 +159,40 @@ class Arbiter:
         with contextlib.suppress(NoNodeError):
             await self._ask(self._door.delete(znodes.record_path(link), recursive=True), timeout_ms)
 
-    async def register_holder(self, link: str, holder: Holder, *, timeout_ms: float) -> int:
-        """From now on the broker may hold permits; the version that its renewals must name."""
+    async def register_holder(self, link: str, holder: Holder, *, timeout_ms: float) -> tuple[int, bool]:
+        """From now on the broker may hold permits; the version that its renewals must name, and
+        whether the broker is marked out of sync.
+        """
         path, door = znodes.holder_path(link, holder), self._door
         with contextlib.suppress(NodeExistsError):
             await self._ask(door.create(path, make_path=True), timeout_ms)
         try:
-            return (await self._ask(door.get(path), timeout_ms))[1].version
+            data, stat = await self._ask(door.get(path), timeout_ms)
         except NoNodeError as error:
             raise ArbiterChanged(f"{holder.node} was taken from the holders of link {link}") from error
+        return stat.version, data == znodes.OUT_OF_SYNC
+
+    async def mark_holder(
+        self, link: str, holder: Holder, *, is_out_of_sync: bool, version: int, timeout_ms: float
+    ) -> int:
+        """Note whether the broker acknowledges what the standby may lack; the new version.
+        ArbiterChanged.
+        """
+        data = znodes.OUT_OF_SYNC if is_out_of_sync else b""
+        try:
+            stat = await self._ask(self._door.set(znodes.holder_path(link, holder), data, version=version), timeout_ms)
+        except (NoNodeError, BadVersionError) as error:
+            raise ArbiterChanged(f"{holder.node} is another holder of link {link} now") from error
+        return stat.version
+
+    async def out_of_sync(self, link: str, *, timeout_ms: float) -> list[Holder]:
+        """The brokers that may have acknowledged what the standby lacks."""
+        found = []
+        for holder in await self.holders(link, timeout_ms=timeout_ms):
+            stored = await self._ask(self._door.get_or_none(znodes.holder_path(link, holder)), timeout_ms)
+            if stored is not None and stored[0] == znodes.OUT_OF_SYNC:
+                found.append(holder)
+        return found
 
     async def renew(self, link: str, *, version: int, holder: Holder, holder_version: int, timeout_ms: float) -> None:
         """Return only if the record and the holder were these when the arbiter carried it out.

@@ -162,11 +162,13 @@ class FailoverWatch:
         if record.epoch != evidence.record.epoch:
             return  # it has just changed
         accounts = (await self._store.failovers(record.name)).values()
+        marked = await self._arbiter.out_of_sync(record.name, timeout_ms=ASK_TIMEOUT_MS)
         closed = closed_gates(
             record,
             evidence,
             failovers_at_ms=[LossAccount.from_json(text).accounted_at_ms for text in accounts],
             now_ms=self._clock.now_ms(),
+            out_of_sync=[holder.node_id for holder in marked if holder.site == record.active_site],
         )
         if closed:
             self._report(record, watched, f"{loss.reason}; a person has to decide: {'; '.join(closed)}")

@@ -22,10 +22,11 @@ from dr.agent.links_store import LinksStore, LinkUnknown
 from dr.agent.site_cache import DISCONNECTED, SiteCache
 from dr.sites.channels import UNANSWERED, Channels, problem_of
 from dr.sites.core.lease_sentences import FROM_STANDBY
+from dr.sites.core.sync_policies import is_suspended
 from runtime.clock import Clock
 from runtime.logs import get_logger, state_change_logger
 from runtime.supervision import Supervisor
-from wire.control.broker_pb2 import ConfirmLinkRequest
+from wire.control.broker_pb2 import ConfirmLinkReply, ConfirmLinkRequest, SyncMark
 from wire.control.cluster_pb2 import LinkPhase, LinkRecord
 from wire.control.site_pb2 import GrantVowRequest, LinkLease
 from wire.rules.links import other_site
@@ -59,10 +60,14 @@ class _Kept:
     opened_epoch: int = 0
     """The highest epoch that this site is known to have opened; kept beside the link as well."""
     has_vow: bool = False
+    is_out_of_sync: bool = False
+    """Whether the arbiter has the mark that this broker acknowledges what the standby may lack."""
     is_released: bool = False
     is_awaited: bool = False
     """A closed epoch waits to be opened, or the broker has not taken a permit yet."""
     problem: str = ""
+    reply: ConfirmLinkReply = field(default_factory=ConfirmLinkReply)
+    """The broker's last one."""
     turn: asyncio.Lock = field(default_factory=asyncio.Lock)
     suspended: dict[Holder, tuple[int, float]] = field(default_factory=dict)
     """Holders of this site that are not registered any more: the version that ended their
@@ -137,6 +142,7 @@ class LeaseKeeper:
             is_arbiter_reachable=self._arbiter.is_reachable,
             permit_from=kept.permit_from if left_ms else "",
             permit_left_ms=round(left_ms),
+            is_out_of_sync=kept.is_out_of_sync and is_active,
             problem=self._arbiter.silence or (kept.problem if is_active and not left_ms else ""),
         )
 
@@ -237,8 +243,12 @@ class LeaseKeeper:
                         return
             if kept.holder_version is None:
                 await self._arbiter.keep_presence(self._site, holder.node_id, timeout_ms=timeout_ms)
-                version = await self._arbiter.register_holder(record.name, holder, timeout_ms=timeout_ms)
+                version, kept.is_out_of_sync = await self._arbiter.register_holder(
+                    record.name, holder, timeout_ms=timeout_ms
+                )
                 kept.holder_version = version
+                if is_suspended(record) and not kept.is_out_of_sync:  # nothing waits for the lost site
+                    await self._mark(kept, record, holder, is_out_of_sync=True)
             arbiter = kept.arbiter
             if arbiter is None:
                 return  # another turn found it changed
@@ -250,13 +260,46 @@ class LeaseKeeper:
                 holder_version=kept.holder_version,
                 timeout_ms=timeout_ms,
             )
+            await self._grant(
+                kept, record, asked_at_ms=asked_at_ms, lease_ms=arbiter.record.lease_ms, giver=FROM_ARBITER
+            )
+            await self._note_opened(kept, record)
+            await self._follow_sync(kept, record, holder)
         except ArbiterChanged:
             kept.arbiter = kept.holder_version = None
             kept.is_awaited = True
             return
-        await self._grant(kept, record, asked_at_ms=asked_at_ms, lease_ms=arbiter.record.lease_ms, giver=FROM_ARBITER)
-        await self._note_opened(kept, record)
         await self._sweep(kept, record)
+
+    async def _follow_sync(self, kept: _Kept, record: LinkRecord, holder: Holder) -> None:
+        """Mark the broker at the arbiter before it acknowledges what the standby lacks, and take the
+        mark away when the standby has everything again.
+        """
+        reply = kept.reply
+        if reply.wants_mark and not kept.is_out_of_sync:
+            await self._mark(kept, record, holder, is_out_of_sync=True)
+            await self._broker.ConfirmLink(
+                ConfirmLinkRequest(link=record.name, epoch=record.epoch, mark=SyncMark.OUT_OF_SYNC),
+                timeout=BROKER_TIMEOUT_S,
+            )
+        elif kept.is_out_of_sync and not reply.is_standby_behind and not is_suspended(record):
+            asked = ConfirmLinkRequest(link=record.name, epoch=record.epoch, mark=SyncMark.IN_SYNC)
+            answer = await self._broker.ConfirmLink(asked, timeout=BROKER_TIMEOUT_S)
+            if not answer.is_standby_behind:
+                await self._mark(kept, record, holder, is_out_of_sync=False)
+
+    async def _mark(self, kept: _Kept, record: LinkRecord, holder: Holder, *, is_out_of_sync: bool) -> None:
+        assert kept.holder_version is not None
+        kept.holder_version = await self._arbiter.mark_holder(
+            record.name,
+            holder,
+            is_out_of_sync=is_out_of_sync,
+            version=kept.holder_version,
+            timeout_ms=record.lease_ms,
+        )
+        kept.is_out_of_sync = is_out_of_sync
+        state = "out of sync" if is_out_of_sync else "in sync"
+        self._state_change.warning("broker marked at the arbiter", link=record.name, epoch=record.epoch, state=state)
 
     async def _settle(self, kept: _Kept, record: LinkRecord) -> bool:
         """Read the arbiter's record and bring it on its way; whether it is open for this site."""
@@ -318,7 +361,9 @@ class LeaseKeeper:
         if not facts.has_lowest_node_id(self._broker_address):
             return
         holders = await self._arbiter.holders(record.name, timeout_ms=record.lease_ms)
-        gone = [one for one in holders if one.site == self._site and one.node_id not in facts.brokers]
+        marked = await self._arbiter.out_of_sync(record.name, timeout_ms=record.lease_ms)
+        absent = [one for one in holders if one.site == self._site and one.node_id not in facts.brokers]
+        gone = [one for one in absent if one not in marked]  # a mark stays until its broker is back
         kept.suspended = {one: known for one, known in kept.suspended.items() if one in gone}
         for one in gone:
             with suppress(ArbiterChanged):
@@ -370,8 +415,9 @@ class LeaseKeeper:
 
     async def _grant(self, kept: _Kept, record: LinkRecord, *, asked_at_ms: float, lease_ms: int, giver: str) -> None:
         until_ms = permit_until_ms(asked_at_ms=asked_at_ms, lease_ms=min(lease_ms, record.lease_ms))
-        request = ConfirmLinkRequest(link=record.name, epoch=record.epoch, permit_until_ms=int(until_ms))
-        reply = await self._broker.ConfirmLink(request, timeout=BROKER_TIMEOUT_S)
+        mark = SyncMark.OUT_OF_SYNC if kept.is_out_of_sync else SyncMark.SYNC_MARK_UNCHANGED
+        request = ConfirmLinkRequest(link=record.name, epoch=record.epoch, permit_until_ms=int(until_ms), mark=mark)
+        reply = kept.reply = await self._broker.ConfirmLink(request, timeout=BROKER_TIMEOUT_S)
         if not reply.is_confirmed:
             kept.problem, kept.is_awaited = f"the broker does not know epoch {record.epoch} yet", True
             return

@@ -1,11 +1,21 @@
 from wire.control import cluster_pb2 as _cluster_pb2
 from google.protobuf.internal import containers as _containers
+from google.protobuf.internal import enum_type_wrapper as _enum_type_wrapper
 from google.protobuf import descriptor as _descriptor
 from google.protobuf import message as _message
 from collections.abc import Iterable as _Iterable, Mapping as _Mapping
 from typing import ClassVar as _ClassVar, Optional as _Optional, Union as _Union
 
 DESCRIPTOR: _descriptor.FileDescriptor
+
+class SyncMark(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
+    __slots__ = ()
+    SYNC_MARK_UNCHANGED: _ClassVar[SyncMark]
+    OUT_OF_SYNC: _ClassVar[SyncMark]
+    IN_SYNC: _ClassVar[SyncMark]
+SYNC_MARK_UNCHANGED: SyncMark
+OUT_OF_SYNC: SyncMark
+IN_SYNC: SyncMark
 
 class DescribeGroupOffsetsRequest(_message.Message):
     __slots__ = ("link", "is_brief")
@@ -199,20 +209,26 @@ class ControlReply(_message.Message):
     def __init__(self, node_id: _Optional[int] = ..., failures: _Optional[_Iterable[_Union[PartitionFailure, _Mapping]]] = ...) -> None: ...
 
 class ConfirmLinkRequest(_message.Message):
-    __slots__ = ("link", "epoch", "permit_until_ms")
+    __slots__ = ("link", "epoch", "permit_until_ms", "mark")
     LINK_FIELD_NUMBER: _ClassVar[int]
     EPOCH_FIELD_NUMBER: _ClassVar[int]
     PERMIT_UNTIL_MS_FIELD_NUMBER: _ClassVar[int]
+    MARK_FIELD_NUMBER: _ClassVar[int]
     link: str
     epoch: int
     permit_until_ms: int
-    def __init__(self, link: _Optional[str] = ..., epoch: _Optional[int] = ..., permit_until_ms: _Optional[int] = ...) -> None: ...
+    mark: SyncMark
+    def __init__(self, link: _Optional[str] = ..., epoch: _Optional[int] = ..., permit_until_ms: _Optional[int] = ..., mark: _Optional[_Union[SyncMark, str]] = ...) -> None: ...
 
 class ConfirmLinkReply(_message.Message):
-    __slots__ = ("is_confirmed",)
+    __slots__ = ("is_confirmed", "wants_mark", "is_standby_behind")
     IS_CONFIRMED_FIELD_NUMBER: _ClassVar[int]
+    WANTS_MARK_FIELD_NUMBER: _ClassVar[int]
+    IS_STANDBY_BEHIND_FIELD_NUMBER: _ClassVar[int]
     is_confirmed: bool
-    def __init__(self, is_confirmed: _Optional[bool] = ...) -> None: ...
+    wants_mark: bool
+    is_standby_behind: bool
+    def __init__(self, is_confirmed: _Optional[bool] = ..., wants_mark: _Optional[bool] = ..., is_standby_behind: _Optional[bool] = ...) -> None: ...
 
 class UpdatePeerViewReply(_message.Message):
     __slots__ = ()

@@ -57,18 +57,20 @@ class LinkStatus(_message.Message):
     def __init__(self, record: _Optional[_Union[_cluster_pb2.LinkRecord, _Mapping]] = ..., is_confirmed: _Optional[bool] = ..., is_peer_reachable: _Optional[bool] = ..., peer_seen_at_ms: _Optional[int] = ..., contested_by: _Optional[str] = ..., lease: _Optional[_Union[LinkLease, _Mapping]] = ...) -> None: ...
 
 class LinkLease(_message.Message):
-    __slots__ = ("is_arbiter_reachable", "permit_from", "permit_left_ms", "problem", "failover_verdict")
+    __slots__ = ("is_arbiter_reachable", "permit_from", "permit_left_ms", "problem", "failover_verdict", "is_out_of_sync")
     IS_ARBITER_REACHABLE_FIELD_NUMBER: _ClassVar[int]
     PERMIT_FROM_FIELD_NUMBER: _ClassVar[int]
     PERMIT_LEFT_MS_FIELD_NUMBER: _ClassVar[int]
     PROBLEM_FIELD_NUMBER: _ClassVar[int]
     FAILOVER_VERDICT_FIELD_NUMBER: _ClassVar[int]
+    IS_OUT_OF_SYNC_FIELD_NUMBER: _ClassVar[int]
     is_arbiter_reachable: bool
     permit_from: str
     permit_left_ms: int
     problem: str
     failover_verdict: str
-    def __init__(self, is_arbiter_reachable: _Optional[bool] = ..., permit_from: _Optional[str] = ..., permit_left_ms: _Optional[int] = ..., problem: _Optional[str] = ..., failover_verdict: _Optional[str] = ...) -> None: ...
+    is_out_of_sync: bool
+    def __init__(self, is_arbiter_reachable: _Optional[bool] = ..., permit_from: _Optional[str] = ..., permit_left_ms: _Optional[int] = ..., problem: _Optional[str] = ..., failover_verdict: _Optional[str] = ..., is_out_of_sync: _Optional[bool] = ...) -> None: ...
 
 class ListLinksReply(_message.Message):
     __slots__ = ("site", "links")

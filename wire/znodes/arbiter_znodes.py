@@ -17,6 +17,8 @@ ARBITRATION = "/antipode/arbitration"
 IDENTITY = f"{ARBITRATION}/id"
 LINKS = f"{ARBITRATION}/links"
 SITES = f"{ARBITRATION}/sites"
+OUT_OF_SYNC = b"out of sync"
+"""What a holder's znode has while the broker may acknowledge what the standby lacks."""
 
 
 class Holder(NamedTuple):

@@ -10,6 +10,10 @@ each leadership.
 A standby has caught up when it has everything, or soon has what was there at some moment: while
 records keep coming it is always some round trips behind.
 
+Under a lease the arbiter learns of it first: a hold that `needs_mark` gives up only when its broker is
+marked out of sync there (`is_marked`), so that the standby is not promoted by itself while it may
+lack what was acknowledged. While the arbiter is silent such a link waits as under `block`.
+
 A hold that is `released` from the beginning belongs to a site promoted over a lost one
 (`dr/sites/core/sync_policies.py` writes such a record): it skips the first timeout. A later change
 of the policy affects only what follows: the hold stays as it is until the standby answers or its
@@ -46,12 +50,21 @@ class StandbyHold:
     since it was given up.
     """
     noted_at_ms: float = 0.0
+    needs_mark: bool = False
+    is_marked: bool = False
+    wants_mark: bool = False
+    """The standby has been silent for too long, and only the mark is missing."""
 
     @classmethod
     def released(cls, *, may_degrade: bool, timeout_ms: float, now_ms: float) -> StandbyHold:
         """One whose standby is known to be lost: nothing waits before it is back."""
         return cls(
-            may_degrade=may_degrade, timeout_ms=timeout_ms, progressed_at_ms=now_ms, is_holding=False, is_degraded=True
+            may_degrade=may_degrade,
+            timeout_ms=timeout_ms,
+            progressed_at_ms=now_ms,
+            is_holding=False,
+            is_degraded=True,
+            is_marked=True,
         )
 
     def follow_policy(self, *, may_degrade: bool, timeout_ms: float) -> None:
@@ -68,6 +81,10 @@ class StandbyHold:
         """
         return self.acknowledged if self.is_holding else None
 
+    def is_behind(self, high_watermark: int) -> bool:
+        """True while the standby lacks something that was shown, or has not reported yet."""
+        return self.is_degraded or self.acknowledged < high_watermark
+
     def report(self, acknowledged: int, *, high_watermark: int, replicated_end: int, now_ms: float) -> None:
         """The standby has everything below `acknowledged`."""
         if acknowledged > self.acknowledged:
@@ -83,10 +100,14 @@ class StandbyHold:
 
     def check(self, *, high_watermark: int, replicated_end: int, now_ms: float) -> bool:
         """True when the hold is given up now, because the standby has been silent for too long."""
+        self.wants_mark = False
         if high_watermark >= replicated_end or not self.is_holding:
             self.progressed_at_ms = now_ms
             return False
         if not self.may_degrade or now_ms - self.progressed_at_ms < self.timeout_ms:
+            return False
+        if self.needs_mark and not self.is_marked:
+            self.wants_mark = True
             return False
         self.is_holding = False
         self.is_degraded = True

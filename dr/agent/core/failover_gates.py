@@ -16,6 +16,7 @@ Invariants (the tests' names carry the letters):
     G-c  no failover of a copy that is incomplete, that no mirror has reported of since the last
          change of direction, or that lacks more than the link allows
     G-d  no more than `FAILOVERS_MAX` within `PERIOD_MS`
+    G-e  no failover of a sync link while a broker of the active site is marked out of sync
 """
 
 from __future__ import annotations
@@ -28,6 +29,7 @@ from typing import Final
 from dr.sites.core.evidence import UNKNOWN, SiteEvidence
 from wire.control.cluster_pb2 import LinkRecord
 from wire.control.site_pb2 import ArbiterRecord
+from wire.rules.links import SyncPolicy, sync_policy
 
 FAILOVERS_MAX: Final = 2
 PERIOD_MS: Final = 3_600_000
@@ -104,14 +106,21 @@ def _seen(record: LinkRecord, views: Views) -> Loss:
 
 
 def closed_gates(
-    record: LinkRecord, evidence: SiteEvidence, *, failovers_at_ms: Sequence[int], now_ms: int
+    record: LinkRecord,
+    evidence: SiteEvidence,
+    *,
+    failovers_at_ms: Sequence[int],
+    now_ms: int,
+    out_of_sync: Sequence[int] = (),
 ) -> list[str]:
     """Why the standby must not be promoted without a person, in sentences; none: it may.
 
+    `out_of_sync`: node ids of the active site's brokers that the arbiter has marked;
     `failovers_at_ms`: Unix ms of the link's former failovers; `now_ms`: Unix ms.
     """
     return [
         *_incomplete(evidence),
+        *_out_of_sync(record, out_of_sync),
         *_lag(record, evidence),
         *_too_often([at_ms for at_ms in failovers_at_ms if now_ms - at_ms < PERIOD_MS]),
     ]
@@ -131,6 +140,13 @@ def _incomplete(evidence: SiteEvidence) -> list[str]:
     if not evidence.partitions and evidence.mirror_age_ms == UNKNOWN:
         problems.append(f"no mirror has ever reported to {evidence.site}")
     return problems
+
+
+def _out_of_sync(record: LinkRecord, node_ids: Sequence[int]) -> list[str]:
+    if not node_ids or sync_policy(record) is SyncPolicy.NONE:
+        return []
+    nodes = ", ".join(map(str, sorted(node_ids)))
+    return [f"brokers {nodes} of {record.active_site} acknowledged records that the standby may lack"]
 
 
 def _lag(record: LinkRecord, evidence: SiteEvidence) -> list[str]:

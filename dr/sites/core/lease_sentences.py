@@ -36,6 +36,11 @@ def lease_problem(record: LinkRecord, site: str, lease: LinkLease) -> str:
     is_active = record.active_site == site
     if is_active and not lease.permit_left_ms:
         return f"a broker of {site} takes no writes: {lease.problem or 'it has no permit yet'}"
+    if lease.is_out_of_sync:
+        standby = other_site(record, site)
+        return (
+            f"a broker of {site} acknowledges records that {standby} may lack: {standby} does not fail over by itself"
+        )
     if not lease.is_arbiter_reachable:
         permit = f"; {site} writes by the vow of its standby" if lease.permit_from == FROM_STANDBY else ""
         return f"{site} does not reach the arbiter{permit}: no site can be promoted"

@@ -195,3 +195,44 @@ async def test_sites_that_reach_no_arbiter_get_no_lease(start_sites: SitesStarte
     assert refused.returncode == 1
     for site in ("a", "b"):
         assert f"site {site} reaches no arbiter: set antipode.arbiter.connect at its brokers" in refused.stderr
+
+
+async def test_a_link_that_degrades_does_so_only_after_the_arbiter_knows(start_sites: SitesStarter) -> None:
+    sites = start_sites("--arbiter", "--lease-ms", str(LEASE_MS), "--failover", "automatic", "--sync", "degrade")
+    await create_topic(sites)
+    altered = await command(sites, "links", "alter", LINK, "--sync", "degrade", "--sync-timeout-ms", "500")
+    assert altered.returncode == 0, altered.stderr
+
+    async def is_out_of_sync() -> bool:
+        return bool((await lease_at(sites, "a"))["is_out_of_sync"])
+
+    async def is_in_sync() -> bool:
+        return not await is_out_of_sync()
+
+    async with writer(sites, "a") as at_a:
+        await at_a.writes()
+        assert await is_in_sync()
+        arbiter = sites.process("arbiter")
+        arbiter.kill()
+        await eventually(lambda: has_permit_from(sites, "standby"), 60_000)
+        sites.mirror.pause()
+        await at_a.is_refused(3)  # no mark can be made: acknowledgements wait as under block
+        arbiter.start()
+        await eventually(is_out_of_sync, 60_000)
+        await at_a.writes()
+        sites.mirror.resume()
+        await eventually(is_in_sync, 60_000)
+        await at_a.writes()
+        sites.mirror.pause()
+        await eventually(is_out_of_sync, 60_000)
+        await at_a.writes()
+    for process in sites.environment.sites["a"].processes:
+        sites.process(process.name).kill()
+
+    async def waits_for_a_person() -> bool:
+        verdict = str((await lease_at(sites, "b"))["failover_verdict"])
+        return "a person has to decide: brokers 1 of a acknowledged records that the standby may lack" in verdict
+
+    await eventually(waits_for_a_person, 60_000)
+    assert (await link_at(sites, "b"))["link"]["epoch"] == 1
+    sites.mirror.resume()

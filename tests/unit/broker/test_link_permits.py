@@ -35,6 +35,14 @@ class NoReplicas:
         """Nothing is hosted."""
         return []
 
+    def is_standby_behind(self, *_: object) -> bool:
+        """Nothing waits."""
+        return False
+
+    def wants_mark(self, *_: object) -> bool:
+        """Nothing waits."""
+        return False
+
 
 def leased(*, epoch: int = 1, active: str = "a", phase: LinkPhase = LinkPhase.MIRRORING, lease_ms: int = 1_000) -> Any:
     return LinkRecord(

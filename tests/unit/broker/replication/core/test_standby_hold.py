@@ -198,3 +198,43 @@ def test_a_degraded_link_that_is_told_to_block_waits_again_once_the_standby_has_
     partition.record_standby(11, now_ms=2 * TIMEOUT_MS)
     assert not partition.record_append(12)
     assert not partition.check_standby(now_ms=1e9)
+
+
+def test_under_a_lease_a_silent_standby_is_given_up_only_when_the_arbiter_knows() -> None:
+    partition = held()
+    assert partition.hold is not None
+    partition.hold.needs_mark = True
+    partition.record_append(10)
+    assert not partition.check_standby(now_ms=TIMEOUT_MS)
+    assert partition.hold.wants_mark
+    assert not partition.check_standby(now_ms=1e9)  # the arbiter is silent: as under block
+    partition.hold.is_marked = True
+    assert partition.check_standby(now_ms=1e9)
+    assert (partition.hold.wants_mark, partition.hold.is_degraded) == (False, True)
+
+
+def test_a_standby_that_answers_before_the_mark_is_there_needs_none() -> None:
+    partition = held()
+    assert partition.hold is not None
+    partition.hold.needs_mark = True
+    partition.record_append(10)
+    assert not partition.check_standby(now_ms=TIMEOUT_MS)
+    partition.record_standby(10, now_ms=TIMEOUT_MS + 1)
+    assert not partition.check_standby(now_ms=2 * TIMEOUT_MS)
+    assert not partition.hold.wants_mark
+
+
+def test_a_standby_is_behind_until_it_has_everything_that_was_shown() -> None:
+    partition = held()
+    hold = partition.hold
+    assert hold is not None
+    assert hold.is_behind(0)  # it has not reported yet
+    partition.record_standby(0, now_ms=1)
+    assert not hold.is_behind(partition.high_watermark)
+    partition.record_append(10)
+    assert partition.check_standby(now_ms=TIMEOUT_MS + 1)
+    partition.refresh_high_watermark()
+    assert hold.is_behind(partition.high_watermark)
+    partition.record_standby(10, now_ms=TIMEOUT_MS + 2)
+    partition.record_standby(10, now_ms=TIMEOUT_MS + 3)
+    assert not hold.is_behind(partition.high_watermark)

@@ -151,3 +151,14 @@ def test_g_d_a_link_that_has_failed_over_again_and_again_waits_for_a_person() ->
     found = evidence({KEY: COPY})
     assert gates(found, failovers=lately) == ["the link has failed over 2 times within the last hour"]
     assert gates(found, failovers=(*lately[:-1], NOW_MS - PERIOD_MS)) == []
+
+
+def test_g_e_a_sync_link_waits_for_a_person_while_its_active_site_was_out_of_sync() -> None:
+    found = evidence({KEY: COPY})
+    sync = LinkRecord()
+    sync.CopyFrom(RECORD)
+    sync.sync_policy, sync.sync_timeout_ms = "degrade", 500
+    closed = closed_gates(sync, found, failovers_at_ms=(), now_ms=NOW_MS, out_of_sync=(2, 1))
+    assert closed == ["brokers 1, 2 of a acknowledged records that the standby may lack"]
+    assert closed_gates(sync, found, failovers_at_ms=(), now_ms=NOW_MS) == []
+    assert closed_gates(RECORD, found, failovers_at_ms=(), now_ms=NOW_MS, out_of_sync=(1,)) == []

@@ -272,8 +272,8 @@ class LeaseKeeper:
         await self._sweep(kept, record)
 
     async def _follow_sync(self, kept: _Kept, record: LinkRecord, holder: Holder) -> None:
-        """Mark the broker at the arbiter before it acknowledges what the standby lacks, and take the
-        mark away when the standby has everything again.
+        """Mark the broker at the arbiter before it acknowledges what the standby lacks, and take
+        the mark away when the standby has everything again.
         """
         reply = kept.reply
         if reply.wants_mark and not kept.is_out_of_sync:

@@ -10,9 +10,9 @@ each leadership.
 A standby has caught up when it has everything, or soon has what was there at some moment: while
 records keep coming it is always some round trips behind.
 
-Under a lease the arbiter learns of it first: a hold that `needs_mark` gives up only when its broker is
-marked out of sync there (`is_marked`), so that the standby is not promoted by itself while it may
-lack what was acknowledged. While the arbiter is silent such a link waits as under `block`.
+Under a lease the arbiter learns of it first: a hold that `needs_mark` gives up only when its broker
+is marked out of sync there (`is_marked`), so that the standby is not promoted by itself while it
+may lack what was acknowledged. While the arbiter is silent such a link waits as under `block`.
 
 A hold that is `released` from the beginning belongs to a site promoted over a lost one
 (`dr/sites/core/sync_policies.py` writes such a record): it skips the first timeout. A later change

@@ -152,7 +152,7 @@ class Cut(PlanStep):
 
     verb: ClassVar[str] = "cut"
     is_silent: bool = False
-    kind: Literal["", "link", "grpc"] = ""
+    kind: Literal["", "link", "grpc", "arbiter"] = ""
     site: str = Field(default="", description="only proxies in front of this site")
 
 
@@ -163,7 +163,7 @@ class Slow(PlanStep):
     latency: DurationMs = 0
     jitter: DurationMs = 0
     rate_kb_per_s: int = Field(default=0, ge=0, description="0: no limit")
-    kind: Literal["", "link", "grpc"] = ""
+    kind: Literal["", "link", "grpc", "arbiter"] = ""
     site: str = ""
 
 
@@ -172,7 +172,7 @@ class Reset(PlanStep):
 
     verb: ClassVar[str] = "reset"
     after_bytes: int = Field(default=0, ge=0)
-    kind: Literal["", "link", "grpc"] = ""
+    kind: Literal["", "link", "grpc", "arbiter"] = ""
     site: str = ""
 
 

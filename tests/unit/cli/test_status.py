@@ -120,6 +120,7 @@ def link(**fields: Any) -> dict[str, Any]:
         "mirror_problems": [],
         "differing": [],
         "deposed": [],
+        "lease_problems": [],
         "is_contested": False,
     }
     return {**known, **fields}

@@ -124,6 +124,8 @@ def _end_in_order_on_signals() -> None:
     """The first Ctrl-C or SIGTERM unwinds, which ends everything that was started; more of them do
     not cut that short.
     """
+    # rich imports this at its first text: an interrupt in the middle of that breaks every later one
+    console.render_str(":ok:")
 
     def interrupt(number: int, frame: FrameType | None) -> None:  # noqa: ARG001 (what a handler is called with)
         for ignored in (signal.SIGINT, signal.SIGTERM):

@@ -204,16 +204,45 @@ class SiteAgentService(SiteAgentServicer):
             _refuse_argument([f"site {self._site} is neither its source nor its target"])
         if problems := self._overlaps(record):
             raise Refusal(grpc.StatusCode.FAILED_PRECONDITION, "; ".join(problems))
+        if record.lease_ms:
+            await self._check_unused(record)
         stored = await self._parts.store.create(record)
         self._state_change.info("link created", link=stored.name, epoch=stored.epoch, active=stored.active_site)
         return site.LinkReply(record=stored)
 
+    async def _check_unused(self, record: LinkRecord) -> None:
+        """Refuse a new link that the arbiter knows in a higher epoch: its site would not be let
+        write.
+        """
+        try:
+            held = await self._parts.arbiter.record(record.name, timeout_ms=ARBITER_TIMEOUT_MS)
+        except ArbiterSilent as silent:
+            raise Refusal(grpc.StatusCode.FAILED_PRECONDITION, str(silent)) from silent
+        if held is not None and (held.record.epoch, held.record.active_site) != (record.epoch, record.active_site):
+            message = (
+                f"the arbiter knows another link {record.name!r}, at epoch {held.record.epoch} with "
+                f"{held.record.active_site} active: choose another name, or another chroot for the arbiter"
+            )
+            raise Refusal(grpc.StatusCode.FAILED_PRECONDITION, message)
+
     @_answers
     async def DeleteLink(self, request: site.DeleteLinkRequest, _: Context) -> site.LinkReply:  # noqa: N802
-        """Forget a link and its accounts; topics and records stay."""
+        """Forget a link and its accounts, also at the arbiter; topics and records stay."""
+        stored, _version = await self._parts.store.get(request.name)
+        if stored.lease_ms and stored.epoch == request.epoch:
+            await self._forget_at_arbiter(request.name)
         stored = await self._parts.store.delete(request.name, epoch=request.epoch)
         self._state_change.info("link deleted", link=stored.name, epoch=stored.epoch)
         return site.LinkReply(record=stored)
+
+    async def _forget_at_arbiter(self, link: str) -> None:
+        try:
+            await self._parts.arbiter.delete(link, timeout_ms=ARBITER_TIMEOUT_MS)
+        except ArbiterSilent as silent:
+            message = (
+                f"{silent}, and would keep link {link!r}: take the lease away first (antipode links alter --lease-ms 0)"
+            )
+            raise Refusal(grpc.StatusCode.FAILED_PRECONDITION, message) from silent
 
     @_answers
     async def AdoptLink(self, request: site.AdoptLinkRequest, _: Context) -> site.LinkReply:  # noqa: N802
@@ -233,9 +262,10 @@ class SiteAgentService(SiteAgentServicer):
 
     async def _check_arbiter(self, record: LinkRecord) -> None:
         """Refuse what would make this site active under a lease while the arbiter is silent, or
-        names another epoch: nothing is stored then.
+        names another epoch: nothing is stored then. A site that is active stays so.
         """
-        if not record.lease_ms or record.active_site != self._site:
+        stored, _version = await self._parts.store.get(record.name)
+        if not record.lease_ms or record.active_site != self._site or stored.active_site == self._site:
             return
         try:
             held = await self._parts.arbiter.record(record.name, timeout_ms=ARBITER_TIMEOUT_MS)

@@ -373,7 +373,9 @@ def test_a_running_link_is_made_to_wait_for_its_standby_and_no_longer(pair: Pair
     assert "waits for no other site" in pair.run("links", "alter", "a-b", "--sync", "none").stdout
     assert [entry["link"]["sync_policy"] for entry in pair.json("links", "list")] == ["", ""]
     assert "'wait'" in pair.run("links", "alter", "a-b", "--sync", "wait", code=2).stderr
-    assert "--sync, --reinstate, or both" in " ".join(pair.run("links", "alter", "a-b", code=2).stderr.split())
+    assert "say what to change: --sync, --reinstate, --lease-ms, --failover" in " ".join(
+        pair.run("links", "alter", "a-b", code=2).stderr.split()
+    )
     altered = pair.json("links", "alter", "a-b", "--reinstate", "automatic")
     assert altered["reinstate_policy"] == "automatic"
     assert pair.json("links", "alter", "a-b", "--reinstate", "manual")["reinstate_policy"] == ""

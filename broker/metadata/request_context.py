@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from wire.protocol.private import CLIENT_SOFTWARE_NAME
+from wire.rules.principals import ANONYMOUS, Principal
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -18,6 +19,7 @@ class RequestContext:
     listener: str
     client_address: str
     client_software: str = ""
+    principal: Principal = ANONYMOUS
 
     @property
     def is_own_tool(self) -> bool:

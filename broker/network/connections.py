@@ -32,6 +32,7 @@ from broker.network.response_slots import Place, ResponseSlots, Sent
 from runtime.clock import Clock
 from runtime.logs import get_logger
 from wire.protocol.frames import MalformedRequest
+from wire.rules.principals import ANONYMOUS
 
 log = get_logger(__name__)
 
@@ -116,6 +117,7 @@ class Connection:
         "on_close",
         "on_end",
         "opened_at_ms",
+        "principal",
         "progress_bytes",
         "used_at_ms",
     )
@@ -146,6 +148,7 @@ class Connection:
         self.address = address
         self.authentication = Authentication.NOT_REQUIRED
         self.client_software = ""
+        self.principal = ANONYMOUS
         self.is_closed = False
         self.on_close: Callable[[], None] | None = None
         """What to do when it closes with the request of now in flight."""

@@ -121,6 +121,7 @@ class Exchange:
             listener=connection.listener,
             client_address=connection.address,
             client_software=connection.client_software,
+            principal=connection.principal,
         )
 
     @property

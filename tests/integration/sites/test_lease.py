@@ -138,7 +138,25 @@ async def test_a_site_that_is_cut_off_stops_within_its_lease_and_the_standby_tak
     accounts = json.loads((await command(sites, "links", "failovers", LINK, "--output", "json")).stdout)
     assert [(one["from_site"], one["to_site"]) for one in accounts] == [("a", "b")]
     assert ends[(TOPIC, 0)] >= 50 + len(at_b.acknowledged)
+    await a_site_that_wakes_after_its_lease_acknowledges_nothing(sites)
     sites.stop()
+
+
+async def a_site_that_wakes_after_its_lease_acknowledges_nothing(sites: EmbeddedSites) -> None:
+    """The broker of b, the active site, is stopped with requests in flight, and a takes over."""
+    async with writer(sites, "a") as at_a, writer(sites, "b") as at_b:
+        await at_b.writes()
+        broker = sites.broker("b")
+        broker.pause()
+        await at_a.writes()
+        broker.resume()
+        await at_b.is_refused()
+        assert at_b.acknowledged[-1].answered_at_ms < at_a.acknowledged[0].answered_at_ms
+
+    async def follows() -> bool:
+        return bool((await link_at(sites, "b"))["link"]["active_site"] == "a")
+
+    await eventually(follows, 60_000)
 
 
 async def test_a_slow_control_plane_stops_no_writer_and_no_site_is_promoted_over(start_sites: SitesStarter) -> None:

@@ -16,10 +16,10 @@ from kio.schema.errors import ErrorCode
 from mirror.link.core.naming import Naming
 from mirror.topics.core.acls import changes, wanted_acls
 from runtime.logs import get_logger
-from wire.client.acl_requests import create_topic_acls, delete_topic_acls, topic_acls
+from wire.client.acl_requests import create_acls, delete_acls, describe_acls, exactly
 from wire.client.client_errors import BrokerError, KafkaClientError, UnsupportedApi
 from wire.client.raw_client import KafkaClient
-from wire.rules.acls import TopicAcl
+from wire.rules.acls import Acl, AclFilter, ResourceType
 
 REFUSED_INTERVAL_S = 600.0
 
@@ -53,7 +53,7 @@ class AclSync:
         self._carries = carries
         self._excluded_principals = excluded_principals
         self._interval_s = interval_ms / 1000
-        self._wanted: frozenset[TopicAcl] = frozenset()
+        self._wanted: frozenset[Acl] = frozenset()
         self.status = "ACLs have not been compared yet"
 
     async def run(self) -> None:
@@ -77,11 +77,11 @@ class AclSync:
         actual = await _asked("target", self._target)
         to_add, to_remove = changes(wanted, actual=actual, wanted_before=self._wanted)
         if to_add:
-            await create_topic_acls(self._target, to_add)
-            _log.info("ACLs added at the target", acls=[tuple(acl) for acl in sorted(to_add)])
+            await create_acls(self._target, to_add)
+            _log.info("ACLs added at the target", acls=[str(acl) for acl in sorted(to_add)])
         if to_remove:
-            await delete_topic_acls(self._target, to_remove)
-            _log.info("ACLs removed at the target", acls=[tuple(acl) for acl in sorted(to_remove)])
+            await delete_acls(self._target, [exactly(acl) for acl in to_remove])
+            _log.info("ACLs removed at the target", acls=[str(acl) for acl in sorted(to_remove)])
         self._wanted = wanted
         return f"{len(wanted)} ACLs of the source's topics are followed"
 
@@ -91,9 +91,9 @@ class AclSync:
         self.status = status
 
 
-async def _asked(end: str, client: KafkaClient) -> set[TopicAcl]:
+async def _asked(end: str, client: KafkaClient) -> set[Acl]:
     try:
-        return await topic_acls(client)
+        return await describe_acls(client, AclFilter(ResourceType.TOPIC))
     except UnsupportedApi as error:
         raise NotAllowed(f"the {end} has no ACLs") from error
     except BrokerError as error:

@@ -35,19 +35,26 @@ from tests.support.processes.secured_kafka import (
     make_client_stores,
     start_secured_kafka,
 )
-from wire.client.acl_requests import create_topic_acls, delete_topic_acls, topic_acls
+from wire.client.acl_requests import create_acls, delete_acls, describe_acls, exactly
 from wire.client.raw_client import KafkaClient
 from wire.rules.acls import (
-    ALLOW,
-    LITERAL,
-    OPERATION_DESCRIBE,
-    OPERATION_DESCRIBE_CONFIGS,
-    OPERATION_READ,
-    OPERATION_WRITE,
-    TopicAcl,
+    AccessEntry,
+    Acl,
+    AclFilter,
+    Operation,
+    PatternType,
+    Permission,
+    ResourcePattern,
+    ResourceType,
 )
 
 pytestmark = [pytest.mark.integration, pytest.mark.java, pytest.mark.timeout(300)]
+
+
+def allowing(topic: str, user: str, operation: Operation) -> Acl:
+    """The ACL that lets a user do something with one topic, from anywhere."""
+    pattern = ResourcePattern(ResourceType.TOPIC, topic, PatternType.LITERAL)
+    return Acl(pattern, AccessEntry(f"User:{user}", "*", operation, Permission.ALLOW))
 
 
 @pytest.fixture(scope="module")
@@ -159,22 +166,25 @@ async def test_acls_of_the_source_are_followed_and_those_of_the_target_left_alon
     secured: SecuredKafka, processes: Processes, tmp_path: Path
 ) -> None:
     await create_topic(secured.plain, "guarded", 1)
-    reader = TopicAcl("guarded", LITERAL, "User:reader", "*", OPERATION_READ, ALLOW)
-    writer = TopicAcl("guarded", LITERAL, "User:writer", "*", OPERATION_WRITE, ALLOW)
-    copied, made_there = reader._replace(resource_name="a.guarded"), writer._replace(resource_name="a.guarded")
+    reader = allowing("guarded", "reader", Operation.READ)
+    writer = allowing("guarded", "writer", Operation.WRITE)
+    copied, made_there = (
+        allowing("a.guarded", "reader", Operation.READ),
+        allowing("a.guarded", "writer", Operation.WRITE),
+    )
     async with KafkaClient(secured.plain) as client:
 
-        async def at_target() -> set[TopicAcl]:
-            return {acl for acl in await topic_acls(client) if acl.resource_name == "a.guarded"}
+        async def at_target() -> set[Acl]:
+            return await describe_acls(client, AclFilter(ResourceType.TOPIC, "a.guarded"))
 
-        async def has(*acls: TopicAcl) -> bool:
+        async def has(*acls: Acl) -> bool:
             return await at_target() == set(acls)
 
-        await create_topic_acls(client, [reader, writer, made_there])
+        await create_acls(client, [reader, writer, made_there])
         settings = {"whitelist": "guarded", "sync.topic.acls.enabled": "true", "acl.sync.interval.ms": "200"}
         start_translate_mirror(processes, tmp_path, "mirror", secured.plain, secured.plain, settings)
         await eventually(lambda: has(copied, made_there), 60_000)
-        await delete_topic_acls(client, [reader])
+        await delete_acls(client, [exactly(reader)])
         await eventually(lambda: has(made_there), 60_000)
 
 
@@ -188,8 +198,8 @@ async def test_a_topic_whose_rights_were_withdrawn_is_not_taken_for_deleted_and_
     await create_topic(secured.plain, "withdrawn", 1)
     await produce_batches(secured.plain, "withdrawn", 0, 0, 20)
     rights = [
-        TopicAcl("withdrawn", LITERAL, f"User:{GUEST}", "*", operation, ALLOW)
-        for operation in (OPERATION_READ, OPERATION_DESCRIBE, OPERATION_DESCRIBE_CONFIGS)
+        allowing("withdrawn", GUEST, operation)
+        for operation in (Operation.READ, Operation.DESCRIBE, Operation.DESCRIBE_CONFIGS)
     ]
     settings = {
         "whitelist": "withdrawn",
@@ -198,7 +208,7 @@ async def test_a_topic_whose_rights_were_withdrawn_is_not_taken_for_deleted_and_
         **secured.guest("source"),
     }
     async with KafkaClient(secured.plain) as client:
-        await create_topic_acls(client, rights)
+        await create_acls(client, rights)
         mirror = start_translate_mirror(processes, tmp_path, "mirror", secured.secured, target, settings)
         await wait_equal(secured.plain, target, "withdrawn")
 
@@ -210,23 +220,23 @@ async def test_a_topic_whose_rights_were_withdrawn_is_not_taken_for_deleted_and_
             return True
 
         hidden = ("topic_authorization_failed", "the mirror does not know whether it still exists", "keeps its copy")
-        await delete_topic_acls(client, rights)
+        await delete_acls(client, [exactly(acl) for acl in rights])
         await eventually(lambda: is_in("SOURCE_UNAVAILABLE", *hidden), 30_000)
         mirror.kill()
         mirror.start()
         await eventually(lambda: is_in("SOURCE_UNAVAILABLE", *hidden), 30_000)
         assert await total_end(target, "a.withdrawn", 1) > 0
         await produce_batches(secured.plain, "withdrawn", 0, 20, 20)
-        await create_topic_acls(client, rights)
+        await create_acls(client, rights)
         await wait_equal(secured.plain, target, "withdrawn")
         await eventually(lambda: is_in("MIRRORING"), 30_000)
-        await delete_topic_acls(client, rights[:1])
+        await delete_acls(client, [exactly(rights[0])])
         await produce_batches(secured.plain, "withdrawn", 0, 40, 20)
         await eventually(lambda: is_in("SOURCE_UNAVAILABLE", "topic_authorization_failed"), 30_000)
         mirror.kill()
         mirror.start()
         await eventually(lambda: is_in("SOURCE_UNAVAILABLE", "topic_authorization_failed"), 30_000)
-        await create_topic_acls(client, rights)
+        await create_acls(client, rights)
         await wait_equal(secured.plain, target, "withdrawn")
         await client.delete_topics(["withdrawn"])
         await eventually(lambda: is_in("RESET", "is no longer at the source"), 30_000)

@@ -1,11 +1,12 @@
-"""ACLs of topics through Kafka's Admin API: what a cluster has, what is to be added, what is to be
-taken away.
+"""ACLs through Kafka's Admin API: what a cluster has, what is to be added, what is to be removed.
 
 A cluster without an authorizer answers SECURITY_DISABLED (`BrokerError`), one that does not let us
-look CLUSTER_AUTHORIZATION_FAILED. Source: KIP-140.
+look CLUSTER_AUTHORIZATION_FAILED. Source: KIP-140, KIP-290.
 """
 
-from collections.abc import Collection
+from __future__ import annotations
+
+from collections.abc import Collection, Iterator
 from typing import Any, Final
 
 from kio.schema.errors import ErrorCode
@@ -13,51 +14,44 @@ from kio.schema.errors import ErrorCode
 from wire.client.client_errors import broker_error, error_code
 from wire.client.connection import Connection
 from wire.client.raw_client import KafkaClient
-from wire.client.topic_calls import RESOURCE_TOPIC
-from wire.rules.acls import ANY, TopicAcl
+from wire.rules.acls import (
+    AccessEntry,
+    Acl,
+    AclFilter,
+    Operation,
+    PatternType,
+    Permission,
+    ResourcePattern,
+    ResourceType,
+)
 
 DESCRIBE_ACLS: Final = 29
 CREATE_ACLS: Final = 30
 DELETE_ACLS: Final = 31
 
 
-async def topic_acls(client: KafkaClient) -> set[TopicAcl]:
-    """All ACLs of topics. BrokerError when the cluster refuses to describe them."""
+async def describe_acls(client: KafkaClient, wanted: AclFilter) -> set[Acl]:
+    """All ACLs that the filter means. BrokerError when the cluster refuses to describe them."""
     connection = await _controller(client)
-    values = {
-        "resource_type_filter": RESOURCE_TOPIC,
-        "resource_name_filter": None,
-        "pattern_type_filter": ANY,
-        "principal_filter": None,
-        "host_filter": None,
-        "operation": ANY,
-        "permission_type": ANY,
-    }
-    answer = await connection.call(DESCRIBE_ACLS, values)
+    answer = await connection.call(DESCRIBE_ACLS, _filter_fields(wanted))
     _check(answer, connection, DESCRIBE_ACLS)
-    return {
-        TopicAcl(
-            resource.resource_name, resource.pattern_type, acl.principal, acl.host, acl.operation, acl.permission_type
-        )
-        for resource in answer.resources
-        for acl in resource.acls
-    }
+    return {acl for resource in answer.resources for acl in _acls_of(resource)}
 
 
-async def create_topic_acls(client: KafkaClient, acls: Collection[TopicAcl]) -> None:
+async def create_acls(client: KafkaClient, acls: Collection[Acl]) -> None:
     """Add them; one that is there already is left as it is. BrokerError of the first that is
     refused.
     """
     connection = await _controller(client)
     creations = [
         {
-            "resource_type": RESOURCE_TOPIC,
-            "resource_name": acl.resource_name,
-            "resource_pattern_type": acl.pattern_type,
-            "principal": acl.principal,
-            "host": acl.host,
-            "operation": acl.operation,
-            "permission_type": acl.permission_type,
+            "resource_type": acl.pattern.resource_type,
+            "resource_name": acl.pattern.name,
+            "resource_pattern_type": acl.pattern.pattern_type,
+            "principal": acl.entry.principal,
+            "host": acl.entry.host,
+            "operation": acl.entry.operation,
+            "permission_type": acl.entry.permission,
         }
         for acl in acls
     ]
@@ -66,31 +60,63 @@ async def create_topic_acls(client: KafkaClient, acls: Collection[TopicAcl]) -> 
         _check(result, connection, CREATE_ACLS)
 
 
-async def delete_topic_acls(client: KafkaClient, acls: Collection[TopicAcl]) -> None:
-    """Take exactly these away; one that is not there does not matter. BrokerError of the first that
-    is refused.
+async def delete_acls(client: KafkaClient, filters: Collection[AclFilter]) -> set[Acl]:
+    """Remove what the filters mean; the ACLs that are gone. BrokerError of the first filter that is
+    refused.
     """
     connection = await _controller(client)
-    filters = [
-        {
-            "resource_type_filter": RESOURCE_TOPIC,
-            "resource_name_filter": acl.resource_name,
-            "pattern_type_filter": acl.pattern_type,
-            "principal_filter": acl.principal,
-            "host_filter": acl.host,
-            "operation": acl.operation,
-            "permission_type": acl.permission_type,
-        }
-        for acl in acls
-    ]
-    answer = await connection.call(DELETE_ACLS, {"filters": filters})
+    answer = await connection.call(DELETE_ACLS, {"filters": [_filter_fields(wanted) for wanted in filters]})
+    removed: set[Acl] = set()
     for result in answer.filter_results:
         _check(result, connection, DELETE_ACLS)
+        for matching in result.matching_acls:
+            _check(matching, connection, DELETE_ACLS)
+            removed.add(Acl(_pattern(matching, matching.pattern_type), _entry(matching)))
+    return removed
+
+
+def exactly(acl: Acl) -> AclFilter:
+    """The filter that means this ACL and no other."""
+    pattern, entry = acl
+    return AclFilter(
+        pattern.resource_type,
+        pattern.name,
+        pattern.pattern_type,
+        entry.principal,
+        entry.host,
+        entry.operation,
+        entry.permission,
+    )
 
 
 async def _controller(client: KafkaClient) -> Connection:
     metadata = await client.metadata([])
     return await client.connection(metadata.controller_id)
+
+
+def _filter_fields(wanted: AclFilter) -> dict[str, Any]:
+    return {
+        "resource_type_filter": wanted.resource_type,
+        "resource_name_filter": wanted.name,
+        "pattern_type_filter": wanted.pattern_type,
+        "principal_filter": wanted.principal,
+        "host_filter": wanted.host,
+        "operation": wanted.operation,
+        "permission_type": wanted.permission,
+    }
+
+
+def _acls_of(resource: Any) -> Iterator[Acl]:
+    pattern = _pattern(resource, resource.pattern_type)
+    return (Acl(pattern, _entry(acl)) for acl in resource.acls)
+
+
+def _pattern(found: Any, pattern_type: int) -> ResourcePattern:
+    return ResourcePattern(ResourceType(found.resource_type), found.resource_name, PatternType(pattern_type))
+
+
+def _entry(found: Any) -> AccessEntry:
+    return AccessEntry(found.principal, found.host, Operation(found.operation), Permission(found.permission_type))
 
 
 def _check(outcome: Any, connection: Connection, api_key: int) -> None:

@@ -11,65 +11,54 @@ import re
 from collections.abc import Callable, Collection, Iterable, Sequence
 
 from mirror.link.core.naming import Naming, NamingPolicy
-from wire.rules.acls import (
-    ALLOW,
-    LITERAL,
-    OPERATION_ALL,
-    OPERATION_DESCRIBE,
-    OPERATION_DESCRIBE_CONFIGS,
-    OPERATION_READ,
-    PREFIXED,
-    WILDCARD,
-    TopicAcl,
-)
+from wire.rules.acls import WILDCARD, Acl, Operation, PatternType, Permission, ResourcePattern
 
-_AS_THEY_ARE = frozenset({OPERATION_READ, OPERATION_DESCRIBE, OPERATION_DESCRIBE_CONFIGS})
+_AS_THEY_ARE = frozenset({Operation.READ, Operation.DESCRIBE, Operation.DESCRIBE_CONFIGS})
 
 
 def wanted_acls(
-    source: Iterable[TopicAcl],
+    source: Iterable[Acl],
     *,
     naming: Naming,
     carries: Callable[[str], bool],
     excluded_principals: Sequence[str] = (),
-) -> frozenset[TopicAcl]:
-    """What the target's topics shall have of the source's ACLs; principals are left out by
-    whole-name expressions.
+) -> frozenset[Acl]:
+    """What the target's topics shall have of the source's ACLs of topics; principals are left out
+    by whole-name expressions.
     """
-    found: set[TopicAcl] = set()
+    found: set[Acl] = set()
     for acl in source:
-        if any(re.fullmatch(pattern, acl.principal) for pattern in excluded_principals):
+        if any(re.fullmatch(pattern, acl.entry.principal) for pattern in excluded_principals):
             continue
-        place = _at_target(acl, naming, carries)
+        pattern = _at_target(acl.pattern, naming, carries)
         operation = _operation(acl)
-        if place is not None and operation is not None:
-            resource_name, pattern_type = place
-            found.add(acl._replace(resource_name=resource_name, pattern_type=pattern_type, operation=operation))
+        if pattern is not None and operation is not None:
+            found.add(Acl(pattern, acl.entry._replace(operation=operation)))
     return frozenset(found)
 
 
-def _operation(acl: TopicAcl) -> int | None:
-    if acl.permission_type != ALLOW or acl.operation in _AS_THEY_ARE:
-        return acl.operation
-    return OPERATION_READ if acl.operation == OPERATION_ALL else None
+def _operation(acl: Acl) -> Operation | None:
+    operation = acl.entry.operation
+    if acl.entry.permission is not Permission.ALLOW or operation in _AS_THEY_ARE:
+        return operation
+    return Operation.READ if operation is Operation.ALL else None
 
 
-def _at_target(acl: TopicAcl, naming: Naming, carries: Callable[[str], bool]) -> tuple[str, int] | None:
+def _at_target(pattern: ResourcePattern, naming: Naming, carries: Callable[[str], bool]) -> ResourcePattern | None:
     """The copies that an ACL is for. With the source's alias before every name a pattern stays one;
     without, it could concern topics of the target's own.
     """
-    if acl.pattern_type == LITERAL and acl.resource_name != WILDCARD:
-        return (naming.target_name(acl.resource_name), LITERAL) if carries(acl.resource_name) else None
+    if pattern.pattern_type is PatternType.LITERAL and pattern.name != WILDCARD:
+        return pattern._replace(name=naming.target_name(pattern.name)) if carries(pattern.name) else None
     if naming.policy is not NamingPolicy.PREFIX:
         return None
-    if acl.pattern_type == PREFIXED:
-        return naming.target_name(acl.resource_name), PREFIXED
-    return naming.target_name(""), PREFIXED
+    name = naming.target_name(pattern.name if pattern.pattern_type is PatternType.PREFIXED else "")
+    return pattern._replace(name=name, pattern_type=PatternType.PREFIXED)
 
 
 def changes(
-    wanted: Collection[TopicAcl], *, actual: Collection[TopicAcl], wanted_before: Collection[TopicAcl]
-) -> tuple[frozenset[TopicAcl], frozenset[TopicAcl]]:
+    wanted: Collection[Acl], *, actual: Collection[Acl], wanted_before: Collection[Acl]
+) -> tuple[frozenset[Acl], frozenset[Acl]]:
     """What to add, and what to remove: only ACLs that the source had at the last look, never those
     that were made at the target.
     """

@@ -6,17 +6,7 @@ import pytest
 
 from mirror.link.core.naming import Naming, NamingPolicy
 from mirror.topics.core.acls import changes, wanted_acls
-from wire.rules.acls import (
-    ALLOW,
-    DENY,
-    LITERAL,
-    OPERATION_ALL,
-    OPERATION_DESCRIBE,
-    OPERATION_READ,
-    OPERATION_WRITE,
-    PREFIXED,
-    TopicAcl,
-)
+from wire.rules.acls import AccessEntry, Acl, Operation, PatternType, Permission, ResourcePattern, ResourceType
 
 PREFIX, IDENTITY = (
     Naming(policy=policy, source_alias="a", target_alias="b") for policy in (NamingPolicy.PREFIX, NamingPolicy.IDENTITY)
@@ -24,13 +14,22 @@ PREFIX, IDENTITY = (
 TABLE = Naming(policy=NamingPolicy.TABLE, source_alias="a", target_alias="b", table={"orders": "eu.orders"})
 
 
+LITERAL, PREFIXED = PatternType.LITERAL, PatternType.PREFIXED
+
+
 def acl(
-    name: str = "orders", *, pattern: int = LITERAL, operation: int = OPERATION_READ, permission: int = ALLOW
-) -> TopicAcl:
-    return TopicAcl(name, pattern, "User:alice", "*", operation, permission)
+    name: str = "orders",
+    *,
+    pattern: PatternType = LITERAL,
+    operation: Operation = Operation.READ,
+    permission: Permission = Permission.ALLOW,
+) -> Acl:
+    return Acl(
+        ResourcePattern(ResourceType.TOPIC, name, pattern), AccessEntry("User:alice", "*", operation, permission)
+    )
 
 
-def wanted(*source: TopicAcl, naming: Naming = PREFIX, excluded: tuple[str, ...] = ()) -> set[TopicAcl]:
+def wanted(*source: Acl, naming: Naming = PREFIX, excluded: tuple[str, ...] = ()) -> set[Acl]:
     carries = {"orders", "payments"}.__contains__
     return set(wanted_acls(source, naming=naming, carries=carries, excluded_principals=excluded))
 
@@ -41,14 +40,14 @@ def test_readers_of_a_topic_may_read_its_copy_under_its_name(naming: Naming, cop
 
 
 def test_whoever_may_do_anything_may_read_and_writers_may_nothing() -> None:
-    assert wanted(acl(operation=OPERATION_ALL), acl(operation=OPERATION_WRITE)) == {acl("a.orders")}
-    assert wanted(acl(operation=OPERATION_DESCRIBE)) == {acl("a.orders", operation=OPERATION_DESCRIBE)}
+    assert wanted(acl(operation=Operation.ALL), acl(operation=Operation.WRITE)) == {acl("a.orders")}
+    assert wanted(acl(operation=Operation.DESCRIBE)) == {acl("a.orders", operation=Operation.DESCRIBE)}
 
 
-@pytest.mark.parametrize("operation", [OPERATION_ALL, OPERATION_WRITE, OPERATION_READ])
-def test_what_is_denied_stays_denied(operation: int) -> None:
-    denied = acl(operation=operation, permission=DENY)
-    assert wanted(denied) == {denied._replace(resource_name="a.orders")}
+@pytest.mark.parametrize("operation", [Operation.ALL, Operation.WRITE, Operation.READ])
+def test_what_is_denied_stays_denied(operation: Operation) -> None:
+    denied = acl(operation=operation, permission=Permission.DENY)
+    assert wanted(denied) == {acl("a.orders", operation=operation, permission=Permission.DENY)}
 
 
 def test_topics_that_the_link_does_not_carry_keep_their_acls_to_themselves() -> None:

@@ -64,6 +64,12 @@ def tree(name: str) -> ast.Module:
     return ast.parse(text(name), filename=name)
 
 
+@functools.cache
+def nodes(name: str) -> tuple[ast.AST, ...]:
+    """Every node of a Python file's tree."""
+    return tuple(ast.walk(tree(name)))
+
+
 def assert_none(offenders: list[str], habit: str) -> None:
     """Fail with the habit and a line for each offender."""
     assert not offenders, f"{habit}\n" + "\n".join(f"  {offender}" for offender in offenders)

@@ -24,7 +24,7 @@ def test_cores_call_nothing_that_reaches_the_world() -> None:
     offenders = [
         f"{name}:{node.lineno}: {_called(node)}()"
         for name in sources.cores()
-        for node in ast.walk(sources.tree(name))
+        for node in sources.nodes(name)
         if isinstance(node, ast.Call) and _called(node) in BANNED_CALLS
     ]
     sources.assert_none(offenders, "a core is handed the time, chance and data; it fetches none of them")
@@ -34,7 +34,7 @@ def test_cores_do_not_await() -> None:
     offenders = [
         f"{name}:{node.lineno}"
         for name in sources.cores()
-        for node in ast.walk(sources.tree(name))
+        for node in sources.nodes(name)
         if isinstance(node, ast.AsyncFunctionDef | ast.Await | ast.AsyncFor | ast.AsyncWith)
     ]
     sources.assert_none(offenders, "what a core has checked stays true until it returns: it never awaits")

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import ast
+import functools
 import importlib.metadata
 import re
 import sys
 import tomllib
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from tests.tidy import sources
@@ -45,12 +47,19 @@ def _imported(*folders: str) -> dict[str, str]:
     own = {*sources.PACKAGES, "tests", *sys.stdlib_module_names}
     found: dict[str, str] = {}
     for name in sources.modules(*folders):
-        for node in ast.walk(sources.tree(name)):
-            for module in _modules_of(node):
-                top = module.partition(".")[0]
-                if top not in own:
-                    found.setdefault(top, name)
+        for top in _top_level_imports(name) - own:
+            found.setdefault(top, name)
     return found
+
+
+@functools.cache
+def _top_level_imports(name: str) -> set[str]:
+    return {module.partition(".")[0] for node in sources.nodes(name) for module in _modules_of(node)}
+
+
+@functools.cache
+def _distributions() -> Mapping[str, Sequence[str]]:
+    return importlib.metadata.packages_distributions()
 
 
 def _modules_of(node: ast.AST) -> list[str]:
@@ -65,7 +74,7 @@ def _modules_of(node: ast.AST) -> list[str]:
 def _packages_of(module: str, place: str) -> set[str]:
     if module == "google":  # a namespace of many packages; ours is protobuf
         return {"protobuf"}
-    distributions = {_normalized(name) for name in importlib.metadata.packages_distributions().get(module, [])}
+    distributions = {_normalized(name) for name in _distributions().get(module, [])}
     return distributions or {f"(not installed: {module}, imported at {place})"}
 
 

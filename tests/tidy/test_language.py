@@ -29,7 +29,7 @@ def _prose(name: str) -> Iterator[str]:
     for token in tokenize.generate_tokens(io.StringIO(sources.text(name)).readline):
         if token.type == tokenize.COMMENT:
             yield token.string
-    for node in ast.walk(sources.tree(name)):
+    for node in sources.nodes(name):
         match node:
             case ast.Expr(value=ast.Constant(value=str(text))):
                 yield text
@@ -45,7 +45,7 @@ def _messages(name: str) -> Iterator[tuple[int, str]]:
 
 
 def _names(name: str) -> Iterator[tuple[int, str]]:
-    for node in ast.walk(sources.tree(name)):
+    for node in sources.nodes(name):
         match node:
             case ast.FunctionDef() | ast.AsyncFunctionDef() | ast.ClassDef():
                 yield node.lineno, node.name

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import re
+from collections.abc import Sequence
 
 from tests.tidy import sources
 
@@ -28,12 +29,12 @@ def _documents_too_wide() -> list[str]:
     return found
 
 
-def _lines_of_strings(tree: ast.AST) -> tuple[set[int], set[int]]:
+def _lines_of_strings(nodes: Sequence[ast.AST]) -> tuple[set[int], set[int]]:
     """The lines of docstrings, of names as well, and those of all strings."""
-    alone = {id(node.value) for node in ast.walk(tree) if isinstance(node, ast.Expr)}
+    alone = {id(node.value) for node in nodes if isinstance(node, ast.Expr)}
     docstrings: set[int] = set()
     strings: set[int] = set()
-    for node in ast.walk(tree):
+    for node in nodes:
         if isinstance(node, ast.Constant) and isinstance(node.value, str):
             lines = range(node.lineno, (node.end_lineno or node.lineno) + 1)
             (docstrings if id(node) in alone else strings).update(lines)
@@ -47,7 +48,7 @@ def test_documents_fit_into_100_columns() -> None:
 def test_docstrings_and_comments_fit_into_100_columns() -> None:
     offenders = []
     for name in sources.modules():
-        docstrings, strings = _lines_of_strings(sources.tree(name))
+        docstrings, strings = _lines_of_strings(sources.nodes(name))
         for number, line in enumerate(sources.text(name).splitlines(), 1):
             is_comment = line.lstrip().startswith("# ") and number not in strings
             is_prose = (number in docstrings and not INDENTED.match(line)) or is_comment

@@ -5,6 +5,7 @@ with its reason.
 from __future__ import annotations
 
 import ast
+import functools
 
 from tests.tidy import sources
 
@@ -13,13 +14,14 @@ MODULE_LINES_MAX = 600
 ALLOWED_FILE = "tests/tidy/oversized.txt"
 
 
+@functools.cache
 def _too_large() -> dict[str, int]:
     found: dict[str, int] = {}
     for name in sources.modules():
         lines = len(sources.text(name).splitlines())
         if lines > MODULE_LINES_MAX:
             found[name] = lines
-        for node in ast.walk(sources.tree(name)):
+        for node in sources.nodes(name):
             if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
                 length = (node.end_lineno or node.lineno) - node.lineno + 1
                 if length > FUNCTION_LINES_MAX:

@@ -23,7 +23,7 @@ def test_no_test_sleeps() -> None:
         f"{name}:{node.lineno}"
         for name in sources.modules("tests")
         if not name.startswith("tests/support/")
-        for node in ast.walk(sources.tree(name))
+        for node in sources.nodes(name)
         if isinstance(node, ast.Call) and _is_pause(node)
     ]
     sources.assert_none(offenders, "await the condition with tests/support/eventually.py")
@@ -33,7 +33,7 @@ def test_a_test_s_name_is_a_sentence() -> None:
     offenders = [
         f"{name}:{node.lineno}: {node.name}"
         for name in sources.modules("tests")
-        for node in ast.walk(sources.tree(name))
+        for node in sources.nodes(name)
         if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef)
         and node.name.startswith("test_")
         and len(node.name.split("_")) <= TEST_NAME_WORDS_MIN

@@ -64,7 +64,7 @@ def test_names_are_domain_words() -> None:
         stem = name.rpartition("/")[2].removesuffix(".py")
         if _words(stem) & BANNED_IN_FILE_AND_CLASS_NAMES:
             offenders.append(name)
-        for node in ast.walk(sources.tree(name)):
+        for node in sources.nodes(name):
             if isinstance(node, ast.ClassDef) and _words(node.name) & BANNED_IN_FILE_AND_CLASS_NAMES:
                 offenders.append(f"{name}:{node.lineno}: class {node.name}")
             if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef) and _words(node.name) & BANNED_IN_NAMES:

@@ -33,6 +33,7 @@ MODULES: Final = (
     "wire.protocol.produce_codec",
     "wire.batches.record_batch",
     "wire.batches.records",
+    "wire.batches.record_columns",
 )
 """Modules that are compiled, by a profile of what brokers, mirrors and clients spend their time on;
 which rules they keep: docs/decisions/0037.

@@ -16,6 +16,8 @@ from kio.schema.errors import ErrorCode
 
 from clients.simple_consumer import fetch_at_leader, records_of
 from runtime.retries import jittered_backoff
+from spark_jobs.connector.cluster import open_client, replica_id_of
+from spark_jobs.connector.core.options import ClusterOptions
 from spark_jobs.core.extents import Split
 from wire.batches.record_batch import BatchHeader, InvalidBatch, iterate_headers, verify_crc
 from wire.client.broker_requests import EARLIEST_TIMESTAMP
@@ -47,10 +49,19 @@ def client(bootstrap: str) -> KafkaClient:
     )
 
 
-def read_split(bootstrap: str, split: Split) -> Iterator[StoredBatch]:
-    """The split's batches in order. Raises KafkaClientError when the site does not answer."""
+async def _client_of(where: str | ClusterOptions) -> tuple[KafkaClient, int]:
+    """A client, and the replica id that it reads with."""
+    if isinstance(where, str):
+        return client(where), DEBUGGING_CONSUMER
+    return await open_client(where), replica_id_of(where)
+
+
+def read_split(where: str | ClusterOptions, split: Split) -> Iterator[StoredBatch]:
+    """The split's batches in order, of the site at a bootstrap address or of the cluster that
+    options name. Raises KafkaClientError when it does not answer.
+    """
     with asyncio.Runner() as runner:
-        batches = _read(bootstrap, split)
+        batches = _read(where, split)
         try:
             while True:
                 try:
@@ -61,11 +72,12 @@ def read_split(bootstrap: str, split: Split) -> Iterator[StoredBatch]:
             runner.run(batches.aclose())  # type: ignore[attr-defined]
 
 
-async def _read(bootstrap: str, split: Split) -> AsyncIterator[StoredBatch]:
+async def _read(where: str | ClusterOptions, split: Split) -> AsyncIterator[StoredBatch]:
     offset = split.first_offset
-    async with client(bootstrap) as reader:
+    opened, replica_id = await _client_of(where)
+    async with opened as reader:
         while offset < split.until_offset:
-            data, log_start_offset = await _fetch(reader, split, offset)
+            data, log_start_offset = await _fetch(reader, split, offset, replica_id)
             if log_start_offset > offset:
                 offset = log_start_offset  # retention has been here since the survey
                 continue
@@ -91,22 +103,22 @@ async def _read(bootstrap: str, split: Split) -> AsyncIterator[StoredBatch]:
                 return
 
 
-async def _fetch(reader: KafkaClient, split: Split, offset: int) -> tuple[memoryview, int]:
+async def _fetch(reader: KafkaClient, split: Split, offset: int, replica_id: int) -> tuple[memoryview, int]:
     async for attempt in jittered_backoff(retry_on=TRANSIENT, budget_ms=RETRY_BUDGET_MS):
         with attempt:
-            found = await _fetch_once(reader, split, offset)
+            found = await _fetch_once(reader, split, offset, replica_id)
     return found
 
 
-async def _fetch_once(reader: KafkaClient, split: Split, offset: int) -> tuple[memoryview, int]:
+async def _fetch_once(reader: KafkaClient, split: Split, offset: int, replica_id: int) -> tuple[memoryview, int]:
     """The bytes at the offset, and where the log starts now."""
     place = (split.topic, split.partition)
     try:
-        fetched = await fetch_at_leader(reader, place, offset, max_bytes=FETCH_BYTES_MAX, replica_id=DEBUGGING_CONSUMER)
+        fetched = await fetch_at_leader(reader, place, offset, max_bytes=FETCH_BYTES_MAX, replica_id=replica_id)
     except BrokerError as error:
         if error.code is not ErrorCode.offset_out_of_range:
             raise
-        start = (await reader.offsets_at([place], EARLIEST_TIMESTAMP, replica_id=DEBUGGING_CONSUMER))[place]
+        start = (await reader.offsets_at([place], EARLIEST_TIMESTAMP, replica_id=replica_id))[place]
         if start > offset:
             return memoryview(b""), start
         raise

@@ -24,6 +24,7 @@ from pyspark.sql import functions as F  # noqa: N812
 
 from runtime.process import OperationalFailure
 from runtime.times import ACCEPTED, unix_ms
+from spark_jobs.connector.core.options import Mode
 from spark_jobs.core import comparison
 from spark_jobs.core.extents import Extent, TopicPartition, bounded, expired, extents, range_size, splits
 from spark_jobs.core.judging import Judgement, Run, narrowed
@@ -31,7 +32,7 @@ from spark_jobs.core.ranges import Comparison, RangeKey, RangeSum
 from spark_jobs.core.verdict import PartitionReport, ReconciliationReport
 from spark_jobs.report import write_html, write_json, write_parquet
 from spark_jobs.session import Progress, result_of, session
-from spark_jobs.source import BATCHES, NAME, RECORDS, AntipodeSource, encode_splits
+from spark_jobs.source import NAME, AntipodeSource, encode_splits
 from spark_jobs.survey import compacted_topics, first_since, log_ends, settled_ends, topic_filter, topic_names
 
 FINDINGS_MAX = 10_000
@@ -150,7 +151,7 @@ class Reconciliation:
         self.spark.dataSource.register(AntipodeSource)
         offsets = sum(extent.offsets for extent in self._plan)
         self.progress(f"reading {len(self._plan)} partitions, {offsets:,} offsets at each site")
-        batches = self._read(self._plan, BATCHES).persist()
+        batches = self._read(self._plan, Mode.HEADERS).persist()
         try:
             rows = _collected(comparison.range_digests(batches, range_offsets=self._range_offsets))
             compared = Comparison.of(
@@ -172,7 +173,7 @@ class Reconciliation:
             for extent in self._plan
         ]
 
-    def _read(self, plan: Sequence[Extent], content: str) -> DataFrame:
+    def _read(self, plan: Sequence[Extent], mode: Mode) -> DataFrame:
         request = self.request
         pieces = splits(
             plan,
@@ -180,8 +181,8 @@ class Reconciliation:
             target_site=request.target_site,
             cores=self.spark.sparkContext.defaultParallelism,
         )
-        options = encode_splits(pieces, request.bootstraps)
-        return self.spark.read.format(NAME).options(content=content, **options).load()
+        options = encode_splits(pieces, request.bootstraps, mode)
+        return self.spark.read.format(NAME).options(**options).load()
 
     def _bounded(self, frame: DataFrame, what: str) -> list[Run]:
         rows = _collected(frame.limit(FINDINGS_MAX + 1))
@@ -227,7 +228,7 @@ class Reconciliation:
     def _name_deep(self, runs: Sequence[Run]) -> None:
         """Open the batches of these runs alone, and name the records that differ."""
         opened = narrowed(self._plan, runs)
-        records = self._read(opened, RECORDS)
+        records = self._read(opened, Mode.STORED)
         request = self.request
         exact = self._bounded(
             comparison.differing_records(records, source=request.source_site, target=request.target_site),
@@ -239,7 +240,7 @@ class Reconciliation:
         self.progress(f"opening {len(partitions)} compacted partitions")
         request = self.request
         chosen = [extent for extent in self._plan if (extent.topic, extent.partition) in partitions]
-        records = self._read(chosen, RECORDS).persist()
+        records = self._read(chosen, Mode.STORED).persist()
         try:
             runs, explained = comparison.compacted_differences(
                 records, source=request.source_site, target=request.target_site

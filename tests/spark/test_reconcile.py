@@ -20,7 +20,6 @@ from pyspark.sql import SparkSession
 from deploy.parts import spark_environment
 from spark_jobs.core.verdict import ReconciliationReport, Verdict
 from spark_jobs.reconcile import Request, reconcile, write_report
-from spark_jobs.source import AntipodeSource
 from tests.spark.conftest import TwoLogs
 from tests.support.disks.log_batches import Record
 from tests.support.disks.log_batches import batch as batch_of
@@ -191,19 +190,6 @@ def test_a_filter_that_matches_no_topic_compares_nothing_and_says_what_there_is(
     (problem,) = report.problems
     assert "whitelist 'ordres,nothing.*', blacklist 'x'" in problem
     assert logs.topic in problem
-
-
-def test_the_data_source_reads_batches_and_records_of_topics_by_name(spark: SparkSession, logs: TwoLogs) -> None:
-    logs.append(logs.a, batch([(b"k", b"v"), (None, b"w")]), ten(1))
-    spark.dataSource.register(AntipodeSource)
-    reader = spark.read.format("antipode").option("bootstrap.servers", logs.a.bootstrap).option("topics", logs.topic)
-    rows = sorted(
-        (row.base_offset, row.last_offset, row.record_count, row.is_crc_valid) for row in reader.load().collect()
-    )
-    assert rows == [(0, 1, 2, True), (2, 11, 10, True)]
-    records = sorted(reader.option("content", "records").load().collect(), key=lambda row: row.offset)
-    assert [(row.offset, row.key, row.value) for row in records[:2]] == [(0, b"k", b"v"), (1, None, b"w")]
-    assert len(records) == 12
 
 
 def test_the_job_runs_under_spark_submit(logs: TwoLogs, tmp_path: Path) -> None:

@@ -1,0 +1,1 @@
+"""The data source "antipode": what Spark's Kafka connector does, at either site of a link."""

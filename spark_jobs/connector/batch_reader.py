@@ -1,0 +1,159 @@
+"""The data source's reader of a batch query: plans ranges on the driver, reads them in workers."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterable, Iterator, Sequence
+from typing import Any, Final
+
+import pyarrow as pa
+from pyspark.sql.datasource import (
+    DataSourceReader,
+    EqualTo,
+    Filter,
+    GreaterThan,
+    GreaterThanOrEqual,
+    In,
+    InputPartition,
+    LessThan,
+    LessThanOrEqual,
+    StringStartsWith,
+)
+
+from spark_jobs.connector.cluster import ClusterReader, Logs
+from spark_jobs.connector.core.filters import EVERYTHING, NO_LOWER, Condition, Narrowing, narrowing
+from spark_jobs.connector.core.offsets import NO_OFFSET, PartitionOffsets, resolve_end, resolve_start
+from spark_jobs.connector.core.options import Mode, ReadOptions
+from spark_jobs.connector.core.planning import OffsetRange, ranges, sized, splits
+from spark_jobs.connector.digest_rows import digest_rows
+from spark_jobs.connector.fetching import RangeReader
+from spark_jobs.connector.record_rows import record_rows
+from spark_jobs.connector.tally import Tally
+from spark_jobs.core.extents import Split
+from spark_jobs.log_reader import read_split
+from spark_jobs.stored_rows import batch_rows, stored_record_rows
+
+PUSHDOWN_WORKER: Final = "pyspark.sql.worker.data_source_pushdown_filters"
+_OPERATORS: Final[dict[type[Any], str]] = {
+    EqualTo: "=",
+    In: "in",
+    GreaterThan: ">",
+    GreaterThanOrEqual: ">=",
+    LessThan: "<",
+    LessThanOrEqual: "<=",
+    StringStartsWith: "prefix",
+}
+
+
+class RangePartition(InputPartition):
+    """A range that one task reads."""
+
+    def __init__(self, wanted: OffsetRange) -> None:
+        super().__init__(str(wanted))
+        self.wanted = wanted
+
+
+def new_reader(options: ReadOptions) -> DataSourceReader:
+    """The reader. Spark refuses one that takes filters unless the session allows it
+    (`spark.sql.python.filterPushdown.enabled`), and then asks for it in a worker of its own kind.
+    """
+    return FilteringBatchReader(options) if PUSHDOWN_WORKER in sys.modules else BatchReader(options)
+
+
+class BatchReader(DataSourceReader):
+    """One batch query."""
+
+    def __init__(self, options: ReadOptions) -> None:
+        self._options = options
+        self._narrowing = EVERYTHING
+
+    def partitions(self) -> Sequence[RangePartition]:
+        """One for each task."""
+        options = self._options
+        with ClusterReader(options.cluster, isolation_level=options.isolation_level) as cluster:
+            everything = cluster.logs(cluster.partitions(options.subscription))
+            logs = everything.only(self._narrowing.has)
+            found = ranges(
+                self._starts(cluster, everything),
+                self._ends(cluster, everything),
+                logs.ranges,
+                is_failing_on_loss=options.is_failing_on_loss,
+            )
+            found = [one for one in found if self._narrowing.has(*one.place)]
+            wanted = sized(found, logs.ranges, cluster.log_bytes(one.place for one in found))
+        if options.mode is Mode.DIGESTS:  # ranges of digests are aligned by the brokers
+            return [RangePartition(one) for one in wanted]
+        parts = splits(wanted, split_bytes=options.split_bytes, partitions_min=options.partitions_min)
+        return [RangePartition(part) for part in parts]
+
+    def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
+        """Arrow batches of one range."""
+        if not isinstance(partition, RangePartition):  # what Spark makes of a plan without ranges
+            return iter(())
+        return read_range(self._options, partition.wanted, self._narrowing)
+
+    def _starts(self, cluster: ClusterReader, logs: Logs) -> PartitionOffsets:
+        options = self._options
+        found = cluster.at_times(options.starting.times(logs.ranges))
+        starts = resolve_start(
+            options.starting, logs.ranges, found, is_latest_without_match=options.is_latest_without_match
+        )
+        narrowing, since = self._narrowing, {}
+        if narrowing.since_ms > NO_LOWER:
+            since = cluster.at_times(dict.fromkeys(logs.ranges, narrowing.since_ms))
+        for key, offset in since.items():
+            starts[key] = max(starts[key], logs.ranges[key].end_offset if offset == NO_OFFSET else offset)
+        return {key: max(offset, narrowing.first_offset) for key, offset in starts.items()}
+
+    def _ends(self, cluster: ClusterReader, logs: Logs) -> PartitionOffsets:
+        found = cluster.at_times(self._options.ending.times(logs.ranges))
+        ends = resolve_end(self._options.ending, logs.ranges, found)
+        return {key: min(offset, self._narrowing.until_offset) for key, offset in ends.items()}
+
+
+class FilteringBatchReader(BatchReader):
+    """A batch query whose filters narrow what is read."""
+
+    def pushFilters(self, filters: list[Filter]) -> Iterable[Filter]:  # noqa: N802  Spark's name
+        """Narrow by what is understood; Spark evaluates all of them again on the rows."""
+        conditions = [
+            Condition(one.attribute[0], operator, one.value)
+            for one in filters
+            for kind, operator in _OPERATORS.items()
+            if isinstance(one, kind)
+        ]
+        # In the other modes columns of these names mean other things.
+        if self._options.mode is Mode.RECORDS:
+            self._narrowing = narrowing(conditions)
+        return filters
+
+
+def read_range(options: ReadOptions, wanted: OffsetRange, narrowing: Narrowing) -> Iterator[pa.RecordBatch]:
+    """The rows of one range, by the mode."""
+    if options.mode is Mode.DIGESTS:
+        yield from digest_rows(options.cluster, wanted)
+        return
+    tally = Tally()
+    if options.mode is Mode.RECORDS:
+        reader = RangeReader(
+            options.cluster,
+            wanted,
+            fetch_bytes=options.fetch_bytes,
+            isolation_level=options.isolation_level,
+            is_failing_on_loss=options.is_failing_on_loss,
+        )
+        yield from record_rows(wanted, reader.chunks(), options, narrowing, tally)
+        tally.read_bytes, tally.node_ids = reader.read_bytes, reader.node_ids
+    else:
+        split = Split(
+            site=options.cluster.site,
+            topic=wanted.topic,
+            partition=wanted.partition,
+            first_offset=wanted.first_offset,
+            until_offset=wanted.until_offset,
+            is_first=wanted.is_first,
+        )
+        stored = tally.counted(read_split(options.cluster, split))
+        yield from (batch_rows if options.mode is Mode.HEADERS else stored_record_rows)(split, stored)
+    if options.tally_directory:
+        tally.write(wanted, options.tally_directory)

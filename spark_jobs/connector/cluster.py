@@ -1,0 +1,272 @@
+"""What the driver asks a cluster before and between reads: which partitions, their logs, sizes and
+leader epochs. Callers: the readers of the data source.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable, Coroutine, Iterable, Mapping
+from typing import Any, Final, NamedTuple, Self, TypeVar
+
+from kio.schema.errors import ErrorCode
+
+from runtime.addresses import parse_host_ports
+from runtime.retries import jittered_backoff
+from spark_jobs.connector.core.offsets import LogRange, PartitionOffsets, TopicPartition
+from spark_jobs.connector.core.options import ClusterOptions, InvalidOption, Subscription
+from wire.batches.record_batch import iterate_headers
+from wire.client.broker_requests import EARLIEST_TIMESTAMP, LATEST_TIMESTAMP, EpochEndOffset, EpochQuery, OffsetQuery
+from wire.client.client_errors import TRANSIENT, UnsupportedApi, broker_error
+from wire.client.connection import ConnectionOptions
+from wire.client.fetch_requests import CONSUMER, DEBUGGING_CONSUMER, FetchRequest, PartitionToFetch, TopicToFetch
+from wire.client.raw_client import KafkaClient
+from wire.client.security import load_security, secured
+from wire.rules.topic_names import is_internal_topic
+
+RETRY_BUDGET_MS: Final = 60_000
+DESCRIBE_LOG_DIRS: Final = 35
+DESCRIBE_CONFIGS: Final = 32
+_BROKER_RESOURCE: Final = 4
+_SITE_NAME: Final = "antipode.site.name"
+Answer = TypeVar("Answer")
+
+
+class Logs(NamedTuple):
+    """The partitions of a read and where their logs start and end."""
+
+    ranges: Mapping[TopicPartition, LogRange]
+
+    def only(self, has: Callable[[str, int], bool]) -> Logs:
+        """Those that a read is narrowed to."""
+        return Logs({key: log for key, log in self.ranges.items() if has(*key)})
+
+
+def connection_options(options: ClusterOptions) -> ConnectionOptions:
+    """How to connect. ConfigurationError for options of TLS and SASL that do not fit."""
+    plain = ConnectionOptions(client_id=options.client_id, request_timeout_ms=options.request_timeout_ms)
+    return secured(plain, load_security(dict(options.security)))
+
+
+def replica_id_of(options: ClusterOptions) -> int:
+    """As whom reads are made: a site that is named is read where it is passive too."""
+    return DEBUGGING_CONSUMER if options.site else CONSUMER
+
+
+class ClusterReader:
+    """One cluster, or one site of a link, from code without an event loop. Use as a context, or
+    call `close`.
+    """
+
+    def __init__(self, options: ClusterOptions, *, isolation_level: int = 0) -> None:
+        self._options = options
+        self._replica_id = replica_id_of(options)
+        self._isolation_level = isolation_level
+        self._runner = asyncio.Runner()
+        self._client: KafkaClient | None = None
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Close all connections."""
+        if self._client is not None:
+            self._runner.run(self._client.close())
+            self._client = None
+        self._runner.close()
+
+    def partitions(self, subscription: Subscription) -> list[TopicPartition]:
+        """The partitions that a subscription names, sorted. KafkaClientError; BrokerError for a
+        topic that is not there.
+        """
+        return self._run(lambda client: _partitions(client, subscription))
+
+    def logs(self, partitions: Iterable[TopicPartition]) -> Logs:
+        """Where the logs start, and where what may be read of them ends."""
+        wanted = list(partitions)
+
+        async def ask(client: KafkaClient) -> Logs:
+            first = await client.offsets_at(wanted, EARLIEST_TIMESTAMP, replica_id=self._replica_id)
+            last = await client.offsets_at(
+                wanted, LATEST_TIMESTAMP, replica_id=self._replica_id, isolation_level=self._isolation_level
+            )
+            return Logs({key: LogRange(first[key], last[key]) for key in wanted})
+
+        return self._run(ask)
+
+    def at_times(self, times: Mapping[TopicPartition, int]) -> PartitionOffsets:
+        """The first offset at or after each partition's time (Unix ms), NO_OFFSET without one."""
+
+        async def attempt(client: KafkaClient) -> PartitionOffsets:
+            by_leader: dict[int, dict[TopicPartition, OffsetQuery]] = {}
+            for key, time_ms in times.items():
+                by_leader.setdefault(await client.leader(*key), {})[key] = OffsetQuery(time_ms)
+            found: PartitionOffsets = {}
+            for node, queries in by_leader.items():
+                for key, listed in (await client.list_offsets(node, queries, replica_id=self._replica_id)).items():
+                    _check(client, key, listed.error_code)
+                    found[key] = listed.offset
+            return found
+
+        return self._run(lambda client: _retried(client, times, attempt))
+
+    def epoch_ends(self, epochs: Mapping[TopicPartition, int]) -> dict[TopicPartition, EpochEndOffset]:
+        """Where each partition's leader epoch ends in its log."""
+
+        async def attempt(client: KafkaClient) -> dict[TopicPartition, EpochEndOffset]:
+            by_leader: dict[int, dict[TopicPartition, EpochQuery]] = {}
+            for key, epoch in epochs.items():
+                by_leader.setdefault(await client.leader(*key), {})[key] = EpochQuery(epoch)
+            found: dict[TopicPartition, EpochEndOffset] = {}
+            for node, queries in by_leader.items():
+                for key, end in (await client.epoch_ends(node, queries, replica_id=self._replica_id)).items():
+                    _check(client, key, end.error_code)
+                    found[key] = end
+            return found
+
+        return self._run(lambda client: _retried(client, epochs, attempt)) if epochs else {}
+
+    def epochs_before(self, offsets: Mapping[TopicPartition, int]) -> PartitionOffsets:
+        """The leader epoch of the last record below each offset, without partitions that have
+        none.
+        """
+
+        async def attempt(client: KafkaClient) -> PartitionOffsets:
+            found: PartitionOffsets = {}
+            for key, offset in offsets.items():
+                records = await self._record_at(client, key, offset - 1)
+                for _, header in iterate_headers(records, may_end_in_partial=True):
+                    if header.base_offset < offset:
+                        found[key] = header.partition_leader_epoch
+            return found
+
+        return self._run(lambda client: _retried(client, offsets, attempt)) if offsets else {}
+
+    def log_bytes(self, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, int]:
+        """How large the logs are at their leaders; without those whose broker does not report
+        it.
+        """
+        wanted = list(partitions)
+
+        async def ask(client: KafkaClient) -> dict[TopicPartition, int]:
+            by_leader: dict[int, dict[str, list[int]]] = {}
+            for topic, partition in wanted:
+                at_leader = by_leader.setdefault(await client.leader(topic, partition), {})
+                at_leader.setdefault(topic, []).append(partition)
+            found: dict[TopicPartition, int] = {}
+            for node, topics in by_leader.items():
+                found |= await _log_bytes(client, node, topics)
+            return found
+
+        return self._run(ask)
+
+    async def _record_at(self, client: KafkaClient, key: TopicPartition, offset: int) -> memoryview:
+        """The batch at an offset; empty when the log does not have it."""
+        topic, partition = key
+        leader = await client.leader(topic, partition)
+        known = client.cluster.topics.get(topic)
+        wanted = TopicToFetch(topic, known.topic_id if known else None, [PartitionToFetch(partition, offset, 1)])
+        request = FetchRequest([wanted], max_wait_ms=0, max_bytes=1, replica_id=self._replica_id)
+        fetched = (await client.fetch(leader, request)).topics[0].partitions[0]
+        if fetched.error_code == ErrorCode.offset_out_of_range:
+            return memoryview(b"")
+        _check(client, key, ErrorCode(fetched.error_code))
+        return fetched.records if isinstance(fetched.records, memoryview) else memoryview(b"")
+
+    def _run(self, ask: Callable[[KafkaClient], Coroutine[Any, Any, Answer]]) -> Answer:
+        async def answered() -> Answer:
+            if self._client is None:
+                self._client = await open_client(self._options)
+            return await ask(self._client)
+
+        return self._runner.run(answered())
+
+
+async def open_client(options: ClusterOptions) -> KafkaClient:
+    """A client of the cluster, or of the named site alone. InvalidOption when no bootstrap server
+    belongs to that site.
+    """
+    given = connection_options(options)
+    if not options.site:
+        return KafkaClient(options.bootstrap, given, retry_budget_ms=RETRY_BUDGET_MS)
+    found = []
+    for address in parse_host_ports(options.bootstrap):
+        client = KafkaClient([address], given, site_local=True, retry_budget_ms=RETRY_BUDGET_MS)
+        try:
+            found.append(await _site_of(client))
+        except TRANSIENT as error:
+            found.append(str(error))
+        if found[-1] == options.site:
+            return client
+        await client.close()
+    raise InvalidOption(
+        "antipode.site", options.site, f"the site of a bootstrap server; {options.bootstrap} are {', '.join(found)}"
+    )
+
+
+async def _site_of(client: KafkaClient) -> str:
+    """The name of the site whose broker this client asks."""
+    cluster = await client.metadata([])
+    node = min(cluster.brokers)
+    resource = {"resource_type": _BROKER_RESOURCE, "resource_name": str(node), "configuration_keys": (_SITE_NAME,)}
+    answer = await (await client.connection(node)).call(DESCRIBE_CONFIGS, {"resources": [resource]})
+    (described,) = answer.results
+    if described.error_code:
+        raise broker_error(described.error_code, message=described.error_message, api_key=DESCRIBE_CONFIGS)
+    return next((config.value or "" for config in described.configs if config.name == _SITE_NAME), "")
+
+
+async def _partitions(client: KafkaClient, subscription: Subscription) -> list[TopicPartition]:
+    if subscription.partitions:
+        return list(subscription.partitions)
+    names = sorted(subscription.topics) or None
+    topics = (await client.metadata(names)).topics
+    for name, topic in topics.items():
+        if names and topic.error_code:
+            raise broker_error(topic.error_code, message=name, api_key=3)
+    return [
+        (name, partition)
+        for name, topic in sorted(topics.items())
+        if subscription.has(name) and (names or not is_internal_topic(name))
+        for partition in sorted(topic.partitions)
+    ]
+
+
+async def _log_bytes(client: KafkaClient, node: int, topics: Mapping[str, list[int]]) -> dict[TopicPartition, int]:
+    asked = [{"topic": topic, "partitions": tuple(partitions)} for topic, partitions in topics.items()]
+    try:
+        answer = await (await client.connection(node)).call(DESCRIBE_LOG_DIRS, {"topics": asked})
+    except (UnsupportedApi, *TRANSIENT):
+        return {}
+    return {
+        (topic.name, partition.partition_index): int(partition.partition_size)
+        for directory in answer.results
+        for topic in directory.topics
+        for partition in topic.partitions
+    }
+
+
+async def _retried(
+    client: KafkaClient,
+    keys: Iterable[TopicPartition],
+    attempt: Callable[[KafkaClient], Awaitable[Answer]],
+) -> Answer:
+    topics = sorted({topic for topic, _ in keys})
+
+    async def once() -> Answer:
+        try:
+            return await attempt(client)
+        except TRANSIENT:
+            client.forget_leaders(topics)
+            raise
+
+    result: Answer = await jittered_backoff(retry_on=TRANSIENT, budget_ms=RETRY_BUDGET_MS)(once)
+    return result
+
+
+def _check(client: KafkaClient, key: TopicPartition, code: ErrorCode) -> None:
+    if code:
+        client.forget_leaders([key[0]])
+        raise broker_error(code, message=f"{key[0]}-{key[1]}")

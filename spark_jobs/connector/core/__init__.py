@@ -1,0 +1,1 @@
+"""Options, offsets, splits and filters of the data source, without IO."""

@@ -1,0 +1,363 @@
+"""The options of the data source: those of Spark's Kafka connector with its defaults, and a few of
+our own. Pure.
+
+An unknown option is refused, and so are two that contradict each other, with the key, the value and
+what is accepted. Names are compared without regard to case, as Spark does.
+"""
+
+from __future__ import annotations
+
+import enum
+import re
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Final, TypeVar
+
+from spark_jobs.connector.core.offsets import (
+    LATEST,
+    Bound,
+    BoundKind,
+    InvalidOffsets,
+    TopicPartition,
+    parse_offsets,
+    parse_partitions,
+)
+from spark_jobs.connector.core.planning import NO_LIMIT
+
+READ_UNCOMMITTED, READ_COMMITTED = 0, 1
+SPLIT_BYTES: Final = 128 * 1024 * 1024
+FETCH_BYTES: Final = 8 * 1024 * 1024
+TRANSACTION_TIMEOUT_MS: Final = 60_000
+Value = TypeVar("Value")
+
+
+class InvalidOption(ValueError):
+    """An option that is unknown, wrong, or contradicts another one."""
+
+    def __init__(self, key: str, value: str, accepted: str) -> None:
+        super().__init__(f"option {key} is {value!r}; accepted: {accepted}")
+        self.key = key
+
+
+class Mode(enum.StrEnum):
+    """What a row is."""
+
+    RECORDS = "records"
+    """A record, with the Kafka connector's columns."""
+    HEADERS = "headers"
+    """A record batch, by its header; nothing is decompressed."""
+    DIGESTS = "digests"
+    """A range of offsets, by the digest that the brokers keep of it."""
+    STORED = "stored"
+    """A record with its leader epoch, and transaction markers and aborted records too."""
+
+
+class Use(enum.Enum):
+    """What the options are for."""
+
+    READ = "read"
+    READ_STREAM = "readStream"
+    WRITE = "write"
+    WRITE_STREAM = "writeStream"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ClusterOptions:
+    """Which cluster, as whom. `site` "" reads as an application does; a name reads that site's own
+    copies.
+    """
+
+    bootstrap: str
+    site: str = ""
+    rack: str = ""
+    client_id: str = "antipode-spark"
+    request_timeout_ms: int = 30_000
+    security: tuple[tuple[str, str], ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Subscription:
+    """Which partitions: by name, by an expression on whole names, or one by one."""
+
+    topics: frozenset[str] = frozenset()
+    pattern: str = ""
+    partitions: tuple[TopicPartition, ...] = ()
+
+    def has(self, topic: str) -> bool:
+        """Whether the topic's partitions are read; those that are assigned one by one are not
+        asked.
+        """
+        return topic in self.topics or (bool(self.pattern) and re.fullmatch(self.pattern, topic) is not None)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ReadOptions:
+    """A read, as a whole or as a stream."""
+
+    cluster: ClusterOptions
+    subscription: Subscription
+    starting: Bound
+    ending: Bound
+    mode: Mode = Mode.RECORDS
+    has_headers: bool = False
+    isolation_level: int = READ_UNCOMMITTED
+    is_failing_on_loss: bool = True
+    is_latest_without_match: bool = False
+    offsets_per_trigger: int = NO_LIMIT
+    partitions_min: int = 0
+    split_bytes: int = SPLIT_BYTES
+    fetch_bytes: int = FETCH_BYTES
+    keeps_epochs: bool = True
+    tally_directory: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WriteOptions:
+    """A write. `topic` "" takes the topic of each row."""
+
+    cluster: ClusterOptions
+    topic: str = ""
+    has_headers: bool = False
+    compression: str = "none"
+    transaction_timeout_ms: int = TRANSACTION_TIMEOUT_MS
+    query: str = ""
+
+
+_MODES: Final = {mode.value: mode for mode in Mode}
+_SELECTORS: Final = ("assign", "subscribe", "subscribePattern")
+_STARTS: Final = ("startingTimestamp", "startingOffsetsByTimestamp", "startingOffsets")
+_ENDS: Final = ("endingTimestamp", "endingOffsetsByTimestamp", "endingOffsets")
+_CLUSTER: Final = ("kafka.bootstrap.servers", "kafka.client.id", "kafka.request.timeout.ms")
+_READING: Final = (
+    *_SELECTORS,
+    *_STARTS,
+    "startingOffsetsByTimestampStrategy",
+    "failOnDataLoss",
+    "includeHeaders",
+    "minPartitions",
+    "mode",
+    "antipode.site",
+    "antipode.split.bytes",
+    "antipode.tally.directory",
+    "kafka.isolation.level",
+    "kafka.client.rack",
+    "kafka.max.partition.fetch.bytes",
+)
+_STREAMING: Final = ("maxOffsetsPerTrigger", "antipode.leader.epochs")
+_WRITING: Final = ("topic", "includeHeaders", "kafka.compression.type")
+_STREAM_WRITING: Final = ("antipode.query", "kafka.transaction.timeout.ms")
+JAVA_ONLY: Final = (
+    "kafkaConsumer.pollTimeoutMs",
+    "fetchOffset.numRetries",
+    "fetchOffset.retryIntervalMs",
+    "groupIdPrefix",
+    "kafka.group.id",
+    "kafka.max.poll.records",
+    "kafka.max.poll.interval.ms",
+    "kafka.session.timeout.ms",
+    "kafka.heartbeat.interval.ms",
+    "kafka.fetch.min.bytes",
+    "kafka.fetch.max.wait.ms",
+    "kafka.fetch.max.bytes",
+    "kafka.receive.buffer.bytes",
+    "kafka.send.buffer.bytes",
+    "kafka.linger.ms",
+    "kafka.batch.size",
+    "kafka.buffer.memory",
+    "kafka.acks",
+    "kafka.retries",
+    "kafka.enable.idempotence",
+    "kafka.delivery.timeout.ms",
+    "kafka.max.block.ms",
+    "kafka.max.in.flight.requests.per.connection",
+)
+"""Options that tune the Java clients inside the Kafka connector. They are accepted, so that a job
+keeps them, and change nothing here.
+"""
+_OF_USE: Final = {
+    Use.READ: (*_READING, *_ENDS),
+    Use.READ_STREAM: (*_READING, *_STREAMING),
+    Use.WRITE: _WRITING,
+    Use.WRITE_STREAM: (*_WRITING, *_STREAM_WRITING),
+}
+
+
+def accepted_options(use: Use, security_keys: tuple[str, ...]) -> tuple[str, ...]:
+    """All option names of a use, sorted."""
+    names = (*_CLUSTER, *_OF_USE[use], *(f"kafka.{key}" for key in security_keys), *JAVA_ONLY)
+    return tuple(sorted(names))
+
+
+class _Given:
+    """The options that a job gives, by their name without regard to case."""
+
+    def __init__(self, options: Mapping[str, str], use: Use, security_keys: tuple[str, ...]) -> None:
+        names = {name.lower(): name for name in accepted_options(use, security_keys)}
+        self._values = {}
+        for key, value in options.items():
+            # Spark adds these of its own: of `load(path)`, and of every streaming write.
+            if key.lower() in ("checkpointlocation", "path"):
+                continue
+            if key.lower() not in names:
+                others = ", ".join(name for name in names.values() if name not in JAVA_ONLY)
+                raise InvalidOption(key, value, f"for {use.value} {others}")
+            self._values[names[key.lower()]] = value
+
+    def __contains__(self, key: str) -> bool:
+        return key in self._values
+
+    def text(self, key: str, default: str = "") -> str:
+        return self._values.get(key, default)
+
+    def one_of(self, key: str, default: str, accepted: Mapping[str, Value]) -> Value:
+        value = self._values.get(key, default)
+        if value.lower() not in accepted:
+            raise InvalidOption(key, value, ", ".join(accepted))
+        return accepted[value.lower()]
+
+    def flag(self, key: str, *, default: bool) -> bool:
+        return self.one_of(key, str(default).lower(), {"true": True, "false": False})
+
+    def number(self, key: str, default: int, *, least: int = 1) -> int:
+        value = self._values.get(key)
+        if value is None:
+            return default
+        try:
+            number = int(value)
+        except ValueError:
+            number = least - 1
+        if number < least:
+            raise InvalidOption(key, value, f"a number from {least} on")
+        return number
+
+    def parsed(self, key: str, parse: Callable[[str], Value]) -> Value:
+        try:
+            return parse(self._values[key])
+        except InvalidOffsets as error:
+            raise InvalidOption(key, self._values[key], str(error)) from error
+
+    def only_one(self, keys: tuple[str, ...]) -> str | None:
+        """Which of the keys is given. InvalidOption for two."""
+        given = [key for key in keys if key in self._values]
+        if len(given) > 1:
+            raise InvalidOption(given[1], self._values[given[1]], f"not together with {given[0]}")
+        return given[0] if given else None
+
+
+def parse_read(options: Mapping[str, str], use: Use, security_keys: tuple[str, ...]) -> ReadOptions:
+    """The options of a read. InvalidOption."""
+    given = _Given(options, use, security_keys)
+    is_stream = use is Use.READ_STREAM
+    mode = given.one_of("mode", Mode.RECORDS, _MODES)
+    if is_stream and mode is not Mode.RECORDS:
+        raise InvalidOption("mode", mode.value, "for readStream records")
+    has_headers = given.flag("includeHeaders", default=False)
+    if has_headers and mode is not Mode.RECORDS:
+        raise InvalidOption("includeHeaders", "true", f"only with mode=records, not {mode}")
+    ending = Bound(kind=BoundKind.LATEST) if is_stream else _ending(given)
+    return ReadOptions(
+        cluster=_cluster(given, security_keys),
+        subscription=_subscription(given),
+        starting=_starting(given, is_stream=is_stream),
+        ending=ending,
+        mode=mode,
+        has_headers=has_headers,
+        isolation_level=given.one_of(
+            "kafka.isolation.level",
+            "read_uncommitted",
+            {"read_uncommitted": READ_UNCOMMITTED, "read_committed": READ_COMMITTED},
+        ),
+        is_failing_on_loss=given.flag("failOnDataLoss", default=True),
+        is_latest_without_match=given.one_of(
+            "startingOffsetsByTimestampStrategy", "error", {"error": False, "latest": True}
+        ),
+        offsets_per_trigger=given.number("maxOffsetsPerTrigger", NO_LIMIT),
+        partitions_min=given.number("minPartitions", 0),
+        split_bytes=given.number("antipode.split.bytes", SPLIT_BYTES),
+        fetch_bytes=given.number("kafka.max.partition.fetch.bytes", FETCH_BYTES),
+        keeps_epochs=given.flag("antipode.leader.epochs", default=True),
+        tally_directory=given.text("antipode.tally.directory"),
+    )
+
+
+def parse_write(options: Mapping[str, str], use: Use, security_keys: tuple[str, ...]) -> WriteOptions:
+    """The options of a write. InvalidOption."""
+    given = _Given(options, use, security_keys)
+    codecs = ("none", "gzip", "snappy", "lz4", "zstd")
+    return WriteOptions(
+        cluster=_cluster(given, security_keys),
+        topic=given.text("topic"),
+        has_headers=given.flag("includeHeaders", default=False),
+        compression=given.one_of("kafka.compression.type", "none", dict(zip(codecs, codecs, strict=True))),
+        transaction_timeout_ms=given.number("kafka.transaction.timeout.ms", TRANSACTION_TIMEOUT_MS),
+        query=given.text("antipode.query"),
+    )
+
+
+def _cluster(given: _Given, security_keys: tuple[str, ...]) -> ClusterOptions:
+    if not given.text("kafka.bootstrap.servers"):
+        raise InvalidOption("kafka.bootstrap.servers", "", "host:port[,host:port...]")
+    security = tuple((key, given.text(f"kafka.{key}")) for key in security_keys if f"kafka.{key}" in given)
+    return ClusterOptions(
+        bootstrap=given.text("kafka.bootstrap.servers"),
+        site=given.text("antipode.site"),
+        rack=given.text("kafka.client.rack"),
+        client_id=given.text("kafka.client.id", "antipode-spark"),
+        request_timeout_ms=given.number("kafka.request.timeout.ms", 30_000),
+        security=security,
+    )
+
+
+def _subscription(given: _Given) -> Subscription:
+    selector = given.only_one(_SELECTORS)
+    if selector is None:
+        raise InvalidOption("subscribe", "", f"one of {', '.join(_SELECTORS)} is needed")
+    text = given.text(selector)
+    if selector == "assign":
+        return Subscription(partitions=given.parsed(selector, parse_partitions))
+    if selector == "subscribe":
+        names = frozenset(name.strip() for name in text.split(",") if name.strip())
+        if not names:
+            raise InvalidOption(selector, text, "names of topics, separated by commas")
+        return Subscription(topics=names)
+    try:
+        re.compile(text)
+    except re.error as error:
+        raise InvalidOption(selector, text, f"a regular expression ({error})") from error
+    return Subscription(pattern=text)
+
+
+def _starting(given: _Given, *, is_stream: bool) -> Bound:
+    key = given.only_one(_STARTS)
+    if key is None:
+        return Bound(kind=BoundKind.LATEST if is_stream else BoundKind.EARLIEST)
+    bound = _bound(given, key)
+    if not is_stream and (bound.kind is BoundKind.LATEST or LATEST in _offsets(bound)):
+        raise InvalidOption(key, given.text(key), "for a batch earliest, or offsets other than -1 (latest)")
+    return bound
+
+
+def _ending(given: _Given) -> Bound:
+    key = given.only_one(_ENDS)
+    if key is None:
+        return Bound(kind=BoundKind.LATEST)
+    bound = _bound(given, key)
+    if bound.kind is BoundKind.EARLIEST or -2 in _offsets(bound):
+        raise InvalidOption(key, given.text(key), "latest, or offsets other than -2 (earliest)")
+    return bound
+
+
+def _offsets(bound: Bound) -> list[int]:
+    return list(bound.values.values()) if bound.kind is BoundKind.OFFSETS else []
+
+
+def _bound(given: _Given, key: str) -> Bound:
+    if key.endswith("Timestamp") and "Offsets" not in key:
+        return Bound(kind=BoundKind.TIMESTAMPS, timestamp_ms=given.number(key, 0, least=0), option=key)
+    if key.endswith("ByTimestamp"):
+        return Bound(kind=BoundKind.TIMESTAMPS, values=given.parsed(key, parse_offsets), option=key)
+    words = {"earliest": BoundKind.EARLIEST, "latest": BoundKind.LATEST}
+    word = given.text(key).strip().lower()
+    if word in words:
+        return Bound(kind=words[word], option=key)
+    return Bound(kind=BoundKind.OFFSETS, values=given.parsed(key, parse_offsets), option=key)

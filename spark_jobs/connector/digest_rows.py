@@ -1,0 +1,81 @@
+"""Rows of the digests that the brokers keep of a log: a range costs sixteen bytes, whatever it
+holds. Only Antipode's brokers have digests.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterator
+from typing import Final
+
+import pyarrow as pa
+
+from spark_jobs.connector.cluster import RETRY_BUDGET_MS, open_client
+from spark_jobs.connector.core.options import ClusterOptions
+from spark_jobs.connector.core.planning import OffsetRange
+from wire.client.client_errors import broker_error
+from wire.client.range_digest_requests import RangeContent, RangeQuery, request_range_digests
+from wire.client.raw_client import KafkaClient
+from wire.protocol.range_digest_messages import DIGEST_BYTES, RANGE_DIGESTS
+
+LEAVES_PER_RANGE: Final = 64
+"""How many of a broker's leaves a row covers."""
+_PAUSE_S: Final = 0.1
+_SCHEMA: Final = pa.schema(
+    [
+        ("site", pa.string()),
+        ("topic", pa.string()),
+        ("partition", pa.int32()),
+        ("first_offset", pa.int64()),
+        ("until_offset", pa.int64()),
+        ("digest", pa.binary()),
+    ]
+)
+
+
+def digest_rows(options: ClusterOptions, wanted: OffsetRange) -> Iterator[pa.RecordBatch]:
+    """The digests of one range, a row a node of the broker's tree. BrokerError for a compacted log,
+    which has none; UnsupportedApi from other brokers.
+    """
+    content = asyncio.run(_ask(options, wanted))
+    size = content.leaf_offsets * LEAVES_PER_RANGE
+    edges = [
+        wanted.first_offset,
+        *range((wanted.first_offset // size + 1) * size, wanted.until_offset, size),
+        wanted.until_offset,
+    ]
+    rows = [
+        (options.site, *wanted.place, first, until, content.content[at : at + DIGEST_BYTES])
+        for first, until, at in zip(edges, edges[1:], range(0, len(content.content), DIGEST_BYTES), strict=False)
+    ]
+    if rows:
+        columns = zip(*rows, strict=True)
+        arrays = [pa.array(column, type=field.type) for column, field in zip(columns, _SCHEMA, strict=True)]
+        yield pa.RecordBatch.from_arrays(arrays, schema=_SCHEMA)
+
+
+async def _ask(options: ClusterOptions, wanted: OffsetRange) -> RangeContent:
+    query = RangeQuery(*wanted.place, wanted.first_offset, wanted.until_offset, LEAVES_PER_RANGE)
+    client = await open_client(options)
+    try:
+        async with asyncio.timeout(RETRY_BUDGET_MS / 1000) as limit:
+            pending = -1
+            while True:
+                found = await _ask_once(client, query)
+                if not found.pending_leaves:
+                    return found
+                if found.pending_leaves != pending:  # the broker reads on
+                    pending = found.pending_leaves
+                    limit.reschedule(asyncio.get_running_loop().time() + RETRY_BUDGET_MS / 1000)
+                await asyncio.sleep(_PAUSE_S)
+    finally:
+        await client.close()
+
+
+async def _ask_once(client: KafkaClient, query: RangeQuery) -> RangeContent:
+    node = await client.leader(query.topic, query.partition)
+    found = (await request_range_digests(await client.connection(node), [query]))[query]
+    if found.error_code:
+        message = f"{query.topic}-{query.partition}: {found.error_message}"
+        raise broker_error(found.error_code, message=message, node=f"node {node}", api_key=RANGE_DIGESTS)
+    return found

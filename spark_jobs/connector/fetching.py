@@ -1,0 +1,160 @@
+"""Reads a range of one log in a worker, as raw batches: at the leader, or at the replica in the
+worker's rack that the leader names (KIP-392).
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+from collections.abc import AsyncIterator, Iterator, Sequence
+from typing import Final, NamedTuple
+
+from kio.schema.errors import ErrorCode
+
+from runtime.retries import jittered_backoff
+from spark_jobs.connector.cluster import RETRY_BUDGET_MS, open_client, replica_id_of
+from spark_jobs.connector.core.options import READ_COMMITTED, ClusterOptions
+from spark_jobs.connector.core.planning import DataLost, OffsetRange
+from wire.batches.record_batch import iterate_headers
+from wire.client.broker_requests import EARLIEST_TIMESTAMP
+from wire.client.client_errors import TRANSIENT, broker_error, error_code
+from wire.client.fetch_requests import FetchRequest, PartitionToFetch, TopicToFetch
+from wire.client.raw_client import KafkaClient
+from wire.protocol.fetch_codec import PartitionFetched
+
+RACK_VARIABLE: Final = "ANTIPODE_RACK"
+"""A worker's own rack; it goes before the option, which is the same for all workers."""
+MAX_WAIT_MS: Final = 500
+
+
+class Chunk(NamedTuple):
+    """Whole batches, the first of which may begin below the wanted offset; `aborted` are producer
+    ids and first offsets of aborted transactions in them.
+    """
+
+    records: memoryview
+    aborted: Sequence[tuple[int, int]]
+
+
+class RangeReader:
+    """Reads one range. `node_ids` are the brokers that answered, in the order of their first
+    answer.
+    """
+
+    def __init__(
+        self,
+        options: ClusterOptions,
+        wanted: OffsetRange,
+        *,
+        fetch_bytes: int,
+        isolation_level: int = 0,
+        is_failing_on_loss: bool = True,
+    ) -> None:
+        self._options = options
+        self._wanted = wanted
+        self._fetch_bytes = fetch_bytes
+        self._isolation_level = isolation_level
+        self._is_failing_on_loss = is_failing_on_loss
+        self._rack = os.environ.get(RACK_VARIABLE, "") or options.rack
+        self._replica: int | None = None
+        self.node_ids: list[int] = []
+        self.read_bytes = 0
+
+    def chunks(self) -> Iterator[Chunk]:
+        """The range in order. KafkaClientError when the site does not answer; DataLost."""
+        with asyncio.Runner() as runner:
+            found = self._chunks()
+            try:
+                while True:
+                    try:
+                        yield runner.run(anext(found))  # type: ignore[arg-type]
+                    except StopAsyncIteration:
+                        return
+            finally:
+                runner.run(found.aclose())  # type: ignore[attr-defined]
+
+    async def _chunks(self) -> AsyncIterator[Chunk]:
+        offset = self._wanted.first_offset
+        client = await open_client(self._options)
+        try:
+            while offset < self._wanted.until_offset:
+                fetched = await self._fetch(client, offset)
+                records = fetched.records if isinstance(fetched.records, memoryview) else memoryview(b"")
+                if not records:
+                    offset = await self._after_nothing(client, fetched, offset)
+                    continue
+                self.read_bytes += len(records)
+                end, until = offset, 0
+                for position, header in iterate_headers(records, may_end_in_partial=True):
+                    end, until = header.next_offset, position + header.size_bytes
+                    if end >= self._wanted.until_offset:
+                        break
+                yield Chunk(records[:until], fetched.aborted_transactions or ())
+                offset = max(end, offset)
+        finally:
+            await client.close()
+
+    async def _after_nothing(self, client: KafkaClient, fetched: PartitionFetched, offset: int) -> int:
+        """Where the read goes on after an answer without a batch."""
+        place = self._wanted.place
+        start = (await client.offsets_at([place], EARLIEST_TIMESTAMP, replica_id=replica_id_of(self._options)))[place]
+        where = f"{place[0]}-{place[1]} at offset {offset}"
+        if start > offset:
+            if self._is_failing_on_loss and start < self._wanted.until_offset:
+                raise DataLost(f"{where}: the records were deleted meanwhile, the log starts at {start}")
+            return start
+        readable = fetched.last_stable_offset if self._isolation_level == READ_COMMITTED else fetched.high_watermark
+        if fetched.error_code == ErrorCode.offset_out_of_range or readable < self._wanted.until_offset:
+            if self._is_failing_on_loss:
+                raise DataLost(f"{where}: the log ends before offset {self._wanted.until_offset}, which was planned")
+            return self._wanted.until_offset
+        return offset
+
+    async def _fetch(self, client: KafkaClient, offset: int) -> PartitionFetched:
+        async def once() -> PartitionFetched:
+            try:
+                return await self._fetch_once(client, offset)
+            except TRANSIENT:
+                client.forget_leaders([self._wanted.topic])
+                self._replica = None
+                raise
+
+        result: PartitionFetched = await jittered_backoff(retry_on=TRANSIENT, budget_ms=RETRY_BUDGET_MS)(once)
+        return result
+
+    async def _fetch_once(self, client: KafkaClient, offset: int) -> PartitionFetched:
+        topic, partition = self._wanted.place
+        leader = await client.leader(topic, partition)
+        known = client.cluster.topics.get(topic)
+        request = FetchRequest(
+            [
+                TopicToFetch(
+                    topic, known.topic_id if known else None, [PartitionToFetch(partition, offset, self._fetch_bytes)]
+                )
+            ],
+            max_wait_ms=MAX_WAIT_MS,
+            max_bytes=self._fetch_bytes,
+            isolation_level=self._isolation_level,
+            replica_id=replica_id_of(self._options),
+            rack_id=self._rack,
+        )
+        while True:
+            node = leader if self._replica is None else self._replica
+            response = await client.fetch(node, request)
+            if response.throttle_time_ms and not response.topics and not response.error_code:
+                await asyncio.sleep(response.throttle_time_ms / 1000)
+                continue
+            fetched = response.topics[0].partitions[0] if response.topics else PartitionFetched(partition)
+            code = error_code(response.error_code or fetched.error_code)
+            if code is ErrorCode.offset_out_of_range and self._replica is not None:
+                self._replica = None  # a follower may be behind its leader
+                continue
+            if code and code is not ErrorCode.offset_out_of_range:
+                message = f"{topic}-{partition} at offset {offset}"
+                raise broker_error(code, message=message, node=f"node {node}", api_key=1)
+            if self._replica is None and fetched.preferred_read_replica not in (-1, node):
+                self._replica = fetched.preferred_read_replica
+                continue
+            if node not in self.node_ids:
+                self.node_ids.append(node)
+            return fetched

@@ -1,0 +1,107 @@
+"""Records as columns: the same as the reader that makes records, on every body, sound or damaged.
+"""
+
+from __future__ import annotations
+
+import datetime as dt
+from typing import Any
+
+import pyarrow as pa
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from spark_jobs.connector.core.filters import EVERYTHING
+from spark_jobs.connector.core.offsets import Bound, BoundKind
+from spark_jobs.connector.core.options import ClusterOptions, ReadOptions, Subscription
+from spark_jobs.connector.core.planning import OffsetRange
+from spark_jobs.connector.fetching import Chunk
+from spark_jobs.connector.record_rows import record_rows
+from spark_jobs.connector.tally import Tally
+from wire.batches.record_batch import InvalidBatch, read_header
+from wire.batches.record_columns import RecordColumns
+from wire.batches.records import Record, decode_batch, encode_batch, open_body
+
+CONTENTS = st.none() | st.binary(max_size=200)
+RECORDS = st.lists(
+    st.builds(
+        Record,
+        key=CONTENTS,
+        value=CONTENTS,
+        timestamp_ms=st.integers(0, 2**41),
+        headers=st.lists(st.tuples(st.text(st.characters(codec="utf-8"), max_size=5), CONTENTS), max_size=3),
+    ),
+    min_size=1,
+    max_size=20,
+)
+
+
+def rows(batches: list[bytes], first: int, until: int, *, has_headers: bool = False) -> list[dict[str, Any]]:
+    """The source's rows of these batches."""
+    options = ReadOptions(
+        cluster=ClusterOptions(bootstrap="none:1"),
+        subscription=Subscription(),
+        starting=Bound(kind=BoundKind.EARLIEST),
+        ending=Bound(kind=BoundKind.LATEST),
+        has_headers=has_headers,
+    )
+    wanted = OffsetRange(topic="t", partition=7, first_offset=first, until_offset=until)
+    chunks = [Chunk(memoryview(b"".join(batches)), ())]
+    found = list(record_rows(wanted, chunks, options, EVERYTHING, Tally()))
+    return pa.Table.from_batches(found).to_pylist() if found else []
+
+
+@given(st.lists(RECORDS, max_size=4), st.integers(0, 30), st.integers(0, 60), st.booleans())
+def test_rows_are_the_records_of_the_wanted_offsets(
+    groups: list[list[Record]], first: int, length: int, has_headers: bool
+) -> None:
+    batches, offset = [], 0
+    for group in groups:
+        batches.append(encode_batch(group, base_offset=offset))
+        offset += len(group)
+    records = [record for batch in batches for record in decode_batch(batch, 0, read_header(batch))]
+    epoch = dt.datetime(1970, 1, 1, tzinfo=dt.UTC)
+    expected = [
+        {
+            "key": record.key,
+            "value": record.value,
+            "topic": "t",
+            "partition": 7,
+            "offset": record.offset,
+            "timestamp": epoch + dt.timedelta(milliseconds=record.timestamp_ms),
+            "timestampType": 0,
+        }
+        | ({"headers": [{"key": name, "value": value} for name, value in record.headers]} if has_headers else {})
+        for record in records
+        if first <= record.offset < first + length
+    ]
+    assert rows(batches, first, first + length, has_headers=has_headers) == expected
+
+
+@given(RECORDS, st.data())
+def test_a_body_that_the_reader_refuses_is_refused(records: list[Record], data: st.DataObject) -> None:
+    batch = encode_batch(records)
+    header, body = read_header(batch), bytearray(open_body(batch, 0, read_header(batch)))
+    body[data.draw(st.integers(0, len(body) - 1))] ^= 1 << data.draw(st.integers(0, 7))
+    body = body[: data.draw(st.integers(0, len(body)))]
+    damaged = encode_header_over(header, bytes(body))
+    columns = RecordColumns()
+    try:
+        expected = list(decode_batch(damaged, 0, read_header(damaged)))
+    except InvalidBatch:
+        # Columns skip over headers, which only the other reader looks into.
+        if not any(record.headers for record in records):
+            with pytest.raises(InvalidBatch):
+                columns.append(bytes(body), header, 0, 2**62)
+        return
+    columns.append(bytes(body), header, -(2**62), 2**62)
+    assert columns.count == len(expected)
+    assert columns.keys.getvalue() == b"".join(record.key or b"" for record in expected)
+
+
+def encode_header_over(header: Any, body: bytes) -> bytes:
+    """The batch around another body."""
+    from wire.batches.record_batch import HEADER_SIZE, LOG_OVERHEAD, encode_header
+
+    header = header._replace(batch_length=HEADER_SIZE - LOG_OVERHEAD + len(body))
+    return encode_header(header, body) + body

@@ -1,0 +1,121 @@
+"""Records of opened batches as columns: the buffers of Arrow arrays, filled record by record.
+
+For jobs that read many records of few kinds: nothing is made for a record but its bytes in the
+columns. `make setup` compiles this module (`runtime/compiled.py`); what holds for `records.py`
+holds here. Caller: the data source for Spark.
+"""
+
+from typing import Final
+
+from librt.strings import BytesWriter, write_i32_le, write_i64_le
+from mypy_extensions import i32, i64, u8
+
+from wire.batches.record_batch import BatchHeader, InvalidBatch
+
+COLUMN_BYTES_MAX: Final = 2**31 - 1
+"""Arrow's offsets into a column of bytes have 32 bits."""
+
+_CONTINUES: Final = 0x80
+_INT32_SHIFT_MAX: Final = 28
+_INT64_SHIFT_MAX: Final = 63
+_INT64_MAX: Final = 2**63 - 1
+_MICROSECONDS_PER_MS: Final = 1000
+
+
+class RecordColumns:
+    """Columns that grow by whole batches. Keys and values are one buffer each with the ends of the
+    entries (little-endian 32 bits, 0 in front) and a byte an entry that is 0 where there is none;
+    offsets and times (Unix microseconds) are little-endian 64 bits.
+    """
+
+    def __init__(self) -> None:
+        self.count: i64 = 0
+        self.offsets = BytesWriter()
+        self.times_us = BytesWriter()
+        self.keys = BytesWriter()
+        self.key_ends = BytesWriter()
+        self.has_key = BytesWriter()
+        self.values = BytesWriter()
+        self.value_ends = BytesWriter()
+        self.has_value = BytesWriter()
+        write_i32_le(self.key_ends, 0)
+        write_i32_le(self.value_ends, 0)
+
+    @property
+    def size_bytes(self) -> int:
+        """What keys and values take."""
+        return len(self.keys) + len(self.values)
+
+    def append(self, body: bytes, header: BatchHeader, first_offset: i64, until_offset: i64) -> None:
+        """Append the records of an opened batch that lie from `first_offset` up to `until_offset`,
+        not included. Raises InvalidBatch when the records do not fill the body; columns are of no
+        use then.
+        """
+        if len(self.keys) + len(self.values) + len(body) > COLUMN_BYTES_MAX:
+            raise ValueError(f"more than {COLUMN_BYTES_MAX} bytes of records at a time")
+        at: i64 = 0
+        end: i64 = len(body)
+        base_offset: i64 = header.base_offset
+        base_time: i64 = header.base_timestamp
+        has_append_time: bool = header.is_log_append_time
+        append_time: i64 = header.max_timestamp
+        count: i64 = header.record_count
+        index: i64 = 0
+        try:
+            while index < count:
+                length, at = _varint(body, at, _INT32_SHIFT_MAX)
+                record_end: i64 = at + length
+                if length < 0 or record_end > end:
+                    raise ValueError(f"{length} bytes claimed, {end - at} left")  # noqa: TRY301
+                time_delta, at = _varint(body, at + 1, _INT64_SHIFT_MAX)
+                offset_delta, at = _varint(body, at, _INT32_SHIFT_MAX)
+                key_length, key_at = _varint(body, at, _INT32_SHIFT_MAX)
+                at = key_at + key_length if key_length >= 0 else key_at
+                if key_length < -1 or at >= record_end:
+                    raise ValueError("a record does not have its declared size")  # noqa: TRY301
+                value_length, value_at = _varint(body, at, _INT32_SHIFT_MAX)
+                at = value_at + value_length if value_length >= 0 else value_at
+                if value_length < -1 or at >= record_end:
+                    raise ValueError("a record does not have its declared size")  # noqa: TRY301
+                offset: i64 = base_offset + offset_delta
+                if first_offset <= offset < until_offset:
+                    write_i64_le(self.offsets, offset)
+                    write_i64_le(
+                        self.times_us,
+                        (append_time if has_append_time else base_time + time_delta) * _MICROSECONDS_PER_MS,
+                    )
+                    if key_length > 0:
+                        self.keys.write(body[key_at : key_at + key_length])
+                    self.has_key.append(u8(key_length >= 0))
+                    write_i32_le(self.key_ends, i32(len(self.keys)))
+                    if value_length > 0:
+                        self.values.write(body[value_at : value_at + value_length])
+                    self.has_value.append(u8(value_length >= 0))
+                    write_i32_le(self.value_ends, i32(len(self.values)))
+                    self.count += 1
+                at = record_end
+                index += 1
+        except (IndexError, ValueError) as error:
+            raise InvalidBatch(f"record {index} of {count} is damaged: {error}", 0) from error
+        if at != end:
+            raise InvalidBatch(f"{end - at} bytes after the last of {count} records", 0)
+
+
+def _varint(body: bytes, at: i64, shift_max: i64) -> tuple[i64, i64]:
+    """The signed number at `at`, and its end."""
+    number: i64 = body[at]
+    at += 1
+    if number < _CONTINUES:
+        return ((number >> 1) ^ -(number & 1)), at
+    number &= 0x7F
+    shift: i64 = 7
+    while True:
+        byte: i64 = body[at]
+        at += 1
+        if shift >= shift_max and (byte >= _CONTINUES or (shift == _INT64_SHIFT_MAX and byte > 1)):
+            raise ValueError("a number has too many bytes")
+        number |= (byte & 0x7F) << shift
+        if byte < _CONTINUES:
+            # the mask makes the shift a logical one, as the number may fill all 64 bits
+            return ((number >> 1) & _INT64_MAX) ^ -(number & 1), at
+        shift += 7

@@ -130,8 +130,8 @@ class AwaitedCommit:
 
 
 class OwnAppend(AwaitedCommit):
-    """What the broker itself appends to a partition that it leads, until every in-sync replica has
-    it. PartitionFailure when made.
+    """One append of the broker itself to a partition that it leads, until every in-sync replica has
+    the records. The constructor raises PartitionFailure.
     """
 
     def __init__(

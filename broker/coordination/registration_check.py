@@ -37,7 +37,7 @@ class Registered(Protocol):
     broker_epoch: int
 
     async def is_registered(self) -> bool:
-        """Whether ZooKeeper has the newest registration now. KazooException."""
+        """True if ZooKeeper has the newest registration now. Raises KazooException."""
         ...
 
 

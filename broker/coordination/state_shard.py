@@ -42,8 +42,8 @@ APPEND_BYTES_MAX: Final = 8 * 1024 * 1024
 
 KeyValue = tuple[bytes, bytes | None]
 Content = Sequence[KeyValue] | bytes
-"""What a decision writes: plain records, which share batches with those of other decisions, or
-whole batches; empty for nothing.
+"""The records of a decision: plain records, which share batches with other decisions, or whole
+batches; empty when the decision writes nothing.
 """
 CommandT = TypeVar("CommandT")
 ReplyT = TypeVar("ReplyT")
@@ -77,9 +77,7 @@ class CoordinatorRefusal(Exception):
 
 
 class Access(enum.Enum):
-    """How a command gets on with those of its lane whose decisions are on their way into the
-    log.
-    """
+    """How a command shares its lane with commands whose decisions are still being written."""
 
     ALONE = "alone"
     """It waits for them, and later ones for it."""
@@ -158,7 +156,7 @@ class StateShard(ABC, Generic[CommandT, ReplyT, DecisionT]):
         oldest first.
         """
         self._settling: deque[tuple[int, asyncio.Future[None]]] = deque()
-        """Who waits for the commands up to a number."""
+        """Requests that wait until all commands up to a number are decided."""
 
     # --- what the machine brings
 
@@ -172,15 +170,15 @@ class StateShard(ABC, Generic[CommandT, ReplyT, DecisionT]):
 
     @abstractmethod
     def _lane_of(self, command: CommandT) -> str:
-        """Whose command it is."""
+        """The lane of the command: the group or transactional id that it belongs to."""
 
     @abstractmethod
     def _access(self, command: CommandT) -> Access:
-        """How it gets on with others of its lane."""
+        """How the command shares its lane with others."""
 
     @abstractmethod
     def _decide(self, command: CommandT, token: int) -> DecisionT:
-        """What must happen."""
+        """Decide the command: records to write, effects, and the reply."""
 
     @abstractmethod
     def _content_of(self, decision: DecisionT) -> Content:
@@ -291,8 +289,8 @@ class StateShard(ABC, Generic[CommandT, ReplyT, DecisionT]):
     # --- writing
 
     def _begin_writing(self) -> None:
-        """What was decided in this turn of the loop joins the first append; a task is made only
-        when one has to be waited for.
+        """Append the decisions of this turn of the event loop together. A task is created only when
+        an append has to wait.
         """
         try:
             awaited = self._write_until_one_waits()

@@ -187,20 +187,20 @@ class GroupCoordinator:
         return await self._ask_member(command, HeartbeatReply)
 
     def heartbeat_interval_ms(self, group_id: str) -> int:
-        """How often members of the KIP-848 group are to send heartbeats: the group's own config or
-        the broker's.
+        """Heartbeat interval of the group's KIP-848 members, in ms: the group's own config, or the
+        broker's.
         """
         return in_force(self._routing.group_configs(group_id), HEARTBEAT_INTERVAL, self._limits.group_bounds)
 
     @property
     def group_bounds(self) -> GroupBounds:
-        """What may be set for single groups."""
+        """The bounds for configs of single groups."""
         return self._limits.group_bounds
 
     @property
     def assignors(self) -> Sequence[str]:
-        """What members of KIP-848 groups may ask for; the first one serves groups whose members ask
-        for none.
+        """The assignors that members of KIP-848 groups may choose; the first one serves groups
+        whose members choose none.
         """
         return self._limits.consumer_assignors
 
@@ -327,9 +327,7 @@ class GroupCoordinator:
         return sum(len(shard.groups) for shard in self._led)
 
     def count_by_state(self) -> Counter[GroupState]:
-        """How many groups of the classic protocol are in each state, for the metrics (called from
-        their thread).
-        """
+        """The number of classic groups in each state. The metrics thread calls this."""
         return Counter(
             group.state
             for shard in self._led
@@ -377,7 +375,9 @@ class GroupCoordinator:
             await self.expire_offsets()
 
     async def expire_offsets(self) -> None:
-        """Let every group forget what is older than the retention and not subscribed to."""
+        """Remove offsets that are older than the retention time and whose topic the group no longer
+        subscribes to.
+        """
         handled = 0
         for shard in self._led:
             for group in shard.groups if shard.is_loaded else ():

@@ -29,7 +29,7 @@ from wire.znodes.group_configs import GroupConfigs
 
 
 class GroupRouting(Protocol):
-    """What the coordinator asks about a group."""
+    """The coordinator's questions about a group."""
 
     def partition_count(self) -> int:
         """Partitions of `__consumer_offsets`, 0 while it does not exist."""
@@ -40,7 +40,7 @@ class GroupRouting(Protocol):
         ...
 
     def group_configs(self, group_id: str) -> GroupConfigs:
-        """What was set for this group."""
+        """The configs that are set for this group."""
         ...
 
     def is_elsewhere(self, group_id: str) -> bool:
@@ -54,7 +54,7 @@ class GroupRouting(Protocol):
         ...
 
     def commit_error(self, group_id: str) -> ErrorCode:
-        """Why clients may not commit offsets here now; `none` when they may."""
+        """The error that refuses client commits here now; `none` when commits are allowed."""
         ...
 
     def may_acknowledge(self, group_id: str) -> bool:
@@ -64,8 +64,8 @@ class GroupRouting(Protocol):
         ...
 
     def mirror_error(self, group_id: str, *, link: str, link_epoch: int) -> ErrorCode:
-        """Why a mirror of the link at that epoch may not commit offsets here; `none` when it
-        may.
+        """The error that refuses commits of a mirror of the link at that epoch; `none` when they
+        are allowed.
         """
         ...
 
@@ -107,7 +107,7 @@ class ImageRouting:
         return 0 if topic is None else len(topic.partitions)
 
     def group_configs(self, group_id: str) -> GroupConfigs:
-        """What was set for this group."""
+        """The configs that are set for this group."""
         return self._image().group_configs.get(group_id, {})
 
     def is_elsewhere(self, group_id: str) -> bool:
@@ -141,8 +141,8 @@ class ImageRouting:
         return self._permits.may_coordinate(image, link, now_ms=self._clock.monotonic_ms())
 
     def mirror_error(self, group_id: str, *, link: str, link_epoch: int) -> ErrorCode:
-        """As for mirrored records: unknown link or later epoch, earlier epoch, not passive for the
-        group.
+        """The same errors as for mirrored records: unknown link or later epoch, earlier epoch, site
+        not passive for the group.
         """
         image = self._image()
         record = image.links.get(link)

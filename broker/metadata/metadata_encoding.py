@@ -102,7 +102,7 @@ class MetadataWriter:
         return b"".join(out)
 
     def start(self, image: ClusterImage, brokers: Iterable[BrokerInfo], *, listener: str, topic_count: int) -> bytes:
-        """Everything before the first topic."""
+        """Encode everything before the first topic."""
         out = [_INT32.pack(0)] if self.version >= 3 else []
         entries = [entry for broker in brokers if (entry := self._broker(broker, listener)) is not None]
         out.append(self.count(len(entries)))
@@ -124,7 +124,7 @@ class MetadataWriter:
         return out + self._tags
 
     def end(self) -> bytes:
-        """Everything after the last topic."""
+        """Encode everything after the last topic."""
         out = b""
         if 8 <= self.version <= 10:
             out += _INT32.pack(self.cluster_operations)

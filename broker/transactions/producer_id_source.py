@@ -20,7 +20,7 @@ log = get_logger(__name__)
 
 
 class BlockSource(Protocol):
-    """Who hands out blocks (the controller client)."""
+    """The source of blocks of producer ids (the controller client)."""
 
     async def allocate_producer_ids(self, request: pb.AllocateProducerIdsRequest) -> pb.AllocateProducerIdsReply:
         """The next block; ControllerUnavailable."""

@@ -25,13 +25,13 @@ ADD_PARTITIONS_TO_TXN: Final = 24
 _VERSION: Final = 5
 NO_NODE: Final = -1
 QUESTIONS_MAX: Final = 5
-"""How often a question is put that markers overtake: the last transaction's does so once, more are
-another producer's doing.
+"""The number of attempts while markers overtake the question: the last transaction's markers do so
+once; more come from another producer.
 """
 
 
 class Writer(NamedTuple):
-    """Who wants to write."""
+    """The identity of a transactional write."""
 
     transactional_id: str
     producer_id: int
@@ -70,8 +70,8 @@ class TransactionAdmission:
     def admit_now(
         self, writer: Writer, partitions: Collection[TopicPartition]
     ) -> Mapping[TopicPartition, ErrorCode] | None:
-        """As `admit` without `is_added`; None when it takes a while: the coordinator is elsewhere,
-        or busy with the transaction.
+        """As `admit` without `is_added`. None when the answer takes a while: another broker
+        coordinates, or the coordinator is busy with the transaction.
         """
         question = VerifyPartitions(
             transactional_id=writer.transactional_id,

@@ -41,14 +41,14 @@ from wire.batches.transaction_records import TRANSACTIONS_TOPIC
 from wire.control.clients import ControllerUnavailable
 
 MARKERS_WAIT_MS: Final = 200
-"""How long a request waits for the markers of the transaction before it."""
+"""How long a request waits for the markers of the previous transaction, in ms."""
 IDS_PER_TURN: Final = 256
 
 ReplyT = TypeVar("ReplyT", bound=TransactionReply)
 
 
 class ProducerIdSource(Protocol):
-    """Who hands out producer ids."""
+    """The source of producer ids."""
 
     async def next_id(self) -> int:
         """A unique id; ControllerUnavailable."""
@@ -144,11 +144,11 @@ class TransactionCoordinator:
         return await self._ask_patiently(command, AddReply)
 
     async def verify_partitions(self, command: VerifyPartitions) -> AddReply:
-        """Whether the partitions take part."""
+        """Ask whether the partitions take part in the transaction."""
         return await self._ask(command, AddReply)
 
     def verified_now(self, command: VerifyPartitions) -> AddReply | None:
-        """As `verify_partitions`, None when it takes a while. CoordinatorRefusal."""
+        """As `verify_partitions`; None when the answer takes a while. Raises CoordinatorRefusal."""
         return self._shard(command.transactional_id).answer_now(command)
 
     async def end(self, command: EndTransaction) -> ProducerReply:
@@ -171,8 +171,8 @@ class TransactionCoordinator:
         return reply.error
 
     def _is_held(self, command: TransactionCommand) -> bool:
-        """Whether the command waits until the fence ends or the other site is active: the standby
-        gets the producers as of the fence.
+        """True if the command waits until the fence ends or the other site is active: the standby
+        receives the producers as of the fence.
         """
         if isinstance(command, InitProducer):
             return self._routing.is_moving()

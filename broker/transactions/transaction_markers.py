@@ -34,7 +34,7 @@ COMMIT_TIMEOUT_MS = 10_000
 
 
 class TransactionEnd(NamedTuple):
-    """What a marker says."""
+    """The content of a marker."""
 
     producer_id: int
     producer_epoch: int
@@ -130,7 +130,7 @@ class TransactionMarkers:
 
 
 def _was_here(hosted: HostedPartition, end: TransactionEnd) -> bool:
-    """Whether the partition has the marker. PartitionFailure when a later one was here."""
+    """True if the partition has the marker. Raises PartitionFailure when it has a later one."""
     known = hosted.log.producers.get(end.producer_id)
     if known is None:
         return False

@@ -1,4 +1,4 @@
-"""Which broker coordinates a transactional id.
+"""Finds the broker that coordinates a transactional id.
 
 In this site the leader of its partition of `__transaction_state`. A site that is passive in every
 routed link it has sends producers to the active site, where the topics are that they write to; a
@@ -66,8 +66,9 @@ class TransactionRouting:
         return min(routed, key=lambda link: link.name)
 
     def mirror_error(self, *, link: str, link_epoch: int) -> ErrorCode:
-        """Why a mirror of the link at that epoch may not say who the producers are; `none` when it
-        may.
+        """The error that refuses transactional ids from a mirror of the link at that epoch; `none`
+        when they are allowed. The errors are those of mirrored records; of several links only the
+        one to the site that coordinates for this site counts.
 
         As for mirrored records; of several links only the one to the site that coordinates in this
         one's stead.

@@ -44,7 +44,7 @@ log = get_logger(__name__)
 
 
 class Markers(Protocol):
-    """Who brings the decision to the partitions."""
+    """Writes the decision of a transaction to its partitions."""
 
     async def send(self, transaction: Transaction, coordinator_epoch: int) -> None:
         """Return when every partition is done."""

@@ -64,7 +64,7 @@ MembershipCommand = JoinGroup | SyncGroup | Heartbeat | LeaveGroup
 def decide(
     known: ConsumerGroup, command: MembershipCommand, limits: GroupLimits, *, token: int, now_ms: int
 ) -> Decision:
-    """What follows from a classic request to a group that has members."""
+    """Decide a classic request to a group that has members."""
     match command:
         case JoinGroup():
             return _join(known, command, limits, token=token, now_ms=now_ms)
@@ -128,9 +128,7 @@ def _join(known: ConsumerGroup, command: JoinGroup, limits: GroupLimits, *, toke
 
 
 def _subscription(command: JoinGroup) -> Subscription | None:
-    """What the member subscribes to under the protocol that it prefers; None when that cannot be
-    known.
-    """
+    """The subscription under the protocol that the member prefers; None when it cannot be decoded."""
     if command.protocol_type != CONSUMER_PROTOCOL_TYPE or not command.protocols:
         return None
     try:
@@ -283,8 +281,8 @@ def _leave(known: ConsumerGroup, command: LeaveGroup, limits: GroupLimits, *, to
 
 
 def _leaving(known: ConsumerGroup, leaving: LeavingMember) -> tuple[ErrorCode, str | None]:
-    """Who it is: a member of the classic protocol, or (named by an administrator) any static
-    one.
+    """Find the leaving member: a member of the classic protocol, or any static member that an
+    administrator names.
     """
     holder_id = known.static_member(leaving.group_instance_id)
     if leaving.group_instance_id is not None and holder_id is None:

@@ -1,4 +1,5 @@
-"""Who may commit and read the offsets of a KIP-848 group. Pure.
+"""Rules for committing and reading offsets of KIP-848 groups. Pure. The rules are those of Apache
+Kafka 4.3.1; `tests/support/histories/commit_table.py` compares every combination with it.
 
 The rules are those of Apache Kafka 4.3.1; `tests/support/histories/commit_table.py` asks both
 brokers for every combination.
@@ -14,7 +15,7 @@ from broker.groups.core.group_states import NO_GENERATION
 
 
 def commit_error(known: ConsumerGroup, command: CommitOffsets) -> ErrorCode:
-    """Why nothing of the commit can be taken; `none` when it can."""
+    """The error that refuses the whole commit; `none` when the commit is allowed."""
     is_transactional = isinstance(command, CommitTransactionOffsets)
     member_id, epoch = command.member_id, command.generation
     if epoch < 0 and not known.members:
@@ -33,8 +34,8 @@ def commit_error(known: ConsumerGroup, command: CommitOffsets) -> ErrorCode:
 
 
 def fetch_error(known: ConsumerGroup, member_id: str | None, epoch: int) -> ErrorCode:
-    """Why offsets are not read on behalf of a member with that epoch; `none` when they are, as for
-    readers that name no member.
+    """The error that refuses to read offsets for a member with that epoch; `none` when reading is
+    allowed, also for readers that name no member.
     """
     if member_id is None and epoch < 0:
         return ErrorCode.none

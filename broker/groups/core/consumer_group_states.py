@@ -45,7 +45,7 @@ class MemberState(enum.IntEnum):
 
 
 class Reached(NamedTuple):
-    """What a member owns, and how far it is on its way to the target."""
+    """The partitions that a member owns, and its progress towards the target assignment."""
 
     epoch: int = JOINING_EPOCH
     previous_epoch: int = -1
@@ -89,7 +89,7 @@ class ConsumerGroup:
     """
 
     def put(self, key: ConsumerGroupKey, value: ConsumerGroupValue | None) -> None:
-        """Let a record be true."""
+        """Apply one record of the log."""
         match value:
             case None:
                 self._remove(key)
@@ -125,7 +125,7 @@ class ConsumerGroup:
                 pass
 
     def reached_by(self, member_id: str) -> Reached:
-        """What the member owns; nothing for one that has just come."""
+        """The partitions that the member owns; none for a new member."""
         return self.reached.get(member_id, NOTHING_REACHED)
 
     def static_member(self, instance_id: str | None) -> str | None:
@@ -144,7 +144,7 @@ class ConsumerGroup:
 
     @property
     def state(self) -> str:
-        """As Kafka's tools print it."""
+        """The group's state under the name that Kafka's tools print."""
         if not self.members:
             return "Empty"
         if self.epoch > self.target_epoch:
@@ -156,7 +156,7 @@ class ConsumerGroup:
         return "Stable" if is_settled else "Reconciling"
 
     def violations(self) -> Iterable[str]:
-        """What is wrong; nothing for a sound group."""
+        """The invariants that the group violates; none for a sound group."""
         seen: set[TopicIdPartition] = set()
         for member_id, reached in self.reached.items():
             if member_id not in self.members:

@@ -51,7 +51,7 @@ NO_TIMEOUT: Final = -1
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MemberHeartbeat:
-    """What a member says; None stands for "as before"."""
+    """The fields of a member's heartbeat; None means "unchanged"."""
 
     member_id: str
     member_epoch: int
@@ -65,7 +65,7 @@ class MemberHeartbeat:
     server_assignor: str | None
     owned: Owned | None
     classic: ClassicMember | None = None
-    """For a member of the classic protocol, whose JoinGroup means the same as a heartbeat
+    """Set for a member of the classic protocol, whose JoinGroup acts like a heartbeat
     (`core/classic_members.py`).
     """
 
@@ -116,7 +116,7 @@ def heartbeat(
     size_max: int,
     assignors: Sequence[str] = tuple(ASSIGNORS),
 ) -> tuple[ConsumerTurn, HeartbeatReply]:
-    """What follows from a heartbeat; `topics` are all that clients see."""
+    """Apply a heartbeat; `topics` are all topics that clients can see."""
     if known.checked_topics is topics and _changes_nothing(known, said):
         return ConsumerTurn(known, topics, size_max), _reply(known, said, known.reached[said.member_id])
     turn = ConsumerTurn(copy_of(known), topics, size_max, assignors)
@@ -147,7 +147,7 @@ def _reply(known: ConsumerGroup, said: MemberHeartbeat, reached: Reached, *, is_
 
 
 def _changes_nothing(known: ConsumerGroup, said: MemberHeartbeat) -> bool:
-    """Whether a member that has reached the target only says that it lives."""
+    """True if a member that has reached its target only reports that it is alive."""
     reached = known.reached.get(said.member_id)
     return (
         reached is not None
@@ -214,8 +214,8 @@ def forget_member(turn: ConsumerTurn, member_id: str) -> None:
 
 
 def _stay(turn: ConsumerTurn, said: MemberHeartbeat) -> tuple[Reached, bool]:
-    """What the member owns now, and whether the answer must name it because the member asks or
-    because it has changed.
+    """Returns the partitions that the member owns now, and whether the response must list them (the
+    member asked for them, or they changed).
     """
     group = turn.group
     former = group.members.get(said.member_id)
@@ -363,7 +363,9 @@ def subscribed_names(member: MemberMetadata, topics: TopicShapes) -> set[str]:
 
 
 def subscription(group: ConsumerGroup) -> Callable[[str], bool]:
-    """Whether members of the group want a topic, by its name, be it there or not."""
+    """A function that tells by name whether members of the group subscribe to a topic; the topic
+    need not exist.
+    """
     names = {name for member in group.members.values() for name in member.topic_names}
     patterns = {member.topic_regex for member in group.members.values() if member.topic_regex}
     return lambda topic: topic in names or any(is_matched(text, topic) for text in patterns)
@@ -394,8 +396,8 @@ def _metadata_hash(turn: ConsumerTurn) -> int:
 
 
 def assignor_of(group: ConsumerGroup, assignors: Sequence[str]) -> str:
-    """What most members ask for, of those that the broker offers; the first of these when they ask
-    for none.
+    """The assignor that most members ask for, among those that the broker offers; the broker's
+    first one when no member asks.
     """
     votes = [member.server_assignor for member in group.members.values() if member.server_assignor in assignors]
     return max(sorted(filter(None, set(votes))), key=votes.count) if votes else assignors[0]

@@ -129,8 +129,8 @@ class Groups:
     # --- deciding
 
     def decide(self, command: Command, *, now_ms: int, token: int = 0) -> Decision:
-        """What must happen; `now_ms` is Unix time, `token` names the request that waits for an
-        answer (0: none).
+        """Decide a command. `now_ms` is Unix time; `token` names the request that waits for the
+        response (0: none).
         """
         decision = self._decide(command, now_ms=now_ms, token=token)
         if decision.reason:
@@ -314,7 +314,7 @@ class Groups:
     # --- applying
 
     def apply(self, record: GroupRecord) -> None:
-        """Let a fact be true."""
+        """Apply one record."""
         match record:
             case GroupStored() | GroupChanged():
                 self._check_storable(record)
@@ -375,7 +375,7 @@ class Groups:
                 del self._groups[group_id]
 
     def durable_state(self) -> tuple[Mapping[str, Group], Mapping[str, Offsets]]:
-        """What a replay of the log must give, for groups that are EMPTY or STABLE."""
+        """The state that a replay of the log must restore, for groups that are EMPTY or STABLE."""
         groups = {
             group_id: group.durable()
             for group_id, group in self._groups.items()

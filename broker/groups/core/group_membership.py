@@ -88,7 +88,9 @@ def _has_room(turn: Turn, command: JoinGroup) -> bool:
 
 
 def _identity_error(turn: Turn, member_id: str, group_instance_id: str | None) -> ErrorCode:
-    """Whether the request comes from the member that the group knows."""
+    """The error when the request does not come from the member that the group knows; `none`
+    otherwise.
+    """
     group = turn.group
     holder = group.static_member(group_instance_id)
     if group_instance_id is not None and holder is not None and holder.member_id != member_id:
@@ -228,7 +230,9 @@ def _generation_error(turn: Turn, member_id: str, group_instance_id: str | None,
 
 
 def member_error(turn: Turn, *, member_id: str, group_instance_id: str | None, generation: int) -> ErrorCode:
-    """Whether a request comes from a member of the present generation."""
+    """The error when the request does not come from a member of the current generation; `none`
+    otherwise.
+    """
     return _generation_error(turn, member_id, group_instance_id, generation)
 
 

@@ -1,5 +1,4 @@
-"""What goes into the group machine and what comes out: commands, replies, records, effects. Values
-only.
+"""The inputs and outputs of the group machine: commands, replies, records, effects. Values only.
 
 Commands are imperatives from clients (with a token that names the waiting request) or from the
 shell (a timer that fired, a role that changed). Records are facts: durable ones go to
@@ -53,9 +52,12 @@ class JoinGroup(Command):
     protocol_type: str
     protocols: tuple[AssignmentProtocol, ...]
     requires_known_member: bool
-    """From version 4 on a member must come back with the id that it was handed (KIP-394)."""
+    """True from version 4 on: a member joins again with the member id that the broker gave it
+    (KIP-394).
+    """
     may_skip_assignment: bool
-    """From version 9 on, the answer can keep a static leader's assignment (KIP-814)."""
+    """True from version 9 on: the response can let a static leader keep its assignment (KIP-814).
+    """
     topics: TopicShapes = field(default_factory=dict, repr=False)
     """All that clients see: for a group that has members of the newer protocol."""
 
@@ -83,7 +85,7 @@ class Heartbeat(Command):
 
 
 class LeavingMember(NamedTuple):
-    """Who leaves; a static member may be named by its instance id alone."""
+    """A member that leaves; a static member may be named by its group instance id alone."""
 
     member_id: str
     group_instance_id: str | None
@@ -199,7 +201,7 @@ class ConsumerHeartbeat(Command):
 
 
 class TimerKind(enum.Enum):
-    """What a timer is for."""
+    """The purpose of a timer."""
 
     SESSION = "session"
     JOIN = "join"
@@ -301,7 +303,7 @@ class GroupStored:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GroupChanged:
-    """In memory: the group between two generations."""
+    """A change in memory only: the group is between two generations."""
 
     group: Group
 

@@ -118,13 +118,13 @@ def leaving_classic(classic: Group) -> list[Effect]:
 
 
 def _preferred(group: Group, member: Member) -> bytes:
-    """What the member said under the group's protocol, else under the one that it prefers."""
+    """The member's metadata under the group's protocol, or under the protocol that it prefers."""
     return member.metadata_for(group.protocol) or member.protocols[0].metadata
 
 
 def _owned_by(group: Group, member: Member, topics: TopicShapes) -> Owned:
-    """What the generation gave it; who has begun to join, or is not synced, owns what it said
-    itself.
+    """The partitions that the generation assigned to the member. A member that is joining, or has
+    no assignment yet, owns the partitions that it reported itself.
     """
     if member.join_token is None and member.assignment:
         return owned_ids(decode_assignment(member.assignment), topics)

@@ -39,7 +39,7 @@ from wire.protocol.byte_reader import Malformed
 
 Offsets = Mapping[TopicPartition, OffsetValue]
 Subscription = Callable[[str], bool]
-"""Whether members of a group want a topic, by its name."""
+"""Tells by name whether members of a group subscribe to a topic."""
 
 
 @dataclass(slots=True)
@@ -77,7 +77,7 @@ class OffsetTable:
 
 
 def commit_error(turn: Turn, command: CommitOffsets) -> ErrorCode:
-    """Why nothing of the commit can be taken; `none` when it can."""
+    """The error that refuses the whole commit; `none` when the commit is allowed."""
     group = turn.group
     is_anonymous = not command.member_id and command.group_instance_id is None
     is_transactional = isinstance(command, CommitTransactionOffsets)
@@ -187,8 +187,8 @@ def delete_offsets(
 
 
 def subscription(group: Group) -> Subscription:
-    """Of a group of the classic protocol; every topic when a member's subscription cannot be
-    read.
+    """The subscription of a classic group; every topic when one member's subscription cannot be
+    decoded.
     """
     topics: set[str] = set()
     try:

@@ -1,5 +1,5 @@
-"""From one generation of a group to the next: begin, wait for members, form the generation. Pure,
-on a `Turn`.
+"""The way from one generation of a group to the next: begin, wait for members, complete the
+generation. Pure, on a `Turn`.
 
 A rebalance begins when a member comes, goes or changes. It ends when all members have joined and
 every client that got a member id has come back, or when the longest rebalance timeout of the

@@ -94,7 +94,7 @@ def _decode_consumer_fact(key: bytes, value: bytes | None) -> ConsumerFact | Non
 
 
 def group_value(group: Group) -> GroupValue:
-    """What is kept of a group."""
+    """The stored value of a group."""
     return GroupValue(
         protocol_type=group.protocol_type or "",
         generation=group.generation,

@@ -72,7 +72,9 @@ class Member:
         return self.join_token is not None or self.sync_token is not None
 
     def metadata_for(self, protocol: str | None) -> bytes:
-        """What the member said under the protocol; empty when it did not name it."""
+        """The member's metadata under the protocol; empty when the member did not name the
+        protocol.
+        """
         return next((offered.metadata for offered in self.protocols if offered.name == protocol), b"")
 
 
@@ -126,7 +128,7 @@ class Group:
         return next((member for member in self.members.values() if member.group_instance_id == group_instance_id), None)
 
     def supports(self, protocol_type: str, protocols: Iterable[AssignmentProtocol]) -> bool:
-        """Whether a member with these protocols could be part of the group."""
+        """True if a member with these protocols can join the group."""
         if not self.members:
             return True
         return protocol_type == self.protocol_type and not self._candidates().isdisjoint(
@@ -149,13 +151,13 @@ class Group:
         return set.intersection(*offers) if offers else set()
 
     def with_member(self, member: Member) -> Group:
-        """With the member added, or in place of its former self; the first one leads and gives the
-        protocol type.
+        """A copy with the member added or replaced; the first member leads and sets the protocol
+        type.
         """
         return replace(self, members={**self.members, member.member_id: member}, leader=self.leader or member.member_id)
 
     def with_members(self, members: Iterable[Member]) -> Group:
-        """With exactly these members, in their order."""
+        """A copy with exactly these members, in their order."""
         return replace(self, members={member.member_id: member for member in members})
 
     def with_renamed_member(self, member_id: str, successor: Member) -> Group:
@@ -181,11 +183,11 @@ class Group:
         return replace(self, members=members, leader=leader, unsynced=self.unsynced - {member_id})
 
     def in_state(self, state: GroupState, *, now_ms: int) -> Group:
-        """In the state, from now on."""
+        """A copy in this state, from now on."""
         return replace(self, state=state, state_since_ms=now_ms)
 
     def durable(self) -> Group:
-        """What of a STABLE or EMPTY group is in the log, as a replay would give it."""
+        """The part of a STABLE or EMPTY group that the log holds, as a replay restores it."""
         members = {
             member_id: replace(
                 member,
@@ -202,7 +204,7 @@ class Group:
         )
 
     def violations(self) -> Iterable[str]:
-        """What is wrong with this value; nothing for a sound one."""
+        """The invariants that this value violates; none for a sound value."""
         if (self.state is GroupState.EMPTY) is bool(self.members) and self.state is not GroupState.PREPARING_REBALANCE:
             yield f"state {self.state.value} with {len(self.members)} members"
         is_replayed = self.state is GroupState.STABLE and must_rebalance(self)

@@ -54,18 +54,19 @@ class GroupLimits:
     consumer_heartbeat_interval_ms_min: int = 5000
     consumer_heartbeat_interval_ms_max: int = 15_000
     consumer_assignors: tuple[str, ...] = tuple(ASSIGNORS)
-    """What members may ask for; the first one serves groups whose members ask for none."""
+    """The assignors that members may choose; the first one serves groups whose members choose none.
+    """
     consumer_size_max: int = (1 << 31) - 1
     may_upgrade: bool = True
     """A member of the newer protocol may turn a group of the classic one into one of its own
     (KIP-848).
     """
     may_downgrade: bool = True
-    """When the last of these leaves, the others may go on as a group of the classic protocol."""
+    """True if the group may go on as a classic group when the last KIP-848 member leaves."""
 
     @property
     def group_bounds(self) -> GroupBounds:
-        """What may be set for single groups."""
+        """The bounds for configs of single groups."""
         return {
             SESSION_TIMEOUT: Bounds(
                 self.consumer_session_timeout_ms,
@@ -132,7 +133,7 @@ class Turn:
         self.group = self.group.without_member(member.member_id)
 
     def decision(self, further: Sequence[GroupRecord] = ()) -> Decision:
-        """What this turn has come to, and `further` records."""
+        """The decision of this turn, with `further` records added."""
         records: tuple[GroupRecord, ...] = tuple(further)
         if self.must_store:
             records = (GroupStored(group=self.group), *records)

@@ -1,5 +1,5 @@
-"""Who gets which partition: the assignors that the coordinator itself runs for KIP-848 groups.
-Pure.
+"""The assignors that the coordinator itself runs for KIP-848 groups: they assign each partition to
+a member. Pure.
 
 `uniform` spreads all partitions evenly and leaves as many as it can where they are. `range` gives
 each member, topic by topic, a run of neighbouring partitions, so that topics with the same number

@@ -10,7 +10,7 @@ from wire.rules.sync_reports import MIRROR_SLOTS, NEVER, ReceivedReport, SyncRep
 
 
 class ReceivedReports:
-    """Of one link. Times of hearing are monotonic ms."""
+    """The reports of one link. Receipt times are monotonic ms."""
 
     def __init__(self) -> None:
         # When each part was carried whole, by this broker's monotonic clock.
@@ -18,7 +18,9 @@ class ReceivedReports:
         self._received: dict[str, tuple[SyncReport, float]] = {}
 
     def ages_ms(self, now_ms: float) -> list[int]:
-        """How long ago each part was carried completely, by any daemon; NEVER without a report."""
+        """The age of the newest complete report of each part, from any daemon, in ms; NEVER without
+        a report.
+        """
         return [NEVER if at_ms is None else max(0, round(now_ms - at_ms)) for at_ms in self._synced_ms]
 
     def take(self, word: SyncReport, now_ms: float, *, unix_ms: int) -> None:
@@ -43,7 +45,7 @@ class ReceivedReports:
         )
 
     def resting_ms_ago(self, now_ms: float) -> int:
-        """How long ago a daemon reported last that it rests; NEVER when none did."""
+        """The time since a daemon last reported that it rests, in ms; NEVER when none did."""
         ages_ms = [round(now_ms - at_ms) for word, at_ms in self._received.values() if word.is_resting]
         return min(ages_ms, default=NEVER)
 

@@ -44,8 +44,8 @@ def compiled_pattern(text: str) -> TopicPattern:
 
 
 def is_matched(text: str, name: str) -> bool:
-    """Whether a stored pattern matches; one that RE2 does not take (earlier releases stored such)
-    matches nothing.
+    """True if a stored pattern matches the name. A pattern that RE2 refuses (earlier releases
+    stored such patterns) matches nothing.
     """
     pattern = _stored_pattern(text)
     return pattern is not None and pattern.fullmatch(name) is not None

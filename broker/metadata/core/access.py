@@ -20,7 +20,7 @@ MIRROR_REPLICA_ID = MIRROR
 
 
 def write_error(image: ClusterImage, topic: str) -> ErrorCode:
-    """Why a client may not produce to the topic here; `none` when it may."""
+    """The error that refuses a client's produce to the topic here; `none` when it is allowed."""
     link = image.link_of(topic)
     role = image.role_in(link)
     if role.may_write:
@@ -31,7 +31,7 @@ def write_error(image: ClusterImage, topic: str) -> ErrorCode:
 
 
 def read_error(image: ClusterImage, topic: str, *, replica_id: int) -> ErrorCode:
-    """Why a reader may not fetch from the topic here; `none` when it may."""
+    """The error that refuses a fetch from the topic here; `none` when it is allowed."""
     link = image.link_of(topic)
     if replica_id == TOOL_REPLICA_ID or link is None or not link.is_routed:
         return ErrorCode.none
@@ -41,8 +41,8 @@ def read_error(image: ClusterImage, topic: str, *, replica_id: int) -> ErrorCode
 
 
 def mirror_error(image: ClusterImage, topic: str, *, link_name: str, link_epoch: int) -> ErrorCode:
-    """Why a mirror of the link at that epoch may not append to the topic here; `none` when it
-    may.
+    """The error that refuses appends of a mirror of the link at that epoch; `none` when they are
+    allowed.
     """
     link = image.links.get(link_name)
     if link is None or link_epoch > link.epoch:

@@ -33,7 +33,7 @@ UNKNOWN_EPOCH = -1
 
 
 class LinkRole(enum.Enum):
-    """What this broker may do with a topic; LOCAL topics are carried by no link."""
+    """The role of this broker for a topic; no link carries LOCAL topics."""
 
     LOCAL = "local"
     ACTIVE = "active"
@@ -95,7 +95,9 @@ class RoutedTopic:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ClusterImage:
-    """Everything a broker knows; see the module for where it comes from."""
+    """A broker's whole knowledge of its site and the peer sites; the module says where it comes
+    from.
+    """
 
     site: str
     node_id: int
@@ -123,7 +125,7 @@ class ClusterImage:
     links: Mapping[str, LinkRecord] = field(default_factory=dict)
     quotas: Mapping[QuotaEntity, QuotaValues] = field(default_factory=dict)
     group_configs: Mapping[str, GroupConfigs] = field(default_factory=dict)
-    """What was set for single groups of this site."""
+    """The configs that are set for single groups of this site."""
     confirmed_epochs: Mapping[str, int] = field(default_factory=dict)
     peers: Mapping[str, SiteView] = field(default_factory=dict)
     peer_topics: Mapping[str, PeerTopics] = field(default_factory=dict)
@@ -154,8 +156,8 @@ class ClusterImage:
         return self._governing(links_of_group(self.links.values(), group)) if self.links else None
 
     def _governing(self, links: Sequence[LinkRecord]) -> LinkRecord | None:
-        """As `wire/rules/links.py` says; of links under which the site is active, one that is not
-        confirmed yet before the others.
+        """The link that governs the topic, by `wire/rules/links.py`. Of several links under which
+        the site is active, an unconfirmed one comes first.
         """
         unconfirmed = [link for link in links if self.role_in(link) is LinkRole.UNCONFIRMED]
         link = governing_link(links, self.site)
@@ -518,7 +520,7 @@ def _merged_group_configs(former: Mapping[str, GroupConfigs], batch: ControlBatc
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ImageChange:
-    """What a broker has to do after an image replaced another."""
+    """The work that a broker has to do after one image replaced another."""
 
     deleted: tuple[DeletedTopicImage, ...]
     changed: tuple[TopicImage, ...]
@@ -530,7 +532,7 @@ NO_CHANGE: Final = ImageChange(deleted=(), changed=(), changed_links=())
 
 
 def difference(before: ClusterImage, after: ClusterImage) -> ImageChange:
-    """What changed for this site's own topics between two images."""
+    """The changes to this site's own topics between two images."""
     have_roles_changed = before.links is not after.links or before.confirmed_epochs is not after.confirmed_epochs
     if before.topics is after.topics and not have_roles_changed:
         return NO_CHANGE

@@ -17,7 +17,7 @@ FEATURES: Final = {"group.version": 1, "transaction.version": 2}
 
 
 class UpgradeType(enum.IntEnum):
-    """What an update may do to a level, as UpdateFeatures says it from version 1 on."""
+    """The allowed changes of a feature level, as UpdateFeatures names them from version 1 on."""
 
     UPGRADE = 1
     SAFE_DOWNGRADE = 2
@@ -25,7 +25,7 @@ class UpgradeType(enum.IntEnum):
 
 
 def update_problem(feature: str, level: int, upgrade_type: int) -> str:
-    """Why the level cannot be set, empty where it is in force already."""
+    """The reason why the level cannot be set; empty where the level is in force already."""
     current = FEATURES.get(feature)
     if current is None:
         return f"feature {feature!r} is unknown; the features here are {', '.join(sorted(FEATURES))}"

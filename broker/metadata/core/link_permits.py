@@ -18,14 +18,14 @@ NO_PERMIT: Final = -math.inf
 
 
 class LinkPermits:
-    """By link name; a link without an entry never had a permit here."""
+    """The permits by link name; a link without an entry never had a permit here."""
 
     def __init__(self) -> None:
         self._until_ms: dict[str, float] = {}
 
     @property
     def is_in_use(self) -> bool:
-        """Whether some link ever had a permit here: without one there is nothing to look at."""
+        """True if any link ever had a permit here; otherwise permits need no check."""
         return bool(self._until_ms)
 
     def extend(self, link: str, until_ms: float) -> None:
@@ -41,11 +41,11 @@ class LinkPermits:
         return [link for link, until_ms in self._until_ms.items() if until_ms <= now_ms]
 
     def next_end_ms(self) -> float:
-        """When the next permit ends; infinite when there is none."""
+        """When the next permit ends (monotonic ms); infinite when there is none."""
         return min((until_ms for until_ms in self._until_ms.values() if until_ms > NO_PERMIT), default=math.inf)
 
     def is_lapsed(self, image: ClusterImage, link: LinkRecord, *, now_ms: float) -> bool:
-        """Whether this site is active under the link, and this broker without a valid permit."""
+        """True if this site is active under the link while this broker has no valid permit."""
         if not link.lease_ms:
             return False
         role = image.role_in(link)
@@ -54,7 +54,9 @@ class LinkPermits:
         return role is LinkRole.UNCONFIRMED
 
     def may_acknowledge(self, image: ClusterImage, topic: str, *, now_ms: float) -> bool:
-        """Whether records of the topic that were appended before may be acknowledged now.
+        """True if records of the topic that were appended before may be acknowledged now. Under a
+        fence they may: the other site is promoted only with all records that were appended before
+        it.
 
         Under a fence they may: the other site is promoted only with all that was appended before
         it.
@@ -68,11 +70,11 @@ class LinkPermits:
         return True
 
     def may_coordinate(self, image: ClusterImage, link: LinkRecord | None, *, now_ms: float) -> bool:
-        """Whether what a coordinator decided for groups of the link may be acknowledged now."""
+        """True if decisions of a coordinator for groups of the link may be acknowledged now."""
         return link is None or not self.is_lapsed(image, link, now_ms=now_ms)
 
     def may_end_transactions(self, image: ClusterImage, *, now_ms: float) -> bool:
-        """Whether the end of a transaction may be acknowledged now: no link that routes clients is
-        without its permit.
+        """True if the end of a transaction may be acknowledged now: every routed link has its
+        permit.
         """
         return not any(link.is_routed and self.is_lapsed(image, link, now_ms=now_ms) for link in image.links.values())

@@ -23,8 +23,8 @@ NO_IDS: frozenset[bytes] = frozenset()
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TopicReport:
-    """What the peer's brokers reported of one name: the topic, if any, and ids that are deleted.
-    `at_ms` is when, monotonic.
+    """The report of the peer's brokers about one name: the topic, if any, and deleted topic ids.
+    `at_ms` is the time of receipt (monotonic ms).
     """
 
     topic: TopicImage | None
@@ -42,7 +42,7 @@ class PeerTopics:
     viewed_names: Mapping[bytes, str] = field(default_factory=dict)
     reports: Mapping[str, TopicReport] = field(default_factory=dict)
     _reported: Mapping[str, TopicImage | None] = field(default_factory=dict)
-    """For each name with a report what view and report come to, None when the topic is gone."""
+    """The result of view and report for each reported name; None when the topic is gone."""
 
     def get(self, name: str) -> TopicImage | None:
         """The topic, None when the peer does not have it."""
@@ -109,8 +109,8 @@ def _current(viewed: TopicImage | None, report: TopicReport) -> TopicImage | Non
 
 
 def _has_caught_up(viewed: TopicImage | None, report: TopicReport) -> bool:
-    """Whether the view shows all that the report says. One that names deleted ids stays until it is
-    old: an older view may still come.
+    """True if the view shows everything that the report says. A report with deleted ids stays until
+    it is old, because an older view may still arrive.
     """
     return not report.deleted_ids and viewed is not None and _newer(viewed, report.topic or viewed) == viewed
 

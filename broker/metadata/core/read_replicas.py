@@ -1,4 +1,5 @@
-"""Which replica a consumer should read from: the one in its own rack (KIP-392), else the leader.
+"""Chooses the replica that a consumer should read from: the one in its own rack (KIP-392), else the
+leader. Pure.
 
 Pure. A leader asks with every fetch of a consumer that says its rack; only replicas are offered
 that are in sync, alive, reachable where the consumer connects, and have the offset that it wants.

@@ -1,5 +1,5 @@
-"""Which names a topic may have: Kafka's rule (letters, digits, dot, underscore, hyphen; at most
-249; not `.` or `..`). Pure.
+"""Kafka's rule for topic names: letters, digits, dot, underscore, hyphen; at most 249 characters;
+not `.` or `..`. Pure.
 """
 
 from __future__ import annotations

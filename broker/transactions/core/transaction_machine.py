@@ -103,8 +103,8 @@ class Transactions:
         return self._transactions.get(transactional_id)
 
     def verified(self, question: VerifyPartitions) -> AddReply | None:
-        """Whether the partitions take part, as far as the records say that are applied: as
-        `decide`, without a decision. None for an answer that the log has to confirm.
+        """Verify the partitions by the applied records: as `decide`, without a decision. None when
+        the log has to confirm the answer.
         """
         reply = _verified(self._transactions.get(question.transactional_id), question)
         return None if _may_be_outdated(question, reply) else reply
@@ -116,17 +116,17 @@ class Transactions:
         return len(self._transactions)
 
     def durable_state(self) -> Mapping[str, Transaction]:
-        """What a replay of the log must give."""
+        """The state that a replay of the log must restore."""
         return {name: transaction.durable() for name, transaction in self._transactions.items()}
 
     def violations(self) -> list[str]:
-        """What is wrong with the state; nothing for a sound one."""
+        """The invariants that the state violates; none for a sound state."""
         return [f"{name}: {wrong}" for name, found in self._transactions.items() for wrong in found.violations()]
 
     # --- applying
 
     def apply(self, record: TransactionRecord) -> None:
-        """Let a fact be true."""
+        """Apply one record."""
         match record:
             case TransactionStored(transaction=transaction):
                 self._transactions[transaction.transactional_id] = transaction
@@ -138,8 +138,8 @@ class Transactions:
     # --- deciding
 
     def decide(self, command: TransactionCommand, *, now_ms: int, token: int = 0) -> TransactionDecision:
-        """What must happen; `now_ms` is Unix time, `token` names the request that waits for an
-        answer (0: none).
+        """Decide a command. `now_ms` is Unix time; `token` names the request that waits for the
+        response (0: none).
         """
         known = self._transactions.get(command.transactional_id)
         return _confirmed(known, command, self._decided(known, command, now_ms, token))
@@ -248,8 +248,8 @@ def _go_on_here(known: Transaction, command: InitProducer, now_ms: int, token: i
 
 
 def _may_continue(known: Transaction, command: InitProducer) -> bool:
-    """Whether the producer that names its id and epoch is the present one, or repeats the request
-    that made it that.
+    """True if the producer id and epoch are the current ones, or the request repeats the one that
+    created them.
     """
     if command.producer_id == NO_PRODUCER_ID:
         return True
@@ -375,8 +375,8 @@ def _end(known: Transaction | None, command: EndTransaction, now_ms: int, token:
 
 
 def _is_abort_of_carried(known: Transaction, command: EndTransaction) -> bool:
-    """Whether the present producer of a carried id asks for what the promotion has done, or asks
-    again: clients have no answer to a refused abort.
+    """True if the current producer of a carried id asks for the abort that the promotion has done,
+    or asks again. Clients cannot handle a refused abort.
     """
     if command.is_commit:
         return False
@@ -406,7 +406,7 @@ def _abortable(known: Transaction | None, command: ProducerCommand, error: Error
 
 
 def _is_repeated_end(known: Transaction, command: EndTransaction) -> bool:
-    """Whether the request was carried out before: the producer did not get its new epoch."""
+    """True if the request was carried out before: the producer did not receive its new epoch."""
     is_ended = known.state not in (TransactionState.ONGOING, TransactionState.EMPTY)
     if not is_ended or known.client_version < BUMPING_CLIENT_VERSION:
         return False
@@ -548,7 +548,9 @@ def _confirmed(
 
 
 def _may_be_outdated(command: TransactionCommand, reply: TransactionReply) -> bool:
-    """Whether the answer is wrong where another broker coordinates by now.
+    """True if the answer may be wrong because another broker coordinates by now. A mirror repeats
+    its carries, so its answers do not count. Taking part needs no proof either: the partition
+    itself refuses a batch behind the transaction's marker (KIP-890).
 
     A mirror repeats what it carries. That a partition takes part needs no proof: the partition
     itself refuses a batch behind the transaction's marker (KIP-890).

@@ -1,5 +1,5 @@
-"""What goes into the transaction machine and what comes out: commands, replies, records, effects.
-Values only.
+"""The inputs and outputs of the transaction machine: commands, replies, records, effects. Values
+only.
 
 Commands are imperatives from producers (with a token that names the waiting request) or from the
 shell (a timer that fired, markers that were written). Records are facts, all durable: they go to
@@ -59,7 +59,7 @@ class AddPartitions(ProducerCommand):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class VerifyPartitions(ProducerCommand):
-    """Whether these partitions take part in the transaction; nothing is changed."""
+    """Ask whether these partitions take part in the transaction; the command changes nothing."""
 
     partitions: frozenset[TopicPartition]
 

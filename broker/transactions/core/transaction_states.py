@@ -132,7 +132,7 @@ class Transaction:
         )
 
     def with_partitions(self, partitions: Iterable[TopicPartition], *, client_version: int, now_ms: int) -> Transaction:
-        """With these partitions taking part."""
+        """A copy in which these partitions take part."""
         is_first = self.state is not TransactionState.ONGOING
         return replace(
             self,
@@ -198,11 +198,11 @@ class Transaction:
         )
 
     def durable(self) -> Transaction:
-        """What of this value is in the log."""
+        """The part of this value that the log holds."""
         return replace(self, last_producer_epoch=NO_EPOCH)
 
     def violations(self) -> Iterable[str]:
-        """What is wrong with this value; nothing for a sound one."""
+        """The invariants that this value violates; none for a sound value."""
         if self.state.is_over and self.partitions:
             yield f"state {self.state.label} with {len(self.partitions)} partitions"
         if self.state is TransactionState.ONGOING and not self.partitions:

@@ -1,4 +1,4 @@
-"""Verdicts about requests by a site's ACLs, as Apache Kafka's StandardAuthorizer gives them. Pure.
+"""Verdicts about requests by a site's ACLs, as Apache Kafka's StandardAuthorizer gives them.
 Pure.
 
 A principal may do something with a resource when it is a super user; else when no DENY that matches

@@ -128,7 +128,7 @@ def _join(known: ConsumerGroup, command: JoinGroup, limits: GroupLimits, *, toke
 
 
 def _subscription(command: JoinGroup) -> Subscription | None:
-    """The subscription under the protocol that the member prefers; None when it cannot be decoded."""
+    """The subscription under the protocol that the member prefers; None when it is unreadable."""
     if command.protocol_type != CONSUMER_PROTOCOL_TYPE or not command.protocols:
         return None
     try:

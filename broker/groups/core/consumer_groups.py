@@ -363,7 +363,7 @@ def subscribed_names(member: MemberMetadata, topics: TopicShapes) -> set[str]:
 
 
 def subscription(group: ConsumerGroup) -> Callable[[str], bool]:
-    """A function that tells by name whether members of the group subscribe to a topic; the topic
+    """A predicate on topic names: True if members of the group subscribe to the topic; the topic
     need not exist.
     """
     names = {name for member in group.members.values() for name in member.topic_names}

@@ -39,7 +39,7 @@ from wire.protocol.byte_reader import Malformed
 
 Offsets = Mapping[TopicPartition, OffsetValue]
 Subscription = Callable[[str], bool]
-"""Tells by name whether members of a group subscribe to a topic."""
+"""A predicate on topic names: True if members of a group subscribe to the topic."""
 
 
 @dataclass(slots=True)

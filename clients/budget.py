@@ -19,7 +19,8 @@ FOREVER_MS = -1
 HIGHEST_RANK = 0
 
 Share = Callable[[int, int], int]
-"""From rank and capacity to what may be full before the rank has to wait."""
+"""Computes from a rank and the capacity how many bytes may be in use before that rank has to wait.
+"""
 
 
 class QueueFull(Exception):

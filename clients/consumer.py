@@ -66,7 +66,7 @@ class CommitRefused(Exception):
 
 
 class RebalanceListener(Protocol):
-    """What an application does when its partitions change."""
+    """The application's callbacks for changes of its partitions."""
 
     async def revoked(self, places: frozenset[Place]) -> None:
         """Before partitions are given back; their offsets can still be committed."""
@@ -96,7 +96,7 @@ class QuietListener:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ConsumerOptions:
-    """How to consume. Times in milliseconds, as Kafka names them."""
+    """Options of a consumer under Kafka's names. Times are in milliseconds."""
 
     group_id: str | None = None
     group_instance_id: str | None = None
@@ -202,7 +202,7 @@ class Consumer:
 
     @property
     def assignment(self) -> frozenset[Place]:
-        """What is read now."""
+        """The partitions that the consumer reads now."""
         return frozenset(self.reader.readings.places)
 
     def positions(self) -> Mapping[Place, Position]:
@@ -465,7 +465,7 @@ class Consumer:
         return tuple(name for name, topic in sorted(found.items()) if not topic.is_internal and pattern.fullmatch(name))
 
     async def _assign(self, joined: Joined) -> Mapping[str, bytes]:
-        """As the leader: every member's part, by the assignor that all of them know."""
+        """Assign partitions as the group's leader, with the assignor that all members know."""
         subscriptions, malformed = wanted_topics(joined.members)
         for member, reason in malformed.items():
             self.last_problem = f"member {member} gets nothing, its metadata is malformed: {reason}"

@@ -1,4 +1,4 @@
-"""What a classic consumer sees of its group in ZooKeeper: members, brokers, topics and partitions,
+"""A classic consumer's view of its group in ZooKeeper: members, brokers, topics and partitions,
 with a watch on each.
 
 A watch only shows that something has changed. It is set once and noted; one that has fired, or
@@ -36,8 +36,8 @@ class GroupSnapshots:
         self._armed.clear()
 
     async def members(self) -> tuple[dict[str, ConsumerRegistration], list[str]]:
-        """Who is registered, in the order of registration, and the site's topics if anybody wants
-        them by a filter.
+        """The registered members in the order of registration, and the site's topics if any member
+        subscribes by a filter. The result omits unreadable registrations.
 
         An unreadable registration is left out.
         """
@@ -65,7 +65,7 @@ class GroupSnapshots:
         return found, topics
 
     async def brokers(self) -> list[HostPort]:
-        """Where the registered brokers listen to clients. MalformedZnode."""
+        """The client addresses of the registered brokers. Raises MalformedZnode."""
         await self._zookeeper.ensure_path(znodes.BROKER_IDS)
         node_ids = await self._zookeeper.children(znodes.BROKER_IDS)
         if not node_ids:

@@ -40,12 +40,12 @@ NEVER_A_MEMBER: Final = frozenset(
 """Trying again does not help."""
 
 Assign = Callable[[Joined], Awaitable[Mapping[str, bytes]]]
-"""What the leader gives each member."""
+"""Computes each member's assignment on the leader."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GroupOptions:
-    """What a member sends the coordinator about itself."""
+    """The facts about itself that a member sends to the coordinator."""
 
     group_id: str
     protocol_type: str
@@ -80,7 +80,9 @@ class GroupMember:
 
     @property
     def member_id(self) -> str:
-        """As the coordinator named it; "" before the first generation and after an expulsion."""
+        """The member id from the coordinator; "" before the first generation and after an
+        expulsion.
+        """
         return self._member_id
 
     async def find_coordinator(self) -> Connection:
@@ -149,8 +151,8 @@ class GroupMember:
             raise
 
     async def leave(self) -> str:
-        """Let the others have its part at once; "" or why it did not work. A static member stays:
-        it is expected back.
+        """Leave the group so that other members take over at once; returns "" or the reason why it
+        failed. A static member stays, because it is expected back.
         """
         if self._member_id == NO_MEMBER or self.options.group_instance_id is not None:
             return ""

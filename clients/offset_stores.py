@@ -1,5 +1,5 @@
-"""Where a classic group keeps its offsets: in ZooKeeper, in the broker, or in both while it moves
-(`dual.commit.enabled`).
+"""Store the offsets of a classic group: in ZooKeeper, in the broker, or in both while the group
+moves (`dual.commit.enabled`).
 """
 
 from __future__ import annotations
@@ -83,8 +83,8 @@ class ZooKeeperOffsets:
 
 
 class BrokerOffsets:
-    """In the coordinator's `__consumer_offsets`, as a group without members. The client retries and
-    finds a new coordinator.
+    """Keeps offsets in the coordinator's `__consumer_offsets`, as a group without members. The
+    client retries and finds a new coordinator.
     """
 
     def __init__(self, client: KafkaClient, group: str) -> None:
@@ -116,8 +116,8 @@ class BrokerOffsets:
 
 
 class DualOffsets:
-    """In the broker, and after that in ZooKeeper; the larger one of both counts. So a group moves
-    over without a gap, and back.
+    """Keeps offsets in the broker first and then in ZooKeeper; the larger one counts. A group can
+    move over without a gap, and back.
     """
 
     def __init__(self, broker: BrokerOffsets, zookeeper: ZooKeeperOffsets) -> None:

@@ -29,7 +29,7 @@ class Prefetch:
 
     @property
     def used_bytes(self) -> int:
-        """What lies here."""
+        """The bytes of the prefetched records."""
         return self._budget.used_bytes
 
     async def put(self, chunk: Chunk) -> None:

@@ -41,7 +41,7 @@ from wire.client.raw_client import KafkaClient
 from wire.protocol.produce_codec import PartitionProduced, PartitionRecords, ProduceRequest, TopicRecords
 
 RECORD_OVERHEAD_BYTES: Final = 64
-"""What a record takes of the queue beside its key, value and headers."""
+"""The bytes that a record takes in the queue beside its key, value and headers."""
 
 
 class ProducerClosed(Exception):
@@ -58,8 +58,8 @@ class DeliveryTimedOut(Exception):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ProducerRecord:
-    """What to send. `partition_key` routes instead of `key` and is not stored; `partition` decides
-    over both.
+    """One record to send. `partition_key` routes instead of `key` and is not stored; `partition`
+    overrides both.
     """
 
     topic: str
@@ -72,14 +72,14 @@ class ProducerRecord:
 
     @property
     def size_bytes(self) -> int:
-        """What it takes of the queue."""
+        """The bytes that the record takes in the queue."""
         headers = sum(len(name) + len(value or b"") for name, value in self.headers)
         return RECORD_OVERHEAD_BYTES + len(self.key or b"") + len(self.value or b"") + headers
 
 
 class Delivered(NamedTuple):
-    """Where a record is; the offset is -1 with acks 0 and for a batch that the broker had
-    already.
+    """The partition and offset of a record; the offset is -1 with acks=0 and for a batch that the
+    broker already had.
     """
 
     topic: str
@@ -89,7 +89,7 @@ class Delivered(NamedTuple):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ProducerOptions:
-    """How to produce. Times in milliseconds, as Kafka names them."""
+    """Options of a producer under Kafka's names. Times are in milliseconds."""
 
     acks: int = -1
     is_idempotent: bool = True
@@ -123,7 +123,7 @@ class ProducerOptions:
 
 @dataclass(slots=True)
 class ProducerCounts:
-    """What has become of records so far."""
+    """Counts of records by outcome."""
 
     sent: int = 0
     delivered: int = 0
@@ -186,7 +186,7 @@ class Producer:
 
     @property
     def queued_bytes(self) -> int:
-        """What these records take of the queue."""
+        """The bytes that the waiting records take in the queue."""
         return self._budget.used_bytes
 
     @property
@@ -196,7 +196,7 @@ class Producer:
 
     @property
     def metadata_refreshes(self) -> int:
-        """How often metadata has been asked for."""
+        """The number of metadata requests so far."""
         return self._topics.refreshes
 
     async def __aenter__(self) -> Self:
@@ -212,8 +212,8 @@ class Producer:
             self._keep(asyncio.get_running_loop().create_task(work))
 
     async def partition_of(self, record: ProducerRecord) -> int:
-        """Where the record goes. NoPartition, PartitionOutOfRange; BrokerError when the topic is
-        not there.
+        """The partition of the record. Raises NoPartition, PartitionOutOfRange, and BrokerError
+        when the topic does not exist.
         """
         if not record.topic:
             raise ValueError("a record needs a topic")
@@ -224,7 +224,7 @@ class Producer:
         return checked(chosen, choice)
 
     async def partition_count(self, topic: str) -> int:
-        """How many partitions the topic has. BrokerError when it is not there."""
+        """The topic's number of partitions. Raises BrokerError when the topic does not exist."""
         return len((await self._topics.look_up(topic)).partitions)
 
     async def send(self, record: ProducerRecord) -> asyncio.Future[Delivered]:
@@ -260,8 +260,8 @@ class Producer:
         return token.outcome
 
     def note_appended(self, record: ProducerRecord, *, is_batch_full: bool) -> None:
-        """Let the partitioner choose another partition after a full batch, or after as many bytes
-        in smaller ones (KIP-794).
+        """Make the partitioner choose another partition after a full batch, or after the same
+        number of bytes in smaller batches (KIP-794).
         """
         if record.key is None and record.partition_key is None:
             appended_bytes = self._keyless_bytes.get(record.topic, 0) + record.size_bytes
@@ -512,13 +512,13 @@ class ProducerPool:
         await asyncio.gather(*(producer.close(timeout_ms=None if kind is None else 0) for producer in self.producers))
 
     async def send(self, record: ProducerRecord) -> asyncio.Future[Delivered]:
-        """As `Producer.send`; the first producer's partitioner decides for all."""
+        """As `Producer.send`; the first producer's partitioner decides for all producers."""
         chooser = self.producers[0]
         partition = await chooser.partition_of(record)
         return await self._of((record.topic, partition)).send_to(partition, record, chosen_by=chooser)
 
     async def flush(self) -> None:
-        """As `Producer.flush`, of all."""
+        """As `Producer.flush`, for all producers."""
         await asyncio.gather(*(producer.flush() for producer in self.producers))
 
     def _of(self, place: Place) -> Producer:

@@ -1,4 +1,4 @@
-"""What a scrape shows of producers: how deep their queues are, and what became of their records."""
+"""Metrics of producers: the depth of their queues and the outcomes of their records."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
-"""What high-level consumer and poll-loop consumer share: a leader finder, and for each broker one
-fetcher or several, which hand chunks to a sink.
+"""The common part of the high-level consumer and the poll-loop consumer: a leader finder, and for
+each broker one or several fetchers, which give chunks to a sink.
 
 A chunk is the raw batches of one partition from one answer. The sink may make the fetcher wait
 (`put` is awaited before the next fetch), which is the back pressure: one full queue delays the
@@ -69,11 +69,13 @@ class Chunk:
 
 
 class DamagedLog(Exception):
-    """What a broker answered is no row of whole batches; names the partition and the offset."""
+    """A broker's response is no row of whole batches; the message names the partition and the
+    offset.
+    """
 
 
 class Sink(Protocol):
-    """Where chunks go."""
+    """Receives chunks."""
 
     async def put(self, chunk: Chunk) -> None:
         """Take a chunk, waiting for room."""
@@ -82,7 +84,7 @@ class Sink(Protocol):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ReaderOptions:
-    """How to fetch."""
+    """Options of fetching."""
 
     policy: ResetPolicy = ResetPolicy.LATEST
     partition_bytes: int = 1024 * 1024

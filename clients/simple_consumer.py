@@ -49,7 +49,7 @@ class NoSuchOffset(Exception):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SimpleConsumerOptions:
-    """How to read."""
+    """Options of reading."""
 
     policy: ResetPolicy = ResetPolicy.FAIL
     fetch_bytes: int = 1024 * 1024
@@ -123,7 +123,7 @@ async def fetch_at_leader(
 
 
 def is_throttled_away(response: FetchResponse) -> bool:
-    """Whether a quota kept the broker from reading anything: such an answer has no news of any
+    """True if a quota kept the broker from reading anything: such a response has no news of any
     partition.
     """
     return response.throttle_time_ms > 0 and not response.error_code and not response.topics
@@ -164,8 +164,8 @@ class SimpleConsumer:
         return found[place]
 
     async def fetch(self, place: Place, position: Position) -> Batches:
-        """What is at the position, retried until the leader answers. KafkaClientError,
-        PositionLost; InvalidBatch for a damaged log.
+        """The batches at the position; retries until the leader answers. Raises KafkaClientError,
+        PositionLost, and InvalidBatch for a damaged log.
         """
         attempts = jittered_backoff(
             retry_on=TRANSIENT, budget_ms=self._options.retry_budget_ms, attempts_max=self._options.attempts_max
@@ -174,7 +174,9 @@ class SimpleConsumer:
         return found
 
     async def batches(self, place: Place, position: Position, *, until: int | None = None) -> AsyncIterator[Batches]:
-        """Everything from the position to the offset `until`, or without end. As `fetch`."""
+        """All batches from the position to the offset `until`, or without end. Raises the errors of
+        `fetch`.
+        """
         while until is None or position.offset < until:
             found = await self.fetch(place, position)
             position = found.next

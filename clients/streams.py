@@ -23,11 +23,11 @@ FOREVER_MS: Final = -1
 
 
 class ConsumerTimeout(Exception):
-    """Nothing came within `consumer.timeout.ms`; the stream can be read on."""
+    """No record came within `consumer.timeout.ms`; the application may read on."""
 
 
 class _End:
-    """What ends a stream."""
+    """The end of a stream."""
 
 
 END: Final = _End()
@@ -47,7 +47,7 @@ class Stream:
 
     @property
     def queued_chunks(self) -> int:
-        """How many chunks wait."""
+        """The number of waiting chunks."""
         return self._queue.qsize()
 
     async def put(self, chunk: Chunk) -> None:

@@ -1,5 +1,4 @@
-"""What a client knows of the topics that it works with: partitions, leaders, epochs, ids; kept
-fresh by age and on demand.
+"""A client's knowledge of its topics: partitions, leaders, epochs, ids. Age and demand refresh it.
 
 One refresh is under way at a time, and everybody who wants one shares it. Used by the producer and
 the reader.
@@ -35,8 +34,8 @@ class Topics:
         first_look_ms: float,
         on_refresh: Callable[[], None],
     ) -> None:
-        """With a `max_age_ms` of 0 or less nothing is too old: metadata is refreshed when it is
-        doubted or asked for.
+        """With a `max_age_ms` of 0 or less no metadata is too old: a doubt or a request alone
+        refreshes it.
         """
         self._client = client
         self._clock = clock

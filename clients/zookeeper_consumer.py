@@ -79,8 +79,8 @@ STEPS: Final = (
 )
 LISTENS_PER_SESSION: Final = 12
 SILENCE_SHARE_MAX: Final = 2 / 3
-"""Of a session's time, after which nothing is read: the rest is for fetchers to end and for clocks
-to differ.
+"""The share of a session's time without an answer after which the consumer reads nothing. The
+remaining time lets fetchers end and covers differences between clocks.
 """
 FAILURES: Final = (KazooException, KafkaClientError, OffsetsRefused, znodes.MalformedZnode)
 _log = get_logger("clients.zookeeper_consumer")
@@ -99,7 +99,7 @@ class _Conflict(Exception):
 
 
 class OwnershipListener(Protocol):
-    """What an application does around a rebalance."""
+    """The application's callbacks around a rebalance."""
 
     async def before_releasing(self, places: Mapping[Place, str]) -> None:
         """Fetchers have stopped, offsets are committed; the partitions (with their threads) are
@@ -162,7 +162,7 @@ class _Router:
         self.streams: dict[Place, Stream] = {}
 
     async def put(self, chunk: Chunk) -> None:
-        """To the stream, waiting for room there."""
+        """Put the chunk into its stream; waits for room there."""
         stream = self.streams.get(chunk.place)
         if stream is not None:
             await stream.put(chunk)
@@ -229,12 +229,12 @@ class ZooKeeperConsumer:
 
     @property
     def reading(self) -> list[Place]:
-        """What is being fetched now."""
+        """The partitions that the consumer fetches now."""
         return [] if self._reader is None else self._reader.readings.places
 
     @property
     def streams(self) -> list[Stream]:
-        """As `create_streams` returned them."""
+        """The streams, in the order of `create_streams`."""
         return list(self._streams.values())
 
     def positions(self) -> dict[Place, int]:
@@ -536,9 +536,7 @@ class ZooKeeperConsumer:
         self._reader.start()
 
     async def _stop_fetchers(self) -> None:
-        """Nothing more comes, and what lies in the queues is dropped; where we were is kept for the
-        commit.
-        """
+        """Stop the fetchers and drop the queued chunks; the positions stay for the commit."""
         if self._reader is None:
             return
         self._uncommitted.update(self.positions())

@@ -1,5 +1,5 @@
-"""What a daemon stands on: clock, disk, ZooKeeper, gRPC server, metrics, logs, configuration,
-process. No domain words here.
+"""The base of every daemon: clock, disk, ZooKeeper, gRPC server, metrics, logs, configuration,
+process. No domain terms here.
 """
 
 import os

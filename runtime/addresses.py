@@ -46,8 +46,8 @@ def parse_host_ports(text: str) -> tuple[HostPort, ...]:
 
 
 def reachable_address(listener: HostPort, advertised: HostPort | None, bound_port: int) -> HostPort:
-    """How others reach a listener: as advertised, else where it listens, with this machine's name
-    for "every interface".
+    """The address under which other processes reach a listener: the advertised one, else the bound
+    one, with this machine's name for "every interface".
     """
     address = advertised or listener
     host = socket.gethostname() if address.host in WILDCARD_HOSTS else address.host

@@ -68,7 +68,7 @@ class Child:
         return pid if self._is_ours(pid) else None
 
     def exit_code(self) -> int | None:
-        """How it ended, when it was a child of this process and has ended; negative for a
+        """The exit code when this process started the child and the child has ended; negative for a
         signal.
         """
         process = _started.get(self._pid_path())

@@ -1,5 +1,5 @@
-"""Which modules run as machine code. `make setup` compiles them with mypyc from the same Python
-that runs where nothing is compiled.
+"""Names the modules that run as machine code. `make setup` compiles them with mypyc from the same
+Python that runs where nothing is compiled.
 
 The compiled files lie in the parts folder under the fingerprint of their sources, so that a changed
 source is never shadowed by code that was compiled before the change: Python runs the source until
@@ -58,7 +58,7 @@ class CompiledFinder:
         path: Sequence[str] | None = None,  # noqa: ARG002  the signature of finders
         target: ModuleType | None = None,  # noqa: ARG002
     ) -> importlib.machinery.ModuleSpec | None:
-        """Where the module is, None for every module that is not compiled."""
+        """The compiled file of the module; None for every module that is not compiled."""
         file = self.files.get(name)
         if file is None:
             return None
@@ -78,7 +78,7 @@ def install() -> None:
 
 
 def directory() -> Path:
-    """Where the compiled files of today's sources belong; made by `make setup`."""
+    """The folder for the compiled files of the current sources; `make setup` creates it."""
     named = os.environ.get(PARTS_VARIABLE)
     return (Path(named) if named else ROOT / ".parts") / "compiled" / _fingerprint()
 
@@ -95,7 +95,7 @@ def compiled_files(folder: Path) -> dict[str, Path]:
 
 
 def is_compiled(name: str) -> bool:
-    """Whether the imported module of this name runs as machine code."""
+    """True if the imported module of this name runs as machine code."""
     module = sys.modules.get(name)
     return module is not None and isinstance(module.__loader__, importlib.machinery.ExtensionFileLoader)
 

@@ -38,7 +38,7 @@ class Settings(BaseModel):
 SettingsT = TypeVar("SettingsT", bound=Settings)
 
 SIMILARITY_MIN = 0.85
-"""Of two keys: a letter or two that differ, but no word."""
+"""The similarity of two keys that differ by one or two letters, but by no whole word."""
 
 _LINE_END = re.compile(r"\r\n|\r|\n")
 _KEY = re.compile(r"((?:\\.|[^\\=:\s])*\\?)\s*[=:]?\s*")

@@ -93,7 +93,7 @@ class Disk(Protocol):
         ...
 
     def entries(self, path: str) -> list[DirectoryEntry]:
-        """What the directory holds, in no order."""
+        """The entries of the directory, in no order."""
         ...
 
     def free_bytes(self, path: str) -> int:
@@ -137,7 +137,7 @@ class RealDisk:
             os.close(descriptor)
 
     def entries(self, path: str) -> list[DirectoryEntry]:
-        """What the directory holds, in no order."""
+        """The entries of the directory, in no order."""
         found = []
         with os.scandir(path) as names:
             for name in names:

@@ -1,5 +1,5 @@
-"""When a daemon looks for garbage: rarely, in small portions, and through everything only when
-everything has doubled.
+"""Sets when a daemon collects garbage: rarely, in small portions, and completely only when the
+number of objects has doubled.
 
 A full collection goes through every object that there is and holds every thread meanwhile: 30 to
 100 ms in a process that has loaded gRPC and the protocol's tables, and 600 ms once a broker has
@@ -65,7 +65,7 @@ _survivors = SurvivorsLeftAlone()
 
 
 def look_for_garbage_rarely() -> None:
-    """To be called before a daemon makes its objects."""
+    """Set the thresholds; call this before the daemon creates its objects."""
     gc.set_threshold(YOUNG_OBJECTS_MAX, MIDDLE_LOOKS, FULL_LOOKS)
     if _survivors not in gc.callbacks:
         gc.callbacks.append(_survivors)

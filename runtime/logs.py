@@ -27,7 +27,7 @@ LEVELS_BY_KAFKAS_NAMES = {
     "ERROR": logging.ERROR,
     "FATAL": logging.CRITICAL,
 }
-"""As administrators of Kafka name levels, the wordiest first."""
+"""Log levels by the names that Kafka's administrators use, the most verbose one first."""
 
 _PROCESSORS: list[Processor] = [
     structlog.contextvars.merge_contextvars,

@@ -39,7 +39,7 @@ def new_registry() -> CollectorRegistry:
 
 
 class TaskDeaths(Collector):
-    """What `supervision.py` has counted in this process."""
+    """The deaths of tasks that `supervision.py` counted in this process."""
 
     def collect(self) -> Iterator[CounterMetricFamily]:
         """One sample for each kind of work that has died, and one without deaths as long as none
@@ -79,7 +79,7 @@ class OnePage(Collector):
         yield from families.values()
 
     def describe(self) -> Iterator[Metric]:
-        """Nothing in advance: what the registries hold comes later."""
+        """Describes nothing in advance: the registries' metrics come at the scrape."""
         return iter(())
 
     @classmethod
@@ -101,8 +101,8 @@ class MetricsServer:
         port: int,
         health: Callable[[], tuple[bool, Mapping[str, object]]] | None = None,
     ) -> None:
-        """With `health`, `/health` answers its document: 200 when it is well, else 503. It is
-        called in the server's thread.
+        """With `health`, `/health` answers with its document: status 200 when healthy, else 503.
+        The server's thread calls it.
         """
         self._health = health
         self._registry = registry

@@ -28,7 +28,7 @@ log = get_logger(__name__)
 
 FILE_NAME: Final = ".zookeeper-sessions"
 ONLY_FOR_US: Final = 0o600
-"""Who has a session's password can end it."""
+"""Any reader of a session's password can end the session."""
 
 
 class OwnSessions:
@@ -43,7 +43,7 @@ class OwnSessions:
         self._directories: tuple[str, ...] = ()
 
     def noting(self, name: str) -> NoteSession:
-        """What to give to the client of this name."""
+        """The callback for the client of this name."""
         return partial(self._note, name)
 
     def _note(self, name: str, key: SessionKey) -> None:

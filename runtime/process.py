@@ -17,7 +17,7 @@ from runtime.supervision import note_what_escapes
 
 
 class ExitCode(enum.IntEnum):
-    """What a command's exit says."""
+    """Exit codes of commands."""
 
     DONE = 0
     FAILED = 1
@@ -37,9 +37,9 @@ def raise_descriptor_limit() -> None:
 
 
 THREAD_TURN_S = 0.001
-"""How long the interpreter stays with a thread while another one waits. By default 0.005: a
-checkpoint that a thread puts into words would keep the event loop waiting so long after each system
-call.
+"""How long the interpreter stays with a thread while another thread waits, in seconds. With the
+default of 0.005 a thread that encodes a checkpoint would keep the event loop waiting that long
+after each system call.
 """
 
 DaemonMain = Callable[[asyncio.Event], Awaitable[None]]

@@ -43,7 +43,7 @@ _deaths: Counter[str] = Counter()
 
 
 def deaths() -> dict[str, int]:
-    """How often work of each kind has died in this process."""
+    """The number of deaths of each kind of work in this process."""
     return dict(_deaths)
 
 
@@ -54,13 +54,13 @@ def note_death(kind: str, *, name: str = "", **facts: object) -> None:
 
 
 def was_asked_to_end() -> bool:
-    """Whether the running task itself was cancelled, and not merely what it awaited."""
+    """True if the running task itself was cancelled, not merely an operation that it awaited."""
     task = asyncio.current_task()
     return task is not None and task.cancelling() > 0
 
 
 class BrokenOff(Exception):
-    """What a task awaited was cancelled, and not by the task's owner."""
+    """An operation that a task awaited was cancelled, but not by the task's owner."""
 
 
 async def not_broken_off(work: Callable[[], Awaitable[ResultT]]) -> ResultT:

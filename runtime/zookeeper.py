@@ -45,13 +45,15 @@ from runtime.zookeeper_reads import MultiRead
 log = get_logger(__name__)
 
 REVIVAL_INTERVAL_S = 0.5
-"""How often it is looked whether kazoo's connection thread has ended."""
+"""How often a check looks whether kazoo's connection thread has ended, in seconds."""
 ENDING_TIMEOUT_MS = 10_000
-"""For attaching to a session of another process that is to end; it expires anyway."""
+"""The timeout for attaching to another process's session in order to end it; the session expires
+anyway.
+"""
 
 
 class SessionKey(NamedTuple):
-    """What it takes to attach to a session."""
+    """The data needed to attach to a session."""
 
     session_id: int
     password: bytes
@@ -64,12 +66,13 @@ NoteSession = Callable[[SessionKey], None]
 
 
 def note_no_session(_key: SessionKey) -> None:
-    """For clients that end their sessions themselves."""
+    """Does nothing; for clients that end their sessions themselves."""
 
 
 async def until_answered(step: Callable[[], Awaitable[Result]]) -> Result:
-    """What `step` returns, done again each time that the connection is lost in the middle of it:
-    for starts, which need the answer.
+    """Returns the result of `step`, and repeats it each time the connection is lost in the middle:
+    for starts, which need the answer. A request whose answer was lost may have been carried out, so
+    `step` must be repeatable.
 
     A request whose answer was lost may have been carried out, so a step must be one that may be
     repeated.
@@ -85,7 +88,7 @@ async def until_answered(step: Callable[[], Awaitable[Result]]) -> Result:
 
 
 class SessionState(enum.Enum):
-    """What is known of the session."""
+    """The known state of the session."""
 
     CONNECTED = "connected"
     SUSPENDED = "suspended"
@@ -109,7 +112,7 @@ class NodeStat:
     created_at_ms: int
     ephemeral_owner: int
     child_changes: int = 0
-    """How often a child was created or deleted."""
+    """The number of children created or deleted."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -199,7 +202,7 @@ class ZooKeeper:
 
     @property
     def state(self) -> SessionState:
-        """What is known of the session now."""
+        """The known state of the session now."""
         return self._state
 
     @property
@@ -325,7 +328,7 @@ class ZooKeeper:
         return bytes(value or b""), _stat(stat)
 
     async def get_or_none(self, path: str, *, watch: Watch | None = None) -> tuple[bytes, NodeStat] | None:
-        """As `get`, None for a missing znode (then the watch is set on its creation)."""
+        """As `get`; None for a missing znode (the watch is then set on its creation)."""
         while True:
             if await self.exists(path, watch=watch) is None:
                 return None

@@ -95,7 +95,9 @@ def _stamped(raw: bytes, identity: ProducerIdentity, base_sequence: int) -> byte
 
 
 class Appended(NamedTuple):
-    """What a record did: there may be something new to send, or to wait for; its batch is full."""
+    """The effect of an appended record: the batch is full, or there is something new to send or to
+    wait for.
+    """
 
     is_news: bool
     is_full: bool
@@ -123,7 +125,7 @@ class Accumulator(Generic[TokenT]):
 
     @property
     def is_empty(self) -> bool:
-        """Nothing waits and nothing is in flight."""
+        """True if no batch waits and none is in flight."""
         return not self._lanes
 
     def append(self, place: Place, record: Record, token: TokenT, *, queued_bytes: int, now_ms: float) -> Appended:
@@ -168,8 +170,8 @@ class Accumulator(Generic[TokenT]):
                 yield lane.waiting[0]
 
     def next_due_ms(self, now_ms: float) -> float | None:
-        """When a batch that is not ready yet will be; None when nothing but an answer or a record
-        can make one so.
+        """The time (monotonic ms) at which the next batch becomes ready; None when only a response
+        or a new record can make one ready.
         """
         waits = [self._due_ms(lane) for lane in self._lanes.values() if lane.in_flight is None and lane.waiting]
         return min((due for due in waits if due > now_ms), default=None)
@@ -248,7 +250,7 @@ class Accumulator(Generic[TokenT]):
         return dropped
 
     def tokens(self) -> list[TokenT]:
-        """Of all records whose outcome is not known."""
+        """The tokens of all records whose outcome is unknown."""
         return [
             token
             for lane in self._lanes.values()

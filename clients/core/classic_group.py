@@ -1,5 +1,5 @@
-"""How a classic consumer group shares out partitions: every member computes the same from the same
-snapshot. Pure.
+"""Shares out the partitions of a classic consumer group: every member computes the same assignment
+from the same snapshot. Pure.
 
 A consumer has threads, one for each stream; a partition belongs to one thread of one consumer.
 Java-equal: threads are sorted as text ("c-10" before "c-2"), and round robin deals out partitions
@@ -40,8 +40,8 @@ def thread_ids(consumer: str, count: int) -> list[str]:
 
 
 def matches_filter(topic: str, expression: str, *, is_blacklist: bool) -> bool:
-    """Whether a filter takes a topic: by its whole name; commas mean alternatives, as in Kafka's
-    filters.
+    """True if a filter accepts the topic: the expression matches the whole name, and commas mean
+    alternatives, as in Kafka's filters.
     """
     found = re.fullmatch(expression.strip().strip('"').replace(" ", "").replace(",", "|"), topic) is not None
     return found != is_blacklist
@@ -50,7 +50,7 @@ def matches_filter(topic: str, expression: str, *, is_blacklist: bool) -> bool:
 def streams_by_topic(
     registration: ConsumerRegistration, topics: Sequence[str], *, excludes_internal: bool = True
 ) -> dict[str, int]:
-    """How many streams a consumer has for each of the topics that there are."""
+    """The number of streams that the consumer has for each existing topic."""
     if registration.pattern == STATIC:
         return dict(registration.subscription)
     found = {}
@@ -63,7 +63,9 @@ def streams_by_topic(
 
 
 def unusable_filter(registration: ConsumerRegistration) -> str:
-    """Why the topics that match the consumer's filter are unknown; "" when they are known."""
+    """The reason why the topics that match the consumer's filter are unknown; "" when they are
+    known.
+    """
     if registration.pattern == STATIC:
         return ""
     for expression in registration.subscription:
@@ -81,8 +83,8 @@ def sound_members(
     strategy: str,
     excludes_internal: bool = True,
 ) -> tuple[dict[str, ConsumerRegistration], dict[str, str]]:
-    """Who takes part in a rebalance, and why others do not; registrations in the order in which
-    they were made.
+    """The members that take part in a rebalance, and the reason why each other member does not;
+    registrations are in the order of their creation.
 
     One member's mistake is not the others' end: who has an unusable filter gets nothing, and round
     robin, which needs all members to want the same, keeps to what the first one wants. Every member
@@ -153,4 +155,4 @@ STRATEGIES: Mapping[str, Callable[[ThreadsByTopic, PartitionsByTopic], dict[Plac
     "range": assign_range,
     ROUND_ROBIN: assign_round_robin,
 }
-"""By the values of `partition.assignment.strategy`."""
+"""The strategies by the values of `partition.assignment.strategy`."""

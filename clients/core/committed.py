@@ -1,5 +1,5 @@
-"""Which batches of a fetched answer hold no committed records: markers, empty batches, and those of
-aborted transactions. Pure.
+"""Finds the batches of a fetch response that hold no committed records: markers, empty batches, and
+batches of aborted transactions. Pure.
 
 Works on headers; only markers are opened. Called by consumers that read committed records, and by
 the mirror of a translate link.
@@ -57,9 +57,7 @@ def skipped_batches(
 
 
 def is_abort_marker(buffer: Buffer, position: int, header: BatchHeader) -> bool:
-    """Whether a control batch ends its transaction by aborting it (key: int16 version, int16
-    type).
-    """
+    """True if a control batch aborts its transaction (key: int16 version, int16 type)."""
     if header.record_count == 0:
         return False
     marker = next(iter(decode_batch(buffer, position, header)))

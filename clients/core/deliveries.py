@@ -1,5 +1,5 @@
-"""What an answer to Produce means for a batch, and which sequence numbers batches carry. Pure;
-called by the producer.
+"""Decides what a Produce response means for a batch, and gives batches their sequence numbers.
+Pure; the producer calls it.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ _SEQUENCE_MASK = 0x7FFFFFFF
 
 
 class Verdict(enum.Enum):
-    """What to do with a batch that was answered."""
+    """The next step for a batch that has a response."""
 
     DELIVERED = "delivered"
     SEND_AGAIN = "send again"
@@ -84,5 +84,5 @@ class Sequences:
             batch.identity = NO_IDENTITY
 
     def is_over_with(self, batch: Outgoing[Any]) -> bool:
-        """Whether giving this batch up leaves a gap in the present identity's sequence."""
+        """True if giving this batch up leaves a gap in the sequence of the current producer id."""
         return batch.attempts > 0 and batch.identity != NO_IDENTITY and batch.identity == self.identity

@@ -21,7 +21,7 @@ _NULL = (-1).to_bytes(4, "big", signed=True)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Subscription:
-    """What a member wants, and what it has had."""
+    """The topics that a member subscribes to, and the partitions that it owned."""
 
     topics: tuple[str, ...]
     owned: frozenset[Place] = frozenset()
@@ -45,8 +45,9 @@ def decode_subscription(data: bytes) -> Subscription:
 
 
 def wanted_topics(members: Mapping[str, bytes]) -> tuple[dict[str, tuple[str, ...]], dict[str, str]]:
-    """What each member wants, and what is wrong with the metadata of those who therefore want
-    nothing.
+    """The topics that each member wants, and the reason why a member gets nothing because its
+    metadata is malformed. A leader that fails on one member's bytes would leave the whole group
+    without partitions.
 
     A leader that gave up over another member's bytes would leave the whole group without
     partitions.
@@ -63,12 +64,12 @@ def wanted_topics(members: Mapping[str, bytes]) -> tuple[dict[str, tuple[str, ..
 
 
 def encode_assignment(places: Iterable[Place]) -> bytes:
-    """What a member gets."""
+    """Encode the partitions of one member."""
     return _int16(_VERSION) + _partitions(places) + _NULL
 
 
 def decode_assignment(data: bytes) -> frozenset[Place]:
-    """What a member got; nothing from no bytes. Raises Malformed."""
+    """The partitions of a member; empty for no bytes. Raises Malformed."""
     if not data:
         return frozenset()
     reader = ByteReader(data)
@@ -146,4 +147,4 @@ def assign_round_robin(subscriptions: Mapping[str, Sequence[str]], counts: Mappi
 
 
 ASSIGNORS = {"range": assign_range, "roundrobin": assign_round_robin}
-"""By the names that all of Kafka's clients use."""
+"""The assignors by the names that all Kafka clients use."""

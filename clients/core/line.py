@@ -38,12 +38,12 @@ class Line(Generic[Waiter]):
         heapq.heapify(self._waiting)
 
     def has_before(self, rank: int) -> bool:
-        """Whether a waiter of this rank or of one that goes first is in line."""
+        """True if a waiter of this rank, or of one that goes first, is in line."""
         return bool(self._waiting) and self._waiting[0][0] <= rank
 
     def candidates(self) -> list[tuple[int, Waiter]]:
-        """Who may be served next, with their ranks, the one to be preferred first; still in line
-        until `serve`.
+        """The waiters that may be served next, with their ranks, the preferred one first. They stay
+        in line until `serve`.
         """
         if not self._waiting:
             return []

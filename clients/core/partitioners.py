@@ -1,4 +1,4 @@
-"""Which partition a record goes to: Kafka's partitioners with Java's own hashes, and the classic
+"""Choose the partition of a record: Kafka's partitioners with Java's own hashes, and the classic
 ones. Pure.
 
 A partitioner is asked with the key, the topic's partition count and those partitions that have a
@@ -38,7 +38,7 @@ class PartitionOutOfRange(Exception):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Choice:
-    """What a partitioner looks at. `available` are the partitions with a leader."""
+    """The input of a partitioner. `available` are the partitions with a leader."""
 
     topic: str
     key: bytes | None
@@ -104,14 +104,16 @@ def _signed(word: int) -> int:
 
 
 def fetcher_of(topic: str, partition: int, fetchers: int) -> int:
-    """Which of a broker's so many fetchers reads a partition, 0 and up, as in Kafka 0.8: a topic's
-    partitions take turns, and a partition keeps its fetcher.
+    """The number of the fetcher, from 0, that reads a partition from a broker with several
+    fetchers. As in Kafka 0.8, a topic's partitions take turns, and a partition keeps its fetcher.
     """
     return java_abs(_signed((31 * java_string_hash(topic) + partition) & _WORD)) % fetchers
 
 
 def checked(partition: int, choice: Choice) -> int:
-    """What a partitioner chose, if the topic has it. Raises PartitionOutOfRange."""
+    """Returns the partition that a partitioner chose, if the topic has it. Raises
+    PartitionOutOfRange.
+    """
     # A partitioner of the application's own may return anything.
     if isinstance(partition, int) and 0 <= partition < choice.partition_count:
         return partition
@@ -146,7 +148,7 @@ class Murmur2Partitioner:
     _sticky: _Sticky = field(default_factory=_Sticky)
 
     def choose(self, choice: Choice, draw: Draw) -> int:
-        """By the key's bytes; without a key the sticky partition."""
+        """Choose by the key's bytes; without a key, the sticky partition."""
         if choice.key is None:
             return self._sticky.choose(choice, draw)
         return (murmur2(choice.key) & _POSITIVE) % choice.partition_count
@@ -167,7 +169,7 @@ class ClassicPartitioner:
     _sticky: _Sticky = field(default_factory=_Sticky)
 
     def choose(self, choice: Choice, draw: Draw) -> int:
-        """By the key's hash code; without a key the sticky partition."""
+        """Choose by the key's hash code; without a key, the sticky partition."""
         if choice.key is None:
             return self._sticky.choose(choice, draw)
         if self.is_of_bytes:
@@ -192,10 +194,10 @@ class RandomPartitioner:
         return _drawn(choice, draw)
 
     def rotate(self, topic: str) -> None:
-        """Nothing is remembered."""
+        """Does nothing: this partitioner keeps no state."""
 
     def refreshed(self) -> None:
-        """Nothing is remembered."""
+        """Does nothing: this partitioner keeps no state."""
 
 
 @dataclass(slots=True)

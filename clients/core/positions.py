@@ -26,7 +26,7 @@ class Position(NamedTuple):
 
 
 class ResetPolicy(enum.StrEnum):
-    """What to do where there is no position, or none that the log still has."""
+    """The action when a partition has no position, or the log no longer has it."""
 
     EARLIEST = "earliest"
     LATEST = "latest"
@@ -75,8 +75,8 @@ class NoWholeBatch(Exception):
 
 
 class Taken(NamedTuple):
-    """What of an answer is new: bytes from `start` to `end`, which hold `record_count` records at
-    most, and where it leads.
+    """The new part of a response: the bytes from `start` to `end`, which hold at most
+    `record_count` records, and the position after them.
     """
 
     start: int
@@ -112,8 +112,9 @@ def take(records: Buffer, position: Position) -> Taken | None:
 
 
 def diverges_at(position: Position, *, epoch: int, end_offset: int) -> int | None:
-    """Where the log differs from what was read, by the leader's answer of where the position's
-    epoch ends; NO_OFFSET: it does not know the epoch at all. None when it does not differ.
+    """The offset from which the log differs from the records that were read, by the leader's answer
+    for the position's epoch. NO_OFFSET when the leader does not know the epoch; None when nothing
+    differs.
     """
     if epoch < 0 or end_offset < 0:
         return NO_OFFSET
@@ -136,7 +137,7 @@ def resolve(policy: ResetPolicy, offset: int | None, *, log_start: int, log_end:
 
 
 class Trouble(enum.Enum):
-    """What an error code of a partition's fetch asks of the reader."""
+    """The action that an error code of a partition's fetch requires of the reader."""
 
     NONE = "none"
     MOVED = "look for the leader again"
@@ -163,7 +164,7 @@ _MOVED: Final = frozenset(
 
 
 def trouble_of(code: ErrorCode) -> Trouble:
-    """What to do about a partition's error."""
+    """Map a partition's error code to the reader's action."""
     if not code:
         return Trouble.NONE
     if code in _MOVED:

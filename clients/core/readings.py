@@ -33,7 +33,7 @@ NO_LEADER = -1
 
 
 class Phase(enum.Enum):
-    """What a partition waits for."""
+    """The event that a partition waits for."""
 
     NO_OFFSET = "no offset"
     UNVALIDATED = "unvalidated"
@@ -42,8 +42,8 @@ class Phase(enum.Enum):
 
 
 class Start(NamedTuple):
-    """Where to begin: a position, or a time (Unix ms, or ListOffsets' special ones) when that is
-    None, or the policy when both are.
+    """The starting point: a position; without it a time (Unix ms, or a special time of
+    ListOffsets); without both, the reset policy.
     """
 
     position: Position | None = None
@@ -77,7 +77,7 @@ class Reading:
 
 
 class Wanted(NamedTuple):
-    """What is asked of a leader for one partition."""
+    """The fetch request for one partition."""
 
     generation: int
     position: Position
@@ -107,7 +107,7 @@ class Readings:
 
     @property
     def places(self) -> list[Place]:
-        """What is read."""
+        """The partitions that are read."""
         return list(self._readings)
 
     @property
@@ -188,11 +188,11 @@ class Readings:
             reading.leader = NO_LEADER
 
     def leaderless(self) -> list[Place]:
-        """For whom a leader is looked for."""
+        """The partitions whose leader is unknown."""
         return [place for place, reading in self._readings.items() if reading.leader == NO_LEADER]
 
     def fetchable(self, leader: int, number: int = 0) -> dict[Place, Wanted]:
-        """What one of a leader's fetchers asks for; the partition that waited longest is first."""
+        """The requests of one fetcher of a leader; the partition that waited longest is first."""
         return {
             place: Wanted(reading.generation, reading.fetched, reading.leader_epoch)
             for place, reading in self._readings.items()
@@ -218,7 +218,7 @@ class Readings:
         return found
 
     def found_offset(self, reading: Reading, position: Position) -> None:
-        """Where to go on."""
+        """Continue at the position."""
         reading.phase = Phase.READY
         reading.fetched = reading.consumed = position
         reading.lost_position = None
@@ -236,7 +236,7 @@ class Readings:
         self._readings[reading.place] = self._readings.pop(reading.place)
 
     def positions(self) -> Mapping[Place, Position]:
-        """What the application has consumed, of partitions where that is known."""
+        """The positions that the application has consumed, for partitions where they are known."""
         return {place: reading.consumed for place, reading in self._readings.items() if reading.consumed.offset >= 0}
 
 

@@ -29,6 +29,7 @@ COMMANDS: Final[Mapping[str, tuple[str, str]]] = {
     "failover": ("cli.failover", "failover"),
     "switchover": ("cli.switchover", "switchover"),
     "reconcile": ("cli.reconcile", "reconcile"),
+    "repair": ("cli.repair", "repair"),
     "archive": ("cli.archive", "app"),
     "restore": ("cli.restore", "restore"),
     "elect": ("cli.elect", "elect"),

@@ -1,5 +1,5 @@
 """A piece of a segment on its way to a reader: a descriptor, a position and a length, for
-`os.sendfile`.
+`os.sendfile`. The repair of a damaged batch writes over its piece.
 
 The slice holds the segment's file open until `release`, even when the segment is deleted meanwhile.
 The owner of a slice releases it exactly once, whatever happens to the reader. Made by
@@ -15,7 +15,7 @@ from typing import Self
 from broker.log.batch_scan import BatchScan
 from broker.log.descriptors import SharedFile
 from broker.log.errors import storage_errors
-from runtime.disk import Disk
+from runtime.disk import Disk, write_all
 from wire.batches.record_batch import BatchHeader
 
 
@@ -64,6 +64,18 @@ class LogSlice:
             return b""
         with storage_errors("reading", self._file.path):
             return self._disk.pread(self.fd, self.length, self.position)
+
+    def overwrite(self, content: bytes) -> None:
+        """Write over the first bytes of the slice, which are durable after `sync`."""
+        if self._file is not None:
+            with storage_errors("writing", self._file.path):
+                write_all(self._disk, self.fd, [content], self.position)
+
+    def sync(self) -> None:
+        """Bring to the disk what was written over; may run in a thread."""
+        if self._file is not None:
+            with storage_errors("flushing", self._file.path):
+                self._disk.fdatasync(self.fd)
 
     def headers(self) -> Iterator[BatchHeader]:
         """The headers of the batches, in log order; may run in a thread. CorruptLog."""

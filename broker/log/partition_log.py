@@ -689,6 +689,13 @@ class PartitionLog:
             segment.mark_flushed()
             segment.file.retire()
 
+    def note_replaced(self, base_offset: int) -> None:
+        """The batch there was damaged on the disk and has its bytes again; digests that were worked
+        out meanwhile may be of its damaged header.
+        """
+        self.corrupt_batches = tuple(one for one in self.corrupt_batches if one.base_offset != base_offset)
+        self.digests.drop_from(base_offset)
+
     def replace_segments(self, old: list[Segment], new: list[Segment], now_ms: int) -> None:
         """Put compacted segments in the place of the originals; `removals.put_aside` must
         follow.

@@ -69,7 +69,8 @@ class Entry:
     whole.
 
     `kind` is "reset" for what `links reset` removed, "reinstated" for what a returning site had
-    alone, and "truncated" for what a log lost inside its site, of which no more is known.
+    alone, "damaged" for the bytes of a batch that was replaced, and "truncated" for what a log lost
+    inside its site, of which no more is known.
     """
 
     name: str
@@ -97,15 +98,23 @@ class Quarantine:
         self._turn = asyncio.Lock()
 
     async def keep(
-        self, log: PartitionLog, first_offset: int, origin: Origin, *, topic_id: bytes, now_ms: int
+        self,
+        log: PartitionLog,
+        first_offset: int,
+        origin: Origin,
+        *,
+        topic_id: bytes,
+        now_ms: int,
+        end_offset: int | None = None,
     ) -> Entry:
-        """Copy what the log holds from `first_offset` on, and return when it is on disk.
-        QuarantineFull, OSError, StorageError.
+        """Copy what the log holds from `first_offset` on, up to `end_offset` or its end, and return
+        when it is on disk. QuarantineFull, OSError, StorageError.
 
         The same records are not kept twice: asking again after an interruption returns the entry
         that is there.
         """
-        first_offset, end_offset = max(first_offset, log.log_start_offset), log.log_end_offset
+        first_offset = max(first_offset, log.log_start_offset)
+        end_offset = log.log_end_offset if end_offset is None else end_offset
         directory = os.path.dirname(log.directory)
         last_epoch = log.epoch_at(end_offset - 1)
         name = f"{_place(topic_id, log.partition)}{origin.link_epoch}-{first_offset}-{end_offset}-{last_epoch}"
@@ -142,7 +151,7 @@ class Quarantine:
         position = 0
         try:
             while offset < end_offset:
-                with log.read(offset, max_bytes=PIECE_BYTES) as piece:
+                with log.read(offset, max_bytes=PIECE_BYTES, end_offset=end_offset) as piece:
                     content, next_offset = piece.read_bytes(), piece.next_offset
                 if not content or next_offset <= offset:
                     raise QuarantineFull(

@@ -17,7 +17,14 @@ from typing import Final
 from kio.schema.errors import ErrorCode
 
 from dr.proof.core.descent import Descent, Difference, DifferenceKind
-from dr.proof.core.equality import EqualityReport, LogExtent, PartitionEquality, compared_range, differences_of_ends
+from dr.proof.core.equality import (
+    DamagedLog,
+    EqualityReport,
+    LogExtent,
+    PartitionEquality,
+    compared_range,
+    differences_of_ends,
+)
 from dr.proof.site_digests import SiteDigests, new_client
 from runtime.clock import Clock
 from wire.client.cluster_metadata import TopicMetadata
@@ -102,6 +109,7 @@ class _Comparison:
         self._progress = progress
         self._problems: dict[str, None] = {}
         self._notes: list[str] = []
+        self._damaged: dict[DamagedLog, None] = {}
         self._partitions: dict[TopicPartition, _Partition] = {}
         self._found: list[PartitionEquality] = []
         self._leaf_offsets = 0
@@ -120,6 +128,7 @@ class _Comparison:
             notes=tuple(self._notes),
             compared_at_ms=compared_at_ms,
             elapsed_ms=round(self._clock.monotonic_ms() - started_ms),
+            damaged=tuple(self._damaged),
         )
 
     async def _keys(self) -> list[TopicPartition]:
@@ -245,6 +254,8 @@ class _Comparison:
         """
         self._partitions.pop(key, None)
         reason = content.error_message or content.error_code.name
+        if content.error_code is ErrorCode.invalid_record:
+            self._damaged[DamagedLog(topic=key[0], partition=key[1], site=site.site)] = None
         if content.error_code is not ErrorCode.unsupported_for_message_format:
             self._problems[f"{key[0]}-{key[1]} at site {site.site}: {reason}"] = None
         elif not any((one.topic, one.partition) == key for one in self._found):

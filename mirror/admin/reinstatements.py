@@ -122,8 +122,10 @@ class Reinstatements:
         async with self._turn:
             found |= await self._reinstated(diverged, is_dry_run=is_dry_run)
         for key, one in found.items():
-            if one.outcome is ReinstateOutcome.REINSTATED:
-                self._board.submit(key, Start(reason="the copy was reinstated"))
+            # A copy with nothing alone any more was truncated by others: `antipode repair`.
+            is_prefix = key in diverged and one.outcome is ReinstateOutcome.NOTHING
+            if not is_dry_run and (is_prefix or one.outcome is ReinstateOutcome.REINSTATED):
+                self._board.submit(key, Start(reason="the copy has the source's history"))
         return list(found.values())
 
     async def _answer(self) -> None:

@@ -13,6 +13,7 @@ writer serve them too.
 | 20008 | Quarantine | 0 | `wire/protocol/quarantine_messages.py`; lists, reads and deletes what a broker keeps |
 | 20009 | TopicsChanged | 0 | below; a broker reports topics that its site has just made, changed or deleted to the brokers of its peer |
 | 20010 | RangeDigests | 0 | `wire/protocol/range_digest_messages.py`; what logs hold in ranges of offsets, as digests or headers |
+| 20011 | ReplaceBatches | 0 | `wire/protocol/batch_replacement_messages.py`; sound bytes for batches that are damaged on a disk |
 
 A MirrorOffsetCommit without a group has, in the member id, as of when (Unix ms) the mirror has
 carried all offsets, 0 when it has not. The metadata of its one partition names the daemon, its
@@ -48,6 +49,7 @@ from kio.schema.types import TopicName
 from kio.static.constants import EntityType
 from kio.static.primitive import Records, i8, i16, i32, i32Timedelta, i64
 
+from wire.protocol.batch_replacement_messages import REPLACE_BATCHES, ReplaceBatchesRequest, ReplaceBatchesResponse
 from wire.protocol.quarantine_messages import (
     QUARANTINE,
     QUARANTINE_RECORDS,
@@ -83,6 +85,7 @@ PRIVATE_NAMES: Final = {
     QUARANTINE: "quarantine",
     TOPICS_CHANGED: "topics_changed",
     RANGE_DIGESTS: "range_digests",
+    REPLACE_BATCHES: "replace_batches",
 }
 PRIVATE_VERSIONS: Final = {
     MIRROR_APPEND: (0, 0),
@@ -95,6 +98,7 @@ PRIVATE_VERSIONS: Final = {
     QUARANTINE: (0, 0),
     TOPICS_CHANGED: (0, 0),
     RANGE_DIGESTS: (0, 0),
+    REPLACE_BATCHES: (0, 0),
 }
 
 NO_DIVERGENCE: Final = -1
@@ -459,6 +463,7 @@ _OWN_REQUESTS: Final[dict[int, type[Any]]] = {
     QUARANTINE: QuarantineRequest,
     TOPICS_CHANGED: TopicsChangedRequest,
     RANGE_DIGESTS: RangeDigestsRequest,
+    REPLACE_BATCHES: ReplaceBatchesRequest,
 }
 _OWN_RESPONSES: Final[dict[int, type[Any]]] = {
     MIRROR_APPEND: MirrorAppendResponse,
@@ -469,6 +474,7 @@ _OWN_RESPONSES: Final[dict[int, type[Any]]] = {
     QUARANTINE: QuarantineResponse,
     TOPICS_CHANGED: TopicsChangedResponse,
     RANGE_DIGESTS: RangeDigestsResponse,
+    REPLACE_BATCHES: ReplaceBatchesResponse,
 }
 
 

@@ -59,6 +59,15 @@ class PartitionEquality:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class DamagedLog:
+    """A log that holds bytes which are not what was written, on the disk of one site's leader."""
+
+    topic: str
+    partition: int
+    site: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class TopicEquality:
     """The partitions of a topic, added up."""
 
@@ -80,6 +89,8 @@ class EqualityReport:
     notes: tuple[str, ...]
     compared_at_ms: int
     elapsed_ms: int
+    damaged: tuple[DamagedLog, ...] = ()
+    """Of the partitions that were not compared, those whose bytes on a disk have changed."""
 
     @property
     def verdict(self) -> Verdict:

@@ -1,0 +1,85 @@
+"""ReplaceBatches (private): sound bytes for batches that are damaged on this broker's disk, brought
+by an operator's repair from the other site.
+
+Behaviour: any role of the site answers, and only the leader of a partition. A batch is replaced
+only where its checksum proves that it was the offered one; the damaged bytes are in quarantine
+then. A request that is sent again replaces nothing twice. Versions: 0. Not done: replicas other
+than the leader.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from kio.schema.errors import ErrorCode
+
+from broker.log.errors import StorageError
+from broker.metadata.core.access import TOOL_REPLICA_ID
+from broker.metadata.request_context import RequestContext
+from broker.network.entities import topic_id_bytes
+from broker.replication.batch_replacement import replace_batch
+from broker.replication.hosted_partition import PartitionFailure
+from broker.replication.quarantine import Origin, QuarantineFull
+from broker.services import BrokerServices
+from wire.batches.record_batch import InvalidBatch, iterate_headers
+from wire.protocol.batch_replacement_messages import REPLACE_BATCHES, ReplaceBatchesOutcome, ReplaceBatchesResponse
+from wire.protocol.private import PRIVATE_VERSIONS
+
+API_KEY = REPLACE_BATCHES
+MIN_VERSION, MAX_VERSION = PRIVATE_VERSIONS[REPLACE_BATCHES]
+
+NO_LINK_EPOCH = 0
+
+
+async def handle(services: BrokerServices, _context: RequestContext, request: Any) -> Any:
+    """Answer a ReplaceBatches request."""
+    outcomes = [await _replace(services, request.reason, partition) for partition in request.partitions]
+    return ReplaceBatchesResponse(outcomes=tuple(outcomes))
+
+
+async def _replace(services: BrokerServices, reason: str, partition: Any) -> ReplaceBatchesOutcome:
+    entries: list[str] = []
+
+    def outcome(code: ErrorCode, message: str | None = None) -> ReplaceBatchesOutcome:
+        return ReplaceBatchesOutcome(
+            topic=partition.topic,
+            index=partition.index,
+            error_code=code,
+            error_message=message,
+            entries=tuple(filter(None, entries)),
+        )
+
+    try:
+        await _replace_each(services, reason, partition, entries)
+    except PartitionFailure as failure:
+        return outcome(failure.code, failure.reason)
+    except InvalidBatch as error:
+        return outcome(ErrorCode.invalid_record, f"what is offered is no batch: {error}")
+    except QuarantineFull as full:
+        return outcome(ErrorCode.policy_violation, str(full))
+    except StorageError as error:
+        services.replicas.storage_failed(error)
+        return outcome(ErrorCode.kafka_storage_error, str(error))
+    except OSError as error:
+        return outcome(ErrorCode.kafka_storage_error, f"the quarantine cannot be written: {error.strerror or error}")
+    return outcome(ErrorCode.none)
+
+
+async def _replace_each(services: BrokerServices, reason: str, partition: Any, entries: list[str]) -> None:
+    """Adds the entry's name of each batch, empty for one that was whole."""
+    hosted = services.replicas.get(services.image, partition.topic, partition.index)
+    hosted.check_readable(TOOL_REPLICA_ID)
+    if topic_id_bytes(partition.topic_id) != hosted.topic_id:
+        raise PartitionFailure(ErrorCode.inconsistent_topic_id, "the topic with this name has another topic id")
+    content = bytes(partition.records or b"")
+    origin = Origin(kind="damaged", reason=reason, origin_site=services.image.site, link="", link_epoch=NO_LINK_EPOCH)
+    for position, header in iterate_headers(content):
+        entry = await replace_batch(
+            hosted,
+            header,
+            content[position : position + header.size_bytes],
+            quarantine=services.replicas.cuts.quarantine,
+            origin=origin,
+            now_ms=services.clock.now_ms(),
+        )
+        entries.append(entry)

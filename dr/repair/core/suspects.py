@@ -1,0 +1,57 @@
+"""Which offsets a repair looks at: the findings of a comparison, by partition. Pure.
+
+Findings are those of `antipode reconcile` with or without `--quick`, as its `report.json` has them,
+or of a comparison that the repair makes itself.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable
+from typing import NamedTuple
+
+from dr.proof.core.equality import EqualityReport
+
+TopicPartition = tuple[str, int]
+
+
+class Suspect(NamedTuple):
+    """Offsets of one partition that differ, both included."""
+
+    topic: str
+    partition: int
+    first_offset: int
+    last_offset: int
+
+
+def of_equality(report: EqualityReport) -> list[Suspect]:
+    """What a comparison by digests has named."""
+    return [
+        Suspect(one.topic, one.partition, difference.first_offset, difference.last_offset)
+        for one in report.partitions
+        for difference in one.differences
+    ]
+
+
+def of_document(text: str) -> list[Suspect]:
+    """What a `report.json` names. ValueError when it is none."""
+    try:
+        findings = json.loads(text)["findings"]
+        return [
+            Suspect(str(one["topic"]), int(one["partition"]), int(one["first_offset"]), int(one["last_offset"]))
+            for one in findings
+        ]
+    except (ValueError, KeyError, TypeError) as error:
+        raise ValueError(
+            f"is no report of antipode reconcile ({error!r}); accepted: the report.json of its --out directory"
+        ) from error
+
+
+def by_partition(suspects: Iterable[Suspect]) -> dict[TopicPartition, tuple[int, int]]:
+    """From the first to the last suspected offset of each partition, both included."""
+    found: dict[TopicPartition, tuple[int, int]] = {}
+    for one in sorted(suspects):
+        key = (one.topic, one.partition)
+        first, last = found.get(key, (one.first_offset, one.last_offset))
+        found[key] = (min(first, one.first_offset), max(last, one.last_offset))
+    return found

@@ -1,0 +1,300 @@
+"""A repair: finds what differs between the sites of an exact link, orders what is to be done, does
+it, and proves the result by digests.
+
+There is no journal: each run looks at the logs as they are. A run that was interrupted after any
+step leaves records in the log, in quarantine, or in both, and the next run orders what is left.
+The brokers check each order again (`broker/replication/core/batch_replacement.py`,
+`broker/handlers/links/quarantine_records.py`). `core/orders.py` decides.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Iterable, Sequence
+from contextlib import AsyncExitStack
+from dataclasses import dataclass, field, replace
+from typing import Any, Final
+
+from dr.proof.comparison import ComparisonRequest, compare_sites
+from dr.proof.core.equality import EqualityReport, Verdict
+from dr.proof.site_digests import SiteDigests, new_client
+from dr.repair.core.orders import Judged, Order, Refused, RepairSides, ReplaceBatch, TruncateCopy
+from dr.repair.core.suspects import Suspect, TopicPartition, by_partition, of_equality
+from dr.repair.inspection import Site, damaged_ranges, judged_offsets
+from runtime.clock import Clock
+from runtime.process import OperationalFailure
+from wire.client.client_errors import KafkaClientError, error_code
+from wire.control.cluster_pb2 import LinkPhase, LinkRecord
+from wire.protocol.batch_replacement_messages import REPLACE_BATCHES
+from wire.protocol.quarantine_messages import QUARANTINE_RECORDS
+from wire.rules.links import blacklist_of, other_site
+
+DISK_TIMEOUT_MS: Final = 60_000
+"""Copies to disk take longer than other answers."""
+UNCHANGED_MAX: Final = 10
+"""Comparisons in a row after which a copy that does not grow is not waited for any longer."""
+
+Progress = Callable[[str], None]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RepairRequest:
+    """The link, where its sites' brokers are, and what to look at; without `suspects` the sites are
+    compared first.
+    """
+
+    record: LinkRecord
+    bootstraps: dict[str, str]
+    topic_whitelist: Sequence[str] = ()
+    suspects: Sequence[Suspect] | None = None
+    trusted_site: str = ""
+    is_dry_run: bool = False
+    settle_timeout_ms: int = 10_000
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DoneOrder:
+    """An order that was carried out, and the entries of the quarantine that hold what it
+    removed.
+    """
+
+    order: Order
+    entries: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RepairReport:
+    """What was ordered, done and proven. `proof` is None in a dry run."""
+
+    active_site: str
+    standby_site: str
+    orders: tuple[Order, ...]
+    refused: tuple[Refused, ...]
+    done: tuple[DoneOrder, ...] = ()
+    problems: tuple[str, ...] = ()
+    proof: EqualityReport | None = None
+
+    @property
+    def is_healed(self) -> bool:
+        """Whether nothing is left to do: no refusal, every order done, and the sites proven
+        equal.
+        """
+        is_proven = self.proof is not None and self.proof.verdict is Verdict.EQUAL
+        return not self.refused and not self.problems and len(self.done) == len(self.orders) and is_proven
+
+
+async def repair(
+    request: RepairRequest,
+    clock: Clock,
+    *,
+    confirm: Callable[[Sequence[Order]], None] = lambda _: None,
+    restart_mirror: Callable[[Sequence[str]], Any] | None = None,
+    progress: Progress = lambda _: None,
+) -> RepairReport:
+    """Repair. `confirm` raises to stop before the first change; `restart_mirror` is awaited with
+    topics whose copies were truncated. OperationalFailure when a site does not answer.
+    """
+    async with AsyncExitStack() as stack:
+        clients = {
+            site: await stack.enter_async_context(new_client(bootstrap))
+            for site, bootstrap in request.bootstraps.items()
+        }
+        return await _Repair(request, clock, clients, confirm, restart_mirror, progress).run()
+
+
+@dataclass(slots=True)
+class _Repair:
+    """One run."""
+
+    request: RepairRequest
+    clock: Clock
+    clients: dict[str, Any]
+    confirm: Callable[[Sequence[Order]], None]
+    restart_mirror: Callable[[Sequence[str]], Any] | None
+    progress: Progress
+    _sides: RepairSides = field(init=False)
+
+    def __post_init__(self) -> None:
+        record = self.request.record
+        active = record.active_site
+        standby = other_site(record, active)
+        trusted = self.request.trusted_site
+        if trusted and trusted != active:
+            raise OperationalFailure(
+                f"--trust {trusted!r}: only the active site's log can be kept against the other one; accepted: {active}. "
+                f"To keep what site {standby} has, fail over to it first"
+            )
+        self._sides = RepairSides(
+            active_site=active,
+            standby_site=standby,
+            leader_epoch_floor=record.leader_epoch_floor,
+            is_active_trusted=bool(trusted),
+        )
+
+    async def run(self) -> RepairReport:
+        """Compare, judge, act, prove."""
+        sides = self._sides
+        suspects = self.request.suspects
+        if suspects is None:
+            suspects = await self._compared()
+        judged = await self._judged(by_partition(suspects))
+        report = RepairReport(
+            active_site=sides.active_site,
+            standby_site=sides.standby_site,
+            orders=tuple(one for one in judged if not isinstance(one, Refused)),
+            refused=tuple(one for one in judged if isinstance(one, Refused)),
+        )
+        if self.request.is_dry_run:
+            return report
+        if report.orders:
+            self.confirm(report.orders)
+        done, problems = await self._carried_out(report.orders)
+        truncated = sorted({one.order.topic for one in done if isinstance(one.order, TruncateCopy)})
+        if truncated and self.restart_mirror is not None:
+            await self.restart_mirror(truncated)
+        proof = await self._proof(is_awaited=bool(done))
+        problems += [
+            f"offset {one.first_offset} of {one.topic}-{one.partition} is not healed: {one.reason}"
+            for one in await self._still_wanted(done)
+        ]
+        return replace(report, done=tuple(done), problems=tuple(problems), proof=proof)
+
+    async def _compared(self) -> list[Suspect]:
+        report = await compare_sites(self._comparison(), self.clock, self.progress)
+        suspects = of_equality(report)
+        for one in report.damaged:
+            self.progress(f"looking for damaged batches of {one.topic}-{one.partition} at site {one.site}")
+            digests = SiteDigests(one.site, self.clients[one.site], self.clock, self.progress)
+            suspects += await damaged_ranges(digests, (one.topic, one.partition))
+        if report.problems and not suspects:
+            raise OperationalFailure("; ".join(report.problems))
+        return suspects
+
+    def _comparison(self) -> ComparisonRequest:
+        request, sides = self.request, self._sides
+        return ComparisonRequest(
+            source_site=sides.active_site,
+            target_site=sides.standby_site,
+            source_bootstrap=request.bootstraps[sides.active_site],
+            target_bootstrap=request.bootstraps[sides.standby_site],
+            topic_whitelist=request.topic_whitelist or tuple(request.record.topic_whitelist),
+            topic_blacklist=blacklist_of(request.record),
+            settle_timeout_ms=request.settle_timeout_ms,
+        )
+
+    async def _judged(self, suspects: dict[TopicPartition, tuple[int, int]]) -> list[Judged]:
+        judged: list[Judged] = []
+        compacted = await self._compacted({topic for topic, _ in suspects})
+        for key, (first, last) in suspects.items():
+            if key[0] in compacted:
+                reason = "the topic is compacted, each site on its own: antipode links reset makes the copy of a damaged one anew"
+                judged.append(
+                    Refused(topic=key[0], partition=key[1], first_offset=first, last_offset=last, reason=reason)
+                )
+                continue
+            self.progress(f"reading {key[0]}-{key[1]} from offset {first} to {last} at both sites")
+            judged += await judged_offsets(
+                key,
+                first,
+                last,
+                active=self._site(self._sides.active_site),
+                standby=self._site(self._sides.standby_site),
+                sides=self._sides,
+            )
+        return judged
+
+    def _site(self, name: str) -> Site:
+        return Site(name=name, client=self.clients[name])
+
+    async def _compacted(self, topics: Iterable[str]) -> set[str]:
+        names, site = sorted(topics), self._sides.active_site
+        if not names:
+            return set()
+        try:
+            configs = await self.clients[site].topic_configs(names, is_set_only=False)
+        except KafkaClientError as error:
+            raise OperationalFailure(f"site {site} does not answer: {error}") from error
+        return {name for name, values in configs.items() if "compact" in (values.get("cleanup.policy") or "")}
+
+    async def _carried_out(self, orders: Sequence[Order]) -> tuple[list[DoneOrder], list[str]]:
+        done, problems = [], []
+        for order in orders:
+            place = f"{order.topic}-{order.partition} at offset {order.first_offset}"
+            self.progress(f"{'replacing' if isinstance(order, ReplaceBatch) else 'truncating'} {place}: {order.reason}")
+            try:
+                if isinstance(order, ReplaceBatch):
+                    entries = await self._replace(order)
+                else:
+                    entries = await self._truncate(order)
+                done.append(DoneOrder(order=order, entries=entries))
+            except (KafkaClientError, OperationalFailure) as error:
+                problems.append(f"{place} at site {order.site}: {error}")
+        return done, problems
+
+    async def _replace(self, order: ReplaceBatch) -> tuple[str, ...]:
+        client = self.clients[order.site]
+        partition = {
+            "topic": order.topic,
+            "topic_id": await self._topic_id(order),
+            "index": order.partition,
+            "records": order.content,
+        }
+        outcome = await self._asked(client, order, REPLACE_BATCHES, {"reason": order.reason, "partitions": [partition]})
+        return tuple(outcome.entries)
+
+    async def _truncate(self, order: TruncateCopy) -> tuple[str, ...]:
+        record = self.request.record
+        if record.phase != LinkPhase.MIRRORING:
+            raise OperationalFailure(f"link {record.name} is not mirroring: end its failover first")
+        topic = {
+            "name": order.topic,
+            "topic_id": await self._topic_id(order),
+            "partitions": [{"index": order.partition, "first_offset": order.first_offset}],
+        }
+        values = {
+            "link": record.name,
+            "link_epoch": record.epoch,
+            "reason": f"repair: {order.reason}",
+            "must_truncate": True,
+            "topics": [topic],
+        }
+        outcome = await self._asked(self.clients[order.site], order, QUARANTINE_RECORDS, values)
+        return (outcome.name,) if outcome.name else ()
+
+    async def _topic_id(self, order: Order) -> Any:
+        metadata = await self.clients[order.site].metadata([order.topic])
+        return metadata.topics[order.topic].topic_id
+
+    async def _asked(self, client: Any, order: Order, api_key: int, values: dict[str, Any]) -> Any:
+        """The one outcome. OperationalFailure where the broker refuses, KafkaClientError where it
+        does not answer.
+        """
+        leader = await client.leader(order.topic, order.partition)
+        connection = await client.connection(leader)
+        response = await connection.call(api_key, values, timeout_ms=DISK_TIMEOUT_MS)
+        (outcome,) = response.outcomes
+        if code := error_code(outcome.error_code):
+            raise OperationalFailure(f"{code.name}: {outcome.error_message or 'the broker gives no reason'}")
+        return outcome
+
+    async def _proof(self, *, is_awaited: bool) -> EqualityReport:
+        """The comparison afterwards; with `is_awaited` repeated while the mirror brings what is
+        missing.
+        """
+        unchanged, before = 0, -1
+        while True:
+            proof = await compare_sites(self._comparison(), self.clock, self.progress)
+            held = sum(one.end_offset for one in proof.partitions)
+            unchanged = unchanged + 1 if held == before else 0
+            if proof.verdict is Verdict.EQUAL or not is_awaited or unchanged >= UNCHANGED_MAX:
+                return proof
+            before = held
+            self.progress("waiting for the mirror to copy what was truncated")
+            await asyncio.sleep(0)
+
+    async def _still_wanted(self, done: Sequence[DoneOrder]) -> list[Judged]:
+        """What the replaced batches need still: digests do not cover bodies."""
+        replaced = [one.order for one in done if isinstance(one.order, ReplaceBatch)]
+        return await self._judged(
+            by_partition(Suspect(one.topic, one.partition, one.first_offset, one.last_offset) for one in replaced)
+        )

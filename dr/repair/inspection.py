@@ -1,0 +1,161 @@
+"""Reads what both sites hold around suspected offsets, batch by batch with its checksum, and has it
+judged: a window of offsets at a time, until the end of the suspected offsets or an order that ends
+the partition.
+
+Also finds the damaged batches of a log whose broker names none but refuses digests of the ranges
+that have one. Caller: `execution.py`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import Final
+
+from kio.schema.errors import ErrorCode
+
+from clients.simple_consumer import fetch_at_leader, records_of
+from dr.proof.site_digests import SiteDigests
+from dr.repair.core.orders import Judged, LogBatch, LogPart, RepairSides, ReplaceBatch, judge_partition
+from dr.repair.core.suspects import Suspect, TopicPartition
+from runtime.process import OperationalFailure
+from runtime.retries import jittered_backoff
+from wire.batches.record_batch import InvalidBatch, iterate_headers, verify_crc
+from wire.client.broker_requests import EARLIEST_TIMESTAMP, LATEST_TIMESTAMP
+from wire.client.client_errors import TRANSIENT, BrokerError, KafkaClientError
+from wire.client.fetch_requests import DEBUGGING_CONSUMER
+from wire.client.range_digest_requests import RangeQuery
+from wire.client.raw_client import KafkaClient
+
+WINDOW_BYTES: Final = 8 * 1024 * 1024
+"""Read of one site at a time."""
+RETRY_BUDGET_MS: Final = 20_000
+RANGES_MAX: Final = 64
+"""Damaged ranges that are narrowed further at a time; more are read as they are."""
+OFFSETS_MIN: Final = 4096
+"""A damaged range that is no longer narrowed, but read."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Site:
+    """One site's name and client; the client stays the caller's."""
+
+    name: str
+    client: KafkaClient
+
+
+async def judged_offsets(
+    key: TopicPartition, first: int, last: int, *, active: Site, standby: Site, sides: RepairSides
+) -> list[Judged]:
+    """What to do about the partition's suspected offsets, both included. OperationalFailure when a
+    site does not answer.
+    """
+    found: list[Judged] = []
+    at = first
+    while at <= last:
+        mine = await _part(active, key, at, last + 1)
+        end = last + 1 if mine.broken_at >= 0 or not mine.batches else mine.batches[-1].last_offset + 1
+        copy = await _part(standby, key, at, end)
+        if not mine.batches and mine.broken_at < 0 and copy.batches:
+            end = copy.batches[-1].last_offset + 1
+        judged = judge_partition(*key, mine, copy, sides)
+        found += judged
+        if any(not isinstance(one, ReplaceBatch) for one in judged) or not (mine.batches or copy.batches):
+            break
+        at = end
+    return found
+
+
+async def _part(site: Site, key: TopicPartition, first: int, end: int) -> LogPart:
+    """The batches that begin between the two offsets, the end not included, as far as a window
+    goes.
+    """
+    try:
+        starts = await site.client.offsets_at([key], EARLIEST_TIMESTAMP, replica_id=DEBUGGING_CONSUMER)
+        ends = await site.client.offsets_at([key], LATEST_TIMESTAMP, replica_id=DEBUGGING_CONSUMER)
+        part = LogPart(start_offset=starts[key], end_offset=ends[key])
+        at, size_bytes = max(first, part.start_offset), 0
+        batches: list[LogBatch] = []
+        while at < min(end, part.end_offset) and size_bytes < WINDOW_BYTES:
+            try:
+                content = await _fetched(site.client, key, at)
+                more = _batches(content, at)
+            except (InvalidBatch, _Damaged):
+                return replace(part, batches=tuple(batches), broken_at=at)
+            batches += [one for one in more if one.base_offset < end]
+            if not more or more[-1].last_offset + 1 <= at:
+                break
+            at = more[-1].last_offset + 1
+            size_bytes += len(content)
+    except KafkaClientError as error:
+        raise OperationalFailure(f"site {site.name} does not answer for {key[0]}-{key[1]}: {error}") from error
+    return replace(part, batches=tuple(batches))
+
+
+class _Damaged(Exception):
+    """The leader itself cannot read its log there."""
+
+
+async def _fetched(client: KafkaClient, key: TopicPartition, offset: int) -> memoryview:
+    async for attempt in jittered_backoff(retry_on=TRANSIENT, budget_ms=RETRY_BUDGET_MS):
+        with attempt:
+            try:
+                fetched = await fetch_at_leader(
+                    client, key, offset, max_bytes=WINDOW_BYTES, replica_id=DEBUGGING_CONSUMER
+                )
+            except BrokerError as error:
+                if error.code in (ErrorCode.corrupt_message, ErrorCode.kafka_storage_error):
+                    raise _Damaged from error
+                raise
+    return records_of(fetched)
+
+
+def _batches(content: memoryview, offset: int) -> list[LogBatch]:
+    """The batches from the offset on. InvalidBatch when the first bytes are none."""
+    found: list[LogBatch] = []
+    try:
+        for position, header in iterate_headers(content, may_end_in_partial=True):
+            if header.next_offset <= offset:
+                continue
+            found.append(
+                LogBatch(
+                    base_offset=header.base_offset,
+                    last_offset=header.last_offset,
+                    leader_epoch=header.partition_leader_epoch,
+                    content=bytes(content[position : position + header.size_bytes]),
+                    is_sound=verify_crc(content, position, header),
+                )
+            )
+    except InvalidBatch:
+        if not found:
+            raise
+    return found
+
+
+async def damaged_ranges(digests: SiteDigests, key: TopicPartition) -> list[Suspect]:
+    """Where the log of one site's leader holds damaged batches: ranges for whose digests the leader
+    answers with INVALID_RECORD, narrowed by halves. OperationalFailure.
+    """
+    (whole,) = (await digests.ask([RangeQuery(*key)])).values()
+    if whole.error_code is not ErrorCode.none:
+        return [Suspect(*key, 0, 2**62)]
+    ranges = [(whole.log_start_offset, whole.high_watermark)]
+    while len(ranges) < RANGES_MAX and any(end - first > OFFSETS_MIN for first, end in ranges):
+        halves = [half for one in ranges for half in _halves(*one)]
+        answers = await digests.ask([RangeQuery(*key, first, end) for first, end in halves])
+        narrowed = [
+            (query.first_offset, query.end_offset)
+            for query, answer in answers.items()
+            if answer.error_code is not ErrorCode.none
+        ]
+        if not narrowed or sorted(narrowed) == sorted(ranges):
+            break
+        ranges = narrowed
+    return [Suspect(*key, first, end - 1) for first, end in sorted(ranges) if end > first]
+
+
+def _halves(first: int, end: int) -> Sequence[tuple[int, int]]:
+    if end - first <= OFFSETS_MIN:
+        return [(first, end)]
+    middle = (first + end) // 2
+    return [(first, middle), (middle, end)]

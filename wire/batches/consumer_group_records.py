@@ -34,7 +34,7 @@ _VERSION: Final = b"\0\0"
 _HASH_TAG: Final = 0
 _CLASSIC_TAG: Final = 0
 _PRESENT: Final = b"\1"
-"""In front of a structure that could be null."""
+"""Precedes a structure that may be null."""
 
 _INT8: Final = struct.Struct(">b").pack
 _INT16: Final = struct.Struct(">h").pack
@@ -46,7 +46,7 @@ Partitions = Mapping[bytes, tuple[int, ...]]
 
 
 class ConsumerGroupKey(NamedTuple):
-    """Which record of which group; `member_id` is empty for those of the whole group."""
+    """The key of one record of a group; `member_id` is empty for records of the whole group."""
 
     kind: int
     group: str

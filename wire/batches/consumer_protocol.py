@@ -72,7 +72,7 @@ def encode_subscription(subscription: Subscription) -> bytes:
 
 
 def decode_assignment(raw: Buffer) -> PartitionsByTopic:
-    """What a member was given; an empty text is nothing. Raises Malformed."""
+    """The partitions assigned to a member; none for an empty text. Raises Malformed."""
     if not len(raw):
         return {}
     reader = ByteReader(raw)
@@ -81,7 +81,7 @@ def decode_assignment(raw: Buffer) -> PartitionsByTopic:
 
 
 def encode_assignment(version: int, partitions: PartitionsByTopic) -> bytes:
-    """What a member is given, without user data."""
+    """Encode the partitions assigned to a member, without user data."""
     return _INT16(version) + _partitions_bytes(partitions) + _INT32(-1)
 
 

@@ -38,7 +38,7 @@ _INT64: Final = struct.Struct(">q").pack
 
 
 class OffsetKey(NamedTuple):
-    """Whose offset, of which partition."""
+    """The group and partition of an offset."""
 
     group: str
     topic: str
@@ -46,7 +46,7 @@ class OffsetKey(NamedTuple):
 
 
 class GroupKey(NamedTuple):
-    """Which group."""
+    """The group of a record."""
 
     group: str
 

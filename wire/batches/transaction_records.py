@@ -29,7 +29,7 @@ _PREVIOUS_PRODUCER_ID_TAG: Final = 0
 _NEXT_PRODUCER_ID_TAG: Final = 1
 _CLIENT_VERSION_TAG: Final = 2
 _CARRIED_TAG: Final = 10_000
-"""Of our own, far above Kafka's; its tools pass over tags that they do not know."""
+"""A tag of our own, far above Kafka's tags; Kafka's tools skip tags that they do not know."""
 
 _INT16: Final = struct.Struct(">h")
 _INT32: Final = struct.Struct(">i").pack
@@ -41,8 +41,8 @@ _MARKER_VALUE: Final = struct.Struct(">hi")
 
 
 class TransactionValue(NamedTuple):
-    """What is kept of a transactional id. `status` is Kafka's number of the state; partitions are
-    None in the state Empty.
+    """The stored state of a transactional id. `status` is Kafka's number of the state; partitions
+    are None in the state Empty.
     """
 
     producer_id: int

@@ -41,18 +41,18 @@ NO_OFFSET: Final = -1
 # From these versions on topics go by id alone; names serve everybody.
 _LAST_WITH_NAMES: Final = {0: 12, 1: 12, OFFSET_COMMIT: 9, OFFSET_FETCH: 9}
 _LAST_OF_FIRST_TRANSACTIONS: Final = 11
-"""Of Produce: later versions add partitions to the transaction by themselves, as the second
-protocol does (KIP-890).
+"""The last Produce version of the first transaction protocol; later versions add partitions to the
+transaction by themselves (KIP-890).
 """
 _FIRST_WITH_GROUPS: Final = 8
-"""Of OffsetFetch."""
+"""The first OffsetFetch version that asks for several groups."""
 
 TopicPartition = tuple[str, int]
 Result = TypeVar("Result")
 
 
 class OffsetQuery(NamedTuple):
-    """What to look up: a time in Unix ms, or EARLIEST_TIMESTAMP, LATEST_TIMESTAMP; under which
+    """One lookup: a time in Unix ms, or EARLIEST_TIMESTAMP, LATEST_TIMESTAMP; with the expected
     leader epoch (-1: any).
     """
 
@@ -232,7 +232,7 @@ async def request_offsets(
 async def request_epoch_ends(
     connection: Connection, queries: Mapping[TopicPartition, EpochQuery], *, replica_id: int = fetch_requests.CONSUMER
 ) -> dict[TopicPartition, EpochEndOffset]:
-    """Where leader epochs end, from the partitions' leader (KIP-101, KIP-320)."""
+    """The ends of leader epochs, from the partitions' leader (KIP-101, KIP-320)."""
     topics = _by_topic(
         {"partition": partition, **query._asdict()} | {"topic": topic} for (topic, partition), query in queries.items()
     )

@@ -1,4 +1,4 @@
-"""What can go wrong for a client of the Kafka protocol, by what a caller can do about it.
+"""Errors of a client of the Kafka protocol, grouped by the reaction that they allow.
 
 `Unreachable` and `TransientBrokerError` pass with time or a metadata refresh (`TRANSIENT`); others
 do not. Each names the node and the API, for one clear line to an operator.

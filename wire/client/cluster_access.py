@@ -1,5 +1,5 @@
-"""Who is where in a cluster, and how that is found out again: connections, metadata, leaders,
-coordinators, retries.
+"""Finds and keeps the parts of a cluster: connections, metadata, leaders, coordinators, with
+retries.
 
 What the calls of a client have in common; the calls themselves are in `raw_client.py`,
 `topic_calls.py` and `group_calls.py`. Retries have jittered backoff (tenacity) within

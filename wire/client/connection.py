@@ -40,8 +40,8 @@ from wire.protocol.line_progress import SilenceLimit
 from wire.protocol.private import CLIENT_SOFTWARE_NAME, CODEC_ZSTD, COMPRESS_CONNECTION
 
 NEGOTIATED_VERSION: Final = 3
-"""Of ApiVersions: the first that carries the software name; every broker answers a version that it
-does not know in version 0.
+"""The ApiVersions version that the client asks for: the first one with the software name. A broker
+answers an unknown version in version 0.
 """
 
 Handshake = Callable[["Connection"], Awaitable[None]]
@@ -49,7 +49,7 @@ Handshake = Callable[["Connection"], Awaitable[None]]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ConnectionOptions:
-    """How to connect and how long to wait."""
+    """Options of a connection and its timeouts."""
 
     client_id: str = "antipode"
     software_name: str = CLIENT_SOFTWARE_NAME
@@ -105,12 +105,12 @@ class Connection:
 
     @property
     def is_compressed(self) -> bool:
-        """Whether what is sent and received travels in compressed chunks."""
+        """True if both directions use compressed chunks."""
         return self._compressed is not None
 
     @property
     def is_open(self) -> bool:
-        """Whether requests can still be sent."""
+        """True if the connection still accepts requests."""
         return self._lost_because is None
 
     @property
@@ -291,7 +291,7 @@ class Connection:
         _keep_alive(transport)
 
     async def _compress(self, compression: Compression) -> None:
-        """From here on in compressed chunks, both ways, if the broker offers it."""
+        """Use compressed chunks in both directions from here on, if the broker offers it."""
         if COMPRESS_CONNECTION not in self.versions:
             compression.tally.refusals += 1
             if compression.on_refused is not None:

@@ -18,8 +18,8 @@ from wire.protocol.fetch_codec import FLEXIBLE_FROM, read_topic, topic_bytes
 CONSUMER: Final = -1
 DEBUGGING_CONSUMER: Final = -2
 MIRROR: Final = -3
-"""Of an exact link: sees what the site's in-sync replicas have, before a sync link lets consumers
-see it.
+"""The replica id of an exact link's mirror: it reads up to what the site's in-sync replicas have,
+before a sync link shows it to consumers.
 """
 UNKNOWN_HIGH_WATERMARK: Final = 2**63 - 1
 
@@ -45,8 +45,8 @@ _PARTITIONS: Final = {
 
 
 class PartitionToFetch(NamedTuple):
-    """Where to read one partition. Only followers send `log_start_offset`, `replica_directory_id`
-    and `high_watermark`.
+    """The position at which to read one partition. Only followers send `log_start_offset`,
+    `replica_directory_id` and `high_watermark`.
     """
 
     partition_index: int

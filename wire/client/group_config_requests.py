@@ -22,9 +22,7 @@ _DESCRIBED_AT_ONCE: Final = 500
 
 
 async def group_configs(client: KafkaClient) -> dict[str, dict[str, str]]:
-    """By group what is set on it; groups without configs of their own are left out. BrokerError,
-    UnsupportedApi.
-    """
+    """The configs of each group that has configs of its own. Raises BrokerError, UnsupportedApi."""
     connection = await _controller(client)
     listed = await connection.call(LIST_CONFIG_RESOURCES, {"resource_types": (RESOURCE_GROUP,)})
     _check(listed, None, connection, LIST_CONFIG_RESOURCES)

@@ -32,8 +32,8 @@ class RangeQuery(NamedTuple):
 
 
 class RangeContent(NamedTuple):
-    """What a leader answers about one range. With `pending_leaves` above 0 it is still reading the
-    log: `content` is empty then.
+    """A leader's answer about one range. With `pending_leaves` above 0 the leader is still reading
+    the log, and `content` is empty.
     """
 
     error_code: ErrorCode

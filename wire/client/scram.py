@@ -34,7 +34,7 @@ class ScramClient:
         self._expected_signature = b""
 
     def first(self) -> bytes:
-        """Who we are."""
+        """The client's first message."""
         return f"{_NO_CHANNEL_BINDING}{self._first_bare}".encode()
 
     def final(self, server_first: bytes) -> bytes:
@@ -56,7 +56,7 @@ class ScramClient:
         return f"{without_proof},p={base64.b64encode(proof).decode()}".encode()
 
     def verify(self, server_final: bytes) -> None:
-        """Whether the broker knows the password too."""
+        """Check the server's signature: the broker must know the password. Raises ScramRefused."""
         attributes = _attributes(server_final)
         if "e" in attributes:
             raise ScramRefused(attributes["e"])

@@ -1,5 +1,4 @@
-"""How a client proves who it is and whom it talks to, by Kafka's own option names: TLS, SASL with
-PLAIN or SCRAM.
+"""A client's security settings by Kafka's own option names: TLS, SASL with PLAIN or SCRAM.
 
 `ClientSecurity` is read from properties; it gives the `ssl.SSLContext` (`wire/tls` has its options
 and reads the key stores) and the handshake that `wire/client/connection.py` asks for. As in Kafka,
@@ -28,7 +27,9 @@ SASL_HANDSHAKE: Final = 17
 SASL_AUTHENTICATE: Final = 36
 _SECRET_KEYS: Final = ("sasl.jaas.config", *TLS_SECRETS)
 _VERSION: Final = 1
-"""Of both: in use since Kafka 2.2, before versions can be negotiated."""
+"""The version of SaslHandshake and SaslAuthenticate, in use since Kafka 2.2: versions cannot be
+negotiated yet.
+"""
 PLAIN: Final = "PLAIN"
 MECHANISMS: Final = (PLAIN, *HASHES)
 NONCE_BYTES: Final = 24
@@ -41,7 +42,7 @@ _LOGIN_MODULES: Final = ("PlainLoginModule", "ScramLoginModule")
 
 
 class SecurityProtocol(enum.Enum):
-    """What is below and before the Kafka protocol."""
+    """The layer below the Kafka protocol."""
 
     PLAINTEXT = "PLAINTEXT"
     SSL = "SSL"
@@ -76,20 +77,22 @@ class ClientSecurity(TlsSettings):
 
     @property
     def is_tls(self) -> bool:
-        """Whether connections are encrypted."""
+        """True if connections are encrypted."""
         return self.protocol in (SecurityProtocol.SSL, SecurityProtocol.SASL_SSL)
 
     @property
     def is_sasl(self) -> bool:
-        """Whether a user logs in."""
+        """True if the client authenticates with SASL."""
         return self.protocol in (SecurityProtocol.SASL_PLAINTEXT, SecurityProtocol.SASL_SSL)
 
     def ssl_context(self) -> ssl.SSLContext | None:
-        """For TLS; None without. ConfigurationError when a file does not hold what it should."""
+        """The context for TLS; None without TLS. Raises ConfigurationError when a file has
+        unexpected content.
+        """
         return self.tls_context() if self.is_tls else None
 
     def handshake(self) -> Handshake | None:
-        """For SASL; None without."""
+        """The SASL handshake; None without SASL."""
         if not self.is_sasl or self.login is None:
             return None
         username, password = parse_login(self.login.get_secret_value())

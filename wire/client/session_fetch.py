@@ -31,7 +31,7 @@ _SESSION_ERRORS: Final = frozenset(
 
 
 class FetchPosition(NamedTuple):
-    """Where to read a partition, and under which leader epoch (-1: any)."""
+    """The position at which to read a partition, and the expected leader epoch (-1: any)."""
 
     offset: int
     leader_epoch: int = -1

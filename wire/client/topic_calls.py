@@ -48,7 +48,7 @@ class NewTopic:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TopicOutcome:
-    """What became of one topic of CreateTopics or DeleteTopics."""
+    """The outcome of CreateTopics or DeleteTopics for one topic."""
 
     name: str
     error_code: ErrorCode

@@ -21,7 +21,7 @@ Item = TypeVar("Item")
 
 
 def in_requests(items: Iterable[Item], partitions_of: Callable[[Item], int]) -> Iterator[tuple[Item, ...]]:
-    """What is asked for, one item a topic, in as few requests as their bounds allow, in order."""
+    """Divide items, one for each topic, into as few requests as their bounds allow, in order."""
     request: list[Item] = []
     partitions = 0
     for item in items:

@@ -24,7 +24,7 @@ _HIGHEST: Final = {INIT_PRODUCER_ID: 5, ADD_PARTITIONS_TO_TXN: 3, END_TXN: 4}
 
 
 class ProducerIdentity(NamedTuple):
-    """Who a transactional producer is; a higher epoch fences it."""
+    """The identity of a transactional producer; a higher epoch fences it."""
 
     producer_id: int
     producer_epoch: int

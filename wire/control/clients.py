@@ -39,14 +39,13 @@ request would be forgotten here.
 ANSWERED_WITHIN_MS = 500.0
 """Longer than the controller waits for a client: its answer with the cause has to come back yet."""
 REPEATED_WITHIN_MS = 3000.0
-"""For calls that can be repeated without harm: a controller that has vanished is looked up anew
-after so long.
-"""
+"""The time (ms) after which a repeatable call looks up the controller again."""
 _FOLLOWED = (grpc.StatusCode.UNAVAILABLE, grpc.StatusCode.FAILED_PRECONDITION, grpc.StatusCode.ABORTED)
 
 
 Seeds = Callable[[], Sequence[str] | Awaitable[Sequence[str]]]
-"""Where candidates may be now; asked each time that none is known to be active."""
+"""Returns the addresses of the candidates; the client asks each time it knows no active controller.
+"""
 
 
 class ControllerUnavailable(Exception):
@@ -182,8 +181,8 @@ class ControllerClient:
             await line.channel.close(None)
 
     def _allowed_ms(self, timeout_ms: int) -> float:
-        """How long a client's request with `timeout_ms` (0: not given) may take, with time for the
-        way of the answer.
+        """The time (ms) that a client's request with `timeout_ms` (0: not given) may take,
+        including the way back of the answer.
         """
         if timeout_ms <= 0:
             return self._timeout_ms

@@ -34,7 +34,7 @@ _HEADER: Final = struct.Struct(">II")
 
 @dataclass(slots=True)
 class CompressionTally:
-    """How much the connections of one end have saved; both directions together."""
+    """The savings of the connections of one end, both directions together."""
 
     plain_bytes: int = 0
     wire_bytes: int = 0

@@ -54,8 +54,9 @@ class FrameBuffers:
 
 
 def _has_no_views(buffer: bytearray) -> bool:
-    """By what every version of Python promises: a bytearray refuses to be resized while anybody may
-    read it.
+    """True if no view of the buffer exists. Every version of Python promises that a bytearray with
+    a view refuses to be resized. Reference counts prove it only as long as the interpreter counts
+    all references, and since 3.14 it leaves some out.
 
     Reference counts prove that only as long as the interpreter counts all references, and since
     3.14 it leaves some out.
@@ -142,7 +143,7 @@ class FrameStream(asyncio.BufferedProtocol):
             self._on_frame(frame)
 
     def receive_by_feed(self) -> None:
-        """From here on bytes come by `feed` alone, whatever the transport receives."""
+        """Take bytes by `feed` alone from here on, not from the transport."""
         self._mark = None
 
     def feed(self, data: bytes) -> None:

@@ -9,7 +9,7 @@ import math
 from typing import Any, Final, NoReturn
 
 DIGITS_MAX: Final = 19
-"""As many as a number of 64 bits has; Python refuses to convert thousands."""
+"""The digits of a number of 64 bits; Python refuses to convert thousands of digits."""
 
 
 def parse_json(payload: bytes | str) -> Any:
@@ -35,6 +35,6 @@ def _refuse_constant(text: str) -> NoReturn:
 
 
 def is_number_text(text: str) -> bool:
-    """Whether a text is a whole number of no more digits than one of 64 bits."""
+    """True if the text is a whole number with no more digits than a number of 64 bits."""
     digits = text.removeprefix("-")
     return digits.isdecimal() and len(digits) <= DIGITS_MAX

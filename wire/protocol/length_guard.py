@@ -56,8 +56,8 @@ class Replacement(NamedTuple):
 
 
 class Walk:
-    """What one pass over a message gathers: unknown tags to leave out, and the elements it may
-    still claim.
+    """The findings of one pass over a message: unknown tags to leave out, and the number of
+    elements that it may still claim.
     """
 
     __slots__ = ("elements_left", "replacements")
@@ -74,9 +74,7 @@ IndexError past the end.
 
 
 class Step(NamedTuple):
-    """How to get past one value: the least it can take, and a function unless it always takes
-    exactly that.
-    """
+    """How to skip one value: its least size, and a function unless the size is always the same."""
 
     size_min: int
     skip: Skip | None

@@ -20,7 +20,7 @@ LOOKS_A_DEADLINE: Final = 4
 
 _MOVED: Final = struct.Struct("=QQ")
 _MOVED_AT: Final = 120
-"""Of tcpi_bytes_acked and tcpi_bytes_received in struct tcp_info, tcp(7)."""
+"""The position of tcpi_bytes_acked and tcpi_bytes_received in struct tcp_info, tcp(7)."""
 
 
 class SilenceLimit:

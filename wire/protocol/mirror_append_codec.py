@@ -49,7 +49,7 @@ class MirrorAppend(NamedTuple):
 
 
 class PartitionAppended(NamedTuple):
-    """What became of one partition's batches; the fields are those of
+    """The outcome for one partition's batches; the fields are those of
     `MirrorAppendPartitionResponse`.
     """
 

@@ -69,7 +69,7 @@ MIRROR_TRANSACTIONAL_IDS: Final = 20006
 TOPICS_CHANGED: Final = 20009
 
 CODEC_ZSTD: Final = 4
-"""As in the attributes of a record batch."""
+"""The number in the attributes of a record batch."""
 
 CLIENT_SOFTWARE_NAME: Final = "antipode"
 """Software name in ApiVersions requests to which brokers advertise these messages."""
@@ -118,13 +118,13 @@ class MirrorAppendPartition:
     index: i32 = field(metadata={"kafka_type": "int32"})
     """The partition index."""
     expected_log_end_offset: i64 = field(metadata={"kafka_type": "int64"})
-    """Where the target's log must end for `records` to continue it."""
+    """The offset at which the target's log must end, so that `records` continue it."""
     source_high_watermark: i64 = field(metadata={"kafka_type": "int64"})
     """The source's high watermark."""
     source_log_start_offset: i64 = field(metadata={"kafka_type": "int64"})
     """The source's log start offset, which the target's follows."""
     source_seen_at_ms: i64 = field(metadata={"kafka_type": "int64"})
-    """When the source reported this, Unix ms on the mirror's clock."""
+    """The time of the source's report, Unix ms on the mirror's clock."""
     records: Records | None = field(metadata={"kafka_type": "records"})
     """Whole batches, unchanged; empty or null only moves the other fields."""
 
@@ -179,7 +179,7 @@ class MirrorAppendPartitionResponse:
     error_message: str | None = field(metadata={"kafka_type": "string"}, default=None)
     """A sentence for the log."""
     log_end_offset: i64 = field(metadata={"kafka_type": "int64"}, default=i64(-1))
-    """Where the target's log ends now; -1 when the broker does not know."""
+    """The end of the target's log now; -1 when the broker does not know it."""
     link_epoch: i32 = field(metadata={"kafka_type": "int32"}, default=i32(-1))
     """The link's epoch as the broker knows it; -1 for an unknown link."""
     divergence_epoch: i32 = field(metadata={"kafka_type": "int32"}, default=i32(NO_DIVERGENCE))
@@ -187,7 +187,7 @@ class MirrorAppendPartitionResponse:
     divergence.
     """
     divergence_end_offset: i64 = field(metadata={"kafka_type": "int64"}, default=i64(-1))
-    """Where that epoch ends in the target's log."""
+    """The end of that epoch in the target's log."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -215,7 +215,7 @@ class MirrorAppendResponse:
     __api_key__: ClassVar[i16] = i16(MIRROR_APPEND)
     __header_schema__: ClassVar[type[ResponseHeader]] = ResponseHeader
     throttle_time: i32Timedelta = field(metadata={"kafka_type": "timedelta_i32"})
-    """How long the mirror should wait before its next request."""
+    """The time that the mirror should wait before its next request."""
     topics: tuple[MirrorAppendTopicResponse, ...]
     """Each topic of the request, in its order."""
 
@@ -234,7 +234,7 @@ class CompressConnectionRequest:
     codec: i8 = field(metadata={"kafka_type": "int8"})
     """CODEC_ZSTD."""
     level: i8 = field(metadata={"kafka_type": "int8"})
-    """How hard the broker shall try: 1 to 19."""
+    """The compression level: 1 to 19."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -254,7 +254,7 @@ class CompressConnectionResponse:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LinkProgressPartition:
-    """How far one partition is safe at the target."""
+    """The end of the part of one partition that is safe at the target."""
 
     __type__: ClassVar = EntityType.nested
     __version__: ClassVar[i16] = i16(0)
@@ -284,7 +284,7 @@ class LinkProgressTopic:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LinkProgressRequest:
-    """What the target has acknowledged, reported by the mirror to the leader at the source."""
+    """The mirror's report to the source's leaders about the acknowledgements of the target."""
 
     __type__: ClassVar = EntityType.request
     __version__: ClassVar[i16] = i16(0)
@@ -354,7 +354,7 @@ class MirrorTransactionalIdsRequest:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MirroredProducerOutcome:
-    """What became of one transactional id."""
+    """The outcome for one transactional id."""
 
     __type__: ClassVar = EntityType.nested
     __version__: ClassVar[i16] = i16(0)
@@ -364,8 +364,8 @@ class MirroredProducerOutcome:
     transactional_id: str = field(metadata={"kafka_type": "string"})
     """The transactional id."""
     error_code: ErrorCode = field(metadata={"kafka_type": "error_code"})
-    """As for clients, or CONCURRENT_TRANSACTIONS while this site has not ended its own;
-    FENCED_LEADER_EPOCH and UNKNOWN_LEADER_EPOCH for another link epoch.
+    """The error as clients get it, or CONCURRENT_TRANSACTIONS until this site has ended its own
+    transaction; FENCED_LEADER_EPOCH and UNKNOWN_LEADER_EPOCH for another link epoch.
     """
 
 
@@ -379,7 +379,7 @@ class MirrorTransactionalIdsResponse:
     __api_key__: ClassVar[i16] = i16(MIRROR_TRANSACTIONAL_IDS)
     __header_schema__: ClassVar[type[ResponseHeader]] = ResponseHeader
     outcomes: tuple[MirroredProducerOutcome, ...]
-    """In the order of the request."""
+    """The outcomes in the order of the request."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -398,7 +398,7 @@ class ChangedPartition:
     leader_epoch: i32 = field(metadata={"kafka_type": "int32"})
     """Epoch of the leader."""
     partition_epoch: i32 = field(metadata={"kafka_type": "int32"})
-    """Of two states with one leader epoch the one with the higher partition epoch is newer."""
+    """Of two states with one leader epoch, the one with the higher partition epoch is newer."""
     replica_nodes: tuple[i32, ...] = field(metadata={"kafka_type": "int32"}, default=())
     """Node ids of all replicas."""
     isr_nodes: tuple[i32, ...] = field(metadata={"kafka_type": "int32"}, default=())
@@ -426,8 +426,8 @@ class ChangedTopic:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TopicsChangedRequest:
-    """What a client's request has just changed at a site, for the brokers of a peer that clients
-    may ask next.
+    """The topics that a client's request has just changed at a site; clients may ask the peer's
+    brokers next.
     """
 
     __type__: ClassVar = EntityType.request

@@ -41,7 +41,7 @@ class QuarantineRecordsPartition:
     index: i32 = field(metadata={"kafka_type": "int32"})
     """The partition index."""
     first_offset: i64 = field(metadata={"kafka_type": "int64"})
-    """What lies here and above is kept."""
+    """The broker keeps the records from this offset on."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -75,7 +75,7 @@ class QuarantineRecordsRequest:
     link_epoch: i32 = field(metadata={"kafka_type": "int32"})
     """The link's epoch as the mirror knows it."""
     reason: str = field(metadata={"kafka_type": "string"})
-    """Why, in a sentence."""
+    """The reason, in a sentence."""
     topics: tuple[QuarantineRecordsTopic, ...]
     """Each topic of which something is kept."""
     must_truncate: bool = field(metadata={"kafka_type": "bool", "tag": 0}, default=False)
@@ -86,7 +86,7 @@ class QuarantineRecordsRequest:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class QuarantineRecordsOutcome:
-    """What became of one partition's records."""
+    """The outcome for one partition's records."""
 
     __type__: ClassVar = EntityType.nested
     __version__: ClassVar[i16] = i16(0)
@@ -104,7 +104,7 @@ class QuarantineRecordsOutcome:
     name: str = field(metadata={"kafka_type": "string"}, default="")
     """The entry's name; empty when nothing was to be kept."""
     log_end_offset: i64 = field(metadata={"kafka_type": "int64", "tag": 0}, default=i64(-1))
-    """Where the truncated copy ends; -1 when it was not truncated."""
+    """The end of the truncated copy; -1 when it was not truncated."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -139,8 +139,8 @@ class QuarantineRequest:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class QuarantineEntry:
-    """What a broker keeps of one partition; `broker/replication/quarantine.py` has the meaning of
-    its fields.
+    """One partition's entry in the quarantine of a broker; `broker/replication/quarantine.py`
+    explains the fields.
     """
 
     __type__: ClassVar = EntityType.nested
@@ -165,9 +165,9 @@ class QuarantineEntry:
     topic_id: str = field(metadata={"kafka_type": "string"})
     """The id of the topic as text; empty where it is not known."""
     at_ms: i64 = field(metadata={"kafka_type": "int64"})
-    """When it was kept, Unix ms."""
+    """The time of the entry, Unix ms."""
     reason: str = field(metadata={"kafka_type": "string"})
-    """Why, in a sentence."""
+    """The reason, in a sentence."""
     origin_site: str = field(metadata={"kafka_type": "string"})
     """The site whose log had the records; empty where it is not known."""
     link: str = field(metadata={"kafka_type": "string"})
@@ -190,6 +190,6 @@ class QuarantineResponse:
     error_message: str | None = field(metadata={"kafka_type": "string"}, default=None)
     """A sentence for the operator."""
     entries: tuple[QuarantineEntry, ...] = ()
-    """What is kept, to LIST."""
+    """The entries, for LIST."""
     records: bytes | None = field(metadata={"kafka_type": "bytes"}, default=None)
-    """To READ: bytes from the position on; empty at the end."""
+    """The bytes from the position on, for READ; empty at the end."""

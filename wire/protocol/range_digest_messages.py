@@ -28,11 +28,11 @@ RANGE_DIGESTS: Final = 20010
 
 DIGEST_BYTES: Final = 16
 DIGESTS_MAX: Final = 8192
-"""Of one answer, over all its partitions."""
+"""The maximum number of digests in one answer, over all its partitions."""
 HEADER_RANGES_MAX: Final = 16
 """Ranges of one request whose headers are asked for; each of one leaf at most."""
 PARTITIONS_MAX: Final = 2000
-"""Of one request."""
+"""The maximum number of partitions in one request."""
 WHOLE_RANGE: Final = 0
 """A span: one digest for the range."""
 HEADERS: Final = -1
@@ -88,7 +88,7 @@ class RangeDigestsRequest:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RangeDigestsAnswer:
-    """What one log holds in one range."""
+    """The content of one log in one range."""
 
     __type__: ClassVar = EntityType.nested
     __version__: ClassVar[i16] = i16(0)
@@ -102,7 +102,7 @@ class RangeDigestsAnswer:
     error_message: str | None = field(metadata={"kafka_type": "string"}, default=None)
     """A sentence for the operator."""
     log_start_offset: i64 = field(metadata={"kafka_type": "int64"}, default=i64(0))
-    """Where the log starts."""
+    """The start of the log."""
     high_watermark: i64 = field(metadata={"kafka_type": "int64"}, default=i64(0))
     """Up to where everything is replicated in the site."""
     pending_leaves: i32 = field(metadata={"kafka_type": "int32"}, default=i32(0))
@@ -123,7 +123,7 @@ class RangeDigestsTopicAnswer:
     name: TopicName = field(metadata={"kafka_type": "string"})
     """The topic name."""
     partitions: tuple[RangeDigestsAnswer, ...]
-    """In the order of the request."""
+    """The answers in the order of the request."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -138,4 +138,4 @@ class RangeDigestsResponse:
     leaf_offsets: i32 = field(metadata={"kafka_type": "int32"})
     """Offsets of a leaf."""
     topics: tuple[RangeDigestsTopicAnswer, ...]
-    """In the order of the request."""
+    """The answers in the order of the request."""

@@ -1,4 +1,5 @@
-"""How much of a large frame must have come before its receiver is woken (SO_RCVLOWAT, socket(7)).
+"""Sets how many bytes of a large frame must arrive before its receiver is woken (SO_RCVLOWAT,
+socket(7)).
 
 A sender on the same machine or in the same rack fills a frame of megabytes in pieces of a few
 packets, and a receiver that is woken for each of them spends as much on waking up, at both ends, as

@@ -50,7 +50,7 @@ def response_type(api_key: int, version: int) -> type[Any]:
 
 @cache
 def has_schema(api_key: int, version: int) -> bool:
-    """Whether request and response of this version are described."""
+    """True if kio describes request and response of this version."""
     try:
         return request_type(api_key, version) is not None and response_type(api_key, version) is not None
     except UnknownSchema:
@@ -59,8 +59,8 @@ def has_schema(api_key: int, version: int) -> bool:
 
 @cache
 def is_flexible(api_key: int, version: int) -> bool:
-    """Whether headers of this request, and of its response except ApiVersions', carry tags. Raises
-    UnknownSchema.
+    """True if the headers of this request and of its response carry tags; ApiVersions' response
+    header never does. Raises UnknownSchema.
     """
     flexible: bool = request_type(api_key, version).__flexible__
     return flexible
@@ -68,8 +68,8 @@ def is_flexible(api_key: int, version: int) -> bool:
 
 @cache
 def response_header_has_tags(api_key: int, version: int) -> bool:
-    """As `is_flexible`, but never for ApiVersions: its reader may not know yet what the broker
-    speaks (KIP-511).
+    """As `is_flexible`, but never for ApiVersions: its reader may not know yet which versions the
+    broker speaks (KIP-511).
     """
     return api_key != API_VERSIONS_KEY and is_flexible(api_key, version)
 

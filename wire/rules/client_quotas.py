@@ -50,7 +50,7 @@ def quota_entity(parts: Iterable[tuple[str, str | None]]) -> QuotaEntity:
 
 
 def entity_from_message(parts: Iterable[QuotaEntityPart]) -> QuotaEntity:
-    """From the form in which it is sent inside a site."""
+    """Decode the form in which processes of a site send an entity."""
     return quota_entity((part.type, part.name if part.HasField("name") else None) for part in parts)
 
 
@@ -67,7 +67,7 @@ def quota_message(entity: QuotaEntity, values: QuotaValues) -> ClientQuota:
 
 
 def refusal_of_entity(entity: QuotaEntity) -> str | None:
-    """Why there can be no quota for this entity, None when there can."""
+    """The reason why this entity cannot have a quota; None when it can."""
     if not entity:
         return "Invalid empty client quota entity"
     kinds = [kind for kind, _ in entity]
@@ -87,7 +87,7 @@ def refusal_of_entity(entity: QuotaEntity) -> str | None:
 
 
 def refusal_of_value(entity: QuotaEntity, key: str, value: float | None) -> str | None:
-    """Why the entity cannot have this value (None: cannot lose it), None when it can."""
+    """The reason why the entity cannot have this value (None: cannot lose it); None when it can."""
     keys = (CONNECTION_CREATION_RATE,) if entity[0][0] == IP else CLIENT_KEYS
     if key not in keys:
         return f"Invalid configuration key {key}"

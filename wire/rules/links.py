@@ -38,7 +38,7 @@ DEFAULT_TOPIC_BLACKLIST = (r"mm2.*\.internal", r".*\.replica", UNDERSCORED)
 
 
 class SiteRole(enum.Enum):
-    """What one site is for the topics of a link."""
+    """The role of one site for the topics of a link."""
 
     ACTIVE = "active"
     FENCED = "fenced"
@@ -46,7 +46,9 @@ class SiteRole(enum.Enum):
 
 
 class SyncPolicy(enum.Enum):
-    """Whether the source acknowledges, and shows to consumers, only what the standby has."""
+    """Decides whether the source acknowledges records, and shows them to consumers, before the
+    standby has them.
+    """
 
     NONE = ""
     BLOCK = "block"
@@ -54,8 +56,8 @@ class SyncPolicy(enum.Enum):
 
 
 class ReinstatePolicy(enum.Enum):
-    """What becomes of records that a returning standby has alone: they go into quarantine by
-    themselves, or when a person asks for it.
+    """Decides how records that a returning standby has alone go into quarantine: automatically, or
+    when a person asks for it.
     """
 
     MANUAL = ""
@@ -63,8 +65,8 @@ class ReinstatePolicy(enum.Enum):
 
 
 class FailoverMode(enum.Enum):
-    """What the standby's agents do when the active site is lost: nothing, report that they would
-    fail over, or fail over.
+    """The reaction of the standby's agents to the loss of the active site: none, report that they
+    would fail over, or fail over.
     """
 
     MANUAL = ""
@@ -75,21 +77,22 @@ class FailoverMode(enum.Enum):
 LEASE_MS_MIN = 1_000
 LEASE_MS_MAX = 600_000
 LEASE_MS_DEFAULT = 10_000
-"""How long a permit to write is valid where a link has an arbiter; Oracle's threshold for the same
-purpose is 30 s by default and 6 s at least.
+"""How long a permit to write is valid where a link has an arbiter, in ms. Oracle's threshold for
+the same purpose is 30 s by default and at least 6 s.
 """
 
 
 _SYNC_POLICIES = {policy.value: policy for policy in SyncPolicy}
 
 KEPT_POLICY = "keep"
-"""In a request to alter a link: the sync policy stays as it is."""
+"""In a request that alters a link: the sync policy stays unchanged."""
 
 MANUAL_POLICY = "manual"
-"""In a request to alter a link: `ReinstatePolicy.MANUAL`, since an empty text means no change."""
+"""In a request that alters a link: `ReinstatePolicy.MANUAL`, because an empty text means no change.
+"""
 
 SYNC_TIMEOUT_MS = 10_000
-"""How long a link that may degrade waits for a silent standby by default."""
+"""How long a link that may degrade waits for a silent standby by default, in ms."""
 
 
 class InvalidPattern(ValueError):
@@ -158,7 +161,7 @@ def stand_in(name: str, site: str) -> LinkRecord:
 
 
 def is_stand_in(link: LinkRecord) -> bool:
-    """Whether the record was made by `stand_in`: each real one has an active site."""
+    """True if `stand_in` made the record: each real record has an active site."""
     return not link.active_site
 
 
@@ -176,9 +179,9 @@ def links_of_group(links: Iterable[LinkRecord], group: str) -> list[LinkRecord]:
 
 
 def governing_link(links: Sequence[LinkRecord], site: str) -> LinkRecord | None:
-    """Of the links that carry something at the site, the one that decides there: the most
-    restrictive, since a site that one link made passive is not active by another one. Of equal ones
-    the first, sync links before others.
+    """The link that decides for the site, among the links that carry something there: the most
+    restrictive one, because another link cannot make a site active that one link made passive. Sync
+    links come before others, then the first one counts.
     """
 
     def rank(link: LinkRecord) -> tuple[int, bool]:

@@ -22,8 +22,8 @@ MIRROR_SLOTS: Final = 240
 ALL_SLOTS: Final = frozenset(range(MIRROR_SLOTS))
 
 REPORT_COUNTS_MS: Final = 10_000
-"""For how long a daemon's report counts although another one has reported the same parts since:
-daemons report each round.
+"""How long (ms) a daemon's report counts after another daemon has reported the same parts; daemons
+report each round.
 """
 
 NEVER: Final = -1

@@ -1,5 +1,5 @@
-"""Which topics are internal: those in which brokers keep state of their own. The one definition,
-for every program.
+"""Defines for every program which topics are internal: topics in which brokers keep their own
+state.
 
 Internal topics are Kafka's three, by name. Metadata marks them, clients may neither write to them
 nor delete their records, no link carries them and no reconciliation compares them. A topic of a

@@ -1,5 +1,5 @@
-"""What Kafka's older tools write to ZooKeeper to have partitions moved or preferred leaders
-elected: paths and JSON.
+"""The paths and JSON that Kafka's older tools write to ZooKeeper to move partitions or to elect
+preferred leaders.
 
 A tool creates one of the two nodes; the controller takes out what is done and removes the node in
 the end. Decoders raise `MalformedZnode`.

@@ -1,4 +1,4 @@
-"""What an arbiter keeps of each link (`dr/agent/arbiter.py`): which site may write, which brokers
+"""The arbiter's data about each link (`dr/agent/arbiter.py`): which site may write, which brokers
 may hold permits, and which brokers live. Decoders raise `MalformedZnode`.
 
 Deployments that share an ensemble separate themselves by a chroot in the connect string.
@@ -18,7 +18,8 @@ IDENTITY = f"{ARBITRATION}/id"
 LINKS = f"{ARBITRATION}/links"
 SITES = f"{ARBITRATION}/sites"
 OUT_OF_SYNC = b"out of sync"
-"""What a holder's znode has while the broker may acknowledge what the standby lacks."""
+"""The content of a holder's znode while the broker may acknowledge records that the standby lacks.
+"""
 
 
 class Holder(NamedTuple):

@@ -50,7 +50,7 @@ def owners_path(group: str, topic: str) -> str:
 
 
 def owner_path(group: str, topic: str, partition: int) -> str:
-    """Who owns a partition."""
+    """The path of a partition's owner."""
     return f"{owners_path(group, topic)}/{partition}"
 
 

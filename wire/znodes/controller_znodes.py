@@ -1,5 +1,5 @@
-"""What a controller keeps in ZooKeeper beside Kafka's layout (`layout.py`): brokers that were given
-up, and its rules. Paths alone.
+"""The paths that a controller adds to Kafka's layout (`layout.py`): brokers that are gone for good,
+and the controller's rules.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ UNREGISTERED_BROKERS = f"{ANTIPODE}/unregistered_brokers"
 registers again.
 """
 SITE_RULES = f"{ANTIPODE}/site_rules"
-"""By which site-wide settings the controller in office decides (`controller/site_rules.py`)."""
+"""The site-wide settings by which the active controller decides (`controller/site_rules.py`)."""
 
 
 def unregistered_broker_path(node_id: int) -> str:

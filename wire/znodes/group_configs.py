@@ -34,5 +34,5 @@ def decode_group_configs(group: str, payload: bytes) -> dict[str, str]:
 
 
 def group_configs_message(group: str, configs: GroupConfigs) -> GroupConfigsMessage:
-    """For an image or a change of it; without configs: the group has none left."""
+    """The message for an image or a change; without configs the group has none left."""
     return GroupConfigsMessage(group=group, configs=dict(configs))

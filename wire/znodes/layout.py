@@ -328,7 +328,7 @@ def encode_controller(registration: ControllerRegistration) -> bytes:
 
 
 def decode_controller(payload: bytes) -> ControllerRegistration:
-    """Who is the active controller."""
+    """The active controller."""
     fields = _Fields.parse(CONTROLLER, payload)
     return ControllerRegistration(
         controller_id=fields.number("brokerid"),
@@ -450,9 +450,7 @@ def quotas_in(path: str, payload: bytes) -> dict[str, float]:
 
 
 def decode_entity_config(path: str, payload: bytes) -> dict[str, str]:
-    """Everything that a user, a client or an address has; a node that is only a parent has
-    nothing.
-    """
+    """All configs of a user, a client or an address; a parent node without content has none."""
     return decode_config(path, payload) if payload else {}
 
 

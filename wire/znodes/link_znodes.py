@@ -1,6 +1,6 @@
-"""What a site keeps beside a link's record (`layout.py`): the accounts of its failovers, whether
-its standby protects the site, until when the sites are proven equal, and its part in the link's
-lease. Decoders raise `MalformedZnode`.
+"""The data that a site keeps beside a link's record (`layout.py`): the accounts of its failovers,
+whether its standby protects the site, until when the sites are proven equal, and its part in the
+link's lease. Decoders raise `MalformedZnode`.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ def opened_path(link: str) -> str:
 
 
 def encode(message: LinkProtection | LinkVerification) -> bytes:
-    """What an agent keeps of a link, as JSON."""
+    """Encode an agent's data about a link as JSON."""
     return json_format.MessageToJson(message, indent=None, ensure_ascii=False).encode()
 
 

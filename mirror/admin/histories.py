@@ -18,7 +18,7 @@ from wire.batches.log_histories import EpochEnd, shared_end
 
 NO_EPOCH: Final = -1
 NOTHING: Final = 0
-"""Where logs share no leader epoch, they share no record from the first offset on."""
+"""Logs that share no leader epoch share no record from the first offset on."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,8 +43,8 @@ class Histories:
     async def compare(
         self, ends: Mapping[PartitionKey, LogEnds], wanted: SiteTopic, copy: SiteTopic
     ) -> dict[PartitionKey, SharedHistory]:
-        """Of each copy whose log is in `ends` and has leader epochs: where its history leaves the
-        source's. Unreachable.
+        """The end of the common history of each copy whose log is in `ends` and has leader epochs.
+        Raises Unreachable.
         """
         found: dict[PartitionKey, int] = {}
         asked = {

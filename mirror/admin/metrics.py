@@ -1,5 +1,4 @@
-"""What a scrape of the mirror shows: our names, and MirrorMaker 2's for the dashboards that people
-have.
+"""The mirror's metrics: our names, and MirrorMaker 2's names for existing dashboards.
 
 Values are read from the board when they are asked for; only times and rates are recorded as they
 happen (`mirror/flow/pace.py`). A lag that cannot be known is NaN, never zero.
@@ -126,7 +125,9 @@ class MirrorMetrics(Collector):
         yield from in_formats(families, self._names_formats)
 
     def describe(self) -> Iterable[Metric]:
-        """Nothing in advance: names do not clash with those of the process collectors."""
+        """Describes nothing in advance: the names do not clash with those of the process
+        collectors.
+        """
         return ()
 
     def _peer_families(self, peers: PeerWatch) -> Iterable[Metric]:
@@ -356,9 +357,7 @@ class MirrorMetrics(Collector):
 
 
 class OpeningMetrics(Collector):
-    """Whether the daemon has found its link, and whether it serves: the figures of it that are
-    there before all others.
-    """
+    """The first metrics of a daemon: whether it has found its link, and whether it serves."""
 
     def __init__(self, registry: CollectorRegistry, *, link: str, health: Callable[[], Health]) -> None:
         self._link = link
@@ -376,7 +375,7 @@ class OpeningMetrics(Collector):
         self._opened.set(1)
 
     def collect(self) -> Iterable[Metric]:
-        """As gRPC health and `antipode status` have it."""
+        """The same figures as gRPC health and `antipode status`."""
         health = self._health()
         serving = GaugeMetricFamily(
             "antipode_mirror_serving",
@@ -387,7 +386,7 @@ class OpeningMetrics(Collector):
         yield serving
 
     def describe(self) -> Iterable[Metric]:
-        """Nothing in advance."""
+        """Describes nothing in advance."""
         return ()
 
 

@@ -44,7 +44,7 @@ _state_change = state_change_logger()
 
 
 class ReinstateOutcome(enum.Enum):
-    """What became of a partition."""
+    """The outcome for a partition."""
 
     PLANNED = "planned"  # a dry run: it would be reinstated
     REINSTATED = "reinstated"

@@ -49,7 +49,7 @@ _state_change = state_change_logger()
 
 
 class ResetOutcome(enum.Enum):
-    """What became of a topic."""
+    """The outcome for a topic."""
 
     PLANNED = "planned"  # a dry run: it would be put away
     PUT_AWAY = "put away"
@@ -65,7 +65,9 @@ class CopyLog:
     log_start_offset: int
     log_end_offset: int
     kept_from_offset: int
-    """What lies here and above goes into quarantine; the end when the source has all of it."""
+    """The records from this offset on go into quarantine; the log end when the source has all of
+    them.
+    """
 
     @property
     def records(self) -> int:
@@ -85,7 +87,7 @@ class TopicReset:
 
 
 def is_curable(facts: FlowFacts) -> bool:
-    """Whether a partition is better off with a new copy."""
+    """True if a new copy improves the partition."""
     return facts.state in _CURABLE or facts.may_lack_tombstones
 
 
@@ -172,7 +174,9 @@ class Resets:
         return TopicReset(topic=name, outcome=outcome, reason=trouble, copy_id=copy.topic_id, partitions=logs)
 
     def _trouble(self, name: str, wanted: SiteTopic | None, copy: SiteTopic) -> str:
-        """Why the copy cannot be mirrored on, by both sites' present answers; empty when it can."""
+        """The reason why the copy cannot be mirrored any further, from both sites' current answers;
+        empty when it can.
+        """
         actual = _view(copy)
         found = gone_trouble(name, actual) if wanted is None else find_trouble(name, _view(wanted), actual)
         if found is not None:
@@ -237,8 +241,8 @@ class Resets:
 
 
 def _kept_from(log: LogEnds, shared: SharedHistory | None) -> int:
-    """From which offset on the source may not have what the copy has: the whole copy, where that is
-    not known.
+    """The offset from which on the source may lack records of the copy: the copy's start where this
+    is unknown.
     """
     if shared is None or shared.doubt:
         return log.log_start_offset

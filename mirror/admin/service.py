@@ -37,7 +37,7 @@ REFUSALS_SHOWN = 100
 
 @dataclass(frozen=True, slots=True)
 class MirrorParts:
-    """What the answers are read from."""
+    """The parts of a mirror that the answers come from."""
 
     board: FlowBoard
     queue: ByteQueue
@@ -92,11 +92,11 @@ class MirrorAdminService(mirror_pb2_grpc.MirrorAdminServicer):
         self._parts = parts
 
     def explain(self, reason: str) -> None:
-        """Why there is no status to serve yet."""
+        """Set the reason why there is no status to serve yet."""
         self._reason = reason
 
     def health(self) -> Health:
-        """How the mirror is; may be asked from another thread."""
+        """The health of the mirror; any thread may call this."""
         return not_opened(self._reason) if self._parts is None else health_of(self._parts)
 
     async def DescribeMirror(  # noqa: N802 (gRPC's name)
@@ -104,7 +104,7 @@ class MirrorAdminService(mirror_pb2_grpc.MirrorAdminServicer):
         request: pb.DescribeMirrorRequest,
         context: grpc.aio.ServicerContext[pb.DescribeMirrorRequest, pb.DescribeMirrorReply],
     ) -> pb.DescribeMirrorReply:
-        """Everything, by partition."""
+        """The whole status, by partition."""
         await self._is_meant(request.link, context)
         if self._parts is None:
             return pb.DescribeMirrorReply(
@@ -209,8 +209,8 @@ class MirrorAdminService(mirror_pb2_grpc.MirrorAdminServicer):
             )
 
     async def _is_meant(self, link: str, context: grpc.aio.ServicerContext[Any, Any]) -> None:
-        """Who has the address of another link's mirror must not look at it, pause it or reset its
-        topics by mistake.
+        """Refuse a caller that has the address of another link's mirror: it must not read, pause or
+        reset this one by mistake.
         """
         if link not in ("", self._link_name):
             await context.abort(
@@ -260,7 +260,7 @@ def _reset(outcome: TopicReset) -> pb.ResetTopic:
 
 
 def health_of(parts: MirrorParts) -> Health:
-    """How the mirror is as a whole; may be asked from another thread."""
+    """The health of the whole mirror; any thread may call this."""
     return assess(
         ((row.facts.state, row.facts.reason) for _, row in sorted(parts.board.our_rows(), key=lambda row: row[0])),
         outage=parts.outage(),
@@ -306,7 +306,7 @@ def describe(parts: MirrorParts) -> pb.DescribeMirrorReply:
 
 
 def _of_peers(peers: PeerWatch | None) -> dict[str, Any]:
-    """What this daemon publishes to the other daemons of the link."""
+    """The facts that this daemon publishes to the other daemons of the link."""
     if peers is None:
         return {}
     return {

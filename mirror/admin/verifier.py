@@ -51,7 +51,7 @@ Samples = AsyncIterator[Sample]
 
 @dataclass(slots=True)
 class Comparison:
-    """What was found of one partition."""
+    """The result for one partition."""
 
     from_offset: int = 0
     to_offset: int = 0
@@ -116,7 +116,7 @@ class Verifier(Protocol):
 
 
 class ExactVerifier:
-    """For exact links."""
+    """Compares both ends of an exact link."""
 
     def __init__(self, source: KafkaClient, target: KafkaClient) -> None:
         self._source = source
@@ -150,7 +150,7 @@ class ExactVerifier:
 
 
 class TranslateVerifier:
-    """For translate links."""
+    """Compares both ends of a translate link."""
 
     def __init__(
         self,
@@ -198,8 +198,8 @@ class TranslateVerifier:
         return await _compared(partial(both, by_record=False), mirrored_end)
 
     async def _beginning_of_batch(self, key: PartitionKey, start: int, end: int, target_start: int) -> int:
-        """Where the batch that holds `start` begins, if it came over whole: a part of it could not
-        be compared by batch.
+        """The start of the batch that contains `start`, if the whole batch was mirrored: a part of
+        it cannot be compared by batch.
         """
         if start >= end:
             return start
@@ -312,7 +312,7 @@ def _first(mirrored_end: int, last_offsets: int) -> int:
 
 
 def difference(expected: Sample | None, found: Sample | None) -> str:
-    """In a sentence how two batches differ; empty when they do not."""
+    """The difference between two batches, in a sentence; empty when there is none."""
     if expected is None and found is not None:
         return f"the target has a batch at offset {found.offset} that the source does not have"
     if found is None and expected is not None:

@@ -66,7 +66,7 @@ class Moment(NamedTuple):
 
 
 class Effects(Protocol):
-    """What the board has others do."""
+    """The actions that the board requests from other parts."""
 
     def discard(self, key: PartitionKey, generation: int) -> None:
         """Drop older batches, then submit `Settled`."""
@@ -122,7 +122,7 @@ class Row:
 
     @property
     def facts(self) -> FlowFacts:
-        """What the flow knows."""
+        """The facts of the flow."""
         return self.flow.facts
 
 
@@ -227,8 +227,8 @@ class FlowBoard:
         self._effects.fetching_changed(key)
 
     def lag(self, key: PartitionKey) -> Lag:
-        """How far the partition is behind now; unknown where mirroring has ended because this site
-        is active.
+        """The lag of the partition now; unknown where mirroring has ended because this site is
+        active.
         """
         facts = self._rows[key].facts
         if facts.state is FlowState.PROMOTED:
@@ -240,16 +240,16 @@ class FlowBoard:
         return Moment(self._clock.now_ms(), self._clock.monotonic_ms())
 
     def as_of(self, moment: Moment) -> int:
-        """When that was, by the clock that flows' times are noted by now. Where it was changed
-        meanwhile, rather too early than too late: what came to the source after a question is not
-        in its answer.
+        """The moment on the clock that flows use now. After a clock step the result is rather too
+        early than too late, because a response does not contain records that reached the source
+        after the request.
         """
         self._now_ms()
         return min(moment.at_ms, round(moment.monotonic_ms + self._clock_ahead_ms))
 
     def complete_ms_ago(self, key: PartitionKey) -> int | None:
-        """Everything that the source had so long ago is at the target; None when that is not known
-        of any time.
+        """The age (ms) of the last moment up to which the target has everything that the source
+        had; None when no such moment is known.
         """
         facts = self._rows[key].facts
         if facts.state is FlowState.PROMOTED or facts.progress.caught_up_at_ms == UNKNOWN:
@@ -268,7 +268,7 @@ class FlowBoard:
         return self._noted_now_ms() - self._rows[key].facts.progress.source_answered_at_ms
 
     def stop_timers(self) -> None:
-        """From now on no retry fires."""
+        """Stop all retry timers."""
         for row in self._rows.values():
             if row.retry is not None:
                 row.retry.cancel()

@@ -43,7 +43,7 @@ ask without end.
 """
 
 QUIET_INTERVAL_MS = 250
-"""How often flows without new batches receive that the source still answers."""
+"""How often flows without new batches learn that the source still answers, in ms."""
 
 SMALL_ANSWER_BYTES = 256 * 1024
 """An answer of less is what a steady flow brings: fetched at once, again and again, every record or
@@ -90,7 +90,7 @@ class Fetcher:
 
     @property
     def partitions(self) -> frozenset[PartitionKey]:
-        """What this fetcher reads."""
+        """The partitions that this fetcher reads."""
         return self._partitions
 
     def assign(self, partitions: frozenset[PartitionKey]) -> None:
@@ -153,8 +153,8 @@ class Fetcher:
         )
 
     def _throttle_time_ms(self) -> float:
-        """How long to wait for more before the next fetch. `_expected_bytes` is what the last one
-        brought.
+        """How long (ms) the fetcher waits before the next fetch, so that it brings more.
+        `_expected_bytes` is the size of the last response.
         """
         if self._expected_bytes >= SMALL_ANSWER_BYTES:
             return 0
@@ -166,8 +166,8 @@ class Fetcher:
             await asyncio.sleep(throttle_time_ms / 1000)
 
     def _account(self, answers: Sequence[FetchAnswer]) -> None:
-        """What was expected of a fetch was spent when it went; the rest is spent now, and the next
-        one expected to be like it.
+        """Charge the difference between the fetched bytes and the expected bytes, which were
+        charged when the request was sent; expect the next response to be alike.
         """
         fetched_bytes = sum(len(answer.records) for answer in answers)
         self._throttle.spend(fetched_bytes - self._expected_bytes)
@@ -302,7 +302,7 @@ class Fetcher:
         self._board.submit(answer.key, FetchFailed(generation=generation, trouble=trouble, reason=reason))
 
     async def _enqueue(self, entry: QueuedBatches, before: FlowFacts) -> None:
-        """What ends this before it is through leaves the batches in hand, for `let_go`."""
+        """Put the batches into the queue. An interruption leaves them in hand for `let_go`."""
         try:
             await self._queue.put(self._lane_of(entry.key), entry, self.key.rank)
         except QueueFull:

@@ -1,4 +1,4 @@
-"""By which names MirrorMaker 2's figures are shown: `metric.names.formats` (KIP-1280).
+"""The names under which MirrorMaker 2's metrics appear: `metric.names.formats` (KIP-1280).
 
 Its legacy names are those of beans of MirrorMaker's own, its new ones those of Connect's beans for
 plugins, with the connector and the task in two labels more. The JMX exporter's usual rules make

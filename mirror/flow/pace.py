@@ -18,7 +18,7 @@ from runtime.clock import Clock
 
 
 class Pace:
-    """Of the partitions of which something was acknowledged."""
+    """The pace of the partitions that have acknowledged records."""
 
     def __init__(self, clock: Clock) -> None:
         self._clock = clock
@@ -51,11 +51,13 @@ class Pace:
         return iter(tuple(self._ages))
 
     def ages(self, key: PartitionKey, *, is_stalled: bool) -> Figures:
-        """How old records were when they reached the mirror."""
+        """The age of records at their arrival at the mirror."""
         return self._ages[key].figures(self._clock.monotonic_ms(), is_stalled=is_stalled)
 
     def latencies(self, key: PartitionKey, *, is_stalled: bool, oldest: QueuedBatches | None) -> Figures:
-        """How old records were when the target had them; `oldest` is what it does not have yet."""
+        """The age of records at their arrival at the target; `oldest` is the oldest batch that the
+        target does not have.
+        """
         has_time = oldest is not None and oldest.run.max_timestamp_ms >= 0
         now_ms = self._clock.now_ms()
         waiting_ms = max(0.0, now_ms - oldest.run.max_timestamp_ms) if oldest is not None and has_time else None

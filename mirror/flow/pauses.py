@@ -30,7 +30,7 @@ ELSEWHERE = "another daemon of the link mirrors it"
 
 
 class NotKept(OperationalFailure):
-    """What is to be paused cannot be written to its file, so that a restart would forget it."""
+    """The pause cannot be written to its file, so that a restart would forget it."""
 
 
 class Pauses:
@@ -48,7 +48,7 @@ class Pauses:
 
     @property
     def patterns(self) -> Sequence[str]:
-        """What is paused."""
+        """The paused patterns."""
         return tuple(self._patterns)
 
     def pause(self, patterns: Sequence[str]) -> int:

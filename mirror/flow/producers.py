@@ -31,7 +31,7 @@ RETRY_MS = 100
 """Rest of a partition or broker that could not take batches before they are sent again."""
 
 REPORT_INTERVAL_MS = 1000
-"""How often a partition that has nothing to send reports the source's ends to the target."""
+"""How often a partition with nothing to send reports the source's ends to the target, in ms."""
 
 _NOTHING = memoryview(b"")
 
@@ -90,7 +90,9 @@ class Producer:
 
     @property
     def batches(self) -> list[QueuedBatches]:
-        """What was taken from the queue and not acknowledged, each partition's oldest first."""
+        """The batches that were taken from the queue and are not acknowledged, each partition's
+        oldest first.
+        """
         return [entry for window in tuple(self._windows.values()) for entry in window.unacknowledged]
 
     async def run(self) -> None:
@@ -255,8 +257,8 @@ class Producer:
         request.add_done_callback(self._request_ended)
 
     def _request_ended(self, request: asyncio.Task[None]) -> None:
-        """What escapes a request ends the producer: its windows no longer know what is in
-        flight.
+        """End the producer when a request ends with an error: its windows no longer know which
+        batches are in flight.
         """
         self._requests.discard(request)
         failure = BrokenOff("a request was cancelled") if request.cancelled() else request.exception()
@@ -398,7 +400,7 @@ class Producer:
 
 
 def blame(entry: QueuedBatches) -> str:
-    """Whose copy of refused batches is broken: checks the checksums of ours."""
+    """The side whose copy of refused batches is broken, found by the checksums of our copy."""
     for position, header in iterate_headers(entry.records):
         if not verify_crc(entry.records, position, header):
             return f"the source's batch at offset {header.base_offset} fails its checksum here too"

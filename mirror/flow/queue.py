@@ -49,13 +49,13 @@ class ByteQueue:
 
     @property
     def wait_on_put_ms(self) -> float:
-        """How long callers of `put` have waited, in all."""
+        """The total time (ms) that callers of `put` have waited."""
         return self._budget.wait_ms
 
     @property
     def wait_on_take_ms(self) -> float:
-        """How long producers have had nothing to send, in all; those that wait now count up to
-        now.
+        """The total time (ms) that producers had nothing to send, up to now for those that still
+        wait.
         """
         return sum(before_ms + self._since_ms(since_ms) for before_ms, since_ms in self._idle)
 
@@ -64,14 +64,14 @@ class ByteQueue:
 
     @property
     def unsent(self) -> list[QueuedBatches]:
-        """What no producer has taken yet; a copy, since metrics are read in a thread of their
-        own.
+        """The batches that no producer has taken yet; a copy, because a thread of their own reads
+        metrics.
         """
         return [entry for lane in self._lanes for entry in tuple(lane)]
 
     @property
     def timeouts(self) -> int:
-        """How often `put` has found no room in time."""
+        """The number of times that `put` found no room in time."""
         return self._budget.refusals
 
     def wake_with(self, lane: int, waker: Callable[[], None]) -> None:

@@ -24,8 +24,8 @@ class RetentionWatch:
         self._board = board
         self._retained_ms: dict[str, int] = {}
         self.at_risk: dict[PartitionKey, float] = {}
-        """Which part of its retention each partition that a person is to know of is behind;
-        replaced as a whole.
+        """The fraction of its retention by which each partition at risk is behind; replaced as a
+        whole.
         """
 
     def note(self, configs: Mapping[str, Mapping[str, str]]) -> None:

@@ -25,7 +25,7 @@ from runtime.supervision import in_background
 from wire.rules.links import SyncPolicy, sync_policy
 
 ALL_INTERVAL_S = 0.2
-"""How soon a new leader at a sync link's source receives everything."""
+"""How soon a new leader at a sync link's source receives all reports, in seconds."""
 HOLD_INTERVAL_S = 5.0
 """The same on other links, where only retention waits: well below the pause between two of its
 passes.
@@ -94,8 +94,8 @@ class StandbyReports:
         return sync_policy(self._link().record) is not SyncPolicy.NONE
 
     def _by_leader(self) -> Mapping[int, Mapping[PartitionKey, int]]:
-        """What to report now; partitions whose leader has a request under way wait for the next
-        one.
+        """The reports to send now; partitions whose leader has a request in flight wait for the
+        next one.
         """
         found: dict[int, dict[PartitionKey, int]] = {}
         for key in tuple(self._changed):

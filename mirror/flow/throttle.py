@@ -31,7 +31,7 @@ class Throttle:
         self.waited_ms = 0.0
 
     def wait_for_turn(self, rank: int, expected_bytes: int) -> bool:
-        """Let a fetch go if it need not wait."""
+        """Let a fetch pass if it need not wait."""
         if self._line.has_before(rank) or not self._bucket.is_open(self._clock.monotonic_ms()):
             return False
         self.spend(expected_bytes)

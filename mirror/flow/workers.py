@@ -180,7 +180,7 @@ class ProducerPool:
 
     @property
     def batches(self) -> list[QueuedBatches]:
-        """What producers have taken from the queue and the target has not acknowledged, each
+        """The batches that producers took from the queue and the target has not acknowledged, each
         partition's oldest first.
         """
         return [entry for producer in tuple(self._producers) for entry in producer.batches]

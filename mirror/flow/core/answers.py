@@ -1,4 +1,4 @@
-"""What the target's answer to an append means for the flow. The table of codes is in
+"""Maps the target's answer to an append to the flow's next step. The table of codes is in
 `wire/protocol/private.py`.
 """
 

@@ -1,5 +1,6 @@
-"""Who works for which partition: fetchers by the source's leader, producers by a hash that never
-changes.
+"""Assigns partitions to workers: fetchers by the source's leader, producers by a hash that never
+changes. Order within a partition holds because exactly one fetcher reads it and exactly one
+producer sends it.
 
 Order within a partition holds because exactly one fetcher reads it and exactly one producer sends
 it.

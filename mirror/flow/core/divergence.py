@@ -1,5 +1,5 @@
-"""Whether a copy is a prefix of the source's history, and from where on it was promised. Called by
-`core/flow.py` before it fetches.
+"""Decides whether a copy is a prefix of the source's history, and from which offset on the mirror
+promised it. `core/flow.py` calls it before it fetches.
 
 Leader epochs show where two histories leave each other, as long as each has epochs of its own. For
 two histories under one epoch the target compares batches: a flow fetches the last batch of its copy
@@ -53,7 +53,7 @@ def find_divergence(facts: FlowFacts, source: SourceChecked) -> str:
 
 
 def rereads_last_batch(facts: FlowFacts, source: SourceChecked) -> bool:
-    """Whether the last batch of the chain is fetched once more, so that the target compares it.
+    """True if the last batch of the chain is fetched once more, so that the target compares it.
 
     Two histories under one leader epoch look equal to `find_divergence`: a source that was restored
     from a backup, or a copy that something else wrote to. Their last batches differ in offsets or

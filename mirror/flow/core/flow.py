@@ -81,7 +81,7 @@ from mirror.link.core.link_roles import GapPolicy, LinkRole
 STORY_LENGTH = 16
 SKIPPING = ", or with antipode.gap.policy=skip-and-record mirroring continues after them"
 CORRUPT_ATTEMPTS_MAX = 3
-"""How often batches that fail their checksum at the target are fetched again before the flow is
+"""How often a flow fetches batches again that fail their checksum at the target, before it is
 FAULTED.
 """
 
@@ -152,7 +152,7 @@ class Flow:
         }
 
     def decide(self, command: Command, now_ms: int) -> Decision:
-        """What follows from the command; nothing changes yet."""
+        """Decide a command; the state does not change yet."""
         generation = getattr(command, "generation", self.facts.generation)
         if generation != self.facts.generation:
             return Decision(self.facts)

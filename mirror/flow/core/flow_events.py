@@ -15,7 +15,7 @@ from mirror.link.core.partitions import BatchRun
 
 
 class SourceTrouble(enum.Enum):
-    """Why a fetch brought nothing."""
+    """The reason why a fetch brought nothing."""
 
     UNREACHABLE = "unreachable"
     MOVED = "moved"  # another leader, another leader epoch, or not there yet
@@ -24,7 +24,7 @@ class SourceTrouble(enum.Enum):
 
 
 class TargetRefusal(enum.Enum):
-    """Why the target did not append, in ways that sending again does not cure."""
+    """The reason why the target refused to append, where sending again does not help."""
 
     OFFSET_MISMATCH = "offset mismatch"
     UNACCEPTABLE = "unacceptable"
@@ -51,7 +51,7 @@ class CopyBegins:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Settled:
-    """Nothing of an older generation is queued or in flight."""
+    """No batch of an older generation is queued or in flight."""
 
     generation: int
 
@@ -110,7 +110,7 @@ class SourceNotFound:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CopyReinstated:
-    """What the copy had alone is in quarantine, and the copy is a prefix of the source again."""
+    """The copy's own records are in quarantine, and the copy is a prefix of the source again."""
 
     generation: int
     log_end_offset: int
@@ -244,7 +244,7 @@ class SourceLeaderChanged:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TombstonesKept:
-    """How long the source keeps tombstones of the topic; -1: it is not compacted."""
+    """How long the source keeps the topic's tombstones, in ms; -1: the topic is not compacted."""
 
     kept_ms: int
 
@@ -335,7 +335,7 @@ Command = (
 
 
 class Side(enum.Enum):
-    """Which site's metadata has to be looked at again."""
+    """The site whose metadata needs another look."""
 
     SOURCE = "source"
     TARGET = "target"

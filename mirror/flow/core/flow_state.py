@@ -29,7 +29,7 @@ from mirror.link.core.link_roles import LinkRole
 
 
 class FlowState(enum.Enum):
-    """What an operator sees."""
+    """The state that an operator sees."""
 
     PREPARING = "PREPARING"
     MIRRORING = "MIRRORING"
@@ -45,7 +45,7 @@ class FlowState(enum.Enum):
 
 
 class Step(enum.Enum):
-    """What the flow waits for."""
+    """The event that the flow waits for."""
 
     IDLE = "idle"
     SETTLING = "settling"
@@ -74,12 +74,12 @@ TRANSITIONS: dict[FlowState, frozenset[FlowState]] = {
     _S.PROMOTED: frozenset({_S.REVERSING}),
     _S.REVERSING: _RUNNING | _HALTED | _ALWAYS | {_S.SOURCE_UNAVAILABLE},
 }
-"""From each state, the states that may follow it (itself always may, with another reason)."""
+"""The legal transitions of each state (a state may always follow itself with another reason)."""
 
 
 class FlowFacts(NamedTuple):
-    """Everything a flow knows; replaced as a whole by `Flow.apply`. A tuple as `Progress` is, for
-    the same reason.
+    """All facts of a flow; `Flow.apply` replaces them as a whole. A tuple like `Progress`, for the
+    same reason.
     """
 
     state: FlowState = FlowState.PREPARING
@@ -124,12 +124,12 @@ class FlowFacts(NamedTuple):
 
     @property
     def fetch_offset(self) -> int:
-        """Where the next fetch begins."""
+        """The offset at which the next fetch begins."""
         return self.chain_offset - self.rereads_last_batch
 
     @property
     def waits_for_topic(self) -> bool:
-        """Nothing but news of the topic at the two sites lets it go on."""
+        """True if only news of the topic at the two sites lets the flow go on."""
         is_idle = self.step is Step.IDLE
         is_held = self.state in (FlowState.RESET, FlowState.REFUSED)
         return is_held or (is_idle and self.state in (FlowState.FAULTED, FlowState.SOURCE_UNAVAILABLE))

@@ -1,5 +1,5 @@
-"""How a mirror is as a whole, from its partitions: one definition for gRPC health, `/health`, the
-metrics and `antipode status`. Pure.
+"""The health of a whole mirror, computed from its partitions: one definition for gRPC health,
+`/health`, the metrics and `antipode status`. Pure.
 """
 
 from __future__ import annotations
@@ -54,7 +54,7 @@ class Health(NamedTuple):
 
 
 def not_opened(reason: str) -> Health:
-    """Of a daemon that has not reached both ends of its link."""
+    """The health of a daemon that has not reached both ends of its link."""
     return Health(FlowState.PREPARING.value, reason, is_serving=False)
 
 

@@ -14,9 +14,9 @@ UNKNOWN = -1
 
 
 class Progress(NamedTuple):
-    """What the mirror knows about one partition's two ends. Times are Unix ms. A tuple, because
-    each fetch and each append replaces it: that takes a microsecond, where replacing a frozen
-    dataclass of as many fields takes ten.
+    """The mirror's knowledge of one partition's two ends. Times are Unix ms. A tuple, because each
+    fetch and each append replaces it: this takes a microsecond, where replacing a frozen dataclass
+    of as many fields takes ten.
     """
 
     source_high_watermark: int = UNKNOWN
@@ -72,7 +72,7 @@ def next_marker(progress: Progress) -> tuple[int, int, int]:
 
 
 def moved(progress: Progress, **changes: int) -> Progress:
-    """With changed ends, and the marker that follows from them."""
+    """A copy with changed ends, and the marker that follows from them."""
     changed = progress._replace(**changes)
     caught_up_at_ms, marker_offset, marker_at_ms = next_marker(changed)
     return changed._replace(caught_up_at_ms=caught_up_at_ms, marker_offset=marker_offset, marker_at_ms=marker_at_ms)

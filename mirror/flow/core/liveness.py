@@ -29,7 +29,7 @@ DOUBLINGS_MAX: Final = 7
 
 
 class Remedy(enum.Enum):
-    """What to do about a stall."""
+    """The reaction to a stall."""
 
     NONE = "none"
     RESTART = "restart"
@@ -60,8 +60,8 @@ class Liveness:
         return self._stalled_since_ms
 
     def see(self, key: PartitionKey, facts: FlowFacts, *, received_ms_ago: float, now_ms: float) -> bool:
-        """Whether the partition is under suspicion: then the source is to be asked how far it
-        is.
+        """True if the partition is suspected of a stall; the mirror then asks the source for its
+        end.
         """
         if facts.state not in _MUST_MOVE or facts.waits_for_topic:
             self.forget(key)

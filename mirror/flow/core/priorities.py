@@ -32,7 +32,7 @@ _SHARES = (1.0, 0.9, 0.8, 0.5, 0.5, 0.5)
 
 
 class TopicClass(enum.IntEnum):
-    """How tight a topic's recovery point is."""
+    """The recovery point of a topic's class: how much of the topic may be lost."""
 
     HIGH = 0
     NORMAL = 1
@@ -41,7 +41,7 @@ class TopicClass(enum.IntEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Classes:
-    """Which topics are in which class; high wins over low, what neither names is normal."""
+    """The topics of each class; high wins over low, and topics in neither are normal."""
 
     high: Sequence[str] = ()
     low: Sequence[str] = ()
@@ -56,7 +56,7 @@ class Classes:
 
 
 def is_backfilling(lag: Lag, *, was_backfilling: bool, threshold_bytes: int) -> bool:
-    """Whether a partition is far behind; it stays so until it has caught up to a quarter of the
+    """True if a partition is far behind; it stays so until it has caught up to a quarter of the
     threshold.
     """
     if lag.records == UNKNOWN:
@@ -71,12 +71,12 @@ def rank_of(topic_class: TopicClass, *, is_backfill: bool) -> int:
 
 
 def is_backfill_rank(rank: int) -> bool:
-    """Whether the rank is one of partitions that are far behind."""
+    """True if the rank is one of partitions that are far behind."""
     return rank >= len(TopicClass)
 
 
 def share_bytes(rank: int, capacity_bytes: int) -> int:
-    """How much of a buffer may be full before this rank has to wait."""
+    """The bytes of a buffer that may be full before this rank has to wait."""
     return int(capacity_bytes * _SHARES[rank])
 
 
@@ -91,7 +91,7 @@ class TokenBucket:
         self._at_ms = now_ms
 
     def is_open(self, now_ms: float) -> bool:
-        """Whether something may pass now."""
+        """True if a fetch may pass now."""
         self._refill(now_ms)
         return self._rate == 0 or self._tokens > 0
 
@@ -101,7 +101,7 @@ class TokenBucket:
         self._tokens -= size_bytes
 
     def opens_in_ms(self, now_ms: float) -> float:
-        """How long until something may pass again; 0 when it may now."""
+        """The time (ms) until a fetch may pass again; 0 when it may pass now."""
         if self.is_open(now_ms):
             return 0
         return 1 + (-self._tokens) * 1000 / self._rate

@@ -23,8 +23,8 @@ and which end a key counts; this module defines its effect.
 
 
 def retention_ms(configs: Mapping[str, str]) -> int:
-    """How long the source keeps records of a topic with these configs; -1 for ever, or when no
-    config sets it.
+    """The time (ms) for which the source keeps records of a topic with these configs; -1 for ever,
+    or when no config sets it.
     """
     if "delete" not in configs.get("cleanup.policy", "delete"):
         return UNKNOWN
@@ -35,10 +35,10 @@ def retention_ms(configs: Mapping[str, str]) -> int:
 
 
 def part_used(lag_ms: int, retained_ms: int) -> float:
-    """Which part of its retention a partition is behind; 0 where either is not known."""
+    """The fraction of its retention that a partition lags behind; 0 where either is unknown."""
     return max(0, lag_ms) / retained_ms if retained_ms > 0 else 0.0
 
 
 def is_at_risk(part: float, *, was_at_risk: bool) -> bool:
-    """Whether a person is to be warned."""
+    """True if the mirror should warn an operator."""
     return part >= (FORGOTTEN_BELOW if was_at_risk else WARNED_FROM)

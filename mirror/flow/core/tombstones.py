@@ -23,8 +23,8 @@ DELETE_RETENTION_MS = 86_400_000
 
 
 def tombstones_kept_ms(configs: Mapping[str, str]) -> int:
-    """How long the topic keeps tombstones, from the configs set on it; NOT_COMPACTED when it has
-    none to keep.
+    """The time (ms) for which the topic keeps tombstones, from its own configs; NOT_COMPACTED when
+    it keeps none.
     """
     if "compact" not in configs.get("cleanup.policy", ""):
         return NOT_COMPACTED
@@ -35,8 +35,8 @@ def tombstones_kept_ms(configs: Mapping[str, str]) -> int:
 
 
 def tombstone_risk(facts: FlowFacts, run: BatchRun, *, now_ms: int) -> str:
-    """Why keys deleted at the source may live on at the target, seen with these batches for the
-    first time; empty when all is well.
+    """The reason why keys that were deleted at the source may stay at the target, when these
+    batches show it for the first time; empty otherwise.
     """
     kept_ms = facts.tombstones_kept_ms
     if kept_ms == NOT_COMPACTED or facts.may_lack_tombstones or run.is_repetition:

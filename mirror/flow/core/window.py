@@ -64,8 +64,8 @@ class SendWindow:
 
     @property
     def unacknowledged(self) -> tuple[QueuedBatches, ...]:
-        """Everything that the target is to have, oldest first; a copy, since metrics are read in a
-        thread of their own.
+        """The batches that the target does not have yet, the oldest first; a copy, because a thread
+        of their own reads metrics.
         """
         return tuple(self._entries)
 
@@ -75,7 +75,9 @@ class SendWindow:
         return sum(entry.size_bytes for entry in self._entries) + self._dropped_in_flight_bytes
 
     def follows_a_failure(self, entry: QueuedBatches) -> bool:
-        """Whether one before it was not taken: then a refusal of it need not be about itself."""
+        """True if the target refused an earlier batch: a refusal of this one then need not be about
+        itself.
+        """
         return self._is_failed and bool(self._entries) and self._entries[0] is not entry
 
     def push(self, entry: QueuedBatches) -> bool:

@@ -27,7 +27,7 @@ REMOVED = GroupOffset(-1)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TargetRange:
-    """What the target's log of the partition holds."""
+    """The range of the partition in the target's log."""
 
     log_start_offset: int
     log_end_offset: int
@@ -42,7 +42,7 @@ def clamp(committed: GroupOffset, target: TargetRange) -> GroupOffset:
 
 
 class Stay(enum.Enum):
-    """Why nothing is written."""
+    """The reason why nothing is written."""
 
     ACTIVE = "the group has members at the target"
     IN_SYNC = "the group has the same offset at both sites"

@@ -1,4 +1,4 @@
-"""What a link asks of its mirror: its role at this moment, and its policy for gaps."""
+"""The link's demands on its mirror: its role at this moment, and its policy for gaps."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import enum
 
 
 class LinkRole(enum.Enum):
-    """What the link asks of this mirror."""
+    """The role that the link gives to this mirror."""
 
     MIRRORING = "mirroring"
     DRAINING = "draining"  # the source is fenced; what it still has is brought over
@@ -15,7 +15,7 @@ class LinkRole(enum.Enum):
 
 
 class GapPolicy(enum.Enum):
-    """What to do when the source has expired records that the target lacks."""
+    """The reaction to records that the source expired before the target had them."""
 
     HALT = "halt"
     SKIP = "skip-and-record"

@@ -26,7 +26,7 @@ themselves.
 
 
 class NamingPolicy(enum.Enum):
-    """How topics are named at the target."""
+    """The way in which topics are named at the target."""
 
     PREFIX = "prefix"
     IDENTITY = "identity"

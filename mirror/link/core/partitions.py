@@ -58,7 +58,7 @@ class BatchRun:
 
     @property
     def carried_bytes(self) -> int:
-        """Of the batches that are carried, repetitions not counted."""
+        """The bytes of the carried batches without repetitions."""
         return self.size_bytes - self.skipped_bytes - self.repeated_bytes
 
     @property
@@ -68,7 +68,7 @@ class BatchRun:
 
     @property
     def first_new_offset(self) -> int:
-        """Where the batches begin that the copy does not have; `next_offset` when it has all."""
+        """The first offset that the copy does not have; `next_offset` when it has all of them."""
         return self.new_offset if self.repeated_bytes else self.first_offset
 
 

@@ -72,7 +72,7 @@ class Refusals:
         return new, [before[place] for place in before if place not in after]
 
     def forget(self) -> None:
-        """Nothing is planned from now on."""
+        """Forget all refusals."""
         self._known = {}
 
 
@@ -80,7 +80,7 @@ _AGAIN: Final = "the mirror retries it automatically"
 
 
 def way_out_of(action: Action) -> str:
-    """What a person can do about a change that is refused."""
+    """The steps with which a person can resolve a refused change."""
     match action:
         case CreateTopic():
             return (

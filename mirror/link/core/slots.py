@@ -22,8 +22,8 @@ SLOTS = MIRROR_SLOTS
 
 
 class Strategy(enum.Enum):
-    """How slots are given out: so that few move, or in the classic consumer's ways, which look at
-    nothing but who is there.
+    """The way in which slots are assigned: so that few move, or as the classic consumer does, which
+    looks only at the present members.
     """
 
     STICKY = "sticky"

@@ -23,7 +23,7 @@ from wire.rules.topic_configs import COPY_BEGINS
 from wire.rules.topic_names import is_internal_topic
 
 WAY_OUT = "`antipode links reset`"
-"""What a person does about a copy that cannot be mirrored on."""
+"""The command that a person runs for a copy that cannot be mirrored any further."""
 
 MIRRORS_OWN: Final = re.compile(
     r"(.*\W)?heartbeats|mm2.*internal|.*checkpoints.internal|antipode-(offset-map|group-offsets)\..*"
@@ -31,8 +31,7 @@ MIRRORS_OWN: Final = re.compile(
 """Topics at the source of a translate link that are there because mirrors are."""
 
 NameAtTarget = Callable[[str], str]
-"""What a topic's copy is called at a target whose topics are deleted there, and never by the mirror
-(translate links).
+"""The name of a topic's copy at a target whose topics the mirror never deletes (translate links).
 """
 
 
@@ -103,7 +102,7 @@ def _partitions_asked(action: Action) -> int:
 
 
 class Finding(enum.Enum):
-    """What is wrong with a topic that no action cures."""
+    """A problem of a topic that no action solves."""
 
     REPLACED = "replaced"
     SHRUNK = "shrunk"
@@ -112,7 +111,7 @@ class Finding(enum.Enum):
 
 
 class Absence(enum.Enum):
-    """Why a site did not list a topic, by its answer to a request for the name."""
+    """The reason why a site did not list a topic, from its answer to a request for the name."""
 
     GONE = "gone"
     # The site does not show whether the topic exists.
@@ -213,9 +212,7 @@ def gone_trouble(name: str, actual: TopicView, name_at_target: NameAtTarget | No
 def absence_trouble(
     name: str, actual: TopicView, absence: Absence, name_at_target: NameAtTarget | None = None
 ) -> Trouble | None:
-    """What it means for a copy that the source does not list its topic; None while that is not
-    sure.
-    """
+    """The problem of a copy whose topic the source does not list; None while it is uncertain."""
     match absence:
         case Absence.GONE:
             return gone_trouble(name, actual, name_at_target)

@@ -56,9 +56,9 @@ from wire.rules.links import blacklist_of
 
 CLIENT_ID = "antipode-mirror"
 HEALTH_INTERVAL_S = 0.5
-"""How often gRPC health is brought up to date."""
+"""How often gRPC health is updated, in seconds."""
 Healths = dict[str, Callable[[], Health]]
-"""How mirrors are, by their links."""
+"""The health of mirrors by link name."""
 
 _log = get_logger("mirror")
 
@@ -339,8 +339,8 @@ class MirrorDaemon:
 
 
 def daemon_name(grpc_port: int | None) -> str:
-    """How the others and their operators know this daemon: where its MirrorAdmin answers, or which
-    process it is.
+    """The name under which other daemons and operators know this daemon: the address of its
+    MirrorAdmin, or its process.
     """
     host = socket.gethostname()
     return f"{host} (process {os.getpid()})" if grpc_port is None else f"{host}:{grpc_port}"

@@ -59,7 +59,7 @@ class LinkView:
 
 
 def stand(record: LinkRecord, site: str) -> LinkView:
-    """What the record asks of a mirror that writes into `site`."""
+    """The role that the record gives to a mirror that writes into `site`."""
     if record.active_site == site:
         role, reason = LinkRole.TURNED, f"site {site} is active at link epoch {record.epoch}"
     elif record.phase == LinkPhase.FENCED:

@@ -1,4 +1,4 @@
-"""What the mirror needs of a site, as Protocols: the only door between its shells and the Kafka
+"""The mirror's view of a site, as Protocols: the only door between its shells and the Kafka
 protocol.
 
 `mirror/sites/kafka_site.py` fills them with the raw-batch client; tests fill them with sites in
@@ -27,7 +27,7 @@ class Unreachable(Exception):
 
 
 class SourceUnreachable(Unreachable):
-    """What was asked of the target takes a look at the source, which cannot be had."""
+    """A request to the target needs the source, and the source cannot be reached."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,7 +48,7 @@ class SiteTopic:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LogEnds:
-    """Where a partition's log starts and ends; the epoch of its last batch, -1 when it has none."""
+    """Start and end of a partition's log; the epoch of its last batch, -1 when it has none."""
 
     log_start_offset: int
     end_offset: int
@@ -87,8 +87,8 @@ class FetchPart:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FetchAnswer:
-    """What came for one partition; `records` is a view into the received response, empty when
-    nothing came.
+    """The fetched batches of one partition; `records` is a view into the received response, empty
+    when there are none.
     """
 
     key: PartitionKey
@@ -118,7 +118,7 @@ class AppendPart:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AppendAnswer:
-    """What the target made of it (`wire/protocol/private.py` has the table of codes)."""
+    """The target's answer to an append (`wire/protocol/private.py` has the table of codes)."""
 
     key: PartitionKey
     error: ErrorCode
@@ -147,7 +147,7 @@ class SitePort(Protocol):
     async def epoch_ends(
         self, asked: Mapping[PartitionKey, tuple[Leader, int]]
     ) -> Mapping[PartitionKey, EpochEnd | Refused | Unreachable]:
-        """Where each partition's epoch ends at its leader."""
+        """The end of each partition's epoch at its leader."""
         ...
 
     async def close(self) -> None:
@@ -159,8 +159,8 @@ class SourcePort(SitePort, Protocol):
     """The site that topics come from."""
 
     async def absences(self, names: Sequence[str]) -> Mapping[str, Absence]:
-        """Why the site did not list these topics: authorization errors appear only in a request by
-        name.
+        """The reasons why the site did not list these topics: authorization errors appear only in a
+        request by name.
         """
         ...
 
@@ -210,7 +210,7 @@ class ProgressPort(Protocol):
 
 
 class TransactionalProducer(NamedTuple):
-    """Who the producer of a transactional id is."""
+    """The identity of a transactional id's producer."""
 
     producer_id: int
     producer_epoch: int
@@ -218,8 +218,8 @@ class TransactionalProducer(NamedTuple):
 
 
 class ProducerUpdates(NamedTuple):
-    """By transactional id, what was written since the last time; None: it is forgotten. `is_all`:
-    there was no more when it was read.
+    """The changes since the last call, by transactional id; None: the id is removed. `is_all`: the
+    read reached the end.
     """
 
     producers: Mapping[str, TransactionalProducer | None]
@@ -230,7 +230,7 @@ class ProducersOfSource(Protocol):
     """The source's transactional producers, as its coordinators write them down."""
 
     async def news(self) -> ProducerUpdates:
-        """What one answer of each broker brings."""
+        """The changes from one response of each broker."""
         ...
 
     def begin_anew(self) -> None:
@@ -261,8 +261,8 @@ class EndToKeep:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TruncatedCopy:
-    """What became of one copy: where it ends and the entry that has its former end, or why it is as
-    it was.
+    """The outcome for one copy: its end and the entry with its former end, or the reason why it did
+    not change.
     """
 
     log_end_offset: int = -1
@@ -344,7 +344,7 @@ class GroupConfigPort(Protocol):
     """One site's configs of single groups."""
 
     async def group_configs(self) -> Mapping[str, Mapping[str, str]]:
-        """By group what is set on it. Unreachable when the site does not answer."""
+        """The configs of each group. Raises Unreachable when the site does not answer."""
         ...
 
     async def alter_group_configs(self, group: str, *, to_set: Mapping[str, str], to_remove: Sequence[str]) -> None:
@@ -384,13 +384,13 @@ class GroupPort(Protocol):
         ...
 
     async def outgrown(self, carried: Mapping[str, Mapping[PartitionKey, GroupOffset]]) -> Sequence[str]:
-        """Of groups whose offsets were carried: those that would get higher ones by what is known
-        of the target now. Unreachable.
+        """The groups whose offsets were carried and that would get higher offsets by the target's
+        current state. Raises Unreachable.
         """
         ...
 
     async def send_report(self, report: SyncReport, *, link: str, link_epoch: int) -> None:
-        """As of when this daemon has carried every offset of its part of the link, for the account
-        of a failover; what it cannot carry.
+        """Report the time up to which this daemon has carried every offset of its part of the link,
+        and what it cannot carry, for the account of a failover.
         """
         ...

@@ -33,10 +33,10 @@ from wire.client.raw_client import KafkaClient, NewTopic
 from wire.rules.links import matches
 
 OFFSET_SYNCS_INTERVAL_MS = 1_000
-"""How often a partition's newest pair of offsets is written, when it has moved."""
+"""How often a partition's newest pair of offsets is written after a change, in ms."""
 
 HEARTBEATS_OWNER: Final = PartitionKey(HEARTBEATS, 0)
-"""Of several daemons that share the link, the owner of this partition writes its heartbeats."""
+"""The partition whose owner writes the heartbeats when several daemons share the link."""
 
 PAUSE_S = 0.25
 RECORDS_MAX = 1_000
@@ -110,7 +110,7 @@ class MirrorMakerTopics:
 
     @property
     def status(self) -> str:
-        """Which of its topics cannot be written, and why; empty when all can."""
+        """The topics that cannot be written, with the reasons; empty when all can."""
         return "; ".join(f"{what} cannot be written: {reason}" for what, reason in sorted(self._problems.items()))
 
     def _is_due(self, what: str, interval_ms: int) -> bool:

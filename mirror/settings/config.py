@@ -44,28 +44,28 @@ ALIAS = r"^[A-Za-z0-9._-]+$"
 
 
 class LinkMode(enum.Enum):
-    """What the target is made of."""
+    """The kind of the target."""
 
     EXACT = "exact"
     TRANSLATE = "translate"
 
 
 class ExistingTarget(enum.Enum):
-    """What to do where a target topic has records that are neither noted nor the source's."""
+    """The reaction to a target topic with records that are neither noted nor the source's."""
 
     HALT = "halt"
     APPEND = "append"
 
 
 class OffsetSyncsLocation(enum.Enum):
-    """Which cluster holds MirrorMaker 2's offset syncs."""
+    """The cluster that holds MirrorMaker 2's offset syncs."""
 
     SOURCE = "source"
     TARGET = "target"
 
 
 class CompressionType(enum.Enum):
-    """How the bytes between the mirror and one end travel."""
+    """The compression between the mirror and one end."""
 
     NONE = "none"
     ZSTD = "zstd"
@@ -505,7 +505,7 @@ class MirrorConfig(Settings):
 
     @property
     def naming(self) -> Naming:
-        """What topics of a translate link are called."""
+        """The naming of topics on a translate link."""
         return Naming(
             policy=self.naming_policy,
             source_alias=self.source_alias,
@@ -576,7 +576,7 @@ def load_configs(properties: Mapping[str, str], *, targets: Collection[str] = ()
 
 
 def _load_flow(flow: Flow) -> MirrorConfig:
-    """As `load_config`; what cannot be used is named as it is in the file."""
+    """As `load_config`; an error names the key as the file writes it."""
     try:
         return load_config(flow.settings)
     except ConfigurationError as error:
@@ -584,8 +584,8 @@ def _load_flow(flow: Flow) -> MirrorConfig:
 
 
 def verdicts_on(properties: Mapping[str, str]) -> tuple[Verdict, ...]:
-    """What became of each key of a MirrorMaker 2 file that `load_configs` takes; of a file of our
-    own, of those that count for nothing.
+    """The verdict on each key of a MirrorMaker 2 file that `load_configs` accepts; of a file of our
+    own, the keys without effect.
     """
     if is_mirror_maker_file(properties):
         return read_mirror_maker_file(properties).verdicts

@@ -22,8 +22,8 @@ _PLACE = re.compile(r"\$\{([^}:]*):(?:([^}]*):)?([^}:]*)\}")
 _PACKAGE = "org.apache.kafka.common.config.provider"
 
 Provider = Callable[[str, str], str]
-"""From a path (empty where none is given) and a name there to the value. LookupError, OSError,
-ConfigurationError: there is none.
+"""Maps a path (empty where none is given) and a name to the value. Raises LookupError, OSError or
+ConfigurationError when there is none.
 """
 
 

@@ -42,7 +42,7 @@ OF_TRANSLATE_LINKS: Final = (
 
 
 def self_description(config: MirrorConfig, record: LinkRecord, *, name: str) -> Daemon:
-    """What a daemon with this configuration registers of itself."""
+    """The facts about itself that a daemon with this configuration registers."""
     return Daemon(
         name=name,
         settings=agreed_settings(config),
@@ -52,7 +52,7 @@ def self_description(config: MirrorConfig, record: LinkRecord, *, name: str) -> 
 
 
 def agreed_settings(config: MirrorConfig) -> Mapping[str, str]:
-    """By key, as a file has them."""
+    """The settings by key, as a file writes them."""
     fields = OF_ALL_LINKS if config.link_mode is LinkMode.EXACT else (*OF_ALL_LINKS, *OF_TRANSLATE_LINKS)
     return {
         MirrorConfig.model_fields[field].alias or field: shortened(_written(field, getattr(config, field)))

@@ -32,8 +32,8 @@ HEARTBEATS_A_SESSION = 6
 REBALANCE_TIMEOUT_MS = 10_000
 RETRY_S = 0.5
 REPORTED_AGAIN_MS = 10_000
-"""How long this daemon waits before it publishes its failures again: each time costs all members a
-new generation.
+"""How long this daemon waits before it publishes its failures again, in ms: each time costs all
+members a new generation.
 """
 
 _log = get_logger("mirror.sharing")
@@ -80,7 +80,7 @@ class Sharing:
             await asyncio.sleep(RETRY_S)
 
     async def close(self) -> None:
-        """Let the others have the slots at once."""
+        """Release the slots to other daemons at once."""
         problem = await self._member.leave()
         if problem:
             _log.info("could not leave the group; other daemons must wait for the session timeout", reason=problem)

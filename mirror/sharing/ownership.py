@@ -1,4 +1,5 @@
-"""Which slots of a shared link this daemon owns, and until when by its own clock.
+"""Keeps the slots of a shared link that this daemon owns, and the end of their ownership by its own
+clock.
 
 Ownership lasts as long as it is confirmed again and again, so a daemon that was stopped or
 disconnected gives up its slots before another one gets them. A daemon of a translate link without
@@ -47,15 +48,15 @@ class Ownership:
 
     @property
     def outage(self) -> str:
-        """Why nothing is owned although other daemons do not have everything; empty while the
-        ownership is confirmed.
+        """The reason why this daemon owns nothing although other daemons do not own everything;
+        empty while the ownership is confirmed.
         """
         if self._clock.monotonic_ms() < self._owned_until_ms:
             return ""
         return f"this daemon has no share of the link: {self.problem or 'the other daemons have not been asked yet'}"
 
     def owns(self, key: PartitionKey) -> bool:
-        """Whether this daemon mirrors the partition now."""
+        """True if this daemon mirrors the partition now."""
         return slot_of(key) in self.slots
 
     def release(self, kept: frozenset[int]) -> None:

@@ -19,7 +19,7 @@ _log = get_logger("mirror.sharing")
 
 
 class PeerWatch:
-    """Of one daemon; alone on its link it has no `ownership`. `look` is called again and again."""
+    """The watch of one daemon; alone on its link it has no `ownership`."""
 
     def __init__(
         self, board: FlowBoard, ownership: Ownership | None, group_problems: Callable[[], Mapping[str, str]]
@@ -32,7 +32,7 @@ class PeerWatch:
 
     @property
     def is_shared(self) -> bool:
-        """Whether there may be others."""
+        """True if other daemons may exist."""
         return self._ownership is not None
 
     @property

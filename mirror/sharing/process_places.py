@@ -39,7 +39,7 @@ def _machine() -> str:
 
 
 def _started(process_id: int) -> str:
-    """When a process was started, in ticks since the boot; empty when there is no such process or
+    """The start time of a process in ticks since the boot; empty when there is no such process or
     it has ended.
     """
     try:

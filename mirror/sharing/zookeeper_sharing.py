@@ -73,9 +73,7 @@ class ZooKeeperSharing:
             await asyncio.sleep(RETRY_S)
 
     async def close(self) -> None:
-        """Nothing is left to do: `run` closed its session when it ended, and the others have the
-        slots.
-        """
+        """Does nothing: `run` closed its session at its end, and other daemons have the slots."""
 
     async def _be_a_member(self) -> None:
         zookeeper = ZooKeeper(self._connect, session_timeout_ms=self._session_timeout_ms)
@@ -207,7 +205,7 @@ class ZooKeeperSharing:
 
 
 def _shares(found: tuple[bytes, NodeStat] | None) -> dict[str, frozenset[int]]:
-    """What is given out; nothing of what is not ours to read."""
+    """The assigned slots; none for documents that this release cannot read."""
     if found is None:
         return {}
     try:

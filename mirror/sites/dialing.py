@@ -1,4 +1,4 @@
-"""How a mirror connects to its two ends: deadlines, socket buffers, security and compression, as
+"""Connects a mirror to its two ends: deadlines, socket buffers, security and compression, as
 configured for each.
 
 Compression is for the end that lies across the narrow line; an end that does not offer it (any

@@ -43,8 +43,8 @@ class KafkaProducersOfSource:
         self._positions.clear()
 
     async def news(self) -> ProducerUpdates:
-        """What the next fetch of each broker brings. Unreachable when something failed and nothing
-        came; what came is never lost.
+        """The changes from the next fetch of each broker. Raises Unreachable when a fetch failed
+        and no change came; changes that came are never lost.
         """
         found: dict[str, TransactionalProducer | None] = {}
         is_all, problem = True, ""

@@ -49,8 +49,8 @@ RETRY_BUDGET_MS = 1_000
 """The client's own retries are short: flows and syncs come again by themselves, and know more."""
 
 SILENT_PAUSE_S = 10
-"""How long the mirror leaves a broker alone that did not list its groups, since waiting for it
-delays the groups of all others.
+"""How long the mirror skips a broker that did not list its groups, in seconds: waiting for it
+delays the groups of all other brokers.
 """
 
 _ABSENCES = {
@@ -94,8 +94,8 @@ class KafkaSite:
         return found
 
     async def absences(self, names: Sequence[str]) -> Mapping[str, Absence]:
-        """Why topics are not in `topics`, asked for by name. A client without the right to see a
-        topic gets the same error whether or not it exists.
+        """The reasons why topics are not in `topics`, from a request by name. A client without the
+        right to see a topic gets the same error whether or not it exists.
         """
         metadata = await reached(self._client.metadata(names))
         found = {name: topic.error_code for name, topic in metadata.topics.items()}
@@ -141,7 +141,7 @@ class KafkaSite:
     async def epoch_ends(
         self, asked: Mapping[PartitionKey, tuple[Leader, int]]
     ) -> Mapping[PartitionKey, EpochEnd | Refused | Unreachable]:
-        """Where each partition's epoch ends at its leader."""
+        """The end of each partition's epoch at its leader."""
 
         async def ask(node_id: int, keys: Sequence[PartitionKey]) -> dict[PartitionKey, EpochEnd | Refused]:
             queries: dict[TopicPartition, EpochQuery] = {key: EpochQuery(asked[key][1]) for key in keys}
@@ -203,7 +203,7 @@ class KafkaSite:
         await reached(self._client.send_sync_report(report, link=link, link_epoch=link_epoch))
 
     async def group_configs(self) -> Mapping[str, Mapping[str, str]]:
-        """By group what is set on it."""
+        """The configs of each group."""
         return await reached(group_configs(self._client))
 
     async def alter_group_configs(self, group: str, *, to_set: Mapping[str, str], to_remove: Sequence[str]) -> None:

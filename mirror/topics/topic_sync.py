@@ -149,7 +149,7 @@ class TopicSync:
 
     @property
     def problem(self) -> SiteUnreachable | None:
-        """Why the last round could not compare the sites."""
+        """The reason why the last round could not compare the sites."""
         return self._problem
 
     @property
@@ -244,7 +244,7 @@ class TopicSync:
         return topics
 
     async def _absences(self, names: Sequence[str]) -> Mapping[str, Absence]:
-        """Of copies: why the source did not list their topics."""
+        """The reasons why the source did not list the topics of these copies."""
         return await _asking(Side.SOURCE, lambda: self._source.absences(names)) if names else {}
 
     async def _configs(
@@ -266,8 +266,8 @@ class TopicSync:
     async def _read_beginnings(
         self, names: frozenset[str], target: Mapping[str, SiteTopic], configs: Mapping[str, Mapping[str, str]]
     ) -> None:
-        """Where the copies of `names` begin, from their configs; reads those that are unknown. A
-        copy whose beginning the target cannot report yet is not mirrored yet.
+        """Read the beginnings of the copies `names` from their configs, where they are unknown. A
+        copy is not mirrored while the target cannot report its beginning.
         """
         if not self._keeps_beginnings:
             self._beginnings = {name: {} for name in names}

@@ -12,7 +12,7 @@ from runtime.clock import Clock
 from wire.client.raw_client import KafkaClient
 
 READ_AGAIN_MS: Final = 100
-"""For how long notes count as fresh."""
+"""How long notes count as fresh, in ms."""
 
 
 class Notes(Protocol):

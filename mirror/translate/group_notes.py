@@ -102,7 +102,7 @@ class OppositeGroupNotes:
         await self._notes.refresh(topics)
 
     def is_from_target(self, group: str, key: PartitionKey, offset: int) -> bool:
-        """Whether the source has the offset from our target, or agreed with it, and the group has
+        """True if the source has the offset from our target, or agreed with it, and the group has
         not moved since.
         """
         for stored in self._notes.all():

@@ -52,8 +52,8 @@ class LinkHolder:
 
     @property
     def outage(self) -> str:
-        """Why this daemon neither carries the link nor waits for another one; empty while it does
-        one of them.
+        """The reason why this daemon neither carries the link nor waits for another one; empty
+        while it does one of them.
         """
         if self.waiting_for or self.ownership.slots:
             return ""
@@ -106,7 +106,7 @@ class LinkHolder:
         self._take(asked_at_ms)
 
     async def close(self) -> None:
-        """Let another daemon have the link at once."""
+        """Release the link to another daemon at once."""
         self._stop_taking()
         if not self._lease.is_ours or self._clock.monotonic_ms() >= self._held_until_ms:
             return

@@ -80,5 +80,5 @@ class TransactionMetrics(Collector):
             yield gauge
 
     def describe(self) -> Iterable[Metric]:
-        """Nothing in advance, as `MirrorMetrics`."""
+        """Describes nothing in advance, as `MirrorMetrics`."""
         return ()

@@ -39,7 +39,8 @@ apart.
 """
 
 SETTLING_MS_MAX = 5_000
-"""How long a read waits for other producers' transactions before it fails and is tried again."""
+"""How long a read waits for other producers' transactions before it fails and is repeated, in ms.
+"""
 
 _READ_BYTES = 4 * 1024 * 1024
 _CONFIGS = {"cleanup.policy": "compact", "min.cleanable.dirty.ratio": "0.1", "segment.bytes": str(16 * 1024 * 1024)}
@@ -162,7 +163,7 @@ class NoteBatch:
 
     @property
     def count(self) -> int:
-        """How many there are."""
+        """The number of records."""
         return len(self.records)
 
     def sealed(self, stamp: Stamp | None = None) -> bytes:
@@ -227,8 +228,8 @@ async def read_topic(
 async def fetch_with_skipped(
     client: KafkaClient, topic: str, partition: int, offset: int, *, max_bytes: int, isolation_level: int
 ) -> tuple[Buffer, frozenset[int]]:
-    """As `fetch_records`, up to the last stable offset where only what is committed counts; with
-    the base offsets of what does not.
+    """As `fetch_records`, up to the last stable offset where only committed records count; with the
+    base offsets of skipped batches.
     """
     fetched = await reached(
         fetch_at_leader(
@@ -245,8 +246,8 @@ async def fetch_with_skipped(
 
 
 async def fetch_records(client: KafkaClient, topic: str, partition: int, offset: int, *, max_bytes: int) -> Buffer:
-    """What a plain fetch at the leader brings, at most `max_bytes` and one batch. Unreachable, also
-    for errors of the broker.
+    """The batches of a plain fetch at the leader, at most `max_bytes` and one batch. Raises
+    Unreachable, also for errors of the broker.
     """
     noted_key = (topic, partition)
     return records_of(await reached(fetch_at_leader(client, noted_key, offset, max_bytes=max_bytes, max_wait_ms=100)))

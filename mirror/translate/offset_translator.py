@@ -90,8 +90,8 @@ class OffsetTranslator:
         return cls(link, stored, notes)
 
     def downstream(self, topic: str, partition: int, offset: int) -> TranslatedOffset:
-        """From the source's topic and offset to the target's. OperationalFailure for what the link
-        does not carry, or cannot translate.
+        """Translate from the source's topic and offset to the target's. Raises OperationalFailure
+        for topics that the link does not carry, or cannot translate.
         """
         binding = self._stored.bindings.get(topic)
         if binding is None:
@@ -111,8 +111,8 @@ class OffsetTranslator:
         )
 
     def upstream(self, topic: str, partition: int, offset: int) -> TranslatedOffset:
-        """From the target's topic and offset to the source's. OperationalFailure for what the link
-        does not carry, or cannot translate.
+        """Translate from the target's topic and offset to the source's. Raises OperationalFailure
+        for topics that the link does not carry, or cannot translate.
         """
         by_target = {binding.target: binding for binding in self._stored.bindings.values()}
         if topic not in by_target:

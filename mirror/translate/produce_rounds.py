@@ -51,7 +51,7 @@ class OutgoingPart:
         return self.headers[-1].next_offset
 
     def fail(self, error: ErrorCode, message: str) -> None:
-        """Nothing behind this may be sent before it is sent again."""
+        """Send nothing that comes after this batch before it is sent again."""
         self.translation.break_off()
         if self.error is ErrorCode.none:
             self.error, self.message = error, message

@@ -1,5 +1,5 @@
-"""Which records of the source a translate link carries: decides it for every fetched answer, and
-for reads after a crash alike.
+"""Decides which records of the source a translate link carries, for every fetched response and for
+reads after a crash alike.
 """
 
 from __future__ import annotations
@@ -100,5 +100,5 @@ class SourceFilter:
         )
 
     def came_from_target(self, header: BatchHeader) -> bool:
-        """Whether a mirror brought the batch from our target, among what has been read."""
+        """True if a mirror brought the batch from our target, by the records read so far."""
         return self._provenance.origins.get(header.producer_id) == self._target_alias

@@ -36,8 +36,8 @@ from wire.client.raw_client import KafkaClient
 READS_AT_ONCE = 8
 READ_BYTES = 1024 * 1024
 LOOKING_BACK_GROWS = 64
-"""By how much more of the target's log is looked at each time, where it does not report yet how
-much of it is kept.
+"""The factor by which each look covers more of the target's log, while the target does not report
+how much of it is kept.
 """
 
 _log = get_logger("mirror.translate")
@@ -139,8 +139,8 @@ class TailReader:
         )
 
     async def _go_back(self, key: PartitionKey, translation: Translation, end: LogEnds) -> None:
-        """To where the target's log is still the one that was noted. What it took since is in it a
-        second time in the end, and counted.
+        """Return to the end of the part of the target's log that is still the noted one. Records
+        that the target took since then are in the log twice in the end, and are counted.
         """
         kept = await self._end_of_copy(key, translation.position, end)
         lost = translation.lose_target(kept)
@@ -166,8 +166,8 @@ class TailReader:
         return frozenset({*self._translations.producers.values(), *self._translations.writers})
 
     async def _sequenced(self, key: PartitionKey, position: Position, offset: int, end: int) -> list[BatchHeader]:
-        """Of the target's batches from the one that `offset` lies in on: those under producers that
-        the position knows.
+        """The target's batches, from the one that contains `offset` on, under producers that the
+        position knows.
         """
         target, found = self._naming.target_name(key.topic), list[BatchHeader]()
         while offset < end:

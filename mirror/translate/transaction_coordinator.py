@@ -40,7 +40,7 @@ class TransactionCoordinator:
         )
 
     async def add(self, stamp: ProducerIdentity, places: Sequence[Place]) -> None:
-        """Let the open transaction, or a new one, include these. Unreachable."""
+        """Add these places to the open transaction, or to a new one. Raises Unreachable."""
         await self._asked(lambda connection: request_partitions(connection, self.transactional_id, stamp, places))
 
     async def end(self, stamp: ProducerIdentity, *, is_commit: bool) -> None:
@@ -67,5 +67,5 @@ class TransactionCoordinator:
 
 
 def is_still_ending(error: KafkaClientError) -> bool:
-    """Whether the coordinator only has to finish the transaction before."""
+    """True if the coordinator only has to finish the previous transaction."""
     return isinstance(error, BrokerError) and error.code is ErrorCode.concurrent_transactions

@@ -55,7 +55,7 @@ before we open anew.
 LAST_ABORT_TIMEOUT_S = 3.0
 
 FENCING = frozenset({ErrorCode.producer_fenced, ErrorCode.invalid_producer_epoch})
-"""How a target refuses an epoch that is not the last one."""
+"""The errors with which a target refuses an epoch that is not the last one."""
 
 NO_TRANSACTIONS = ""
 """Instead of the transactional id: the claim of a mirror that writes without."""
@@ -478,7 +478,7 @@ class Transactions:
 
 
 def is_fencing(error: BaseException) -> bool:
-    """Whether the target has reported that a later epoch of our transactional id exists."""
+    """True if the target has reported that a later epoch of our transactional id exists."""
     cause = error.__cause__
     return isinstance(cause, BrokerError) and cause.code in FENCING
 

@@ -1,4 +1,4 @@
-"""Whether a link writes the heartbeats of the opposite direction at its source.
+"""Decides whether a link writes the heartbeats of the opposite direction at its source.
 
 MirrorMaker 2 has a heartbeat connector for each direction, which writes at its own target, whether
 records are mirrored in that direction or not. A link of ours is one direction: its source gets

@@ -103,7 +103,7 @@ class _Given(NamedTuple):
 
 
 _Settings = dict[tuple[str, str], _Given]
-"""By the end that they are for, and our name."""
+"""Settings by the end that they belong to and by our name."""
 
 
 @dataclass(slots=True)
@@ -133,7 +133,7 @@ class _Reading:
 
 
 def is_mirror_maker_file(properties: Mapping[str, str]) -> bool:
-    """Whether these are MirrorMaker 2's properties rather than ours."""
+    """True if the properties are MirrorMaker 2's rather than ours."""
     return "clusters" in properties and "link.name" not in properties
 
 

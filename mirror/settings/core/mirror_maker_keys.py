@@ -25,7 +25,7 @@ class NamesFormat(enum.Enum):
 
 
 class Fate(enum.Enum):
-    """What became of a key."""
+    """The verdict on a key."""
 
     USED = "used"
     NOT_NEEDED = "not needed"
@@ -34,7 +34,7 @@ class Fate(enum.Enum):
 
 
 LIKENESS: Final = 0.75
-"""From how like a known key on an unknown one is taken for a misspelling of it."""
+"""The similarity from which an unknown key counts as a misspelling of a known one."""
 
 
 class UnusableFile(ValueError):
@@ -93,7 +93,7 @@ RENAMED: Final[Mapping[str, str]] = {
 BESIDE: Final[Mapping[str, str]] = {
     "config.properties.exclude": "; throttles, limits of timestamps, min.insync.replicas and unclean elections stay out in any case"
 }
-"""What is to be known of one of ours."""
+"""Notes on keys of our own."""
 
 SECONDS: Final[Mapping[str, str]] = {
     "refresh.topics.interval.seconds": "topics.refresh.interval.ms",
@@ -265,8 +265,8 @@ _REFUSED: Final = (
 
 
 def judge(key: str, name: str, value: str) -> tuple[Fate, str]:
-    """What becomes of a setting that is none of ours; `key` is as in the file. UnusableFile where
-    going on without would be worse.
+    """The verdict on a setting that is none of ours; `key` is as in the file. Raises UnusableFile
+    where going on without the setting would be worse.
     """
     if name in _AS_IT_IS_ANYWAY:
         accepted, otherwise = _AS_IT_IS_ANYWAY[name]

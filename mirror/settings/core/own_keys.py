@@ -25,7 +25,7 @@ OF_EXACT_LINKS: Final = re.compile(r"site\.agents|link\.refresh\.interval\.ms")
 
 
 class Switch(NamedTuple):
-    """What has to be set for others to count."""
+    """A setting that must be set before others have an effect."""
 
     setting: str
     keys: re.Pattern[str]

@@ -1,5 +1,4 @@
-"""What the daemons that share a link register of themselves, and what follows where they do not
-agree.
+"""The facts that daemons of a shared link register, and the consequences where they disagree.
 
 Each daemon mirrors the partitions of its slots by its own settings. Where those differ, a partition
 may lie in the slots of a daemon that does not carry its topic: then it is not mirrored. The
@@ -39,8 +38,8 @@ class Daemon(NamedTuple):
     problem: str = ""
 
     def carries(self, topic: str) -> bool:
-        """Whether its filters carry the topic. Those of an exact link are the link's own; of an
-        earlier release nothing is known.
+        """True if its filters carry the topic. The filters of an exact link are the link's own; the
+        filters of an earlier release are unknown.
         """
         if self.settings.get("link.mode") != TRANSLATE:
             return True
@@ -90,13 +89,13 @@ def shortened(value: str) -> str:
 
 
 def encode_daemon(daemon: Daemon) -> dict[str, Any]:
-    """For JSON."""
+    """The daemon as a JSON document."""
     return daemon._asdict()
 
 
 def decode_daemon(document: Any, *, otherwise_named: str) -> Daemon:
-    """What a daemon has registered; a nameless one of nothing more than its slots, and of what is
-    not ours to read.
+    """The registered facts of a daemon. A daemon without a name registered only its slots; the same
+    holds for documents that this release cannot read.
     """
     try:
         return Daemon(
@@ -120,8 +119,8 @@ def parse_daemon(data: bytes, *, otherwise_named: str) -> Daemon:
 
 
 def disagreements(own: Daemon, others: Iterable[DaemonShare]) -> tuple[Disagreement, ...]:
-    """What others have otherwise than this daemon; a setting that one of the two releases does not
-    register is not compared.
+    """The settings of other daemons that differ from this daemon's; settings that one of the two
+    releases does not register are not compared.
     """
     return tuple(
         Disagreement(key, ours, other.daemon.name, other.daemon.settings[key])
@@ -132,9 +131,7 @@ def disagreements(own: Daemon, others: Iterable[DaemonShare]) -> tuple[Disagreem
 
 
 def untaken(elsewhere: Collection[PartitionKey], others: Iterable[DaemonShare]) -> tuple[Untaken, ...]:
-    """Of partitions that this daemon leaves to others, those that lie with one that does not carry
-    them.
-    """
+    """The partitions that this daemon leaves to others and whose owner does not carry them."""
     by_slot = {slot: share.daemon for share in others for slot in share.slots}
     found = ((key, by_slot.get(slot_of(key))) for key in sorted(elsewhere))
     return tuple(

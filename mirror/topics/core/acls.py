@@ -23,8 +23,8 @@ def wanted_acls(
     carries: Callable[[str], bool],
     excluded_principals: Sequence[str] = (),
 ) -> frozenset[Acl]:
-    """What the target's topics shall have of the source's ACLs of topics; principals are left out
-    by whole-name expressions.
+    """The ACLs that the target's topics should have, from the source's ACLs of topics; whole-name
+    expressions exclude principals.
     """
     found: set[Acl] = set()
     for acl in source:
@@ -59,7 +59,7 @@ def _at_target(pattern: ResourcePattern, naming: Naming, carries: Callable[[str]
 def changes(
     wanted: Collection[Acl], *, actual: Collection[Acl], wanted_before: Collection[Acl]
 ) -> tuple[frozenset[Acl], frozenset[Acl]]:
-    """What to add, and what to remove: only ACLs that the source had at the last look, never those
+    """The ACLs to add and to remove: only ACLs that the source had at the last look, never those
     that were made at the target.
     """
     return frozenset(wanted) - frozenset(actual), (frozenset(wanted_before) - frozenset(wanted)) & frozenset(actual)

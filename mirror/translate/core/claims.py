@@ -42,27 +42,27 @@ class Claim:
 
     @property
     def is_shared(self) -> bool:
-        """Whether others of the link may have other slots."""
+        """True if other mirrors of the link may have other slots."""
         return self.slots is not None
 
     def overlaps(self, other: Claim) -> bool:
-        """Whether both would write some slot."""
+        """True if both mirrors would write a common slot."""
         if self.slots is None or other.slots is None:
             return True
         return not self.slots.isdisjoint(other.slots)
 
 
 def rivals_of(own: Claim, claims: Iterable[Claim]) -> list[Claim]:
-    """Of all claims in the order of the topic, those that must be fenced before anything of `own`
-    is read.
+    """The claims that must be fenced before anything of `own` is read, from all claims in the order
+    of the topic.
     """
     last = {claim.name.transactional_id: claim for claim in claims if _is_anothers(claim, own)}
     return [claim for claim in last.values() if own.overlaps(claim)]
 
 
 def outlived(own: Claim, claims: Collection[Claim]) -> list[Claim]:
-    """Of all claims in the order of the topic, those of epochs that a later claim under the same id
-    has fenced.
+    """The claims of epochs that a later claim under the same id has fenced, from all claims in the
+    order of the topic.
     """
     last = {claim.name.transactional_id: claim for claim in claims if _is_anothers(claim, own)}
     living = {own.name, *(claim.name for claim in last.values())}
@@ -74,8 +74,8 @@ def _is_anothers(claim: Claim, own: Claim) -> bool:
 
 
 def successor_of(own: Claim, later: Iterable[Claim]) -> Claim | None:
-    """Of claims that were noted after `own`, one for which its mirror has to stay out: those who
-    share give way slot by slot.
+    """A claim, noted after `own`, whose mirror takes this one's place; mirrors that share a link
+    give way slot by slot.
     """
     for claim in later:
         if claim.mirror != own.mirror and not (claim.is_shared and own.is_shared):

@@ -30,7 +30,7 @@ class GroupNote(NamedTuple):
 
 
 class StoredGroups:
-    """Everything that the topic holds, by group and partition of the target."""
+    """The content of the topic, by group and partition of the target."""
 
     def __init__(self) -> None:
         self.notes: dict[tuple[str, PartitionKey], GroupNote] = {}

@@ -58,7 +58,7 @@ class Likeness:
 
     @property
     def is_complete(self) -> bool:
-        """Where the copy ends has been found."""
+        """True if the end of the copy has been found."""
         return self._has_ended
 
     def see_target(self, found: Fingerprint, header: BatchHeader) -> None:

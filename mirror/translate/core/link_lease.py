@@ -47,9 +47,9 @@ class Notice(NamedTuple):
     number: int
     step: Step
     daemon: str
-    """How people know the daemon."""
+    """The daemon's name for people."""
     place: str
-    """Where the process runs, so that a daemon on the same machine can see that it is gone."""
+    """The place of the process, so that a daemon on the same machine can see that it is gone."""
     after: str = ""
 
     @property
@@ -98,8 +98,8 @@ class LinkLease:
 
     @property
     def is_ours(self) -> bool:
-        """Whether the link is this process's by the order of the topic. Whether it still is by the
-        clock, the process has to know.
+        """True if the link belongs to this process by the order of the topic; the process itself
+        knows whether it still does by the clock.
         """
         return self.holder is not None and self.holder.process == self._process
 
@@ -119,8 +119,8 @@ class LinkLease:
         self._last_id = notice.id
 
     def may_take(self, *, now_ms: float, is_gone: Callable[[str], bool]) -> bool:
-        """Whether no other process carries the link; `is_gone` decides it for a process by its
-        line.
+        """True if no other process carries the link; `is_gone` maps a place to
+        whether its process is gone.
         """
         return all(
             is_gone(notice.place) or now_ms - received_at_ms >= self._session_timeout_ms

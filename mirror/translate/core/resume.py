@@ -33,16 +33,16 @@ class SourceIsThinned(Exception):
 
 
 def is_before(position: Position, header: BatchHeader) -> bool:
-    """Whether a batch of ours lies below the position's sequence."""
+    """True if one of our batches lies below the position's sequence."""
     epoch, sequence = position.sequences.get(header.producer_id, (0, 0))
     behind = next_sequence(sequence, -header.base_sequence)
     return header.producer_epoch < epoch or (header.producer_epoch == epoch and 0 < behind < _HALF)
 
 
 def end_of_copy(position: Position, ours: Iterable[BatchHeader]) -> int | None:
-    """Where the target's log is no longer the noted one: at the first batch of ours that is below
-    the position by its offset and not by its sequence. A log that begins anew takes a batch from
-    the middle, since its broker knows no producer. None: there is none.
+    """The offset at which the target's log no longer is the noted one: the first of our batches
+    that is below the position by its offset and not by its sequence. A log that begins anew accepts
+    a batch from the middle, because its broker knows no producer. None when there is no such batch.
     """
     return min(
         (one.base_offset for one in ours if one.base_offset < position.target_next and not is_before(position, one)),
@@ -151,7 +151,7 @@ class TailMatch:
         position.sequences[producer_id] = (stamp.producer_epoch, after)
 
     def _has_newer_epoch(self, position: Position, producer_id: int) -> bool:
-        """Whether the tail goes on under a later epoch from here: sequences begin anew there."""
+        """True if a later epoch begins here in the tail; its sequences begin anew."""
         epoch, _ = position.sequences.get(producer_id, (0, 0))
         old = [key for key in self._tail if key[0] == producer_id and key[1] == epoch]
         later = sorted(key[1] for key in self._tail if key[0] == producer_id and key[1] > epoch and key[2] == 0)

@@ -35,8 +35,8 @@ _CLAIM = b'{"kind":"claim",'
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Binding:
-    """Which topic of the target carries which topic of the source; both by id, so that a recreated
-    one is noticed.
+    """The topic of the target that carries a topic of the source; both by id, so that a recreated
+    topic is noticed.
     """
 
     topic: str
@@ -107,7 +107,7 @@ def writer_record(origin: str, producer_id: int) -> StoredRecord:
 
 
 def is_claim(key: bytes | None) -> bool:
-    """Whether a record is a mirror's claim, by its key alone."""
+    """True if a record is a mirror's claim, by its key alone."""
     return key is not None and key.startswith(_CLAIM)
 
 
@@ -118,7 +118,7 @@ def claim_record(claim: Claim) -> StoredRecord:
 
 
 def claim_tombstone(claim: Claim) -> StoredRecord:
-    """What takes a claim away: its epoch is fenced."""
+    """The record that removes a claim: its epoch is fenced."""
     return _claim_key(claim), None
 
 

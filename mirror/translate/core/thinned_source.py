@@ -97,7 +97,7 @@ class ThinnedMatch:
 
     @property
     def is_complete(self) -> bool:
-        """Where the source's records begin that were not mirrored has been seen."""
+        """True if the start of the source's records that were not mirrored has been found."""
         return self._has_ended
 
     @property
@@ -230,8 +230,8 @@ class ThinnedMatch:
         return pairs
 
     def _check_order(self, pairs: Sequence[tuple[_Left, _Copy | None]], *, is_all: bool) -> None:
-        """That the copies lie as the records do, and what has none where the tail lacks
-        something.
+        """Check that the copies lie in the order of the records, and which records have none where
+        the tail lacks something.
         """
         before, found_before, gone, without = -1, -1, 0, 0
         for left, copy in pairs:
@@ -251,5 +251,5 @@ class ThinnedMatch:
 
 
 def _content(producer_id: int, record: Record) -> _Content:
-    """What a record keeps on its way, under which producer of ours."""
+    """The content that a record keeps on its way, and our producer that carries it."""
     return producer_id, blake2b(encode_record(record, 0, 0), digest_size=_DIGEST_BYTES).digest()

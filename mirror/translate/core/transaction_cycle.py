@@ -46,8 +46,8 @@ class Phase(enum.Enum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CycleLimits:
-    """When a transaction is ended: after `interval_ms`, with more to come after `hold_max_ms` at
-    the latest, with `bytes_max` at once.
+    """The moments at which a transaction ends: after `interval_ms`; with more records to come,
+    after `hold_max_ms` at the latest; with `bytes_max` at once.
     """
 
     interval_ms: int
@@ -78,12 +78,12 @@ class TransactionCycle:
 
     @property
     def may_enter(self) -> bool:
-        """Whether a writer may enter now; else it waits for the end of the open transaction."""
+        """True if a writer may enter now; else it waits for the end of the open transaction."""
         return self.phase in (Phase.IDLE, Phase.FILLING) and not self._refuses_all
 
     @property
     def may_end(self) -> bool:
-        """Whether no writer is active."""
+        """True if no writer is active."""
         return self.phase is Phase.FILLING and self._refuses_all and not self.writers
 
     def open(self) -> None:
@@ -137,7 +137,7 @@ class TransactionCycle:
             del self._inside[key]
 
     def unadded(self, places: Iterable[Place]) -> list[Place]:
-        """Which of these the coordinator does not know yet."""
+        """The places that the coordinator does not know yet."""
         return sorted(set(places) - self.places)
 
     def add(self, places: Iterable[Place]) -> None:
@@ -151,12 +151,12 @@ class TransactionCycle:
         self._is_hastened = True
 
     def open_for_ms(self, now_ms: float) -> float:
-        """How long a transaction has been open; 0 while none is."""
+        """The age of the open transaction in ms; 0 when there is none."""
         return now_ms - self._began_at_ms if self.phase in (Phase.FILLING, Phase.ENDING) else 0.0
 
     def due_in_ms(self, now_ms: float, *, is_writer_coming: bool = False) -> float:
-        """How long the open transaction may go on; 0 when it is to be ended. `is_writer_coming`:
-        one that has not entered yet.
+        """The time (ms) for which the open transaction may go on; 0 when it must end.
+        `is_writer_coming`: a writer has not entered yet.
         """
         if self._size_bytes >= self._limits.bytes_max:
             return 0
@@ -184,7 +184,7 @@ class TransactionCycle:
         self._forget(Phase.IDLE)
 
     def break_off(self) -> None:
-        """Nothing of the open transaction may be relied on, nor the producer."""
+        """Mark the open transaction and its producer as unreliable."""
         self.must_read = self.must_read or self.phase is Phase.ENDING
         self._inside.clear()
         self._forget(Phase.CLOSED)

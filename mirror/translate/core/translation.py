@@ -59,13 +59,13 @@ class Planned:
 
     @property
     def is_done(self) -> bool:
-        """Nothing is to be waited for."""
+        """True if the batch waits for nothing."""
         return self.stamp is None or self.target_offset is not None
 
 
 @dataclass(slots=True)
 class Surplus:
-    """What the target's log has of a partition beyond one copy of each record, since this process
+    """The records of a partition in the target's log beyond one copy of each, since this process
     began.
     """
 
@@ -78,8 +78,8 @@ class Surplus:
 
 @dataclass(slots=True)
 class Position:
-    """How far a partition is mirrored: the next source offset, the target's end at that moment,
-    each producer's next sequence.
+    """The mirrored position of a partition: the next source offset, the target's end at that
+    moment, each producer's next sequence.
     """
 
     source_next: int = START
@@ -152,7 +152,7 @@ class Translation:
         return self._planned[0].base_offset if self._planned else self.position.source_next
 
     def is_next(self, planned: Planned) -> bool:
-        """Whether everything before a planned batch is confirmed: then a refusal of it is about
+        """True if everything before a planned batch is confirmed: a refusal of it is then about
         itself.
         """
         return bool(self._planned) and self._planned[0] is planned
@@ -164,7 +164,7 @@ class Translation:
         self._is_broken = True
 
     def give_up(self) -> None:
-        """As `break_off`, of batches that may be in the target's log and that no reader is to see
+        """As `break_off`, for batches that may be in the target's log and that no reader should see
         there.
         """
         if not self._is_broken:
@@ -231,8 +231,9 @@ class Translation:
         self._plan_sequences = dict(self.position.sequences)
 
     def write_under(self, producer_id: int, producer_epoch: int, *, instead_of: Collection[int] = ()) -> None:
-        """From now on under this producer and epoch; sequences begin at zero if it is a new one,
-        and what was planned is broken off.
+        """Write under this producer and epoch from now on. Sequences begin at zero for a new
+        producer, and planned batches are broken off. `instead_of` are producers that write no more;
+        their sequences are removed.
 
         `instead_of` are producers that write no more: their sequences are forgotten.
         """
@@ -244,8 +245,8 @@ class Translation:
             self._plan_sequences = dict(sequences)
 
     def ahead(self, *, first_chunk: int) -> Translation:
-        """What this will be when everything planned is confirmed, with the map from a chunk on; all
-        that is planned is done.
+        """The translation after everything planned is confirmed, with the map from a chunk on. A
+        position can thus be written before it counts: in the transaction that makes it true.
 
         Lets a position be written before it counts: in the transaction that makes it true.
         """

@@ -28,6 +28,7 @@ COMMANDS: Final[Mapping[str, tuple[str, str]]] = {
     "consume": ("cli.consume", "consume"),
     "failover": ("cli.failover", "failover"),
     "switchover": ("cli.switchover", "switchover"),
+    "rehearse": ("cli.rehearse", "rehearse"),
     "reconcile": ("cli.reconcile", "reconcile"),
     "repair": ("cli.repair", "repair"),
     "archive": ("cli.archive", "app"),

@@ -309,12 +309,12 @@ def _broker(
 ) -> Part:
     properties = {**broker_properties(site, broker, arbiter), **overrides}
     child = _daemon("broker", broker.name, broker.directory, "server.properties", properties)
-    return Part(child=child, is_ready=lambda: _is_healthy(broker.grpc, service=""))
+    return Part(child=child, is_ready=lambda: is_healthy(broker.grpc, service=""))
 
 
 def _mirror(mirror: MirrorLayout) -> Part:
     child = _daemon("mirror", f"mirror-{mirror.name}", mirror.directory, "mirror.properties", mirror_properties(mirror))
-    return Part(child=child, is_ready=lambda: _is_healthy(mirror.grpc, service=MIRROR_ADMIN))
+    return Part(child=child, is_ready=lambda: is_healthy(mirror.grpc, service=MIRROR_ADMIN))
 
 
 def _bridge(bridge: BridgeLayout) -> Part:
@@ -345,7 +345,8 @@ def _daemon(command: str, name: str, directory: Path, file_name: str, properties
     )
 
 
-async def _is_healthy(address: str, *, service: str) -> bool:
+async def is_healthy(address: str, *, service: str) -> bool:
+    """Whether the gRPC server at the address reports that the service serves."""
     async with open_channel(address) as channel:
         stub = health_pb2_grpc.HealthStub(channel)
         try:

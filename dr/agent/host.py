@@ -18,6 +18,7 @@ from dr.agent.metrics import SiteAgentMetrics
 from dr.agent.own_brokers import OwnBrokers
 from dr.agent.peer_watch import PeerWatch
 from dr.agent.protection_judge import ProtectionJudge
+from dr.agent.rehearsals import Rehearsals
 from dr.agent.service import SERVICE_NAME, AgentParts, SiteAgentService
 from dr.agent.site_cache import SiteCache
 from dr.agent.sync_restorer import SyncRestorer
@@ -68,6 +69,7 @@ class SiteAgentHost:
                 leases=lambda: {} if self._parts is None else self._parts.leases.leases(),
                 waiting=lambda: {} if self._parts is None else self._parts.failovers.waiting(),
                 failovers=lambda: {} if self._parts is None else self._parts.failovers.counts(),
+                rehearsals=lambda: {} if self._parts is None else self._parts.rehearsals.states(),
             )
 
     def _contested(self) -> dict[str, bool]:
@@ -93,7 +95,7 @@ class SiteAgentHost:
         parts = self._parts = self._made(self._zookeeper, cache, broker_grpc_address)
         self._service.run_with(parts)
         self._arbiter.start()
-        for task in (parts.leases, parts.peers, parts.judge, parts.equality, parts.failovers):
+        for task in (parts.leases, parts.peers, parts.judge, parts.equality, parts.failovers, parts.rehearsals):
             task.start()
 
     def _made(self, zookeeper: ZooKeeper, cache: SiteCache, address: str) -> AgentParts:
@@ -116,6 +118,7 @@ class SiteAgentHost:
             arbiter=self._arbiter,
             leases=leases,
             failovers=FailoverWatch(**asking, arbiter=self._arbiter, peers=peers, own_address=address),
+            rehearsals=Rehearsals(cache=cache, store=store, clock=self._clock),
         )
 
     def _on_level(self, store: LinksStore, brokers: OwnBrokers) -> Callable[[LinkRecord], Awaitable[None]]:
@@ -136,7 +139,8 @@ class SiteAgentHost:
         self._service.run_with(None)
         if self._parts is not None:
             parts, self._parts = self._parts, None
-            for task in (parts.failovers, parts.equality, parts.judge, parts.peers, parts.leases, parts.cache):
+            watches = (parts.rehearsals, parts.failovers, parts.equality, parts.judge, parts.peers, parts.leases)
+            for task in (*watches, parts.cache):
                 await task.stop()
         await self._arbiter.stop()
         await self._channels.close()

@@ -16,7 +16,7 @@ from dr.agent.site_cache import DISCONNECTED
 from runtime.retries import jittered_backoff
 from runtime.zookeeper import CheckNode, CreateNode, TransactionStep, ZooKeeper
 from wire.control.cluster_pb2 import LinkRecord
-from wire.control.site_pb2 import LinkProtection, LinkVerification
+from wire.control.site_pb2 import LinkProtection, LinkRehearsal, LinkVerification
 from wire.rules.links import supersedes
 from wire.znodes import layout as znodes
 from wire.znodes import link_znodes
@@ -119,6 +119,7 @@ class LinksStore:
         for path in (
             link_znodes.protection_path(name),
             link_znodes.verification_path(name),
+            link_znodes.rehearsal_path(name),
             link_znodes.vows_path(name),
             link_znodes.opened_path(name),
         ):
@@ -146,6 +147,16 @@ class LinksStore:
     async def store_verification(self, link: str, verification: LinkVerification) -> None:
         """Store the state of a link's proof. NoNodeError: the link was deleted."""
         await self._store_beside(link_znodes.verification_path(link), link_znodes.encode(verification))
+
+    async def rehearsal(self, link: str) -> LinkRehearsal | None:
+        """The last rehearsal on clones of this site's logs; None before the first."""
+        found = await self._zookeeper.get_or_none(link_znodes.rehearsal_path(link))
+        return None if found is None else link_znodes.decode_rehearsal(link, found[0])
+
+    async def store_rehearsal(self, link: str, rehearsal: LinkRehearsal) -> None:
+        """Store the result of a rehearsal. LinkUnknown."""
+        await self.get(link)
+        await self._store_beside(link_znodes.rehearsal_path(link), link_znodes.encode(rehearsal))
 
     async def _store_beside(self, path: str, payload: bytes) -> None:
         try:

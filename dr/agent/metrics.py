@@ -14,7 +14,7 @@ from prometheus_client.registry import Collector
 from dr.agent.failover_watch import FailoverCounts
 from dr.proof.core.verification import LinkVerification
 from dr.sites.core.lease_sentences import FROM_STANDBY
-from wire.control.site_pb2 import LinkLease
+from wire.control.site_pb2 import LinkLease, LinkRehearsal
 
 
 class SiteAgentMetrics(Collector):
@@ -23,7 +23,8 @@ class SiteAgentMetrics(Collector):
     link is protected, and the verdict's age in ms. `verification` has the links that this agent
     compares: the state of the proof, and the offset below which each partition is equal. `leases`
     has the links with a lease; `waiting` and `failovers` those whose active site this agent
-    watches.
+    watches; `rehearsals` the last rehearsal of each link on clones of this site's logs, and its age
+    in ms.
     """
 
     def __init__(
@@ -36,6 +37,7 @@ class SiteAgentMetrics(Collector):
         leases: Callable[[], Mapping[str, LinkLease]],
         waiting: Callable[[], Mapping[str, bool]],
         failovers: Callable[[], Mapping[str, FailoverCounts]],
+        rehearsals: Callable[[], Mapping[str, tuple[LinkRehearsal, float]]],
     ) -> None:
         self._contested = contested
         self._protection = protection
@@ -43,6 +45,7 @@ class SiteAgentMetrics(Collector):
         self._leases = leases
         self._waiting = waiting
         self._failovers = failovers
+        self._rehearsals = rehearsals
         registry.register(self)
 
     def collect(self) -> Iterable[Metric]:
@@ -74,6 +77,7 @@ class SiteAgentMetrics(Collector):
         yield from self._verified()
         yield from self._leased()
         yield from self._watched()
+        yield from self._rehearsed()
 
     def _leased(self) -> Iterable[Metric]:
         reachable = GaugeMetricFamily(
@@ -120,6 +124,23 @@ class SiteAgentMetrics(Collector):
                 count.add_metric([link, outcome], number)
         yield waits
         yield count
+
+    def _rehearsed(self) -> Iterable[Metric]:
+        age = GaugeMetricFamily(
+            "antipode_site_rehearsal_age_seconds",
+            "How long ago the last rehearsal on clones of this site's logs ended; absent before the first one.",
+            labels=["link"],
+        )
+        passed = GaugeMetricFamily(
+            "antipode_site_rehearsal_passed",
+            "1 when the last rehearsal on clones of this site's logs passed, 0 when it failed.",
+            labels=["link"],
+        )
+        for link, (rehearsal, age_ms) in sorted(self._rehearsals().items()):
+            age.add_metric([link], age_ms / 1000)
+            passed.add_metric([link], int(rehearsal.is_passed))
+        yield age
+        yield passed
 
     def _verified(self) -> Iterable[Metric]:
         until = GaugeMetricFamily(

@@ -26,6 +26,7 @@ from dr.agent.links_store import LinkConflict, LinksStore, LinkUnknown
 from dr.agent.own_brokers import OwnBrokers
 from dr.agent.peer_watch import PeerWatch
 from dr.agent.protection_judge import ProtectionJudge
+from dr.agent.rehearsals import Rehearsals
 from dr.agent.site_cache import DISCONNECTED, SiteCache
 from dr.sites.core.evidence import NOT_ASKED
 from dr.sites.core.link_checks import overlap_problems, record_problems
@@ -99,6 +100,7 @@ class AgentParts:
     arbiter: Arbiter
     leases: LeaseKeeper
     failovers: FailoverWatch
+    rehearsals: Rehearsals
 
 
 class SiteAgentService(SiteAgentServicer):
@@ -375,6 +377,7 @@ class SiteAgentService(SiteAgentServicer):
         return site.DescribeLinkReply(
             protection=await self._parts.store.protection(stored.name) if is_active else None,
             verification=await self._parts.store.verification(stored.name) if is_active else None,
+            rehearsal=self._parts.rehearsals.last(stored.name),
             peer_seen_at_ms=peer.seen_at_ms,
             site=self._site,
             record=stored,
@@ -418,6 +421,14 @@ class SiteAgentService(SiteAgentServicer):
     ) -> site.ListFailoversReply:
         """Accounts kept at this site, oldest first."""
         return site.ListFailoversReply(json=(await self._parts.store.failovers(request.link)).values())
+
+    @_answers
+    async def RecordRehearsal(  # noqa: N802
+        self, request: site.RecordRehearsalRequest, _: Context
+    ) -> site.RecordRehearsalReply:
+        """Keep the result of the last rehearsal on clones of this site's logs."""
+        await self._parts.rehearsals.keep(request.link, request.rehearsal)
+        return site.RecordRehearsalReply()
 
 
 def _altered(stored: LinkRecord, request: site.AlterLinkRequest, *, now_ms: int) -> LinkRecord:

@@ -6,7 +6,13 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
 from dr.links.administration import LinkAtSite, describe_link, governing_record
-from dr.links.core.link_preflight import LinkCheck, mirror_seen_check, proof_check, resting_mirror_check
+from dr.links.core.link_preflight import (
+    LinkCheck,
+    mirror_seen_check,
+    proof_check,
+    rehearsal_check,
+    resting_mirror_check,
+)
 from dr.links.core.readiness import Readiness, readiness
 from dr.links.link_preflight import preflight
 from dr.proof.core.verification import LinkVerification
@@ -17,6 +23,7 @@ from dr.sites.site_client import SiteClient
 from runtime.clock import Clock, SystemClock
 from runtime.process import OperationalFailure
 from wire.control.cluster_pb2 import LinkRecord
+from wire.control.site_pb2 import LinkRehearsal
 from wire.rules.links import other_site
 
 
@@ -42,7 +49,15 @@ async def check_readiness(name: str, clients: Sequence[SiteClient], clock: Clock
         active_site=record.active_site,
         now_ms=used_clock.now_ms(),
     )
-    return replace(found, checks=(*await _checks(record, by_name, found), proof))
+    rehearsed = rehearsal_check(_rehearsal(entries, standby), standby=standby, now_ms=used_clock.now_ms())
+    return replace(found, checks=(*await _checks(record, by_name, found), proof, rehearsed))
+
+
+def _rehearsal(entries: Sequence[LinkAtSite], standby: str) -> LinkRehearsal | None:
+    for entry in entries:
+        if entry.site == standby and entry.description is not None and entry.description.HasField("rehearsal"):
+            return entry.description.rehearsal
+    return None
 
 
 def _proof(entries: Sequence[LinkAtSite], active_site: str) -> LinkVerification | None:

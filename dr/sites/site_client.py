@@ -172,6 +172,11 @@ class SiteClient:
         reply: site.ListFailoversReply = await self._call("ListFailovers", site.ListFailoversRequest(link=link))
         return list(reply.json)
 
+    async def record_rehearsal(self, link: str, rehearsal: site.LinkRehearsal) -> None:
+        """Keep the result of a rehearsal beside the link."""
+        request = site.RecordRehearsalRequest(link=link, rehearsal=rehearsal)
+        await self._call("RecordRehearsal", request, timeout_ms=STORE_TIMEOUT_MS)
+
     async def _call(self, method: str, request: Any, *, timeout_ms: int = ASK_TIMEOUT_MS) -> Any:
         problems = []
         for address in sorted(self.agents, key=lambda address: address != self._first):

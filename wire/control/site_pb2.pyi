@@ -188,7 +188,7 @@ class DescribeLinkRequest(_message.Message):
     def __init__(self, name: _Optional[str] = ...) -> None: ...
 
 class DescribeLinkReply(_message.Message):
-    __slots__ = ("site", "record", "partitions", "enforced_epochs", "cuts", "peer_seen_at_ms", "unprotected", "protection", "verification")
+    __slots__ = ("site", "record", "partitions", "enforced_epochs", "cuts", "peer_seen_at_ms", "unprotected", "protection", "verification", "rehearsal")
     class EnforcedEpochsEntry(_message.Message):
         __slots__ = ("key", "value")
         KEY_FIELD_NUMBER: _ClassVar[int]
@@ -205,6 +205,7 @@ class DescribeLinkReply(_message.Message):
     UNPROTECTED_FIELD_NUMBER: _ClassVar[int]
     PROTECTION_FIELD_NUMBER: _ClassVar[int]
     VERIFICATION_FIELD_NUMBER: _ClassVar[int]
+    REHEARSAL_FIELD_NUMBER: _ClassVar[int]
     site: str
     record: _cluster_pb2.LinkRecord
     partitions: _containers.RepeatedCompositeFieldContainer[_broker_pb2.PartitionDescription]
@@ -214,7 +215,8 @@ class DescribeLinkReply(_message.Message):
     unprotected: _containers.RepeatedCompositeFieldContainer[UnprotectedTopic]
     protection: LinkProtection
     verification: LinkVerification
-    def __init__(self, site: _Optional[str] = ..., record: _Optional[_Union[_cluster_pb2.LinkRecord, _Mapping]] = ..., partitions: _Optional[_Iterable[_Union[_broker_pb2.PartitionDescription, _Mapping]]] = ..., enforced_epochs: _Optional[_Mapping[int, int]] = ..., cuts: _Optional[_Iterable[_Union[_broker_pb2.TruncatedLog, _Mapping]]] = ..., peer_seen_at_ms: _Optional[int] = ..., unprotected: _Optional[_Iterable[_Union[UnprotectedTopic, _Mapping]]] = ..., protection: _Optional[_Union[LinkProtection, _Mapping]] = ..., verification: _Optional[_Union[LinkVerification, _Mapping]] = ...) -> None: ...
+    rehearsal: LinkRehearsal
+    def __init__(self, site: _Optional[str] = ..., record: _Optional[_Union[_cluster_pb2.LinkRecord, _Mapping]] = ..., partitions: _Optional[_Iterable[_Union[_broker_pb2.PartitionDescription, _Mapping]]] = ..., enforced_epochs: _Optional[_Mapping[int, int]] = ..., cuts: _Optional[_Iterable[_Union[_broker_pb2.TruncatedLog, _Mapping]]] = ..., peer_seen_at_ms: _Optional[int] = ..., unprotected: _Optional[_Iterable[_Union[UnprotectedTopic, _Mapping]]] = ..., protection: _Optional[_Union[LinkProtection, _Mapping]] = ..., verification: _Optional[_Union[LinkVerification, _Mapping]] = ..., rehearsal: _Optional[_Union[LinkRehearsal, _Mapping]] = ...) -> None: ...
 
 class LinkProtection(_message.Message):
     __slots__ = ("epoch", "since_ms", "reason", "judged_at_ms")
@@ -241,6 +243,24 @@ class LinkVerification(_message.Message):
     differences: int
     reason: str
     def __init__(self, epoch: _Optional[int] = ..., verified_until_ms: _Optional[int] = ..., compared_at_ms: _Optional[int] = ..., differences: _Optional[int] = ..., reason: _Optional[str] = ...) -> None: ...
+
+class LinkRehearsal(_message.Message):
+    __slots__ = ("site", "started_at_ms", "ended_at_ms", "is_passed", "reason", "promotion_ms", "partitions")
+    SITE_FIELD_NUMBER: _ClassVar[int]
+    STARTED_AT_MS_FIELD_NUMBER: _ClassVar[int]
+    ENDED_AT_MS_FIELD_NUMBER: _ClassVar[int]
+    IS_PASSED_FIELD_NUMBER: _ClassVar[int]
+    REASON_FIELD_NUMBER: _ClassVar[int]
+    PROMOTION_MS_FIELD_NUMBER: _ClassVar[int]
+    PARTITIONS_FIELD_NUMBER: _ClassVar[int]
+    site: str
+    started_at_ms: int
+    ended_at_ms: int
+    is_passed: bool
+    reason: str
+    promotion_ms: int
+    partitions: int
+    def __init__(self, site: _Optional[str] = ..., started_at_ms: _Optional[int] = ..., ended_at_ms: _Optional[int] = ..., is_passed: _Optional[bool] = ..., reason: _Optional[str] = ..., promotion_ms: _Optional[int] = ..., partitions: _Optional[int] = ...) -> None: ...
 
 class UnprotectedTopic(_message.Message):
     __slots__ = ("topic", "partitions", "reason")
@@ -307,6 +327,18 @@ class ListFailoversReply(_message.Message):
     JSON_FIELD_NUMBER: _ClassVar[int]
     json: _containers.RepeatedScalarFieldContainer[str]
     def __init__(self, json: _Optional[_Iterable[str]] = ...) -> None: ...
+
+class RecordRehearsalRequest(_message.Message):
+    __slots__ = ("link", "rehearsal")
+    LINK_FIELD_NUMBER: _ClassVar[int]
+    REHEARSAL_FIELD_NUMBER: _ClassVar[int]
+    link: str
+    rehearsal: LinkRehearsal
+    def __init__(self, link: _Optional[str] = ..., rehearsal: _Optional[_Union[LinkRehearsal, _Mapping]] = ...) -> None: ...
+
+class RecordRehearsalReply(_message.Message):
+    __slots__ = ()
+    def __init__(self) -> None: ...
 
 class GrantVowRequest(_message.Message):
     __slots__ = ("link", "epoch", "asking_site", "node_id", "is_release")

@@ -94,6 +94,11 @@ class SiteAgentStub:
                 request_serializer=wire_dot_control_dot_site__pb2.ListFailoversRequest.SerializeToString,
                 response_deserializer=wire_dot_control_dot_site__pb2.ListFailoversReply.FromString,
                 _registered_method=True)
+        self.RecordRehearsal = channel.unary_unary(
+                '/antipode.control.SiteAgent/RecordRehearsal',
+                request_serializer=wire_dot_control_dot_site__pb2.RecordRehearsalRequest.SerializeToString,
+                response_deserializer=wire_dot_control_dot_site__pb2.RecordRehearsalReply.FromString,
+                _registered_method=True)
         self.GrantVow = channel.unary_unary(
                 '/antipode.control.SiteAgent/GrantVow',
                 request_serializer=wire_dot_control_dot_site__pb2.GrantVowRequest.SerializeToString,
@@ -186,6 +191,13 @@ class SiteAgentServicer:
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
+    def RecordRehearsal(self, request, context):
+        """Keeps the result of the last rehearsal on clones of this site's logs beside the link.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
     def GrantVow(self, request, context):
         """The passive site's promise, for one lease from the moment of the request on, that it is not promoted over `epoch`: a broker of the active
         site that does not reach the arbiter takes writes under it. FAILED_PRECONDITION when this site knows another epoch.
@@ -256,6 +268,11 @@ def add_SiteAgentServicer_to_server(servicer, server):
                     servicer.ListFailovers,
                     request_deserializer=wire_dot_control_dot_site__pb2.ListFailoversRequest.FromString,
                     response_serializer=wire_dot_control_dot_site__pb2.ListFailoversReply.SerializeToString,
+            ),
+            'RecordRehearsal': grpc.unary_unary_rpc_method_handler(
+                    servicer.RecordRehearsal,
+                    request_deserializer=wire_dot_control_dot_site__pb2.RecordRehearsalRequest.FromString,
+                    response_serializer=wire_dot_control_dot_site__pb2.RecordRehearsalReply.SerializeToString,
             ),
             'GrantVow': grpc.unary_unary_rpc_method_handler(
                     servicer.GrantVow,
@@ -587,6 +604,33 @@ class SiteAgent:
             '/antipode.control.SiteAgent/ListFailovers',
             wire_dot_control_dot_site__pb2.ListFailoversRequest.SerializeToString,
             wire_dot_control_dot_site__pb2.ListFailoversReply.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def RecordRehearsal(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/antipode.control.SiteAgent/RecordRehearsal',
+            wire_dot_control_dot_site__pb2.RecordRehearsalRequest.SerializeToString,
+            wire_dot_control_dot_site__pb2.RecordRehearsalReply.FromString,
             options,
             channel_credentials,
             insecure,

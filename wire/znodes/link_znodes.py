@@ -1,6 +1,6 @@
 """The data that a site keeps beside a link's record (`layout.py`): the accounts of its failovers,
-whether its standby protects the site, until when the sites are proven equal, and its part in the
-link's lease. Decoders raise `MalformedZnode`.
+whether its standby protects the site, until when the sites are proven equal, the last rehearsal, and
+its part in the link's lease. Decoders raise `MalformedZnode`.
 """
 
 from __future__ import annotations
@@ -9,10 +9,10 @@ from typing import TypeVar
 
 from google.protobuf import json_format
 
-from wire.control.site_pb2 import LinkProtection, LinkVerification
+from wire.control.site_pb2 import LinkProtection, LinkRehearsal, LinkVerification
 from wire.znodes.layout import MalformedZnode, link_path
 
-Stored = TypeVar("Stored", LinkProtection, LinkVerification)
+Stored = TypeVar("Stored", LinkProtection, LinkVerification, LinkRehearsal)
 
 
 def failovers_path(link: str) -> str:
@@ -35,6 +35,11 @@ def verification_path(link: str) -> str:
     return f"{link_path(link)}/verification"
 
 
+def rehearsal_path(link: str) -> str:
+    """The last rehearsal on clones of this site's logs."""
+    return f"{link_path(link)}/rehearsal"
+
+
 def vows_path(link: str) -> str:
     """Parent of the brokers of the active site that hold permits by this site's vow."""
     return f"{link_path(link)}/vows"
@@ -50,7 +55,7 @@ def opened_path(link: str) -> str:
     return f"{link_path(link)}/opened"
 
 
-def encode(message: LinkProtection | LinkVerification) -> bytes:
+def encode(message: LinkProtection | LinkVerification | LinkRehearsal) -> bytes:
     """Encode an agent's data about a link as JSON."""
     return json_format.MessageToJson(message, indent=None, ensure_ascii=False).encode()
 
@@ -63,6 +68,11 @@ def decode_protection(link: str, payload: bytes) -> LinkProtection:
 def decode_verification(link: str, payload: bytes) -> LinkVerification:
     """The state of the proof stored beside `link`."""
     return _decoded(LinkVerification(), verification_path(link), payload)
+
+
+def decode_rehearsal(link: str, payload: bytes) -> LinkRehearsal:
+    """The last rehearsal stored beside `link`."""
+    return _decoded(LinkRehearsal(), rehearsal_path(link), payload)
 
 
 def _decoded(message: Stored, path: str, payload: bytes) -> Stored:

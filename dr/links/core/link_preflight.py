@@ -20,7 +20,7 @@ from runtime.times import iso_time
 from wire.control.cluster_pb2 import LinkRecord
 from wire.control.controller_pb2 import NewTopic, TopicResult
 from wire.control.mirror_pb2 import DescribeMirrorReply
-from wire.control.site_pb2 import SurveyedTopic, SurveyLinkReply
+from wire.control.site_pb2 import LinkRehearsal, SurveyedTopic, SurveyLinkReply
 
 PROBE: Final = "antipode-link-check"
 """A topic that is validated and not created where the source has no topics yet: the answer shows
@@ -33,6 +33,9 @@ PROOF_COUNTS_MS: Final = 900_000
 """How old the last comparison of the sites may be; that of a huge link is made every ten
 minutes.
 """
+REHEARSAL_COUNTS_HOURS: Final = 30 * 24
+"""A rehearsal that is older is a reason for another one."""
+HOURS_SHOWN_MAX: Final = 72
 MIN_INSYNC: Final = "min.insync.replicas"
 
 
@@ -213,6 +216,24 @@ def proof_check(proof: LinkVerification | None, *, epoch: int, active_site: str,
         return LinkCheck(check="proof", outcome=Outcome.WARNING, detail=detail)
     equal = f"both sites are proven equal until {iso_time(proof.verified_until_ms)}"
     return LinkCheck(check="proof", outcome=Outcome.OK, detail=equal)
+
+
+def rehearsal_check(rehearsal: LinkRehearsal | None, *, standby: str, now_ms: int) -> LinkCheck:
+    """Of an existing link: how long ago a failover was rehearsed on clones of the standby's
+    logs.
+    """
+    if rehearsal is None:
+        advice = f"no failover to {standby} was rehearsed yet: antipode rehearse does it while mirroring goes on"
+        return LinkCheck(check="rehearsal", outcome=Outcome.WARNING, detail=advice)
+    hours = max(0, now_ms - rehearsal.ended_at_ms) // 3_600_000
+    age = f"{hours} hours ago" if hours < HOURS_SHOWN_MAX else f"{hours // 24} days ago"
+    age = age if hours else "within the last hour"
+    when = f"the last rehearsal at {standby} ended {age} ({iso_time(rehearsal.ended_at_ms)})"
+    if not rehearsal.is_passed:
+        return LinkCheck(check="rehearsal", outcome=Outcome.WARNING, detail=f"{when} and failed: {rehearsal.reason}")
+    outcome = Outcome.OK if hours < REHEARSAL_COUNTS_HOURS else Outcome.WARNING
+    promoted = f"{rehearsal.partitions} partitions were promoted in {rehearsal.promotion_ms} ms"
+    return LinkCheck(check="rehearsal", outcome=outcome, detail=f"{when}; {promoted}")
 
 
 def resting_mirror_check(sentence: str, *, is_recent: bool, active_site: str) -> LinkCheck:

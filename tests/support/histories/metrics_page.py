@@ -31,7 +31,7 @@ from mirror.link.core.partitions import PartitionKey
 from mirror.translate.metrics import TransactionMetrics
 from runtime.metrics import TaskDeaths
 from tests.support.clock import ManualClock
-from wire.control.site_pb2 import LinkLease
+from wire.control.site_pb2 import LinkLease, LinkRehearsal
 
 BEGIN, END = "<!-- {}: begin -->", "<!-- {}: end -->"
 
@@ -54,6 +54,7 @@ def _broker_families() -> Iterable[Metric]:
         leases=lambda: {"a-b": LinkLease()},
         waiting=lambda: {"a-b": False},
         failovers=lambda: {"a-b": FailoverCounts()},
+        rehearsals=lambda: {"a-b": (LinkRehearsal(), 0.0)},
     )
     return [*metrics.collect(), *agent.collect()]
 

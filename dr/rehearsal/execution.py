@@ -1,0 +1,272 @@
+"""A rehearsal: the standby's logs are cloned into a sandbox, the clones are promoted as a failover
+would promote the standby, clients work on them, and everything is dropped. Mirroring goes on.
+
+The sandbox cannot reach another site: the link record that it gets names no address. So the raised
+epoch stays there. The failover in it is the one that `antipode failover` carries out.
+
+`core/judgement.py` judges. However a run ends, the sandbox is dropped; what a run leaves that was
+killed, the next one removes first.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable, Mapping
+from dataclasses import dataclass
+from typing import TypeVar
+
+from kio.schema.errors import ErrorCode
+
+from dr.drill.drill_results import FAILED, PASSED, DrillResult, StepResult
+from dr.failover.core.playbook import FailoverPolicy
+from dr.failover.execution import FailoverReport, failover
+from dr.proof.core.descent import Question
+from dr.proof.site_digests import SiteDigests, new_client
+from dr.rehearsal.client_load import LoadResult, run_load
+from dr.rehearsal.core.judgement import RehearsalFacts, judge_rehearsal
+from dr.rehearsal.sandbox import Cloned, Sandbox, SandboxAddresses
+from dr.sites.channels import Channels
+from dr.sites.core.evidence import SiteEvidence, TopicPartition
+from dr.sites.core.mirror_reports import mirror_sentence
+from dr.sites.observation import LinkObserver
+from dr.sites.site_client import SiteClient
+from runtime.clock import Clock
+from runtime.process import OperationalFailure
+from wire.client.range_digest_requests import RangeQuery
+from wire.control.cluster_pb2 import LinkPhase
+from wire.control.site_pb2 import LinkRehearsal
+from wire.protocol.range_digest_messages import WHOLE_RANGE
+
+Progress = Callable[[str, str], None]
+Outcome = TypeVar("Outcome")
+Digests = Mapping[TopicPartition, tuple[int, bytes]]
+"""Of each partition the offset from which on it was asked, and the digest up to the clone's end."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RehearsalRequest:
+    """What is rehearsed: `bootstrap_servers` are the standby's."""
+
+    link: str
+    standby: str
+    bootstrap_servers: str
+    records: int
+
+
+class Rehearsal:
+    """One run."""
+
+    def __init__(
+        self,
+        request: RehearsalRequest,
+        *,
+        site: SiteClient,
+        sandbox: Sandbox,
+        channels: Channels,
+        clock: Clock,
+        progress: Progress = lambda _step, _detail: None,
+    ) -> None:
+        """`site` are the standby's agents."""
+        self._request = request
+        self._site = site
+        self._sandbox = sandbox
+        self._channels = channels
+        self._clock = clock
+        self._progress = progress
+        self._facts = RehearsalFacts()
+        self._result = DrillResult(
+            name=f"Rehearsal of {request.link}",
+            description=f"Clones of {request.standby}'s logs, promoted in a sandbox while mirroring goes on.",
+            link=request.link,
+            started_at_ms=clock.now_ms(),
+        )
+
+    async def run(self) -> DrillResult:
+        """All steps; the result says what failed. Never raises OperationalFailure."""
+        result = self._result
+        try:
+            await self._steps()
+        except OperationalFailure as failure:
+            result.reason = str(failure)
+        finally:
+            await self._drop()
+        if not result.reason:
+            result.verdicts = judge_rehearsal(self._facts)
+            result.reason = "; ".join(f"{one.name}: {one.found}" for one in result.verdicts if not one.is_met)
+        result.outcome = FAILED if result.reason or result.restore_problems else PASSED
+        result.ended_at_ms = self._clock.now_ms()
+        await self._keep()
+        return result
+
+    async def _steps(self) -> None:
+        await self._step("clear", self._sandbox.clear, lambda found: found or "nothing was left over")
+        before = await self._step("survey", self._survey, lambda found: f"{len(found.partitions)} partitions")
+        clones = await self._step("clone", lambda: self._sandbox.clone(before.record, before.copies), _cloned)
+        self._facts.ends, self._facts.absent = clones.ends, clones.absent
+        digests = await self._step(
+            "digest",
+            lambda: self._digests(self._request.bootstrap_servers, before, clones.ends),
+            lambda found: f"{len(found)} partitions",
+        )
+        addresses = await self._step(
+            "start", self._sandbox.start, lambda found: f"clients at {found.bootstrap_servers}"
+        )
+        await self._step("promote", lambda: self._promote(addresses), lambda found: f"{found.duration_ms} ms")
+        await self._step("check", lambda: self._check(addresses), lambda _: f"{len(clones.ends)} partitions")
+        await self._step("load", lambda: self._load(addresses, clones), _loaded)
+        await self._step(
+            "compare",
+            lambda: self._compare(digests, addresses, clones),
+            lambda _: f"{self._facts.digests_compared} partitions",
+        )
+
+    async def _step(
+        self, name: str, act: Callable[[], Awaitable[Outcome]], detail: Callable[[Outcome], str]
+    ) -> Outcome:
+        self._progress(name, "")
+        started_at_ms, started_ms = self._clock.now_ms(), self._clock.monotonic_ms()
+        outcome, said = FAILED, ""
+        try:
+            found = await act()
+            outcome, said = "done", detail(found)
+        except OperationalFailure as failure:
+            said = str(failure)
+            raise
+        finally:
+            duration_ms = round(self._clock.monotonic_ms() - started_ms)
+            self._result.steps.append(
+                StepResult(
+                    title=name,
+                    verb=name,
+                    started_at_ms=started_at_ms,
+                    duration_ms=duration_ms,
+                    outcome=outcome,
+                    detail=said,
+                )
+            )
+        return found
+
+    async def _survey(self) -> SiteEvidence:
+        observer = LinkObserver(self._request.link, target=self._site, source=None, clock=self._clock)
+        found = await observer.site_evidence(self._site, with_groups=True)
+        record, standby = found.record, self._request.standby
+        if record.active_site == standby:
+            raise OperationalFailure(f"{standby} is active for link {record.name}: a standby is what can be rehearsed")
+        if record.phase != LinkPhase.MIRRORING:
+            raise OperationalFailure(f"link {record.name} is fenced: a failover is under way, rehearse afterwards")
+        if not found.copies:
+            raise OperationalFailure(f"{standby} has no copy of a topic of link {record.name} yet")
+        assert found.groups is not None
+        self._facts.groups_before = found.groups.offsets
+        self._facts.mirror_before = "" if found.has_mirror else mirror_sentence(found.mirror_age_ms)
+        return found
+
+    async def _digests(self, bootstrap: str, evidence: SiteEvidence, ends: Mapping[TopicPartition, int]) -> Digests:
+        """Of every clone's range as it is at one site; a compacted log has none."""
+        async with new_client(bootstrap) as client:
+            site = SiteDigests(self._request.standby, client, self._clock, lambda _: None)
+            starts = {key: evidence.partitions[key].log_start_offset for key in ends if key in evidence.partitions}
+            queries = {
+                RangeQuery(*key, *Question(start, ends[key], WHOLE_RANGE)): key
+                for key, start in starts.items()
+                if start < ends[key]
+            }
+            answers = await site.ask(queries)
+        found: dict[TopicPartition, tuple[int, bytes]] = {}
+        for query, content in answers.items():
+            if content.error_code is ErrorCode.none:
+                found[queries[query]] = (query.first_offset, content.content)
+            elif content.error_code is not ErrorCode.unsupported_for_message_format:
+                self._facts.digests_unknown += (f"{queries[query]}: {content.error_message}",)
+        return found
+
+    async def _promote(self, addresses: SandboxAddresses) -> FailoverReport:
+        policy = FailoverPolicy(accepts_data_loss=True, drain_timeout_ms=0, settle_ms=0)
+        standby = self._request.standby
+        report = await failover(
+            self._request.link, to_site=standby, agents={standby: [addresses.agent]}, policy=policy, clock=self._clock
+        )
+        self._result.failovers.append(report)
+        problems = [step.problem for step in report.steps if step.problem]
+        refused = report.reason if report.outcome == "refused" else ""
+        self._facts.promotion_problem = "; ".join(filter(None, [refused, *problems]))
+        self._facts.promotion_ms = report.duration_ms
+        if report.account is not None:
+            self._facts.kept_below = {
+                TopicPartition(loss.topic, loss.partition): loss.kept_below for loss in report.account.partitions
+            }
+        return report
+
+    async def _check(self, addresses: SandboxAddresses) -> None:
+        client = SiteClient(f"sandbox of {self._request.standby}", [addresses.agent], self._channels)
+        observer = LinkObserver(self._request.link, target=client, source=None, clock=self._clock)
+        found = await observer.site_evidence(client, with_groups=True)
+        self._facts.unwritable = tuple(
+            f"{key} takes no writes"
+            for key in sorted(self._facts.ends)
+            if key not in found.partitions or not found.partitions[key].is_writable
+        )
+        assert found.groups is not None
+        self._facts.groups_after = found.groups.offsets
+
+    async def _load(self, addresses: SandboxAddresses, clones: Cloned) -> LoadResult:
+        topics = {key.topic for key in clones.ends} - {key.topic for key in clones.absent}
+        load = await asyncio.to_thread(
+            run_load, addresses.bootstrap_servers, sorted(topics), records=self._request.records
+        )
+        self._facts.load_sent, self._facts.load_problems = load.sent, load.problems
+        return load
+
+    async def _compare(self, before: Digests, addresses: SandboxAddresses, clones: Cloned) -> None:
+        """The standby before and after, and the clones under their load."""
+        observer = LinkObserver(self._request.link, target=self._site, source=None, clock=self._clock)
+        now = await observer.site_evidence(self._site)
+        ends = {key: end for key, end in clones.ends.items() if key in before}
+        after = await self._digests(self._request.bootstrap_servers, now, ends)
+        cloned = await self._digests(addresses.bootstrap_servers, now, ends)
+        differ = []
+        for key, (start, digest) in after.items():
+            if cloned.get(key) != (start, digest):
+                differ.append(f"{key}: the clone is not the standby's log")
+            if before[key][0] == start and before[key][1] != digest:
+                differ.append(f"{key}: the standby's log has changed")
+        self._facts.digests_compared, self._facts.digests_differ = len(after), tuple(differ)
+        self._facts.shared_file_changes = tuple(self._sandbox.shared_file_changes())
+        self._facts.mirror_after = "" if now.has_mirror else mirror_sentence(now.mirror_age_ms)
+
+    async def _drop(self) -> None:
+        """Also after a failure; a problem is one of the result, and of the next run."""
+
+        async def drop() -> None:
+            await asyncio.shield(self._sandbox.drop())
+
+        try:
+            await self._step("drop", drop, lambda _: "nothing is left")
+        except OperationalFailure as failure:
+            self._result.restore_problems.append(str(failure))
+
+    async def _keep(self) -> None:
+        """At the standby, for `links check` and the metrics."""
+        result = self._result
+        found = LinkRehearsal(
+            site=self._request.standby,
+            started_at_ms=result.started_at_ms,
+            ended_at_ms=result.ended_at_ms,
+            is_passed=result.is_passed,
+            reason=result.reason,
+            promotion_ms=self._facts.promotion_ms,
+            partitions=len(self._facts.ends),
+        )
+        try:
+            await self._site.record_rehearsal(self._request.link, found)
+        except OperationalFailure as failure:
+            result.restore_problems.append(f"the result is not kept at {self._request.standby}: {failure}")
+
+
+def _cloned(clones: Cloned) -> str:
+    shared, copied = clones.shared_bytes / 1e6, clones.copied_bytes / 1e6
+    return f"{len(clones.ends)} partitions: {shared:.1f} MB shared by hard links, {copied:.1f} MB copied"
+
+
+def _loaded(load: LoadResult) -> str:
+    return f"{load.acknowledged} of {load.sent} records, the slowest in {load.slowest_ms:.0f} ms"

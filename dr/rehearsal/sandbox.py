@@ -1,0 +1,62 @@
+"""What a rehearsal needs of the machine on which it runs: clones of the standby's logs, and a site
+of its own that serves them. `cli/rehearsing` provides both.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Protocol
+
+from dr.sites.core.evidence import PartitionPosition, TopicPartition
+from wire.control.cluster_pb2 import LinkRecord
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Cloned:
+    """The clones as they were made. `ends`: where the clone of each carried partition ends;
+    `absent`: carried partitions of which no log is on this machine.
+    """
+
+    ends: Mapping[TopicPartition, int]
+    absent: tuple[TopicPartition, ...]
+    shared_bytes: int
+    copied_bytes: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SandboxAddresses:
+    """Where the sandbox answers."""
+
+    bootstrap_servers: str
+    agent: str
+
+
+class Sandbox(Protocol):
+    """A site that has nothing in common with others but content: own ports, own ZooKeeper chroot,
+    own cluster id, and a link record that names no address of another site.
+    """
+
+    async def clear(self) -> str:
+        """Remove what an interrupted rehearsal has left; what that was, empty for nothing.
+        OperationalFailure when it still runs.
+        """
+        ...
+
+    async def clone(self, record: LinkRecord, positions: Mapping[TopicPartition, PartitionPosition]) -> Cloned:
+        """Clone the internal topics first and then the carried partitions, each up to its safe
+        end, so that no group is ahead of the records. OperationalFailure.
+        """
+        ...
+
+    async def start(self) -> SandboxAddresses:
+        """Lay out the site and start its broker. OperationalFailure."""
+        ...
+
+    def shared_file_changes(self) -> list[str]:
+        """Files that the clones share with the standby and that were written to, in sentences."""
+        ...
+
+    async def drop(self) -> None:
+        """Stop the broker and remove everything. OperationalFailure; may be called at any time."""
+        ...

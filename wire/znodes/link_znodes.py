@@ -1,6 +1,6 @@
 """The data that a site keeps beside a link's record (`layout.py`): the accounts of its failovers,
-whether its standby protects the site, until when the sites are proven equal, the last rehearsal, and
-its part in the link's lease. Decoders raise `MalformedZnode`.
+whether its standby protects the site, until when the sites are proven equal, the last rehearsal,
+and its part in the link's lease. Decoders raise `MalformedZnode`.
 """
 
 from __future__ import annotations

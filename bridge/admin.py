@@ -183,7 +183,9 @@ class Admin:
         return await self._await_all(asked[name] for name in names)
 
     async def committed(self, group: str) -> dict[tuple[str, int], int]:
-        """What the group has committed, in the topics that exist.
+        """The group's committed offsets in existing topics. A consumer without a subscription asks:
+        librdkafka's admin client ends the process when the coordinator answers that it has moved
+        (librdkafka #5040).
 
         A consumer without a subscription asks: librdkafka's admin client ends the process when the
         coordinator answers that it has moved (librdkafka #5040).

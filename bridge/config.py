@@ -33,7 +33,7 @@ JAVA_NAMES = {
     "key.deserializer": None,
     "value.deserializer": None,
 }
-"""What librdkafka calls a property of the Java clients; None for one that has no meaning here."""
+"""librdkafka's names of Java clients' properties; None for a property without a meaning here."""
 
 
 class BridgeSettings(Settings):
@@ -186,7 +186,7 @@ class BridgeSettings(Settings):
 
     @property
     def bootstrap(self) -> str:
-        """In the form that librdkafka takes."""
+        """The bootstrap servers in librdkafka's form."""
         return ",".join(map(str, self.bootstrap_servers))
 
 

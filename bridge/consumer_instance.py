@@ -39,10 +39,10 @@ from bridge.core.refusals import bad_request, illegal_state, instance_not_found
 from bridge.kafka_errors import error_of, refused_v2
 
 SLICE_S = 0.1
-"""How long a read waits before it looks whether anybody still wants it."""
+"""How long a read waits before it checks whether its client is still there, in seconds."""
 MESSAGES_PER_TURN = 200
 IDLE_S = 1.0
-"""How long after its last poll an instance is tended."""
+"""How long after its last poll an instance is polled in the background, in seconds."""
 CALL_TIMEOUT_S = 15.0
 _HARMLESS = {
     KafkaError._PARTITION_EOF,
@@ -62,7 +62,7 @@ Place = tuple[str, int]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ReadLimits:
-    """When a read has enough."""
+    """The limits at which a read ends."""
 
     timeout_ms: int
     bytes_max: int
@@ -74,9 +74,7 @@ def _size(message: Message) -> int:
 
 
 def _behind(message: Message) -> TopicPartition:
-    """Where a group goes on after the message, with the epoch by which a truncated log is noticed
-    (KIP-320).
-    """
+    """The position after the message, with the epoch that reveals a truncated log (KIP-320)."""
     topic, partition = _place(message)
     epoch = message.leader_epoch()
     offset = (message.offset() or 0) + 1
@@ -117,7 +115,7 @@ class ConsumerInstance:
 
     @property
     def is_busy(self) -> bool:
-        """Whether a request is under way."""
+        """True if a request is under way."""
         return self._is_busy
 
     @asynccontextmanager
@@ -162,8 +160,8 @@ class ConsumerInstance:
                 await self._call(self._tend)
 
     async def subscribe(self, *, topics: Sequence[str] | None, pattern: str | None) -> None:
-        """By names or by a pattern that the whole name matches. Refused when the instance has
-        partitions of another kind.
+        """Subscribe by names, or by a pattern that matches the whole name. Raises Refused when the
+        instance has partitions of another kind.
         """
         mode = "topics" if topics is not None else "pattern"
         self._enter(mode)
@@ -220,7 +218,7 @@ class ConsumerInstance:
                 raise refused_v2(error_of(error)) from error
 
     async def committed(self, partitions: Sequence[Place]) -> list[TopicPartition]:
-        """What the group has committed; partitions without a commit are left out."""
+        """The group's committed offsets; partitions without a commit are left out."""
         asked = [TopicPartition(*place) for place in partitions]
         answered = await self._call(lambda: self.consumer.committed(asked, timeout=CALL_TIMEOUT_S))
         for item in answered:

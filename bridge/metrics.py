@@ -1,4 +1,4 @@
-"""What a scrape of the bridge shows."""
+"""The bridge's metrics."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ GAUGES = {
     "bodies_bytes": "Bytes of request bodies in memory",
     "unacknowledged_bytes": "Bytes of records that wait for Kafka",
 }
-"""What parts of the bridge know at any time."""
+"""The figures that parts of the bridge know at any time."""
 
 
 class BridgeMetrics:

@@ -1,6 +1,4 @@
-"""What the handlers of requests are given: the parts of one bridge, and what every handler does
-with a request.
-"""
+"""The parts of one bridge, which request handlers share, and the steps that every handler takes."""
 
 from __future__ import annotations
 
@@ -55,7 +53,7 @@ class Parts:
         return max(self.records_rate.wait_ms(now_ms), self.bytes_rate.wait_ms(now_ms))
 
     def address(self, request: Request) -> str:
-        """What links in an answer begin with."""
+        """The start of links in a response."""
         return self.settings.advertised or f"{request.url.scheme}://{request.url.netloc}"
 
 

@@ -60,7 +60,7 @@ class OutgoingRecord:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Delivered:
-    """Where an acknowledged record is."""
+    """The partition and offset of an acknowledged record."""
 
     partition: int
     offset: int
@@ -69,18 +69,18 @@ class Delivered:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Undelivered:
-    """Why a record is not in the log, as far as the client knows."""
+    """The reason why a record is not in the log, as far as the client knows."""
 
     error: KafkaError
 
     @property
     def is_retriable(self) -> bool:
-        """Whether the same record may go through later."""
+        """True if the same record may succeed later."""
         return self.error.retriable() or self.error.code() in _RETRIABLE
 
     @property
     def is_unknown_topic(self) -> bool:
-        """Whether a waiter of this rank or of one that goes first is in line."""
+        """True if the topic does not exist."""
         return self.error.code() in (KafkaError._UNKNOWN_TOPIC, KafkaError.UNKNOWN_TOPIC_OR_PART)
 
     @property
@@ -210,7 +210,7 @@ class RecordProducer:
         return left
 
     async def send_all(self, topic: str, records: Sequence[OutgoingRecord]) -> list[Outcome]:
-        """What became of each record, in the order of the records."""
+        """The outcome of each record, in the order of the records."""
         waiting: list[asyncio.Future[Outcome]] = []
         for first in range(0, len(records), RECORDS_PER_TURN):
             waiting += await self.submit(topic, records[first : first + RECORDS_PER_TURN])
@@ -279,7 +279,7 @@ class RecordProducer:
             self._loop.call_soon_threadsafe(self._settle, arrived)
 
     def _settle(self, arrived: Sequence[tuple[_Sent, Outcome]]) -> None:
-        """On the loop: wake the waiters."""
+        """Wake the waiters; runs on the event loop."""
         freed = produced = produced_bytes = 0
         for sent, outcome in arrived:
             freed += sent.size_bytes

@@ -38,7 +38,7 @@ class V2Consumers:
         self._parts = parts
 
     def routes(self) -> list[Route]:
-        """Where they are."""
+        """The routes of these handlers."""
         return [
             Route("/consumers/{group}", self.create, methods=["POST"]),
             Route(_INSTANCE, self.delete, methods=["DELETE"]),
@@ -157,7 +157,7 @@ class V2Consumers:
         return answer_v2(request, [])
 
     async def committed(self, request: Request) -> Response:
-        """Where the group would go on."""
+        """The group's committed offsets."""
         instance = self._instance(request)
         partitions = _places(await self._document(request, Places))
         async with instance.used():

@@ -26,7 +26,7 @@ class V2Topics:
         self._parts = parts
 
     def routes(self) -> list[Route]:
-        """Where they are."""
+        """The routes of these handlers."""
         return [
             Route("/", self.root),
             Route("/brokers", self.brokers),
@@ -80,7 +80,7 @@ class V2Topics:
         return answer_v2(request, found[0])
 
     async def offsets(self, request: Request) -> Response:
-        """Where the partition begins and ends."""
+        """The start and the end of the partition."""
         check_v2(request)
         topic, number = request.path_params["topic"], number_in_path(request, "partition")
         await self._check_places(topic, [number])
@@ -161,7 +161,7 @@ def _produced(outcome: Outcome) -> ProducedRecord:
 
 
 def undelivered_v2(outcome: Undelivered) -> Refused:
-    """Why a record was not taken: 50003 means that it may go through when sent again."""
+    """The error for an unwritten record: 50003 means that it may succeed when sent again."""
     if outcome.is_unknown_topic:
         return topic_not_found()
     if outcome.is_unknown_partition:

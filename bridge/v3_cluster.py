@@ -27,7 +27,7 @@ _BROKER = f"{CLUSTER}/brokers/{{broker}}"
 
 
 class ReplicasOfPartition(msgspec.Struct, forbid_unknown_fields=True):
-    """Where a partition of a new topic goes."""
+    """The replicas of one partition of a new topic."""
 
     partition_id: int
     broker_ids: list[int]
@@ -83,8 +83,8 @@ def answer_v3(document: object, status: int = 200, headers: dict[str, str] | Non
 
 
 async def resources_of(parts: Parts, request: Request) -> tuple[Resources, Any]:
-    """What makes documents, and the metadata as it is now. Refused: 406 for another answer than
-    JSON, 404 for another cluster.
+    """The maker of documents and the current metadata. Raises Refused: 406 for a response type
+    other than JSON, 404 for another cluster.
     """
     negotiate(request.headers.get("accept"), (JSON,))
     metadata = await parts.admin.metadata()
@@ -109,7 +109,7 @@ class V3Cluster:
         self._parts = parts
 
     def routes(self) -> list[Route]:
-        """Where they are."""
+        """The routes of these handlers."""
         partition = f"{_TOPIC}/partitions/{{partition}}"
         routes = [
             Route("/v3/clusters", self.clusters),

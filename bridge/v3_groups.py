@@ -26,7 +26,7 @@ class V3Groups:
         self._parts = parts
 
     def routes(self) -> list[Route]:
-        """Where they are."""
+        """The routes of these handlers."""
         return [
             Route(f"{CLUSTER}/consumer-groups", self.groups),
             Route(_GROUP, self.group),
@@ -63,7 +63,7 @@ class V3Groups:
         return answer_v3(_consumer(make, group, _member(group, request)))
 
     async def assignments(self, request: Request) -> Response:
-        """What a member has."""
+        """The partitions of a member."""
         make, group = await self._found(request)
         member = _member(group, request)
         items = [

@@ -63,7 +63,7 @@ class V3Records:
         self._parts = parts
 
     def routes(self) -> list[Route]:
-        """Where it is."""
+        """The route of this handler."""
         return [Route(f"{CLUSTER}/topics/{{topic}}/records", self.produce, methods=["POST"])]
 
     async def produce(self, request: Request) -> Response:
@@ -212,7 +212,7 @@ async def _send_lines(send: Send, lines: bytearray) -> None:
 
 
 def undelivered_v3(outcome: Undelivered) -> Refused:
-    """Why a record was not taken."""
+    """The error for a record that was not written."""
     refused = kafka_refused(outcome.error)
     if outcome.is_retriable and refused.status == 500:
         return kafka_failed(outcome.error.str(), is_retriable=True)

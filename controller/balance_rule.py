@@ -1,4 +1,4 @@
-"""When leaderships go back to the brokers that are preferred for them."""
+"""The rule by which leaderships return to their preferred brokers."""
 
 from __future__ import annotations
 
@@ -7,8 +7,8 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BalanceRule:
-    """How often it is looked at, and how many in a hundred of a broker's preferred leaderships may
-    be elsewhere.
+    """The interval of the check, and the percentage of a broker's preferred leaderships that may be
+    elsewhere.
     """
 
     interval_s: float

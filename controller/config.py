@@ -23,7 +23,7 @@ PRODUCER_IDS_PER_SITE = 1 << 40
 
 
 class ControllerSettings(Settings):
-    """What a candidate needs to know."""
+    """The settings of a controller candidate."""
 
     node_id: int = Field(alias="node.id", ge=0, description="a whole number from 0; unique among the sites' nodes")
     zookeeper_connect: str = Field(
@@ -92,13 +92,13 @@ class ControllerSettings(Settings):
     )
 
     def balance(self) -> BalanceRule | None:
-        """When leaderships go back to preferred brokers by themselves; None for never."""
+        """The rule by which leaderships return to preferred brokers; None when they never do."""
         if not self.is_balancing:
             return None
         return BalanceRule(interval_s=self.imbalance_check_interval_s, imbalance_percentage=self.imbalance_percentage)
 
     def rules(self) -> SiteRules:
-        """What decisions need of it."""
+        """The settings that decisions need."""
         return SiteRules(
             site=self.site_name,
             default_partition_count=self.default_partition_count,
@@ -110,5 +110,5 @@ class ControllerSettings(Settings):
 
     @property
     def first_producer_id(self) -> int:
-        """Where the site's range begins."""
+        """The start of the site's range of producer ids."""
         return self.site_number * PRODUCER_IDS_PER_SITE

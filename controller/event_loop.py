@@ -220,7 +220,7 @@ class ActiveController:
         log_state_changes(decision.facts)
 
     def _works(self) -> list[Work]:
-        """What goes on beside the commands; the end of any of it ends the tenure."""
+        """The background work beside the commands; the end of any of it ends the tenure."""
         works: list[Work] = [
             *self._watches(),
             self._retry_deletions,

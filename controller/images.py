@@ -1,4 +1,4 @@
-"""What a broker receives: the cluster, or the changed parts of it, as a `ControlBatch`."""
+"""Makes the `ControlBatch` for a broker: the cluster, or the changed parts of it."""
 
 from __future__ import annotations
 

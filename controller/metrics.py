@@ -1,5 +1,5 @@
-"""What a controller candidate shows to Prometheus under the names that exporters make of Kafka's
-controller beans.
+"""The metrics of a controller candidate, under the names that exporters give to Kafka's controller
+beans.
 """
 
 from __future__ import annotations

@@ -18,8 +18,8 @@ from runtime.listening import until_refused
 from runtime.supervision import Supervisor
 
 PROBE_S = 0.2
-"""How long a controller that takes over waits for brokers that neither accept connections nor
-refuse them.
+"""How long a new controller waits for brokers that neither accept connections nor refuse them, in
+seconds.
 """
 
 Tell = Callable[[ask.Command], Awaitable[None]]

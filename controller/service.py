@@ -36,8 +36,8 @@ NO_CONTROLLER = -1
 WAIT_MS_MAX = 300_000
 """The longest that a client may have its deletion waited for, whatever it asks for."""
 CONTROLLED_SHUTDOWN_WITHIN_MS = 2_000
-"""How long a broker that shuts down waits for brokers that do not answer the controller; it waits 3
-s for its own answer (`broker/site/controlled_shutdown.py`).
+"""How long a broker that shuts down waits for brokers that do not answer the controller, in ms; it
+waits 3 s for its own answer (`broker/site/controlled_shutdown.py`).
 """
 
 
@@ -214,8 +214,8 @@ class Controller(ControllerServicer):
     async def ReportOfflineReplicas(  # noqa: N802
         self, request: pb.ReportOfflineReplicasRequest, context: Context
     ) -> pb.ReportOfflineReplicasReply:
-        """What a broker has lost with a log directory; answered as soon as other leaders are
-        stored.
+        """Take the replicas that a broker lost with a log directory; answers as soon as other
+        leaders are stored.
         """
         active = await self._active(context)
         command = ask.ReplicasOffline(
@@ -323,7 +323,7 @@ class Controller(ControllerServicer):
         request: pb.DescribeControllerRequest,  # noqa: ARG002 (gRPC's signature)
         context: Context,  # noqa: ARG002
     ) -> pb.DescribeControllerReply:
-        """Who is active, as this candidate knows it; brokers only from the active one."""
+        """The active controller as this candidate knows it; only the active one lists brokers."""
         active = self._office()
         if active is None:
             known = self._known_controller()
@@ -349,7 +349,7 @@ class Controller(ControllerServicer):
 
 
 def _awaited(cluster: Cluster, topic_ids: Collection[bytes]) -> dict[bytes, set[int]]:
-    """Of these topics those that are not deleted yet, with the brokers that their deletion waits
+    """The topics among these that are not deleted yet, with the brokers that their deletion waits
     for.
     """
     return {

@@ -39,7 +39,7 @@ def rules_of(settings: ControllerSettings) -> dict[str, str]:
 
 
 def differences(own: Mapping[str, str], others: Mapping[str, str]) -> dict[str, tuple[str, str]]:
-    """By key what the own file and the other one say, where both know the key and they differ."""
+    """The values of both files for each key that both know and in which they differ."""
     return {key: (own[key], others[key]) for key in own.keys() & others.keys() if own[key] != others[key]}
 
 

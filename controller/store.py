@@ -194,7 +194,7 @@ class ClusterReader:
         return [_topic(*stored) for stored in await self._stored(names)]
 
     async def _topics_or_problems(self, names: Sequence[str]) -> list[tuple[str, Topic | str]]:
-        """As `topics`, each by its name, or what is wrong with it."""
+        """As `topics`: each topic by its name, or the problem with it."""
         return [(stored[0], _or_problem(_topic, *stored)) for stored in await self._stored(names)]
 
     async def _stored(self, names: Sequence[str]) -> list[tuple[str, bytes, NodeStat, bytes | None]]:
@@ -305,8 +305,8 @@ class ClusterReader:
             return {}
 
     async def unclean_election(self, node_id: int, watch: Watch | None = None) -> bool | None:
-        """Whether unclean elections were allowed or ruled out while brokers run: for this broker,
-        else for all; None for neither.
+        """The altered config that allows or forbids unclean elections: this broker's, else all
+        brokers'; None for neither.
         """
         found: list[bool] = []
         for name in (str(node_id), ""):
@@ -347,7 +347,7 @@ class ClusterReader:
 def _or_problem(
     decode: Callable[Arguments, Answer], *stored: Arguments.args, **named: Arguments.kwargs
 ) -> Answer | str:
-    """What is stored, decoded, or what is wrong with it and where."""
+    """The decoded content, or the problem with it and its path."""
     try:
         return decode(*stored, **named)
     except znodes.MalformedZnode as error:
@@ -456,8 +456,8 @@ class ClusterWriter:
         )
 
     async def _quota_steps(self, change: facts.ClientQuotaReplaced) -> list[TransactionStep]:
-        """What is no quota (credentials) stays; a node that has nothing left and no nodes below it
-        goes.
+        """The steps of a quota change. Values that are no quota (credentials) stay; a node without
+        content and without children is removed.
         """
         path = znodes.client_quota_path(change.entity)
         found = await self._zookeeper.get_or_none(path)

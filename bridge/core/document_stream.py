@@ -54,7 +54,7 @@ class DocumentStream:
             raise malformed("the last document is broken off")
 
     def _end_of_document(self) -> int | None:
-        """Where the first document ends; None while it is not whole."""
+        """The end of the first document; None while it is incomplete."""
         if self._depth == 0:
             first = _SOLID.search(self._buffer)
             if first is not None and first[0] != b"{":

@@ -43,7 +43,7 @@ def write(document: object) -> bytes:
 
 
 def stored_bytes(raw: Raw) -> bytes | None:
-    """What goes into the log for a JSON key or value."""
+    """The bytes for the log of a JSON key or value."""
     data = bytes(raw)
     return None if data == NULL else data
 

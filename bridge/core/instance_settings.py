@@ -38,7 +38,7 @@ class InstanceRequest(
 
 
 class InstanceSettings(msgspec.Struct, frozen=True, kw_only=True):
-    """What counts for one instance; None where the bridge's own setting does."""
+    """The settings of one instance; None where the bridge's own setting counts."""
 
     name: str | None
     embedded: EmbeddedFormat

@@ -17,7 +17,7 @@ JSON = "application/json"
 V2 = "application/vnd.kafka.v2+json"
 _FAMILY = "application/vnd.kafka."
 GENERAL = (V2, JSON, "application/vnd.kafka+json")
-"""What a document without records can be called, the preferred name first."""
+"""The media types of a document without records, the preferred one first."""
 
 
 class EmbeddedFormat(enum.StrEnum):
@@ -90,7 +90,7 @@ def negotiate(accept: str | None, offered: Sequence[str]) -> str:
 
 
 def negotiate_records(accept: str | None, embedded: EmbeddedFormat) -> str:
-    """As `negotiate`, for records of an instance; another embedded format than the instance's has
+    """As `negotiate`, for records of an instance; an embedded format other than the instance's has
     an error number of its own.
     """
     offered = (embedded.media_type, *GENERAL)

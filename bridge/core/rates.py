@@ -1,5 +1,5 @@
-"""How many requests and bytes a second may be produced: a bucket that fills with time, and may be
-overdrawn by one request.
+"""A limit of requests and bytes a second: a bucket that fills with time, and that one request may
+overdraw.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ class Rate:
         self._at_ms: float | None = None
 
     def wait_ms(self, now_ms: float) -> float:
-        """How long until something may be taken again; 0 when it may be now."""
+        """The time (ms) until the next request may pass; 0 when it may pass now."""
         if not self.per_second:
             return 0.0
         if self._at_ms is not None:

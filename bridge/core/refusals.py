@@ -1,5 +1,4 @@
-"""What the bridge answers when it does not do what was asked: HTTP status, the REST proxy's error
-number, a message.
+"""The bridge's error responses: HTTP status, the REST proxy's error number, a message.
 
 The numbers are those that clients of the Kafka REST proxy know: the status followed by two digits
 where the status alone is ambiguous, else the status itself. Raised anywhere under a request;

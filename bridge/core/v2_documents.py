@@ -52,7 +52,7 @@ def read_records(body: bytes, embedded: EmbeddedFormat) -> list[KeyValue]:
 
 
 class ProducedRecord(msgspec.Struct):
-    """What became of one record."""
+    """The outcome for one record."""
 
     partition: int | None = None
     offset: int | None = None
@@ -96,7 +96,7 @@ class InstanceMade(msgspec.Struct):
 
 
 class Subscription(msgspec.Struct, forbid_unknown_fields=True):
-    """What to subscribe to."""
+    """The topics of a subscription."""
 
     topics: list[str] | None = None
     topic_pattern: str | None = None

@@ -40,7 +40,7 @@ class RecordRequest(msgspec.Struct, forbid_unknown_fields=True):
 
 
 class DataTaken(msgspec.Struct):
-    """What a key or a value became."""
+    """The stored form of a key or a value."""
 
     type: str
     size: int
@@ -68,7 +68,7 @@ def read_record(document: bytes) -> RecordRequest:
 
 
 def data_bytes(data: Data | None, *, what: str) -> bytes | None:
-    """What goes into the log. Refused when the type is unknown or the data is not of it."""
+    """The bytes for the log. Raises Refused when the type is unknown or does not fit the data."""
     if data is None or bytes(data.data) == NULL:
         return None
     raw = bytes(data.data)
@@ -108,7 +108,7 @@ def timestamp_ms(moment: datetime | None) -> int:
 
 
 def timestamp_text(milliseconds: int) -> str:
-    """As answers have it."""
+    """A time in the form of responses."""
     moment = datetime.fromtimestamp(milliseconds / 1000, tz=UTC)
     return moment.isoformat(timespec="milliseconds").replace("+00:00", "Z")
 

@@ -43,7 +43,7 @@ class Resources:
     """A name as a link has it."""
 
     def link(self, *path: object) -> str:
-        """Where something of the cluster is."""
+        """The address of a resource of the cluster."""
         parts = ("v3", "clusters", self.cluster_id, *path)
         return f"{self.address}/" + "/".join(self.quoted(str(part)) for part in parts)
 
@@ -202,7 +202,7 @@ class Resources:
         return self.resource("ConsumerAssignment", path, fields)
 
     def lag(self, group: str, lag: Lag) -> Document:
-        """How far a group is behind in a partition."""
+        """A group's lag in a partition."""
         fields = {
             "consumer_group_id": group,
             "topic_name": lag.topic,

@@ -36,8 +36,8 @@ from wire.znodes.group_configs import GroupConfigs
 from wire.znodes.layout import NO_LEADER, BrokerRegistration
 
 UNCLEAN_ELECTION: Final = "unclean.leader.election.enable"
-"""Of a topic or of brokers: whether a replica that was not in sync may lead when no other is
-left.
+"""A config of a topic or of brokers: whether an out-of-sync replica may lead when no other replica
+is left.
 """
 
 
@@ -155,7 +155,7 @@ class Topic:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SiteRules:
-    """What the site's configuration lays down for decisions."""
+    """The site's settings that decisions need."""
 
     site: str
     default_partition_count: int = 1
@@ -230,8 +230,8 @@ class Cluster:
         )
 
     def may_elect_unclean(self, topic: str) -> bool:
-        """Whether a replica that was not in sync may lead: the topic says it, else what was
-        altered, else the properties file.
+        """True if an out-of-sync replica may lead: the topic's config decides, then the altered
+        config of brokers, then the properties file.
         """
         override = self.topics[topic].configs.get(UNCLEAN_ELECTION)
         if override is not None:
@@ -264,7 +264,7 @@ class Cluster:
         return {node for node in self.electable() if not self.is_replica_offline(partition, node)}
 
     def is_replica_offline(self, partition: TopicPartition, node: int) -> bool:
-        """Whether the broker has lost the log directory of the partition."""
+        """True if the broker has lost the partition's log directory."""
         return partition in self.offline_replicas.get(node, ())
 
     def target_of(self, partition: TopicPartition) -> tuple[int, ...]:

@@ -207,7 +207,9 @@ class AlterPartitions:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BrokerUnreachable:
-    """Nothing listens any more where the broker of this registration was: it is held for dead."""
+    """Nothing listens at the address of this registration any more: the controller treats the
+    broker as dead.
+    """
 
     node_id: int
     broker_epoch: int
@@ -264,8 +266,8 @@ class BalanceLeaders:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class UncleanElectionRead:
-    """Whether losing records was allowed or ruled out for all topics while brokers run; None when
-    the properties file stands.
+    """The altered config that allows or forbids unclean elections for all topics; None when the
+    properties file counts.
     """
 
     is_allowed: bool | None
@@ -361,7 +363,7 @@ Command = (
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TopicOutcome:
-    """What became of one topic of a request."""
+    """The outcome for one topic of a request."""
 
     name: str
     error: ErrorCode = ErrorCode.none
@@ -371,7 +373,7 @@ class TopicOutcome:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PartitionOutcome:
-    """What became of one partition of a request."""
+    """The outcome for one partition of a request."""
 
     partition: TopicPartition
     error: ErrorCode = ErrorCode.none
@@ -380,7 +382,7 @@ class PartitionOutcome:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class QuotaOutcome:
-    """What became of one entity of a request about quotas."""
+    """The outcome for one entity of a request about quotas."""
 
     error: ErrorCode = ErrorCode.none
     message: str = ""
@@ -424,5 +426,5 @@ class Decision:
     quotas: tuple[QuotaOutcome, ...] = ()
     error: ErrorCode = ErrorCode.none
     message: str = ""
-    """What a client reads beside `error`."""
+    """The message for the client beside `error`."""
     reason: str = ""

@@ -41,7 +41,7 @@ class ControllerMachine:
         self._story: deque[str] = deque(maxlen=STORY_LENGTH_MAX)
 
     def decide(self, command: Command) -> Decision:
-        """What the command leads to. InvariantBroken, with the last decisions, when the rules
+        """Decide a command. Raises InvariantBroken, with the last decisions, when the rules
         contradict each other.
         """
         draft = Draft(self.cluster)
@@ -149,7 +149,7 @@ def _names(names: Iterable[str]) -> str:
 def _apply_entity_configs(
     draft: Draft, command: ask.AlterClientQuotas | ask.ClientQuotasRead | ask.AlterGroupConfigs | ask.GroupConfigsRead
 ) -> str:
-    """What was set for single clients and groups."""
+    """Decide a change of single clients' or groups' configs."""
     match command:
         case ask.AlterClientQuotas() | ask.ClientQuotasRead():
             return quota_admin.consider(draft, command)

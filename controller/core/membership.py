@@ -129,8 +129,8 @@ def _stands(broker: Broker, command: BrokersListed) -> bool:
 
 
 def hold_for_dead(draft: Draft, command: BrokerUnreachable) -> None:
-    """Nothing listens where the broker was: elect others at once, without waiting for its
-    registration to end.
+    """Nothing listens at the broker's address: elect others at once, without waiting for the end of
+    its registration.
     """
     broker = draft.cluster.brokers.get(command.node_id)
     if broker is None or broker.epoch != command.broker_epoch:
@@ -211,8 +211,8 @@ def _welcome(draft: Draft, nodes: set[int]) -> None:
 
 
 def apply_offline_replicas(draft: Draft, command: ReplicasOffline) -> None:
-    """What a living broker has lost with a log directory is led elsewhere; what it reported before
-    and has again counts as before.
+    """Move the leaderships that a living broker lost with a log directory; replicas that the broker
+    reported before and has again count as before.
     """
     node = command.node_id
     broker = draft.cluster.brokers.get(node)

@@ -12,7 +12,7 @@ from collections.abc import Mapping
 
 
 class ReplicaPhase(enum.Enum):
-    """Where one replica of a partition is in its life."""
+    """The phase in the life of one replica of a partition."""
 
     NON_EXISTENT = "NonExistentReplica"
     NEW = "NewReplica"

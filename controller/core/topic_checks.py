@@ -1,5 +1,5 @@
-"""What a topic may be called, how large it may be, where it may be put: the answers a client gets,
-in Kafka's codes and words.
+"""Checks a topic's name, size and placement: the errors that a client gets, with Kafka's codes and
+messages.
 
 Every check returns None or a `Refusal`; nothing here decides what to do with an accepted request.
 """
@@ -24,7 +24,7 @@ _LEGAL_NAME = re.compile(r"[a-zA-Z0-9._-]+")
 
 @dataclass(frozen=True, slots=True)
 class Refusal:
-    """Why a request is not granted."""
+    """The reason why a request is refused."""
 
     error: ErrorCode
     message: str

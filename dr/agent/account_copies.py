@@ -27,7 +27,7 @@ PAUSE_MAX_MS = 60_000
 
 @dataclass(slots=True)
 class _Search:
-    """For the account of one epoch of a link."""
+    """A search for the account of one epoch of a link."""
 
     epoch: int
     pause_ms: float = PAUSE_MIN_MS

@@ -29,7 +29,7 @@ PAUSE_MAX_MS = 15_000
 
 @dataclass(slots=True)
 class _Wait:
-    """For the account of one epoch of a link to become final."""
+    """A wait until the account of one epoch of a link is final."""
 
     epoch: int
     pause_ms: float = PAUSE_MIN_MS

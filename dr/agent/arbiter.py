@@ -63,17 +63,17 @@ class Arbiter:
 
     @property
     def is_configured(self) -> bool:
-        """Whether the process has an arbiter at all."""
+        """True if the process has an arbiter."""
         return bool(self._connect_string)
 
     @property
     def is_reachable(self) -> bool:
-        """Whether the connection stands, as far as is known now."""
+        """True if the connection is up, as far as is known now."""
         return self._zookeeper is not None and self._zookeeper.state is SessionState.CONNECTED
 
     @property
     def silence(self) -> str:
-        """Why nothing can be asked; empty when it can."""
+        """The reason why the arbiter cannot be asked; empty when it can."""
         if not self.is_configured:
             return "no arbiter is configured here (antipode.arbiter.connect)"
         return "" if self.is_reachable else f"the arbiter at {self._connect_string} does not answer"
@@ -160,8 +160,8 @@ class Arbiter:
             await self._ask(self._door.delete(znodes.record_path(link), recursive=True), timeout_ms)
 
     async def register_holder(self, link: str, holder: Holder, *, timeout_ms: float) -> tuple[int, bool]:
-        """From now on the broker may hold permits; the version that its renewals must name, and
-        whether the broker is marked out of sync.
+        """Register the broker as a holder of permits; returns the version that its renewals must
+        name, and whether the broker is marked out of sync.
         """
         path, door = znodes.holder_path(link, holder), self._door
         with contextlib.suppress(NodeExistsError):

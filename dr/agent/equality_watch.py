@@ -45,7 +45,7 @@ class _Watched:
 
 
 def pause_ms(took_ms: float) -> float:
-    """How long to pause after comparisons that took so long."""
+    """The pause (ms) after comparisons that took this long."""
     return min(max(INTERVAL_MS, took_ms / BUSY_SHARE), INTERVAL_MS_MAX)
 
 
@@ -72,8 +72,8 @@ class EqualityWatch:
         await self._loops.stop()
 
     def states(self) -> Mapping[str, tuple[LinkVerification, Mapping[tuple[str, int], int]]]:
-        """By link that this agent compares: the state of its proof, and the offset below which each
-        partition was equal at the last comparison.
+        """For each link that this agent compares: the state of its proof, and the offset below
+        which each partition was equal at the last comparison.
         """
         return {
             name: (one.state, one.watch.proven_ends)

@@ -56,7 +56,7 @@ class _Watched:
 
 @dataclass(slots=True)
 class FailoverCounts:
-    """Of one link, since the process started."""
+    """The counts of one link since the process started."""
 
     observed: int = 0
     done: int = 0
@@ -101,18 +101,18 @@ class FailoverWatch:
         await self._loops.stop()
 
     def verdict(self, link: str) -> str:
-        """What this agent thinks of the link's active site; empty where it does not watch."""
+        """This agent's verdict on the link's active site; empty where it does not watch."""
         watched = self._watched.get(link)
         return "" if watched is None else watched.verdict
 
     def waiting(self) -> Mapping[str, bool]:
-        """By link that this agent watches: whether the active site is lost and a person has to
-        act.
+        """For each link that this agent watches: True if the active site is lost and a person has
+        to act.
         """
         return {link: watched.is_waiting for link, watched in tuple(self._watched.items())}
 
     def counts(self) -> Mapping[str, FailoverCounts]:
-        """By link."""
+        """The counts by link."""
         return dict(self._counts)
 
     async def _run(self) -> None:

@@ -122,7 +122,7 @@ class SiteAgentHost:
         )
 
     def _on_level(self, store: LinksStore, brokers: OwnBrokers) -> Callable[[LinkRecord], Awaitable[None]]:
-        """What is done for a link that the peer has in the same epoch."""
+        """The work for a link that the peer has in the same epoch."""
         restorer = SyncRestorer(self._site, store, brokers, self._clock)
         copies = AccountCopies(self._site, store, self._channels, self._clock)
         settlements = AccountSettlements(self._site, store, brokers, self._channels, self._clock)

@@ -35,11 +35,13 @@ from wire.znodes.layout import MalformedZnode
 
 RENEWALS_PER_LEASE: Final = 3
 TURNS_AT_ONCE_MAX: Final = 4
-"""For each link."""
+"""The maximum number of concurrent turns for each link."""
 IDLE_INTERVAL_S: Final = 1.0
-"""How often links are looked at while none has a lease; a change of the links wakes at once."""
+"""How often links are checked while none has a lease, in seconds; a change of the links wakes at
+once.
+"""
 WAIT_INTERVAL_S: Final = 0.05
-"""How often a closed epoch is looked at that shall be opened."""
+"""How often a closed epoch that shall be opened is checked, in seconds."""
 BROKER_TIMEOUT_S: Final = 1.0
 WITHDRAWN: Final = -1
 
@@ -53,7 +55,8 @@ class _Kept:
     machine: LinkLeaseMachine
     arbiter: KeptRecord | None = None
     holder_version: int | None = None
-    """Of this broker among the holders at the arbiter; None before it is registered there."""
+    """The version of this broker's holder znode at the arbiter; None before it is registered there.
+    """
     permit_epoch: int = 0
     permit_until_ms: float = 0.0
     permit_from: str = ""
@@ -61,7 +64,9 @@ class _Kept:
     """The highest epoch that this site is known to have opened; kept beside the link as well."""
     has_vow: bool = False
     is_out_of_sync: bool = False
-    """Whether the arbiter has the mark that this broker acknowledges what the standby may lack."""
+    """True if the arbiter has the mark that this broker acknowledges records that the standby may
+    lack.
+    """
     is_released: bool = False
     is_awaited: bool = False
     """A closed epoch waits to be opened, or the broker has not taken a permit yet."""
@@ -127,7 +132,7 @@ class LeaseKeeper:
             self._wake.set()
 
     def has_permit(self, record: LinkRecord) -> bool:
-        """Whether the own broker holds a permit of the record's epoch."""
+        """True if the own broker holds a permit of the record's epoch."""
         kept = self._kept.get(record.name)
         return kept is not None and kept.permit_epoch == record.epoch and self._left_ms(kept) > 0
 
@@ -147,7 +152,7 @@ class LeaseKeeper:
         )
 
     def leases(self) -> Mapping[str, LinkLease]:
-        """By link with a lease: the lease as this process sees it."""
+        """The leases by link, as this process sees them."""
         found = {record.name: self.lease(record) for record in self._leased()}
         return {name: lease for name, lease in found.items() if lease is not None}
 
@@ -400,7 +405,7 @@ class LeaseKeeper:
         await self._grant(kept, record, asked_at_ms=asked_at_ms, lease_ms=record.lease_ms, giver=FROM_STANDBY)
 
     async def _ask_standby(self, record: LinkRecord, request: GrantVowRequest) -> str:
-        """Why no agent of the standby makes the promise; empty when one does."""
+        """The reason why no agent of the standby makes the promise; empty when one does."""
         problems = []
         for address in record.sites[other_site(record, self._site)].agents:
             try:

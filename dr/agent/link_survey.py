@@ -1,5 +1,5 @@
-"""What a link that is not made yet would carry from this site, read from its ZooKeeper: topics with
-ids, sizes and configs.
+"""Reads from a site's ZooKeeper what a planned link would carry: topics with ids, sizes and
+configs.
 
 Asked for once, when a link is checked: nothing of it is watched or kept.
 """
@@ -23,7 +23,7 @@ TOPICS_MAX = 1_000
 async def survey_topics(
     record: LinkRecord, names: Iterable[str], zookeeper: ZooKeeper
 ) -> tuple[list[SurveyedTopic], int]:
-    """Of the site's topics those that the record carries, by name, and how many they are in all."""
+    """The site's topics that the record carries, by name, and their total number."""
     carried = sorted(name for name in names if carries_topic(record, name))
     found: list[SurveyedTopic] = []
     looked_at = carried[:TOPICS_MAX]

@@ -23,7 +23,9 @@ from wire.znodes import link_znodes
 from wire.znodes.arbiter_znodes import Holder
 
 BUDGET_MS = 5_000
-"""How long a change is tried while ZooKeeper does not answer or others change the same node."""
+"""How long a change is repeated while ZooKeeper does not answer or others change the same node, in
+ms.
+"""
 
 
 class LinkUnknown(LookupError):

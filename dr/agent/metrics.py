@@ -1,5 +1,5 @@
-"""What a site agent shows to Prometheus: whether the sites agree about their links, whether the
-standbys protect them, until when they are proven equal, and the state of their leases.
+"""The metrics of a site agent: whether the sites agree about their links, whether the standbys
+protect them, until when they are proven equal, and the state of their leases.
 """
 
 from __future__ import annotations
@@ -169,5 +169,5 @@ class SiteAgentMetrics(Collector):
         yield offset
 
     def describe(self) -> Iterable[Metric]:
-        """Nothing in advance: the links are not known yet."""
+        """Describes nothing in advance: the links are unknown yet."""
         return ()

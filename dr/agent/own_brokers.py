@@ -61,7 +61,7 @@ class OwnBrokers:
         self._clock = clock
 
     async def describe(self, link: str) -> list[BrokerAnswer]:
-        """What each live broker says about the partitions that the link carries."""
+        """Each live broker's report about the partitions that the link carries."""
         request = DescribePartitionsRequest(link=link)
 
         async def ask(stub: BrokerControlStub) -> DescribePartitionsReply:
@@ -112,7 +112,9 @@ class OwnBrokers:
         )
 
     async def quarantined(self, link: str) -> list[QuarantinedEnd] | None:
-        """What the brokers keep of copies of the link; None while one of them does not answer."""
+        """The brokers' quarantine entries for copies of the link; None while one broker does not
+        answer.
+        """
         request = DescribeQuarantineRequest(link=link)
 
         async def ask(stub: BrokerControlStub) -> DescribeQuarantineReply:
@@ -179,7 +181,7 @@ class OwnBrokers:
 
 
 def not_enforcing(answer: BrokerAnswer, record: LinkRecord) -> str:
-    """Why the broker does not enforce the record; empty when it does."""
+    """The reason why the broker does not enforce the record; empty when it does."""
     if answer.reply is None:
         return f"broker {answer.node_id}: {answer.problem}"
     epoch = answer.reply.link_epochs.get(record.name, NOT_ASKED)
@@ -209,7 +211,7 @@ def _without_coordinator(topic: str, reported: Iterable[tuple[Iterable[int], int
 
 
 def _producers(replies: Sequence[DescribeGroupOffsetsReply]) -> TransactionalProducers | None:
-    """Of all brokers, None while one of them does not report them."""
+    """The transactional producers of all brokers; None while one broker does not report them."""
     if not all(reply.HasField("transactional_producers") for reply in replies):
         return None
     return TransactionalProducers(

@@ -36,7 +36,7 @@ ASK_TIMEOUT_S = 1.0
 
 @dataclass(slots=True, kw_only=True)
 class Peer:
-    """What is known of one other site."""
+    """The knowledge about one other site."""
 
     view: SiteView = field(default_factory=SiteView)
     seen_at_ms: int = 0

@@ -33,18 +33,18 @@ from wire.rules.links import SyncPolicy, sync_policy
 
 FAILOVERS_MAX: Final = 2
 PERIOD_MS: Final = 3_600_000
-"""Of the bound on automatic failovers: an outage that comes back within the hour is one for a
-person.
+"""The period of the bound on automatic failovers, in ms: an outage that returns within the hour
+needs a person.
 """
 NAMED_MAX: Final = 3
 
 
 class LossState(enum.Enum):
-    """What the views say of the active site."""
+    """The state of the active site by all views."""
 
     ANSWERS = "answers"
     SILENT = "silent"
-    """By every view, and for less than a lease."""
+    """Silent by every view, but for less than a lease."""
     LOST = "lost"
     UNKNOWN = "unknown"
     """The arbiter does not answer, or is at another epoch."""
@@ -52,7 +52,7 @@ class LossState(enum.Enum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Views:
-    """What is seen of the active site from here; ages in ms, UNKNOWN for never."""
+    """The views of the active site from here; ages in ms, UNKNOWN for never."""
 
     arbiter: ArbiterRecord | None
     arbiter_problem: str
@@ -113,7 +113,9 @@ def closed_gates(
     now_ms: int,
     out_of_sync: Sequence[int] = (),
 ) -> list[str]:
-    """Why the standby must not be promoted without a person, in sentences; none: it may.
+    """The reasons, in sentences, why only a person may promote the standby; none when it may be
+    promoted. `out_of_sync`: node ids of the active site's brokers that the arbiter has marked;
+    `failovers_at_ms`: Unix ms of the link's former failovers; `now_ms`: Unix ms.
 
     `out_of_sync`: node ids of the active site's brokers that the arbiter has marked;
     `failovers_at_ms`: Unix ms of the link's former failovers; `now_ms`: Unix ms.

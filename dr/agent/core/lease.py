@@ -27,13 +27,13 @@ from wire.control.site_pb2 import ArbiterRecord
 from wire.rules.links import other_site
 
 CLOCK_DRIFT_MAX = 0.01
-"""How much faster than another one a machine's monotonic clock may run; NTP slews by 0.0005 at
-most.
+"""The largest difference in speed between two machines' monotonic clocks; NTP slews by at most
+0.0005.
 """
 
 
 class LeaseStep(enum.Enum):
-    """What an agent does next."""
+    """The next step of an agent."""
 
     NONE = "none"
     """The link has no lease, or another site is active at the arbiter."""
@@ -63,12 +63,12 @@ def permit_until_ms(*, asked_at_ms: float, lease_ms: int) -> float:
 
 
 def run_out_at_ms(*, closed_at_ms: float, wait_ms: int) -> float:
-    """When no permit is valid any more that was granted before the link was seen closed."""
+    """The time after which no permit is valid that was granted before the link was seen closed."""
     return closed_at_ms + wait_ms * (1 + CLOCK_DRIFT_MAX)
 
 
 def may_vow(record: LinkRecord, *, epoch: int, asking_site: str) -> bool:
-    """Whether a standby with this record may promise that it is not promoted over the epoch."""
+    """True if a standby with this record may promise that it is not promoted over the epoch."""
     return bool(record.lease_ms) and record.epoch == epoch and record.active_site == asking_site
 
 
@@ -86,7 +86,7 @@ class LinkLeaseMachine:
         self._requested_epoch = max(self._requested_epoch, epoch)
 
     def is_requested(self, epoch: int) -> bool:
-        """Whether the epoch shall be opened."""
+        """True if the epoch is requested."""
         return self._requested_epoch >= epoch
 
     def observe(self, arbiter: ArbiterRecord | None, *, now_ms: float) -> None:
@@ -103,7 +103,9 @@ class LinkLeaseMachine:
         now_ms: float,
         not_renewed_since_ms: float | None = None,
     ) -> LeaseDecision:
-        """What to do under the link's record of this site and the arbiter's record of the link.
+        """Decide the next step from this site's record of the link and the arbiter's record.
+        `may_be_held_elsewhere`: brokers of the other site may hold permits, none of them renewed
+        since `not_renewed_since_ms` where that is known.
 
         `may_be_held_elsewhere`: brokers of the other site may hold permits, none of them renewed
         since `not_renewed_since_ms` where that is known.

@@ -31,7 +31,7 @@ class Place(NamedTuple):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SiteFacts:
-    """What a site's ZooKeeper says. Brokers come with their epoch, partition states with their
+    """The content of a site's ZooKeeper. Brokers come with their epoch, partition states with their
     znode version.
     """
 
@@ -43,11 +43,12 @@ class SiteFacts:
     topics: Mapping[str, TopicAssignment] = field(default_factory=dict)
     states: Mapping[tuple[str, int], tuple[StoredPartitionState, int]] = field(default_factory=dict)
     unreadable: Mapping[Place, str] = field(default_factory=dict)
-    """Why znodes cannot be understood."""
+    """The reasons why znodes are unreadable."""
 
     def has_lowest_node_id(self, grpc_address: str) -> bool:
-        """Whether the live broker with the lowest node id answers at the address: its agent does
-        what one agent of a site shall do. No election: two that do it for a moment do no harm.
+        """True if the live broker with the lowest node id answers at the address: its agent does
+        the work of which a site needs one agent. This is no election: two agents that do it for a
+        moment do no harm.
         """
         lowest = min(self.brokers, default=None)
         return lowest is not None and self.brokers[lowest][0].grpc_address == grpc_address
@@ -96,8 +97,8 @@ def site_view(facts: SiteFacts, *, asking_site: str) -> SiteView:
 
 
 def matters_to_peers(links: Collection[LinkRecord], topic: str) -> bool:
-    """Whether some peer may be shown the topic. Clients of a routed link see the brokers of both
-    sites and ask either for any topic.
+    """True if any peer may see the topic. Clients of a routed link see the brokers of both sites
+    and ask either for any topic.
     """
     if any(carries_topic(link, topic) for link in links):
         return True

@@ -242,7 +242,12 @@ class Broker:
         endpoints = []
         for listener in settings.listeners:
             address = reachable_address(listener.address, advertised.get(listener.name), self._ports[listener.name])
-            endpoints.append(znodes.BrokerEndpoint(listener=listener.name, host=address.host, port=address.port))
+            protocol = self.serving.entrances.by_listener[listener.name].security.protocol.value
+            endpoints.append(
+                znodes.BrokerEndpoint(
+                    listener=listener.name, host=address.host, port=address.port, security_protocol=protocol
+                )
+            )
         grpc = reachable_address(settings.grpc_listener, settings.grpc_advertised, grpc_port)
         return znodes.BrokerRegistration(
             node_id=settings.node_id,

@@ -23,15 +23,14 @@ _SITE: Final[Mapping[str, tuple[frozenset[str], str]]] = {
     "authorizer.class.name": (frozenset(), f"nothing: {_NO_ACLS}"),
     "super.users": (frozenset(), f"nothing: {_NO_ACLS}"),
     "allow.everyone.if.no.acl.found": (frozenset({"true"}), f"true, or nothing: {_NO_ACLS}"),
-    "ssl.client.auth": (frozenset({"none"}), f"none, or nothing: {_PLAIN}"),
     "connections.max.reauth.ms": (frozenset({"0"}), f"0, or nothing: {_PLAIN}"),
     "delegation.token.master.key": (frozenset(), f"nothing: {_PLAIN}"),
     "delegation.token.secret.key": (frozenset(), f"nothing: {_PLAIN}"),
     "zookeeper.set.acl": (frozenset({"false"}), f"false, or nothing: {_ZOOKEEPER}"),
     "zookeeper.ssl.client.enable": (frozenset({"false"}), f"false, or nothing: {_ZOOKEEPER}"),
 }
-_SITE_FAMILIES: Final[Mapping[str, str]] = {"ssl.": _PLAIN, "sasl.": _PLAIN, "zookeeper.ssl.": _ZOOKEEPER}
-_LISTENER_PREFIX: Final = re.compile(r"listener\.name\.[^.]+\.(?:[^.]+\.)?(?=(ssl|sasl)\.)")
+_SITE_FAMILIES: Final[Mapping[str, str]] = {"sasl.": _PLAIN, "zookeeper.ssl.": _ZOOKEEPER}
+_LISTENER_PREFIX: Final = re.compile(r"listener\.name\.[^.]+\.(?:[^.]+\.)?(?=sasl\.)")
 
 _BRIDGE_HTTP: Final = "the bridge speaks plain HTTP to everybody; towards brokers client.* keys count"
 _BRIDGE: Final[Mapping[str, tuple[frozenset[str], str]]] = {

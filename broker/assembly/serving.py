@@ -8,6 +8,7 @@ from broker.assembly.coordination import Coordination
 from broker.assembly.doors import Doors, SiteMembership
 from broker.assembly.replication import Replication
 from broker.assembly.storage import Storage
+from broker.authentication.entrances import Entrances
 from broker.dispatch import Dispatcher
 from broker.metadata.cluster import Cluster
 from broker.metadata.metadata_encoding import MetadataCache
@@ -18,7 +19,7 @@ from broker.network.request_memory import RequestMemory
 from broker.quotas.client_throttling import Quotas
 from broker.replication.core.fetch_sessions import FetchSessions
 from broker.services import BrokerServices
-from broker.settings.config import BrokerSettings
+from broker.settings.config import BrokerSettings, listener_security
 from broker.settings.dynamic_configs import DynamicConfigs
 from broker.site.active_site import ActiveSite
 from broker.site.control_service import BrokerControlService
@@ -93,6 +94,7 @@ class Serving:
             merged_metadata=MetadataCache(is_merged=True),
             site_metadata=MetadataCache(is_merged=False),
         )
+        self.entrances = Entrances(listener_security(settings))
         bound = settings.queued_request_bytes_max
         self._host_addresses = HostAddresses()
         self.connections = ConnectionServer(
@@ -114,7 +116,8 @@ class Serving:
 
     def _bind(self, name: str, address: HostPort) -> int:
         try:
-            return self.connections.listen(name, address.host, address.port)
+            entrance = self.entrances.by_listener[name]
+            return self.connections.listen(name, address.host, address.port, entrance)
         except OSError as error:
             raise OperationalFailure(
                 f"listener {name} cannot be bound to {address} ({error.strerror}): is another process using it?"
@@ -130,6 +133,7 @@ class Serving:
 
     def open(self) -> None:
         """Let clients in."""
+        self.entrances.start()
         self.connections.start_accepting()
 
     def close_doors(self) -> None:
@@ -139,6 +143,7 @@ class Serving:
 
     async def drain(self) -> None:
         """Answer what waits, then close the connections."""
+        await self.entrances.stop()
         await self.connections.stop(grace_s=self._settings.shutdown_grace_ms / 1000)
 
     async def close_clients(self) -> None:

@@ -1,7 +1,7 @@
 """The bytes of one connection, and what can be sent over it: buffers and pieces of files.
 
-`Channel` is a plain socket. `CompressedChannel` takes its place when a mirror asks for compression;
-one that encrypts would do likewise. Used by connections.py.
+`Channel` is a plain socket, `TlsChannel` (tls_channel.py) an encrypted one. `CompressedChannel`
+lies over either when a mirror asks for compression. Used by connections.py.
 """
 
 from __future__ import annotations
@@ -85,6 +85,8 @@ class Channel:
 
     has_received = False
     """Whether something can be received that the socket's readiness does not show."""
+    receive_waits_for_send = False
+    """Whether the last receive could not go on before something is sent."""
 
     def __init__(self, plain: socket.socket) -> None:
         self._socket = plain
@@ -124,10 +126,11 @@ class CompressedChannel(Channel):
     later: `flush`.
     """
 
-    __slots__ = ("_packer", "_received", "_unpacker", "_unsent", "_wire")
+    __slots__ = ("_below", "_packer", "_received", "_unpacker", "_unsent", "_wire")
 
-    def __init__(self, plain: Channel, *, level: int) -> None:
-        super().__init__(plain._socket)
+    def __init__(self, below: Channel, *, level: int) -> None:
+        super().__init__(below._socket)
+        self._below = below
         self._packer = ChunkPacker(level)
         self._unpacker = ChunkUnpacker()
         self._wire = memoryview(bytearray(RECEIVE_BYTES))
@@ -136,7 +139,11 @@ class CompressedChannel(Channel):
 
     @property
     def has_received(self) -> bool:  # type: ignore[override]
-        return bool(self._received)
+        return bool(self._received) or self._below.has_received
+
+    @property
+    def receive_waits_for_send(self) -> bool:  # type: ignore[override]
+        return self._below.receive_waits_for_send
 
     def expect(self, missing_bytes: int) -> None:
         """The number of bytes on the wire is not known yet."""
@@ -175,19 +182,23 @@ class CompressedChannel(Channel):
 
     def flush(self) -> None:
         while self._unsent:
-            sent = self._socket.sendmsg(self._unsent, (), _LAST)
+            sent = self._below.send_buffers(self._unsent, has_more=False)
             while sent:
                 head = self._unsent.popleft()
                 if sent < len(head):
                     self._unsent.appendleft(memoryview(head)[sent:])
                     break
                 sent -= len(head)
+        self._below.flush()
+
+    def close(self) -> None:
+        self._below.close()
 
     def _receive(self) -> bool:
         """True when plain bytes have come, False at the end of the stream. BlockingIOError when no
         chunk is whole yet.
         """
-        received = self._socket.recv_into(self._wire)
+        received = self._below.receive_into(self._wire)
         if not received:
             return False
         try:

@@ -5,23 +5,29 @@ Limits are Kafka's: connections in total and for each address, connection rates,
 clients have another one, still accepts and closes the connection of another listener that was idle
 for the longest time. A connection over the limit of its address is closed at once. An incomplete
 request that makes no progress, and holds memory that other connections wait for, also loses its
-connection.
+connection. On an encrypted listener the handshake comes first (`tls_handshakes.py`); it counts like
+a connection.
 """
 
 from __future__ import annotations
 
 import asyncio
 import socket
+import ssl
 from typing import Final
 
+from broker.authentication.entrances import Entrance, Refused
 from broker.network.channels import Channel, send_buffer_for
 from broker.network.connection_limits import ConnectionLimits
 from broker.network.connections import SHARED_BUFFER_BYTES, Connection, FrameHandler
 from broker.network.request_memory import RequestMemory
+from broker.network.tls_channel import TlsChannel
+from broker.network.tls_handshakes import TlsHandshakes
 from broker.quotas.core.connection_rates import ConnectionRates
 from runtime.clock import Clock
 from runtime.logs import get_logger
 from runtime.supervision import note_death
+from wire.rules.principals import ANONYMOUS
 
 log = get_logger(__name__)
 
@@ -61,6 +67,7 @@ class ConnectionServer:
         self.loop = asyncio.get_running_loop()
         self.shared_view = memoryview(bytearray(SHARED_BUFFER_BYTES))
         self.connections: set[Connection] = set()
+        self.handshakes = TlsHandshakes()
         self.refused_count = 0
         self.throttled_count = 0
         self.rates = rates
@@ -69,6 +76,7 @@ class ConnectionServer:
         self.reaped_count = 0
         self._all_closed: asyncio.Future[None] | None = None
         self._names: dict[int, str] = {}
+        self._entrances: dict[str, Entrance] = {}
         self._counts: dict[str, int] = {}
         self._listening: list[socket.socket] = []
         self._waiting_for_room: list[socket.socket] = []
@@ -90,10 +98,12 @@ class ConnectionServer:
         self._end_excess()
         self._accept_where_there_is_room()
 
-    def listen(self, name: str, host: str, port: int) -> int:
+    def listen(self, name: str, host: str, port: int, entrance: Entrance | None = None) -> int:
         """Bind a listener and return its port; connections are taken from `start_accepting` on.
-        OSError when it is taken.
+        OSError when it is taken. Without an entrance it is plaintext.
         """
+        if entrance is not None:
+            self._entrances[name] = entrance
         family = socket.AF_INET6 if ":" in host else socket.AF_INET
         listening = socket.socket(family, socket.SOCK_STREAM)
         try:
@@ -141,7 +151,11 @@ class ConnectionServer:
                 return  # called again if a client waits
 
     def _has_room(self, listener: str) -> bool:
-        return len(self.connections) < self._limits.connections_max or listener == self._exempt_listener
+        return self._open_count < self._limits.connections_max or listener == self._exempt_listener
+
+    @property
+    def _open_count(self) -> int:
+        return len(self.connections) + len(self.handshakes)
 
     def _wait_for_room(self, listening: socket.socket) -> None:
         """Clients stay in the kernel's queue until a connection closes."""
@@ -160,7 +174,7 @@ class ConnectionServer:
 
     def _end_excess(self) -> None:
         """Idle connections before those with a request in flight."""
-        excess = len(self.connections) - self._limits.connections_max
+        excess = self._open_count - self._limits.connections_max
         if excess <= 0:
             return
         others = [connection for connection in self.connections if connection.listener != self._exempt_listener]
@@ -216,7 +230,35 @@ class ConnectionServer:
         if send_buffer_bytes:
             plain.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, send_buffer_bytes)
         self._counts[host] = count + 1
-        self.connections.add(Connection(self, Channel(plain), listener=listener, address=f"{host}:{port}"))
+        entrance, address = self._entrances.get(listener), f"{host}:{port}"
+        if entrance is None or entrance.context is None:
+            self._open(Channel(plain), entrance, None, listener=listener, address=address)
+            return
+
+        def on_done(tls: ssl.SSLSocket | None) -> None:
+            if tls is None or not self._listening:
+                if tls is not None:
+                    tls.close()
+                self._uncount(address)
+            else:
+                self._open(TlsChannel(tls), entrance, tls, listener=listener, address=address)
+
+        self.handshakes.begin(plain, entrance.context, client=address, on_done=on_done)
+
+    def _open(
+        self, channel: Channel, entrance: Entrance | None, tls: ssl.SSLSocket | None, *, listener: str, address: str
+    ) -> None:
+        """Let a client in whose handshake, if there is one, is through."""
+        try:
+            principal = ANONYMOUS if entrance is None else entrance.principal_of(tls)
+        except Refused as refusal:
+            log.warning("connection refused: its client has no principal", client=address, reason=str(refusal))
+            channel.close()
+            self._uncount(address)
+            return
+        connection = Connection(self, channel, listener=listener, address=address)
+        connection.principal = principal
+        self.connections.add(connection)
         self._end_excess()
 
     def connection_closed(self, connection: Connection) -> None:
@@ -224,13 +266,17 @@ class ConnectionServer:
         self.connections.discard(connection)
         if not self.connections and self._all_closed is not None and not self._all_closed.done():
             self._all_closed.set_result(None)
-        host = connection.address.rpartition(":")[0]
+        self._uncount(connection.address)
+
+    def _uncount(self, address: str) -> None:
+        """A connection of this address has gone, or did not come about."""
+        host = address.rpartition(":")[0]
         left = self._counts.get(host, 0) - 1
         if left > 0:
             self._counts[host] = left
         else:
             self._counts.pop(host, None)
-        if self._waiting_for_room and len(self.connections) < self._limits.connections_max:
+        if self._waiting_for_room and self._open_count < self._limits.connections_max:
             self._accept_where_there_is_room()
 
     # --- reaping
@@ -289,6 +335,7 @@ class ConnectionServer:
         self.stop_accepting()
         if self._sweep is not None:
             self._sweep.cancel()
+        await self.handshakes.stop()
         for connection in tuple(self.connections):
             connection.drain()
         if self.connections:

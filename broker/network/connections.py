@@ -1,5 +1,4 @@
-"""Connections of Kafka clients on plain non-blocking sockets: frames in, responses out in request
-order.
+"""Connections of Kafka clients on non-blocking sockets: frames in, responses out in request order.
 
 asyncio's transports copy too much for this work (measured: sendfile on a plain socket moves 3.8
 GB/s at 0.12 CPU-seconds a GB, transport writes 2.6 GB/s at 0.35), so readiness callbacks drive
@@ -12,14 +11,13 @@ a slow reader stops its own requests. Small frames are handled in a buffer that 
 share (a callback never yields while using it); a larger frame is received into a buffer of its own,
 whose bound holds across connections. A frame is valid only until `handle` returns.
 
-TLS would be another `Channel`, SASL would live in `Connection.authentication`; nothing else here
-would change.
+Encryption is another `Channel`. Where clients log in, a gate (`Gate`) sees each frame first, and
+passes to the handler what this client may ask now.
 """
 
 from __future__ import annotations
 
 import asyncio
-import enum
 import errno
 import struct
 from collections import deque
@@ -53,10 +51,21 @@ SIZE: Final = struct.Struct(">i")
 Frame = memoryview
 
 
-class Authentication(enum.Enum):
-    """Where a connection stands; only plain listeners exist, which ask for nothing."""
+class Gate(Protocol):
+    """What stands before the handler while a client is not logged in, or not for ever
+    (`broker/authentication/sasl_session.py`).
+    """
 
-    NOT_REQUIRED = "not required"
+    @property
+    def frame_bytes_bounds(self) -> tuple[int, int]:
+        """The least and the most that a frame may have now."""
+        ...
+
+    def admits(self, connection: Connection, frame: Frame) -> bool:
+        """True when the handler may have the frame; else it is answered, or the connection
+        closed.
+        """
+        ...
 
 
 class FrameHandler(Protocol):
@@ -110,8 +119,8 @@ class Connection:
         "_wanted_bytes",
         "_was_large",
         "address",
-        "authentication",
         "client_software",
+        "gate",
         "is_closed",
         "listener",
         "on_close",
@@ -146,8 +155,8 @@ class Connection:
         self._waking: asyncio.TimerHandle | None = None
         self.listener = listener
         self.address = address
-        self.authentication = Authentication.NOT_REQUIRED
         self.client_software = ""
+        self.gate: Gate | None = None
         self.principal = ANONYMOUS
         self.is_closed = False
         self.on_close: Callable[[], None] | None = None
@@ -179,6 +188,9 @@ class Connection:
             else:
                 self._receive_small()
         except BlockingIOError:
+            if self._channel.receive_waits_for_send:
+                self._read(is_wanted=False)  # until `_on_writable` goes on
+                self._write(is_wanted=True)
             return
         except MalformedRequest as error:
             self.close(f"malformed request: {error}", is_fault=True)
@@ -225,10 +237,10 @@ class Connection:
             self._is_busy or self._is_writing or self._is_resting or self.is_closed
         ):
             size: int = SIZE.unpack_from(data, position)[0]
-            if not FRAME_BYTES_MIN <= size <= self._server.request_bytes_max:
-                raise MalformedRequest(
-                    f"frame size {size}, accepted: {FRAME_BYTES_MIN} to {self._server.request_bytes_max}"
-                )
+            gate = self.gate
+            least, most = (FRAME_BYTES_MIN, self._server.request_bytes_max) if gate is None else gate.frame_bytes_bounds
+            if not least <= size <= most:
+                raise MalformedRequest(f"frame size {size}, accepted: {least} to {most}")
             if self._places and not self._places.may_follow(data, position):
                 break
             if length - position - SIZE.size < size:
@@ -289,7 +301,8 @@ class Connection:
         self._is_busy = True
         self._is_handling = True
         try:
-            self._server.handler.handle(self, frame.toreadonly())
+            if self.gate is None or self.gate.admits(self, frame):
+                self._server.handler.handle(self, frame.toreadonly())
         finally:
             self._is_handling = False
 
@@ -564,7 +577,7 @@ class Connection:
         """True when no request is in flight, nothing waits to be sent, and the client is not held
         back.
         """
-        return not (self._is_busy or self._places or self._outgoing or self._is_resting)
+        return not (self._is_busy or self._places or self._outgoing or self._is_writing or self._is_resting)
 
     @property
     def is_between_requests(self) -> bool:

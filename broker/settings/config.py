@@ -14,6 +14,13 @@ from typing import Annotated, Final, Literal
 
 from pydantic import BeforeValidator, Field
 
+from broker.authentication.listener_security import (
+    PROTOCOLS,
+    ListenerSecurity,
+    is_security_key,
+    protocols_of,
+    read_listener_security,
+)
 from broker.groups.core.server_assignors import ASSIGNORS
 from broker.metadata.core.read_replicas import LEADER_SELECTOR, SELECTORS
 from broker.settings.core.topic_configs import LogConfig
@@ -38,10 +45,6 @@ from runtime.protection import check_site_protection
 from wire.rules.topic_configs import TOPIC_CONFIGS, InvalidTopicConfig
 
 log = get_logger(__name__)
-
-PLAINTEXT: Final = "PLAINTEXT"
-SECURITY_PROTOCOLS: Final = (PLAINTEXT, "SSL", "SASL_PLAINTEXT", "SASL_SSL")
-"""Listeners of these names have these protocols unless the map says otherwise, as in Kafka."""
 
 SITE_NODES: Final = 1000
 """Node ids of site number N are N * 1000 to N * 1000 + 999, so that the sites of an exact link
@@ -136,7 +139,9 @@ class BrokerSettings(Settings):
         description="accepted: the form of listeners, with names from listeners",
     )
     listener_protocols: Annotated[dict[str, str], BeforeValidator(_protocols)] = Field(
-        default={}, alias="listener.security.protocol.map", description="accepted: NAME:PLAINTEXT[,NAME:PLAINTEXT...]"
+        default={},
+        alias="listener.security.protocol.map",
+        description=f"accepted: NAME:PROTOCOL[,NAME:PROTOCOL...] with {', '.join(PROTOCOLS)}",
     )
     log_dirs: Annotated[tuple[str, ...], BeforeValidator(_paths)] = Field(
         alias="log.dirs", min_length=1, description="accepted: one or more folders, separated by commas"
@@ -390,17 +395,13 @@ def _check_listeners(settings: BrokerSettings) -> None:
             settings.inter_broker_listener,
             f"no such listener; accepted: {', '.join(sorted(names))}",
         )
-    protocols = settings.listener_protocols
-    for name in sorted(names):
-        if name not in protocols and name not in SECURITY_PROTOCOLS and protocols:
-            raise ConfigurationError("listener.security.protocol.map", name, "the listener is missing from the map")
-        protocol = protocols.get(name, name if name in SECURITY_PROTOCOLS else PLAINTEXT)
-        if protocol != PLAINTEXT:
-            raise ConfigurationError(
-                "listener.security.protocol.map",
-                f"{name}:{protocol}",
-                f"accepted: {PLAINTEXT}; listeners support no other protocol",
-            )
+    listener_security(settings)
+
+
+def listener_security(settings: BrokerSettings) -> dict[str, ListenerSecurity]:
+    """The security of each listener, its files read. ConfigurationError."""
+    protocols = protocols_of((listener.name for listener in settings.listeners), settings.listener_protocols)
+    return read_listener_security(settings.properties, protocols)
 
 
 def _check_topic_defaults(properties: Mapping[str, str]) -> None:
@@ -436,7 +437,7 @@ def _warn_of_idle(mapping: Mapping[str, object]) -> None:
     """
     read = read_keys()
     for key in unknown_keys(BrokerSettings, mapping):
-        if key in read or key == "properties":
+        if key in read or key == "properties" or is_security_key(key):
             continue
         reason = reason_without_effect(key)
         if reason is None:

@@ -21,7 +21,8 @@ CONTROLLER_KEYS: Final = frozenset(
 """Read by the controller candidate of the same process alone."""
 
 _LOOP: Final = "one event loop serves all connections"
-_PLAIN: Final = "listeners are plaintext, and there are no ACLs"
+_PLAIN: Final = "there are no ACLs, and no logins"
+_OPENSSL: Final = "TLS is that of OpenSSL"
 _ZOOKEEPER: Final = "the controller is elected through ZooKeeper"
 _NO_PLUGINS: Final = "classes of Java are not loaded"
 _PROMETHEUS: Final = "metrics are read over HTTP, at antipode.metrics.listener"
@@ -64,12 +65,19 @@ _WITHOUT_EFFECT: Final = {
     "host.name": _LISTENERS,
     "advertised.port": _LISTENERS,
     "advertised.host.name": _LISTENERS,
-    "principal.builder.class": _PLAIN,
+    "principal.builder.class": _NO_PLUGINS,
     "authorizer.class.name": _PLAIN,
     "super.users": _PLAIN,
     "allow.everyone.if.no.acl.found": _PLAIN,
     "security.inter.broker.protocol": _PLAIN,
-    "security.providers": _PLAIN,
+    "security.providers": _NO_PLUGINS,
+    "ssl.engine.factory.class": _NO_PLUGINS,
+    "ssl.keymanager.algorithm": _OPENSSL,
+    "ssl.trustmanager.algorithm": _OPENSSL,
+    "ssl.provider": _OPENSSL,
+    "ssl.secure.random.implementation": _OPENSSL,
+    "ssl.allow.dn.changes": _OPENSSL,
+    "ssl.allow.san.changes": _OPENSSL,
     "connections.max.reauth.ms": _PLAIN,
     "connection.failed.authentication.delay.ms": _PLAIN,
     "password.encoder.secret": "no passwords are stored",
@@ -126,7 +134,6 @@ _FAMILIES_WITHOUT_EFFECT: Final = {
     "metadata.log.": _ZOOKEEPER,
     "listener.name.": "the setting applies to every listener",
     "sasl.": _PLAIN,
-    "ssl.": _PLAIN,
     "zookeeper.ssl.": _ZOOKEEPER_PLAIN,
     "password.encoder.": "no passwords are stored",
     "internal.metadata.": _ZOOKEEPER,

@@ -1,5 +1,4 @@
-"""Replace a batch in flight by its halves; False for one that cannot be split, or may be in the
-log.
+"""TLS by Kafka's option names: whom we trust, and who we are, read from key stores.
 
 `ssl.truststore.type` and `ssl.keystore.type` name the store's format: JKS or PKCS12, either of
 which reads both, as in Java; or PEM. Without a type, the file's bytes decide. PEM may also be given
@@ -95,33 +94,41 @@ class TlsSettings(Settings):
         """Reads the stores. ConfigurationError names the option, the file and what is accepted, and
         nothing secret.
         """
-        context = self._trusting_context()
+        context = self._trusting_context(ssl.Purpose.SERVER_AUTH)
         context.check_hostname = self.endpoint_identification == "https"
+        self._identify(context)
+        return context
+
+    def files(self) -> tuple[Path, ...]:
+        """The files that a context is made of."""
+        return tuple(path for path in (self.truststore, self.keystore) if path is not None)
+
+    def _trusting_context(self, purpose: ssl.Purpose) -> ssl.SSLContext:
+        """A context that trusts the authorities of the options."""
+        context = self._context_of_trust(purpose)
         # A certificate in the trust store is trusted whether it signed itself or not, as in Java.
         context.verify_flags |= ssl.VERIFY_X509_PARTIAL_CHAIN
         # On by default since Python 3.13; certificates that keytool and openssl make by their
         # defaults do not pass it.
         context.verify_flags &= ~ssl.VERIFY_X509_STRICT
-        self._identify(context)
         return context
 
-    def _trusting_context(self) -> ssl.SSLContext:
-        """A context that trusts the authorities of the options."""
+    def _context_of_trust(self, purpose: ssl.Purpose) -> ssl.SSLContext:
         given, path, password = self.truststore_certificates, self.truststore, _revealed(self.truststore_password)
         if given is not None:
             _check_alone(_TRUST, "certificates", self.truststore_type, path, password)
             with _blamed(f"{_TRUST}.certificates", "(PEM)", "certificates in PEM"):
-                return ssl.create_default_context(cadata=pem.unfolded(given, pem.CERTIFICATE))
+                return ssl.create_default_context(purpose, cadata=pem.unfolded(given, pem.CERTIFICATE))
         if path is None:
             _check_no_password(_TRUST, password)
-            return ssl.create_default_context()
+            return ssl.create_default_context(purpose)
         store = _store(_TRUST, path, self.truststore_type, password)
         with _blamed(f"{_TRUST}.location", path, "a whole file of X.509 certificates"):
             if store is None:
-                return ssl.create_default_context(cafile=str(path))
+                return ssl.create_default_context(purpose, cafile=str(path))
             if not store.anchors:
                 raise UnusableStore("nothing in it is trusted: keytool -importcert puts a certificate there that is")
-            return ssl.create_default_context(cadata=b"".join(store.anchors))
+            return ssl.create_default_context(purpose, cadata=b"".join(store.anchors))
 
     def _identify(self, context: ssl.SSLContext) -> None:
         """Give the context our private key and its certificates, where there are any."""

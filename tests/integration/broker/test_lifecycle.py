@@ -173,7 +173,8 @@ def test_metrics_name_what_kafkas_exporters_name(start_broker: Callable[..., Lon
         ({"listeners": "CLIENT://127.0.0.1:notaport"}, "listeners"),
         ({"num_partitions": "zero"}, "num.partitions='zero'"),
         ({"log_retention_ms": "soon"}, "log.retention.ms='soon'"),
-        ({"listener_security_protocol_map": "CLIENT:SSL"}, "accepted: PLAINTEXT"),
+        ({"listener_security_protocol_map": "CLIENT:TLS"}, "accepted: PLAINTEXT, SSL"),
+        ({"listener_security_protocol_map": "CLIENT:SSL"}, "listener.name.client.ssl.keystore.location='(not set)'"),
         ({"antipode_site_number": "7"}, "7000 to 7999"),
     ],
 )

@@ -1,0 +1,125 @@
+"""How connections come in at each listener of a running broker: by which certificates, and as whom.
+
+`Entrance` is what `broker/network` asks. Files of certificates are looked at twice a second; when
+they have changed, new connections get the new ones, and connections that are there go on with what
+they have. Files that cannot be used are reported once for each change, and what is in force stays.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import ssl
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Final
+
+from broker.authentication.core.distinguished_names import subject_of
+from broker.authentication.listener_security import ListenerSecurity
+from runtime.configuration import ConfigurationError
+from runtime.logs import get_logger
+from runtime.supervision import Supervisor
+from wire.rules.principals import ANONYMOUS, USER, Principal
+
+log = get_logger(__name__)
+
+LOOK_INTERVAL_S: Final = 0.5
+_Seen = tuple[tuple[Path, int, int, int], ...]
+
+
+class Refused(Exception):
+    """The connection has no principal; says why."""
+
+
+class Entrance:
+    """One listener."""
+
+    def __init__(self, security: ListenerSecurity) -> None:
+        self.security = security
+        self.context: ssl.SSLContext | None = None
+        self._seen: _Seen = ()
+        self.take(security)
+
+    def take(self, security: ListenerSecurity) -> None:
+        """Other settings from now on, with their files as they are now. ConfigurationError."""
+        if security.tls is not None:
+            seen = _seen(security)
+            self.context = security.tls.server_context()
+            self._seen = seen
+        self.security = security
+
+    @property
+    def has_changed_files(self) -> bool:
+        """Whether a file has changed since it was read."""
+        return self.context is not None and _seen(self.security) != self._seen
+
+    async def read_files_again(self) -> None:
+        """Take the files as they are now, if they can be used."""
+        security, seen = self.security, _seen(self.security)
+        assert security.tls is not None
+        self._seen = seen
+        try:
+            context = await asyncio.to_thread(security.tls.server_context)
+        except ConfigurationError as error:
+            reason = str(error)
+            log.error("changed certificates cannot be used", listener=security.name, reason=reason)  # noqa: TRY400
+            return
+        if self.security is security:
+            self.context = context
+            log.info("certificates were read again", listener=security.name)
+
+    def principal_of(self, connected: ssl.SSLSocket | None) -> Principal:
+        """The principal of a connection whose client does not log in. Raises Refused."""
+        certificate = None if connected is None else connected.getpeercert(binary_form=True)
+        if certificate is None or self.security.is_sasl:
+            return ANONYMOUS
+        try:
+            subject = subject_of(certificate)
+        except ValueError as error:
+            raise Refused(f"the certificate's subject cannot be read ({error})") from error
+        name = self.security.rules.name_of(subject)
+        if not name:
+            raise Refused(f"no rule of ssl.principal.mapping.rules matches {subject!r}")
+        return Principal(USER, name)
+
+
+class Entrances:
+    """All listeners of a broker."""
+
+    def __init__(self, security: Mapping[str, ListenerSecurity]) -> None:
+        self.by_listener = {name: Entrance(found) for name, found in security.items()}
+        self._watch = Supervisor()
+
+    def take(self, security: Mapping[str, ListenerSecurity]) -> None:
+        """Other settings from now on. ConfigurationError, and then some listeners have them."""
+        for name, entrance in self.by_listener.items():
+            if security[name].properties != entrance.security.properties:
+                entrance.take(security[name])
+
+    def start(self) -> None:
+        """Begin to look at files."""
+        if any(entrance.context is not None for entrance in self.by_listener.values()):
+            self._watch.start("certificate files", self._look)
+
+    async def _look(self) -> None:
+        while True:
+            await asyncio.sleep(LOOK_INTERVAL_S)
+            for entrance in self.by_listener.values():
+                if entrance.has_changed_files:
+                    await entrance.read_files_again()
+
+    async def stop(self) -> None:
+        """Look no more."""
+        await self._watch.stop()
+
+
+def _seen(security: ListenerSecurity) -> _Seen:
+    """What shows a change of the files: replaced ones have another inode."""
+    found = []
+    for path in () if security.tls is None else security.tls.files():
+        try:
+            facts = path.stat()
+        except OSError:
+            found.append((path, 0, 0, 0))
+        else:
+            found.append((path, facts.st_ino, facts.st_mtime_ns, facts.st_size))
+    return tuple(found)

@@ -1,0 +1,121 @@
+"""The security of each listener by Kafka's names: which protocol it speaks, its certificates, its
+mechanisms.
+
+A property with the listener's prefix, `listener.name.{name}.ssl.keystore.location`, is in force for
+this listener alone, over the one without a prefix; the name is in lower case. Read when a broker
+starts, so that a wrong file is an error then (`broker/settings/config.py`), and again when its
+configs change.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from typing import Final
+
+from broker.authentication.core.principal_rules import PrincipalRules
+from runtime.configuration import ConfigurationError, load_settings
+from wire.client.security import SecurityProtocol
+from wire.tls.server_settings import ServerTlsSettings
+from wire.tls.settings import HIDDEN, TLS_SECRETS
+
+PROTOCOL_MAP: Final = "listener.security.protocol.map"
+PROTOCOLS: Final = tuple(protocol.value for protocol in SecurityProtocol)
+SERVED: Final = (SecurityProtocol.PLAINTEXT.value, SecurityProtocol.SSL.value)
+MAPPING_RULES: Final = "ssl.principal.mapping.rules"
+FAMILIES: Final = ("ssl.", "sasl.")
+_PREFIX: Final = "listener.name."
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ListenerSecurity:
+    """What holds for one listener."""
+
+    name: str
+    protocol: SecurityProtocol
+    properties: Mapping[str, str]
+    """Those that concern security, without the listener's prefix."""
+    tls: ServerTlsSettings | None
+    rules: PrincipalRules
+
+    @property
+    def is_sasl(self) -> bool:
+        """Whether its clients log in."""
+        return self.protocol in (SecurityProtocol.SASL_PLAINTEXT, SecurityProtocol.SASL_SSL)
+
+
+_KEYS: Final = frozenset({MAPPING_RULES, *(str(field.alias) for field in ServerTlsSettings.model_fields.values())})
+
+
+def is_security_key(key: str) -> bool:
+    """Whether a property is one of those that are read here, of a listener or of all."""
+    return (key.split(".", 3)[3] if key.startswith(_PREFIX) and key.count(".") > 2 else key) in _KEYS
+
+
+def listener_prefix(name: str) -> str:
+    """The prefix of a listener's own properties."""
+    return f"{_PREFIX}{name.lower()}."
+
+
+def read_listener_security(properties: Mapping[str, str], protocols: Mapping[str, str]) -> dict[str, ListenerSecurity]:
+    """By listener name, for the protocol of each. ConfigurationError names the property as it is
+    written, and nothing secret.
+    """
+    return {name: _read(properties, name, SecurityProtocol(protocol)) for name, protocol in protocols.items()}
+
+
+def security_of(properties: Mapping[str, str], listener: str) -> dict[str, str]:
+    """The properties of security in force for a listener, without its prefix."""
+    prefix = listener_prefix(listener)
+    found = {key: value for key, value in properties.items() if key.startswith(FAMILIES)}
+    own = {key.removeprefix(prefix): value for key, value in properties.items() if key.lower().startswith(prefix)}
+    return {**found, **own}
+
+
+def protocols_of(names: Iterable[str], given: Mapping[str, str]) -> dict[str, str]:
+    """The protocol of each listener: by the map, or by a name that is a protocol's, as in Kafka.
+    ConfigurationError.
+    """
+    found = {}
+    for name in names:
+        if given and name not in given and name not in PROTOCOLS:
+            raise ConfigurationError(PROTOCOL_MAP, name, "the listener is missing from the map")
+        protocol = given.get(name, name if name in PROTOCOLS else SecurityProtocol.PLAINTEXT.value)
+        if protocol not in SERVED:
+            raise ConfigurationError(PROTOCOL_MAP, f"{name}:{protocol}", f"accepted: {', '.join(SERVED)}")
+        found[name] = protocol
+    return found
+
+
+def _read(properties: Mapping[str, str], name: str, protocol: SecurityProtocol) -> ListenerSecurity:
+    found = security_of(properties, name)
+    try:
+        return ListenerSecurity(
+            name=name,
+            protocol=protocol,
+            properties=found,
+            tls=_tls(found) if protocol in (SecurityProtocol.SSL, SecurityProtocol.SASL_SSL) else None,
+            rules=_rules(found.get(MAPPING_RULES, "")),
+        )
+    except ConfigurationError as error:
+        raise _as_written(error, properties, name) from error
+
+
+def _tls(properties: Mapping[str, str]) -> ServerTlsSettings:
+    settings = load_settings(ServerTlsSettings, properties)
+    settings.server_context()
+    return settings
+
+
+def _rules(text: str) -> PrincipalRules:
+    try:
+        return PrincipalRules(text)
+    except ValueError as error:
+        raise ConfigurationError(MAPPING_RULES, text, str(error)) from error
+
+
+def _as_written(error: ConfigurationError, properties: Mapping[str, str], listener: str) -> ConfigurationError:
+    """With the key of the file: that of the listener where it is set, or where nothing is."""
+    own = listener_prefix(listener) + error.key
+    key = error.key if error.key in properties and own not in properties else own
+    return ConfigurationError(key, HIDDEN if error.key in TLS_SECRETS else error.value, error.accepted)

@@ -1,0 +1,120 @@
+"""The bytes of one encrypted connection: an `ssl.SSLSocket` driven by readiness, without asyncio's
+TLS, whose buffers cost a quarter of a megabyte a connection and whose reads copy twice.
+
+OpenSSL holds back bytes on both sides. What it has decrypted of a record and not yet handed over
+does not show in the socket's readiness: `has_received`. A record that is encrypted and not yet
+sent must be offered again as it was: the channel keeps it, and `flush` sends it. A key update of
+TLS 1.3 is answered while reading, so that a read may wait for room to send
+(`receive_waits_for_send`). A send never waits for a read: there is no renegotiation.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import os
+import ssl
+from collections.abc import Sequence
+from typing import Final
+
+from broker.network.channels import Channel
+
+RECORD_BYTES: Final = 16 * 1024
+"""The most that a record of TLS holds, and so one read."""
+SENT_AT_ONCE_BYTES_MAX: Final = 64 * 1024
+"""The most that is taken from a file, or copied together, for one send."""
+RECEIVED_AT_ONCE_BYTES_MAX: Final = 256 * 1024
+HELD_BY_TLS_BYTES: Final = 2 * RECORD_BYTES
+"""Of the bytes that a frame still lacks, as many may be inside OpenSSL, where the socket's mark
+does not see them.
+"""
+
+
+class TlsChannel(Channel):
+    """A connection after its handshake."""
+
+    __slots__ = ("_tls", "_unsent", "receive_waits_for_send")
+
+    def __init__(self, tls: ssl.SSLSocket) -> None:
+        super().__init__(tls)
+        self._tls = tls
+        self._unsent: memoryview | None = None
+        self.receive_waits_for_send = False
+
+    @property
+    def has_received(self) -> bool:  # type: ignore[override]
+        return self._tls.pending() > 0
+
+    def expect(self, missing_bytes: int) -> None:
+        self._mark.expect(missing_bytes - HELD_BY_TLS_BYTES)
+
+    def receive_into(self, view: memoryview) -> int:
+        view = view[:RECEIVED_AT_ONCE_BYTES_MAX]
+        filled = self._receive(view)
+        received = filled
+        while received == RECORD_BYTES and filled < len(view):
+            try:
+                received = self._receive(view[filled:])
+            except BlockingIOError:
+                break
+            filled += received
+        return filled
+
+    def _receive(self, view: memoryview) -> int:
+        try:
+            received = self._tls.recv_into(view)
+        except ssl.SSLWantReadError as error:
+            raise BlockingIOError from error
+        except ssl.SSLWantWriteError as error:
+            self.receive_waits_for_send = True
+            raise BlockingIOError from error
+        self.receive_waits_for_send = False
+        return received
+
+    def send_buffers(self, buffers: Sequence[bytes | bytearray | memoryview], *, has_more: bool) -> int:  # noqa: ARG002
+        self.flush()
+        first = memoryview(buffers[0])
+        is_alone = len(buffers) == 1 or len(first) >= RECORD_BYTES
+        taken = first[:SENT_AT_ONCE_BYTES_MAX] if is_alone else memoryview(_joined(buffers))
+        self._send(taken)
+        return len(taken)
+
+    def send_file(self, fd: int, position: int, length: int) -> int:
+        self.flush()
+        read = os.pread(fd, min(length, SENT_AT_ONCE_BYTES_MAX), position)
+        self._send(memoryview(read))
+        return len(read)
+
+    def flush(self) -> None:
+        while self._unsent is not None:
+            try:
+                sent = self._tls.send(self._unsent)
+            except ssl.SSLWantWriteError as error:
+                raise BlockingIOError from error
+            except ssl.SSLWantReadError as error:
+                raise OSError(errno.EPROTO, "the client renegotiates") from error
+            self._unsent = self._unsent[sent:] if sent < len(self._unsent) else None
+
+    def _send(self, taken: memoryview) -> None:
+        """All of it is taken; what the kernel does not take now goes out by `flush`."""
+        self._unsent = taken or None
+        with contextlib.suppress(BlockingIOError):
+            self.flush()
+
+    def close(self) -> None:
+        # A peer that gets no notice of the end has to take the connection for one that was cut.
+        with contextlib.suppress(OSError, ValueError):
+            self._tls.unwrap()
+        self._tls.close()
+
+
+def _joined(buffers: Sequence[bytes | bytearray | memoryview]) -> bytes:
+    taken: list[memoryview] = []
+    room = SENT_AT_ONCE_BYTES_MAX
+    for buffer in buffers:
+        piece = memoryview(buffer)[:room]
+        taken.append(piece)
+        room -= len(piece)
+        if not room:
+            break
+    return b"".join(taken)

@@ -1,0 +1,61 @@
+"""A lone broker whose listeners are secured in different ways, with certificates that openssl makes
+for it.
+"""
+
+from __future__ import annotations
+
+import ssl
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from tests.support.lone_brokers.lone_broker_process import LoneBroker
+from tests.support.processes.ports import LOOPBACK
+from tests.support.processes.processes import Processes
+from tests.support.processes.secured_kafka import Certificates, make_certificates
+
+PROTOCOLS = {"CLIENT": "PLAINTEXT", "ENCRYPTED": "SSL", "MUTUAL": "SSL"}
+
+
+class SecuredBroker(LoneBroker):
+    """CLIENT is plaintext, ENCRYPTED asks for no certificate, MUTUAL for one."""
+
+    def __init__(self, processes: Processes, directory: Path, **properties: str) -> None:
+        self.certificates: Certificates = make_certificates(directory / "certificates")
+        given: dict[str, Any] = {
+            "listeners": ",".join(f"{name}://{LOOPBACK}:0" for name in PROTOCOLS),
+            "listener.security.protocol.map": ",".join(f"{name}:{kind}" for name, kind in PROTOCOLS.items()),
+            "ssl.keystore.location": str(self.certificates.broker),
+            "ssl.truststore.location": str(self.certificates.authority),
+            "listener.name.mutual.ssl.client.auth": "required",
+            "listener.name.mutual.ssl.principal.mapping.rules": "RULE:^CN=([a-z]+)$/$1/",
+            **properties,
+        }
+        super().__init__(processes, directory, **given)
+
+    def at(self, listener: str) -> str:
+        """Where clients of a listener connect."""
+        return f"{LOOPBACK}:{self.facts['ports'][listener]}"
+
+    def java(self, *, is_known: bool) -> Mapping[str, str]:
+        """Options of Java's clients; with a certificate where `is_known`."""
+        found = {
+            "security.protocol": "SSL",
+            "ssl.truststore.type": "PEM",
+            "ssl.truststore.location": str(self.certificates.authority),
+        }
+        own = {"ssl.keystore.type": "PEM", "ssl.keystore.location": str(self.certificates.client)}
+        return {**found, **own} if is_known else found
+
+    def librdkafka(self, *, is_known: bool) -> Mapping[str, str]:
+        """Options of librdkafka."""
+        found = {"security.protocol": "ssl", "ssl.ca.location": str(self.certificates.authority)}
+        own = str(self.certificates.client)
+        return {**found, "ssl.certificate.location": own, "ssl.key.location": own} if is_known else found
+
+    def context(self, *, is_known: bool) -> ssl.SSLContext:
+        """For Python's clients."""
+        context = ssl.create_default_context(cafile=str(self.certificates.authority))
+        if is_known:
+            context.load_cert_chain(str(self.certificates.client))
+        return context

@@ -13,16 +13,8 @@ from typing import Annotated, Any
 import typer
 
 from bench.figures import SECTIONS, Row, Side
-from cli.shared.output import (
-    Output,
-    OutputFormat,
-    console,
-    failures_as_messages,
-    print_json,
-    print_table,
-    report_progress,
-    usage_error,
-)
+from cli.shared.failures import failures_as_messages, usage_error
+from cli.shared.output import Output, OutputFormat, console, print_json, print_table, report_progress
 
 RESULTS = Path("out/bench")
 

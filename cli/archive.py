@@ -14,16 +14,9 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from cli.shared.failures import failures_as_messages
 from cli.shared.kafka_admin import DEFAULT_BOOTSTRAP, BootstrapServer
-from cli.shared.output import (
-    Output,
-    OutputFormat,
-    console,
-    failures_as_messages,
-    print_json,
-    print_table,
-    report_progress,
-)
+from cli.shared.output import Output, OutputFormat, console, print_json, print_table, report_progress
 from runtime.process import ExitCode
 
 if TYPE_CHECKING:

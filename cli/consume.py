@@ -16,16 +16,9 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from cli.shared.failures import failures_as_messages, usage_error
 from cli.shared.kafka_admin import DEFAULT_BOOTSTRAP, BootstrapServer, client_of
-from cli.shared.output import (
-    Output,
-    OutputFormat,
-    error_console,
-    failures_as_messages,
-    print_json,
-    progress_bar,
-    usage_error,
-)
+from cli.shared.output import Output, OutputFormat, error_console, print_json, progress_bar
 from cli.topics import parse_at
 from runtime.process import OperationalFailure
 

@@ -18,7 +18,7 @@ from typing import Annotated
 
 import typer
 
-from cli.shared.output import failures_as_messages, usage_error
+from cli.shared.failures import failures_as_messages, usage_error
 from runtime.configuration import ConfigurationError, read_properties
 from runtime.logs import configure
 from runtime.process import ExitCode, run_daemon

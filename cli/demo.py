@@ -14,7 +14,8 @@ import typer
 
 from cli.drill import print_result, reconcile_command, run_with_view
 from cli.embedding.site_layout import Wishes
-from cli.shared.output import console, failures_as_messages, report_progress, usage_error
+from cli.shared.failures import failures_as_messages, usage_error
+from cli.shared.output import console, report_progress
 from runtime.process import ExitCode, run_daemon
 
 if TYPE_CHECKING:

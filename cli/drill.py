@@ -11,15 +11,8 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from cli.shared.output import (
-    Output,
-    OutputFormat,
-    console,
-    error_console,
-    failures_as_messages,
-    print_json,
-    print_table,
-)
+from cli.shared.failures import failures_as_messages
+from cli.shared.output import Output, OutputFormat, console, error_console, print_json, print_table
 from cli.shared.sites import EnvironmentFile, needed_environment
 from runtime.process import ExitCode, run_daemon
 

@@ -13,8 +13,9 @@ import typer
 
 from cli.moving import reassignment
 from cli.moving.reassignment_plan import Place, UnusablePlan, parse_partitions
+from cli.shared.failures import failures_as_messages, usage_error
 from cli.shared.kafka_admin import DEFAULT_BOOTSTRAP, BootstrapServer, ask_cluster
-from cli.shared.output import Output, OutputFormat, failures_as_messages, print_json, print_table, usage_error
+from cli.shared.output import Output, OutputFormat, print_json, print_table
 from runtime.process import ExitCode
 
 if TYPE_CHECKING:

@@ -14,17 +14,8 @@ from typing import TYPE_CHECKING, Annotated, NoReturn
 import typer
 from rich.markup import escape
 
-from cli.shared.output import (
-    Output,
-    OutputFormat,
-    console,
-    error_console,
-    failures_as_messages,
-    print_error,
-    print_json,
-    print_table,
-    usage_error,
-)
+from cli.shared.failures import failures_as_messages, print_error, usage_error
+from cli.shared.output import Output, OutputFormat, console, error_console, print_json, print_table
 from cli.shared.sites import Agents, EnvironmentFile, SiteOptions, agents, site_clients
 from runtime.process import ExitCode, OperationalFailure
 from runtime.times import iso_time

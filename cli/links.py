@@ -27,17 +27,8 @@ from cli.link_commands.mirrors import (
 from cli.link_commands.reinstate import reinstate
 from cli.link_commands.status import status
 from cli.link_commands.translate_offset import translate_offset
-from cli.shared.output import (
-    Output,
-    OutputFormat,
-    console,
-    error_console,
-    failures_as_messages,
-    print_error,
-    print_json,
-    print_table,
-    usage_error,
-)
+from cli.shared.failures import failures_as_messages, print_error, usage_error
+from cli.shared.output import Output, OutputFormat, console, error_console, print_json, print_table
 from cli.shared.sites import Agents, EnvironmentFile, SiteOptions, agents, site_clients
 from runtime.process import ExitCode
 from wire.rules.links import (

@@ -11,8 +11,9 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from cli.consume import WithKeys, WithPlaces, shown_as
+from cli.shared.failures import failures_as_messages, usage_error
 from cli.shared.kafka_admin import DEFAULT_BOOTSTRAP, BootstrapServer, ask_cluster
-from cli.shared.output import Output, OutputFormat, console, failures_as_messages, print_json, print_table, usage_error
+from cli.shared.output import Output, OutputFormat, console, print_json, print_table
 from runtime.process import OperationalFailure
 
 if TYPE_CHECKING:

@@ -5,11 +5,14 @@ imported when the subcommand is called, so that daemons start quickly.
 from __future__ import annotations
 
 import importlib
+import os
 import sys
 from collections.abc import Iterable, Mapping
 from typing import Annotated, Final
 
 import typer
+
+from runtime.garbage import expect_no_garbage
 
 HELP = (
     "Geo-replication and disaster recovery for the Kafka protocol.\n\n"
@@ -90,6 +93,9 @@ def assemble(names: Iterable[str] = COMMANDS) -> typer.Typer:
 
 def main() -> None:
     """Run the command line; the exit code says done (0), failed (1) or wrong usage (2)."""
+    expect_no_garbage()
+    os.environ.setdefault("PYDANTIC_DISABLE_PLUGINS", "__all__")
+    # none is used, and the search for them opens the metadata of every installed package
     first = sys.argv[1:2]
     assemble(first if first and first[0] in COMMANDS else COMMANDS)()
 

@@ -16,17 +16,9 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from cli.shared.failures import failures_as_messages, usage_error
 from cli.shared.kafka_admin import DEFAULT_BOOTSTRAP, BootstrapServer, client_of, settings
-from cli.shared.output import (
-    Output,
-    OutputFormat,
-    console,
-    error_console,
-    failures_as_messages,
-    print_json,
-    progress_bar,
-    usage_error,
-)
+from cli.shared.output import Output, OutputFormat, console, error_console, print_json, progress_bar
 from runtime.addresses import HostPort, parse_host_port
 from runtime.process import OperationalFailure
 

@@ -28,17 +28,9 @@ from cli.moving.reassignment_plan import (
     plan_document,
     propose,
 )
+from cli.shared.failures import failures_as_messages, usage_error
 from cli.shared.kafka_admin import DEFAULT_BOOTSTRAP, BootstrapServer, ask_cluster
-from cli.shared.output import (
-    Output,
-    OutputFormat,
-    console,
-    error_console,
-    failures_as_messages,
-    print_json,
-    print_table,
-    usage_error,
-)
+from cli.shared.output import Output, OutputFormat, console, error_console, print_json, print_table
 from runtime.process import ExitCode, OperationalFailure
 
 if TYPE_CHECKING:

@@ -15,16 +15,8 @@ import typer
 
 from cli.drill import new_directory
 from cli.links import split_list
-from cli.shared.output import (
-    Output,
-    OutputFormat,
-    console,
-    failures_as_messages,
-    print_json,
-    print_table,
-    report_progress,
-    usage_error,
-)
+from cli.shared.failures import failures_as_messages, usage_error
+from cli.shared.output import Output, OutputFormat, console, print_json, print_table, report_progress
 from cli.shared.sites import EnvironmentFile, needed_environment, site_clients
 from cli.shared.times import parse_time
 from runtime.addresses import parse_host_ports

@@ -10,15 +10,8 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from cli.drill import new_directory, print_result
-from cli.shared.output import (
-    Output,
-    OutputFormat,
-    console,
-    failures_as_messages,
-    print_json,
-    report_progress,
-    usage_error,
-)
+from cli.shared.failures import failures_as_messages, usage_error
+from cli.shared.output import Output, OutputFormat, console, print_json, report_progress
 from cli.shared.sites import EnvironmentFile, needed_environment
 from runtime.process import ExitCode, OperationalFailure, run_daemon
 

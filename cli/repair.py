@@ -12,15 +12,8 @@ import typer
 
 from cli.link_commands.mirrors import MirrorAddress, known_mirrors
 from cli.links import split_list
-from cli.shared.output import (
-    Output,
-    OutputFormat,
-    console,
-    failures_as_messages,
-    print_json,
-    print_table,
-    report_progress,
-)
+from cli.shared.failures import failures_as_messages
+from cli.shared.output import Output, OutputFormat, console, print_json, print_table, report_progress
 from cli.shared.sites import EnvironmentFile, needed_environment, site_clients
 from runtime.clock import SystemClock
 from runtime.process import ExitCode, OperationalFailure

@@ -16,16 +16,9 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from cli.archive import Cores, spark_here
+from cli.shared.failures import failures_as_messages, usage_error
 from cli.shared.kafka_admin import DEFAULT_BOOTSTRAP, BootstrapServer
-from cli.shared.output import (
-    Output,
-    OutputFormat,
-    console,
-    failures_as_messages,
-    print_json,
-    report_progress,
-    usage_error,
-)
+from cli.shared.output import Output, OutputFormat, console, print_json, report_progress
 from cli.shared.sites import Agents, EnvironmentFile, SiteOptions, agents, site_clients
 
 if TYPE_CHECKING:

@@ -13,7 +13,8 @@ from rich.live import Live
 from rich.markup import escape
 from rich.table import Table
 
-from cli.shared.output import Output, OutputFormat, console, failures_as_messages, print_json, usage_error
+from cli.shared.failures import failures_as_messages, usage_error
+from cli.shared.output import Output, OutputFormat, console, print_json
 from cli.shared.sites import EnvironmentFile, SiteOptions, agents, environment_file
 from mirror.flow.core.health import HEALTHY_STATES
 from runtime.process import ExitCode

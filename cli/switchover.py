@@ -19,7 +19,8 @@ from cli.failover import (
     move,
     show_move,
 )
-from cli.shared.output import Output, OutputFormat, report_progress, usage_error
+from cli.shared.failures import usage_error
+from cli.shared.output import Output, OutputFormat, report_progress
 from cli.shared.sites import Agents, EnvironmentFile, SiteOptions, agents
 from cli.shared.times import parse_time
 from runtime.clock import SystemClock

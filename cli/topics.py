@@ -9,6 +9,7 @@ from typing import Annotated, Any
 
 import typer
 
+from cli.shared.failures import failures_as_messages, usage_error
 from cli.shared.kafka_admin import (
     DEFAULT_BOOTSTRAP,
     TIMEOUT_S,
@@ -19,7 +20,7 @@ from cli.shared.kafka_admin import (
     result_of,
     settings,
 )
-from cli.shared.output import Output, OutputFormat, console, failures_as_messages, print_json, print_table, usage_error
+from cli.shared.output import Output, OutputFormat, console, print_json, print_table
 from cli.shared.times import parse_time
 from cli.shared.topic_filters import PartitionFilter, PartitionState, UnusableAssignment, parse_assignment
 from runtime.process import OperationalFailure

@@ -12,8 +12,9 @@ from typing import Annotated, Any, Final, NamedTuple, TypeVar
 import typer
 from kio.schema.errors import ErrorCode
 
+from cli.shared.failures import failures_as_messages, usage_error
 from cli.shared.kafka_admin import DEFAULT_BOOTSTRAP, BootstrapServer
-from cli.shared.output import Output, OutputFormat, console, failures_as_messages, print_json, print_table, usage_error
+from cli.shared.output import Output, OutputFormat, console, print_json, print_table
 from runtime.process import OperationalFailure
 from wire.client.client_errors import KafkaClientError
 from wire.client.connection import ConnectionOptions

@@ -12,7 +12,8 @@ import typer
 from cli.daemons import parse_property
 from cli.embedding.site_layout import Wishes, check
 from cli.links import FailoverChoice, SyncChoice, failover_mode_of, split_list
-from cli.shared.output import Output, OutputFormat, console, print_json, report_progress, usage_error
+from cli.shared.failures import usage_error
+from cli.shared.output import Output, OutputFormat, console, print_json, report_progress
 from runtime.process import run_daemon
 from wire.rules.links import DEFAULT_TOPIC_BLACKLIST, LEASE_MS_MAX, LEASE_MS_MIN, FailoverMode, SyncPolicy
 

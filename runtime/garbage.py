@@ -61,6 +61,17 @@ class SurvivorsLeftAlone:
         gc.collect()
 
 
+IMPORTED_OBJECTS: Final = 50_000
+"""More new objects than the imports of a daemon leave between two releases of many."""
+
+
+def expect_no_garbage() -> None:
+    """To be called before modules are imported: what they make lives as long as the process, and
+    two hundred collections would look through it.
+    """
+    gc.set_threshold(IMPORTED_OBJECTS)
+
+
 _survivors = SurvivorsLeftAlone()
 
 

@@ -7,15 +7,10 @@ directory without its cache, out of every start. A process that has imported hyp
 test) keeps it. Then compiled modules are made known to Python, before any of them is imported.
 """
 
-import sys
-
 from runtime import compiled
+from runtime.hidden_modules import hidden
 
-if "hypothesis" not in sys.modules:
-    sys.modules["hypothesis"] = None  # type: ignore[assignment]
-    try:
-        import kio.static.primitive  # noqa: F401
-    finally:
-        del sys.modules["hypothesis"]
+with hidden("hypothesis"):
+    import kio.static.primitive  # noqa: F401
 
 compiled.install()

@@ -11,10 +11,10 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Iterator
-from dataclasses import replace
 from typing import Final, Protocol, TypeVar
 
 from kio.schema.errors import ErrorCode
+from msgspec.structs import replace
 
 from broker.coordination.shard_leadership import ShardLeadership
 from broker.coordination.state_shard import CoordinatorRefusal, InternalLog

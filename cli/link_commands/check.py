@@ -9,16 +9,8 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from cli.link_commands.mirrors import Name
-from cli.shared.output import (
-    Output,
-    OutputFormat,
-    console,
-    error_console,
-    failures_as_messages,
-    print_error,
-    print_json,
-    print_table,
-)
+from cli.shared.failures import failures_as_messages, print_error
+from cli.shared.output import Output, OutputFormat, console, error_console, print_json, print_table
 from cli.shared.sites import Agents, EnvironmentFile, SiteOptions, agents, site_clients
 from runtime.process import ExitCode
 

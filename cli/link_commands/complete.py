@@ -14,16 +14,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from cli.link_commands.mirrors import CALL_TIMEOUT_S, MirrorAddress, Name, Topics, asked
-from cli.shared.output import (
-    Output,
-    OutputFormat,
-    error_console,
-    failures_as_messages,
-    print_error,
-    print_json,
-    print_table,
-    usage_error,
-)
+from cli.shared.failures import failures_as_messages, print_error, usage_error
+from cli.shared.output import Output, OutputFormat, error_console, print_json, print_table
 from cli.shared.sites import EnvironmentFile, SiteOptions, agents, site_clients
 from cli.shared.times import parse_time
 from runtime.process import ExitCode

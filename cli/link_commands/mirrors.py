@@ -13,18 +13,8 @@ from typing import TYPE_CHECKING, Annotated, Any, TypeVar
 
 import typer
 
-from cli.shared.output import (
-    Output,
-    OutputFormat,
-    console,
-    error_console,
-    failures_as_messages,
-    print_error,
-    print_json,
-    print_table,
-    report_progress,
-    usage_error,
-)
+from cli.shared.failures import failures_as_messages, print_error, usage_error
+from cli.shared.output import Output, OutputFormat, console, error_console, print_json, print_table, report_progress
 from cli.shared.sites import EnvironmentFile, environment_file
 from runtime.addresses import parse_host_port
 from runtime.process import ExitCode, OperationalFailure

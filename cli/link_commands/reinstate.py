@@ -10,7 +10,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from cli.link_commands.mirrors import RESET_TIMEOUT_S, MirrorAddress, Name, Topics, asked
-from cli.shared.output import Output, OutputFormat, print_json, print_table, report_progress, usage_error
+from cli.shared.failures import usage_error
+from cli.shared.output import Output, OutputFormat, print_json, print_table, report_progress
 from cli.shared.sites import EnvironmentFile
 from runtime.process import ExitCode
 

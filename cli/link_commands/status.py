@@ -11,15 +11,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from cli.link_commands.mirrors import MirrorAddress, describe_mirror
-from cli.shared.output import (
-    Output,
-    OutputFormat,
-    failures_as_messages,
-    print_error,
-    print_json,
-    print_table,
-    usage_error,
-)
+from cli.shared.failures import failures_as_messages, print_error, usage_error
+from cli.shared.output import Output, OutputFormat, print_json, print_table
 from cli.shared.sites import EnvironmentFile, SiteOptions
 from cli.status import known_places, look, problems
 from mirror.flow.core.health import HEALTHY_STATES

@@ -10,8 +10,9 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from cli.link_commands.mirrors import Name
+from cli.shared.failures import failures_as_messages
 from cli.shared.kafka_admin import DEFAULT_BOOTSTRAP, BootstrapServer, client_of
-from cli.shared.output import Output, OutputFormat, console, failures_as_messages, print_json
+from cli.shared.output import Output, OutputFormat, console, print_json
 from runtime.process import OperationalFailure
 
 if TYPE_CHECKING:

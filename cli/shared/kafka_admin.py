@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Annotated, Any, NamedTuple, TypeVar
 
 import typer
 
-from cli.shared.output import usage_error
+from cli.shared.failures import usage_error
 from runtime.addresses import HostPort, parse_host_ports
 from runtime.process import OperationalFailure
 

@@ -16,8 +16,6 @@ from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
-from runtime.process import ExitCode, OperationalFailure
-
 WIDTH_WITHOUT_TERMINAL = 160
 """Columns where the output is not a terminal: room for tables in a file or a pipe."""
 
@@ -78,28 +76,3 @@ def progress_bar(total: int | None, *, of_bytes: bool) -> Iterator[Callable[[int
     with Progress(BarColumn(), amount, TimeRemainingColumn(), console=error_console, transient=True) as bar:
         task = bar.add_task("", total=total)
         yield lambda done: bar.advance(task, done)
-
-
-def print_error(message: str) -> None:
-    """One line on standard error that says what is wrong."""
-    error_console.print(f"[bold red]error:[/] {escape(message)}", highlight=False)
-
-
-@contextmanager
-def failures_as_messages() -> Iterator[None]:
-    """Turn an operational failure into one line on standard error and exit code 1."""
-    try:
-        yield
-    except OperationalFailure as failure:
-        print_error(str(failure))
-        raise typer.Exit(ExitCode.FAILED) from failure
-    except KeyboardInterrupt as interrupt:
-        # not by rich: the interrupt may have ended its first import of a module in the middle
-        sys.stderr.write("interrupted\n")
-        raise typer.Exit(ExitCode.FAILED) from interrupt
-
-
-def usage_error(message: str) -> typer.Exit:
-    """Print a usage error; raise what it returns."""
-    print_error(message)
-    return typer.Exit(ExitCode.USAGE)

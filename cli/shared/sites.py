@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from cli.shared.output import failures_as_messages, usage_error
+from cli.shared.failures import failures_as_messages, usage_error
 from runtime.addresses import parse_host_ports
 
 if TYPE_CHECKING:

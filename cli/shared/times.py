@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from cli.shared.output import usage_error
+from cli.shared.failures import usage_error
 from runtime.times import ACCEPTED, unix_ms
 
 

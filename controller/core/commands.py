@@ -7,9 +7,9 @@ enters as data (`topic_id`, `start_shift`), so that a decision is a function of 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
 
 from kio.schema.errors import ErrorCode
+from msgspec import Struct, field
 
 from controller.core.cluster import Broker, Leadership, Topic, TopicPartition
 from controller.core.facts import Fact
@@ -17,16 +17,14 @@ from wire.control.cluster_pb2 import LinkRecord
 from wire.rules.client_quotas import QuotaEntity
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class LinkClaim:
+class LinkClaim(Struct, frozen=True, kw_only=True):
     """A mirror's claim to act for a link at an epoch; an empty name claims nothing."""
 
     link: str = ""
     epoch: int = 0
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class TopicRequest:
+class TopicRequest(Struct, frozen=True, kw_only=True):
     """One topic to create; counts of -1 mean the site's defaults, an empty assignment lets the
     controller place.
     """
@@ -41,16 +39,14 @@ class TopicRequest:
     start_shift: int = 0
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class CreateTopics:
+class CreateTopics(Struct, frozen=True, kw_only=True):
     """Create topics, each for itself."""
 
     topics: tuple[TopicRequest, ...]
     is_validate_only: bool = False
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class DeleteTopics:
+class DeleteTopics(Struct, frozen=True, kw_only=True):
     """Delete topics by name or by id."""
 
     names: tuple[str, ...] = ()
@@ -58,8 +54,7 @@ class DeleteTopics:
     claim: LinkClaim = LinkClaim()
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class GrowthRequest:
+class GrowthRequest(Struct, frozen=True, kw_only=True):
     """One topic to grow to `total_count` partitions; assignments are for the new ones, in order."""
 
     name: str
@@ -69,16 +64,14 @@ class GrowthRequest:
     start_shift: int = 0
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class CreatePartitions:
+class CreatePartitions(Struct, frozen=True, kw_only=True):
     """Add partitions to topics."""
 
     topics: tuple[GrowthRequest, ...]
     is_validate_only: bool = False
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ConfigChange:
+class ConfigChange(Struct, frozen=True, kw_only=True):
     """Overrides to set and to remove; with `replaces_all`, what is not set goes."""
 
     name: str
@@ -88,16 +81,14 @@ class ConfigChange:
     claim: LinkClaim = LinkClaim()
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class AlterTopicConfigs:
+class AlterTopicConfigs(Struct, frozen=True, kw_only=True):
     """Change overrides of topics."""
 
     changes: tuple[ConfigChange, ...]
     is_validate_only: bool = False
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class TakeOver:
+class TakeOver(Struct, frozen=True, kw_only=True):
     """This controller has just been elected and its cluster loaded; nothing listens any more at the
     `unreachable` of its brokers.
     """
@@ -105,22 +96,19 @@ class TakeOver:
     unreachable: frozenset[int] = frozenset()
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class BrokersListed:
+class BrokersListed(Struct, frozen=True, kw_only=True):
     """All brokers that are registered now."""
 
     brokers: Mapping[int, Broker]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class TopicsDiscovered:
+class TopicsDiscovered(Struct, frozen=True, kw_only=True):
     """Topics that another process wrote to ZooKeeper."""
 
     topics: tuple[Topic, ...]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class PartitionsFound:
+class PartitionsFound(Struct, frozen=True, kw_only=True):
     """All partitions of a topic as another process wrote them to ZooKeeper, and the znode's
     version.
     """
@@ -130,23 +118,20 @@ class PartitionsFound:
     version: int
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class TopicConfigsRead:
+class TopicConfigsRead(Struct, frozen=True, kw_only=True):
     """Overrides of a topic as they are stored now, after a notice of change."""
 
     topic: str
     configs: Mapping[str, str]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class DeletionsMarked:
+class DeletionsMarked(Struct, frozen=True, kw_only=True):
     """All topics whose deletion is marked in ZooKeeper now."""
 
     topics: tuple[str, ...]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class QuarantineLookedAt:
+class QuarantineLookedAt(Struct, frozen=True, kw_only=True):
     """The topics in quarantine were read again: those that can be understood now, and the reasons
     of those that cannot.
     """
@@ -156,8 +141,7 @@ class QuarantineLookedAt:
     problems: Mapping[str, str] = field(default_factory=dict)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class LinksListed:
+class LinksListed(Struct, frozen=True, kw_only=True):
     """All links as stored now; a link that cannot be understood has its stand-in, and the reason
     among the problems.
     """
@@ -166,8 +150,7 @@ class LinksListed:
     problems: Mapping[str, str] = field(default_factory=dict)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class DeletionsAnswered:
+class DeletionsAnswered(Struct, frozen=True, kw_only=True):
     """A broker applied a batch that named deleted topics; `failed` are partitions whose logs it
     could not delete.
     """
@@ -178,13 +161,11 @@ class DeletionsAnswered:
     failed: tuple[TopicPartition, ...] = ()
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class RetryDeletions:
+class RetryDeletions(Struct, frozen=True, kw_only=True):
     """Time to ask living brokers again for deletions that failed."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class IsrProposal:
+class IsrProposal(Struct, frozen=True, kw_only=True):
     """In-sync replicas that a leader wants, each with the broker epoch that it knows (-1:
     unchecked).
     """
@@ -196,8 +177,7 @@ class IsrProposal:
     isr: tuple[tuple[int, int], ...]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class AlterPartitions:
+class AlterPartitions(Struct, frozen=True, kw_only=True):
     """One broker's proposals, all that had gathered there."""
 
     node_id: int
@@ -205,8 +185,7 @@ class AlterPartitions:
     proposals: tuple[IsrProposal, ...]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class BrokerUnreachable:
+class BrokerUnreachable(Struct, frozen=True, kw_only=True):
     """Nothing listens at the address of this registration any more: the controller treats the
     broker as dead.
     """
@@ -215,31 +194,27 @@ class BrokerUnreachable:
     broker_epoch: int
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class BrokerAnswered:
+class BrokerAnswered(Struct, frozen=True, kw_only=True):
     """A broker that was held for dead has answered, under the registration that stands."""
 
     node_id: int
     broker_epoch: int
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ControlledShutdown:
+class ControlledShutdown(Struct, frozen=True, kw_only=True):
     """A broker is about to stop."""
 
     node_id: int
     broker_epoch: int
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class UnregisterBroker:
+class UnregisterBroker(Struct, frozen=True, kw_only=True):
     """An operator gives up a broker that is gone for good (KIP-631)."""
 
     node_id: int
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ReplicasOffline:
+class ReplicasOffline(Struct, frozen=True, kw_only=True):
     """A broker lives, but these of its replicas have no log directory any more; all others have."""
 
     node_id: int
@@ -247,8 +222,7 @@ class ReplicasOffline:
     partitions: frozenset[TopicPartition]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ElectLeaders:
+class ElectLeaders(Struct, frozen=True, kw_only=True):
     """Elect preferred leaders, or unclean ones where there is no leader; `partitions` None means
     all.
     """
@@ -257,15 +231,13 @@ class ElectLeaders:
     is_unclean: bool = False
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class BalanceLeaders:
+class BalanceLeaders(Struct, frozen=True, kw_only=True):
     """Time to see which brokers lead too little of what they are preferred for."""
 
     imbalance_percentage: int
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class UncleanElectionRead:
+class UncleanElectionRead(Struct, frozen=True, kw_only=True):
     """The altered config that allows or forbids unclean elections for all topics; None when the
     properties file counts.
     """
@@ -273,16 +245,14 @@ class UncleanElectionRead:
     is_allowed: bool | None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class AlterReassignments:
+class AlterReassignments(Struct, frozen=True, kw_only=True):
     """Other replicas for partitions; None cancels what is under way."""
 
     targets: tuple[tuple[TopicPartition, tuple[int, ...] | None], ...]
     must_keep_replication_factor: bool = False
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class QuotaChange:
+class QuotaChange(Struct, frozen=True, kw_only=True):
     """Quotas of one entity to set and to remove."""
 
     entity: QuotaEntity
@@ -290,23 +260,20 @@ class QuotaChange:
     remove: tuple[str, ...] = ()
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class AlterClientQuotas:
+class AlterClientQuotas(Struct, frozen=True, kw_only=True):
     """Change client quotas, each entity for itself."""
 
     changes: tuple[QuotaChange, ...]
     is_validate_only: bool = False
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ClientQuotasRead:
+class ClientQuotasRead(Struct, frozen=True, kw_only=True):
     """All client quotas as they are stored now, after a notice of change."""
 
     quotas: Mapping[QuotaEntity, Mapping[str, float]]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class GroupConfigChange:
+class GroupConfigChange(Struct, frozen=True, kw_only=True):
     """Configs of one group to set and to remove; with `replaces_all` what is not set is removed."""
 
     group: str
@@ -315,15 +282,13 @@ class GroupConfigChange:
     replaces_all: bool = False
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class AlterGroupConfigs:
+class AlterGroupConfigs(Struct, frozen=True, kw_only=True):
     """Change configs of groups; the broker that asks has checked the values."""
 
     changes: tuple[GroupConfigChange, ...]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class GroupConfigsRead:
+class GroupConfigsRead(Struct, frozen=True, kw_only=True):
     """The configs of all groups as they are stored now, after a notice of change."""
 
     configs: Mapping[str, Mapping[str, str]]
@@ -361,8 +326,7 @@ Command = (
 )
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class TopicOutcome:
+class TopicOutcome(Struct, frozen=True, kw_only=True):
     """The outcome for one topic of a request."""
 
     name: str
@@ -371,8 +335,7 @@ class TopicOutcome:
     topic: Topic | None = None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class PartitionOutcome:
+class PartitionOutcome(Struct, frozen=True, kw_only=True):
     """The outcome for one partition of a request."""
 
     partition: TopicPartition
@@ -380,16 +343,14 @@ class PartitionOutcome:
     message: str = ""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class QuotaOutcome:
+class QuotaOutcome(Struct, frozen=True, kw_only=True):
     """The outcome for one entity of a request about quotas."""
 
     error: ErrorCode = ErrorCode.none
     message: str = ""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Publish:
+class Publish(Struct, frozen=True, kw_only=True):
     """Effect: send a change to every living broker. A named topic goes with its configs, partitions
     with their leaderships.
     """
@@ -403,8 +364,7 @@ class Publish:
     group_configs: frozenset[str] = frozenset()
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class PublishImage:
+class PublishImage(Struct, frozen=True, kw_only=True):
     """Effect: send the whole image to these brokers; they are new or restarted."""
 
     node_ids: tuple[int, ...]
@@ -413,8 +373,7 @@ class PublishImage:
 Effect = Publish | PublishImage
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Decision:
+class Decision(Struct, frozen=True, kw_only=True):
     """Facts to make durable and apply, effects to act on afterwards, the reply (by topic, by
     partition, by quota entity, or an error for the whole request), and why in one sentence.
     """

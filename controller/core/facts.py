@@ -8,8 +8,9 @@ stored form.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
+
+from msgspec import Struct
 
 if TYPE_CHECKING:
     from controller.core.cluster import Broker, Leadership, Replica, Topic, TopicPartition
@@ -19,23 +20,20 @@ if TYPE_CHECKING:
     from wire.rules.client_quotas import QuotaEntity
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class BrokerJoined:
+class BrokerJoined(Struct, frozen=True, kw_only=True):
     """A broker registered. Memory only."""
 
     broker: Broker
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class BrokerLeft:
+class BrokerLeft(Struct, frozen=True, kw_only=True):
     """A broker's registration is gone, or stands while the broker is held for dead. Memory only."""
 
     node_id: int
     is_presumed: bool = False
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class PresumptionDropped:
+class PresumptionDropped(Struct, frozen=True, kw_only=True):
     """A broker is no longer held for dead: it answered, registered again, or is gone for good.
     Memory only.
     """
@@ -43,15 +41,13 @@ class PresumptionDropped:
     node_id: int
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class BrokerLeaving:
+class BrokerLeaving(Struct, frozen=True, kw_only=True):
     """A broker is about to stop: it is given nothing to lead any more. Memory only."""
 
     node_id: int
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class OfflineReplicasKnown:
+class OfflineReplicasKnown(Struct, frozen=True, kw_only=True):
     """These replicas of a living broker have no log directory any more, and no others of it. Memory
     only.
     """
@@ -60,8 +56,7 @@ class OfflineReplicasKnown:
     partitions: frozenset[TopicPartition]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class BrokerUnregistered:
+class BrokerUnregistered(Struct, frozen=True, kw_only=True):
     """An operator gave up a broker that is not registered: its replicas count as deleted where
     their topic is deleted.
     """
@@ -69,23 +64,20 @@ class BrokerUnregistered:
     node_id: int
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class UnregistrationEnded:
+class UnregistrationEnded(Struct, frozen=True, kw_only=True):
     """A broker that was given up has registered again, and is a broker like any other."""
 
     node_id: int
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class TopicCreated:
+class TopicCreated(Struct, frozen=True, kw_only=True):
     """A topic exists; `must_store` is false when another process wrote its znodes."""
 
     topic: Topic
     must_store: bool = True
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class PartitionsAdded:
+class PartitionsAdded(Struct, frozen=True, kw_only=True):
     """A topic has more partitions; `over_version` is the version of the znode when another process
     wrote it last.
     """
@@ -95,8 +87,7 @@ class PartitionsAdded:
     over_version: int | None = None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class NewReplicas:
+class NewReplicas(Struct, frozen=True, kw_only=True):
     """Replicas of a partition, and which of them a reassignment adds or is to remove."""
 
     replicas: tuple[int, ...]
@@ -104,16 +95,14 @@ class NewReplicas:
     removing: tuple[int, ...] = ()
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class PartitionsReassigned:
+class PartitionsReassigned(Struct, frozen=True, kw_only=True):
     """Partitions of a topic have other replicas, or are on the way to."""
 
     topic: str
     partitions: Mapping[int, NewReplicas]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class TopicConfigsReplaced:
+class TopicConfigsReplaced(Struct, frozen=True, kw_only=True):
     """A topic has these overrides; `must_store` is false when another tool wrote them."""
 
     topic: str
@@ -121,8 +110,7 @@ class TopicConfigsReplaced:
     must_store: bool = True
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class LeadershipChanged:
+class LeadershipChanged(Struct, frozen=True, kw_only=True):
     """A partition has this leader and these in-sync replicas."""
 
     partition: TopicPartition
@@ -131,8 +119,7 @@ class LeadershipChanged:
     """The leader was not in sync: records may be lost. Memory only."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class UncleanElectionAltered:
+class UncleanElectionAltered(Struct, frozen=True, kw_only=True):
     """Losing records is allowed or ruled out where a topic does not say; None: as in the properties
     file. Memory only.
     """
@@ -140,39 +127,34 @@ class UncleanElectionAltered:
     is_allowed: bool | None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class PartitionMoved:
+class PartitionMoved(Struct, frozen=True, kw_only=True):
     """A partition is in another phase. Memory only."""
 
     partition: TopicPartition
     phase: PartitionPhase
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ReplicaMoved:
+class ReplicaMoved(Struct, frozen=True, kw_only=True):
     """A replica is in another phase. Memory only."""
 
     replica: Replica
     phase: ReplicaPhase
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class TopicDeletionRequested:
+class TopicDeletionRequested(Struct, frozen=True, kw_only=True):
     """A topic is to be deleted; `must_store` is false when the mark was found in ZooKeeper."""
 
     topic: str
     must_store: bool = True
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class TopicDeleted:
+class TopicDeleted(Struct, frozen=True, kw_only=True):
     """Every replica is gone, and with this the topic."""
 
     topic: str
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class DeletionMarkDropped:
+class DeletionMarkDropped(Struct, frozen=True, kw_only=True):
     """A deletion mark for a topic that does not exist, or that may not be deleted, is taken
     away.
     """
@@ -180,16 +162,14 @@ class DeletionMarkDropped:
     topic: str
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class TopicReleased:
+class TopicReleased(Struct, frozen=True, kw_only=True):
     """A topic in quarantine can be read again: it is known with these leaderships. Memory only."""
 
     topic: Topic
     leaderships: Mapping[TopicPartition, Leadership]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class QuarantineRead:
+class QuarantineRead(Struct, frozen=True, kw_only=True):
     """These topics cannot be understood, each with the reason; those that are not named are in
     quarantine no more. Memory only.
     """
@@ -197,29 +177,25 @@ class QuarantineRead:
     problems: Mapping[str, str]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class LinkProblemsRead:
+class LinkProblemsRead(Struct, frozen=True, kw_only=True):
     """These links cannot be understood, each with the reason, and no others. Memory only."""
 
     problems: Mapping[str, str]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class LinkStored:
+class LinkStored(Struct, frozen=True, kw_only=True):
     """A link has this record. Memory only: site agents write links."""
 
     link: LinkRecord
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class LinkRemoved:
+class LinkRemoved(Struct, frozen=True, kw_only=True):
     """A link is gone. Memory only."""
 
     name: str
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ClientQuotaReplaced:
+class ClientQuotaReplaced(Struct, frozen=True, kw_only=True):
     """A client quota entity has these quotas, or none; `must_store` is false when another tool
     wrote them.
     """
@@ -229,8 +205,7 @@ class ClientQuotaReplaced:
     must_store: bool = True
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class GroupConfigsReplaced:
+class GroupConfigsReplaced(Struct, frozen=True, kw_only=True):
     """A group has these configs of its own, or none; `must_store` is false when another tool wrote
     them.
     """

@@ -1,5 +1,4 @@
-"""Records as columns: the same as the reader that makes records, on every body, sound or damaged.
-"""
+"""Records as columns: the same as the reader that makes records, on every body, sound or damaged."""
 
 from __future__ import annotations
 

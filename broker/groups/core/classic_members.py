@@ -10,9 +10,8 @@ other members have released. A heartbeat asks it to rejoin when there is a next 
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 from kio.schema.errors import ErrorCode
+from msgspec.structs import replace
 
 from broker.groups.core.consumer_group_states import (
     JOINING_EPOCH,

@@ -8,9 +8,8 @@ treated as any other.
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 from kio.schema.errors import ErrorCode
+from msgspec.structs import replace
 
 from broker.groups.core import consumer_groups
 from broker.groups.core.consumer_group_offsets import commit_error

@@ -21,6 +21,7 @@ from dataclasses import replace
 from typing import Final, assert_never
 
 from kio.schema.errors import ErrorCode
+from msgspec import structs
 
 from broker.groups.core import classic_members, consumer_group_turn, consumer_groups, group_migration, group_offsets
 from broker.groups.core import group_membership as membership
@@ -203,15 +204,15 @@ class Groups:
             return refused or Decision()
         if isinstance(command, CommitOffsets):
             # the member was checked above; below the group has no members
-            command = replace(command, member_id="", group_instance_id=None, generation=NO_GENERATION)
+            command = structs.replace(command, member_id="", group_instance_id=None, generation=NO_GENERATION)
         decision = self._decide_for_classic(command, now_ms=now_ms, token=token)
         if isinstance(command, JoinGroup | DeleteGroup):
-            return replace(decision, records=(*consumer_groups.removal(consumers), *decision.records))
+            return structs.replace(decision, records=(*consumer_groups.removal(consumers), *decision.records))
         kept = tuple(record for record in decision.records if not isinstance(record, GroupRemoved))
         if isinstance(command, ExpireOffsets) and not consumers.members and len(kept) < len(decision.records):
             # neither members nor offsets are left
             kept = (*kept, *consumer_groups.removal(consumers))
-        return replace(decision, records=kept)
+        return structs.replace(decision, records=kept)
 
     def _decide_for_classic(self, command: Command, *, now_ms: int, token: int) -> Decision:
         known = self._groups.get(command.group_id)

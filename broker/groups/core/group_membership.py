@@ -12,6 +12,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from kio.schema.errors import ErrorCode
+from msgspec import structs
 
 from broker.groups.core import group_rebalance as rebalance
 from broker.groups.core.group_messages import (
@@ -192,10 +193,10 @@ def _replace_static(turn: Turn, command: JoinGroup, former: Member) -> None:
 def _current_reply(turn: Turn, command: JoinGroup, successor: Member, *, former_leader: str) -> JoinReply:
     reply = rebalance.generation_reply(turn.group, successor.member_id)
     if command.may_skip_assignment:
-        return replace(reply, skip_assignment=turn.group.leader == successor.member_id)
+        return structs.replace(reply, skip_assignment=turn.group.leader == successor.member_id)
     # An older client that saw itself as leader would assign anew: its answer names the leader that
     # was.
-    return replace(reply, leader=former_leader, members=())
+    return structs.replace(reply, leader=former_leader, members=())
 
 
 # --- sync

@@ -10,10 +10,10 @@ from __future__ import annotations
 
 import enum
 from collections.abc import Mapping
-from dataclasses import dataclass, field
 from typing import NamedTuple
 
 from kio.schema.errors import ErrorCode
+from msgspec import Struct, field
 
 from broker.groups.core.consumer_group_states import ConsumerFact, TopicShapes
 from broker.groups.core.consumer_groups import HeartbeatReply, MemberHeartbeat
@@ -31,15 +31,13 @@ class TopicPartition(NamedTuple):
 # --- commands
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Command:
+class Command(Struct, frozen=True, kw_only=True):
     """Something asked of one group."""
 
     group_id: str
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class JoinGroup(Command):
+class JoinGroup(Command, frozen=True, kw_only=True):
     """Become or stay a member. `fresh_member_id` is used when the member has none yet."""
 
     member_id: str
@@ -58,12 +56,11 @@ class JoinGroup(Command):
     may_skip_assignment: bool
     """True from version 9 on: the response can let a static leader keep its assignment (KIP-814).
     """
-    topics: TopicShapes = field(default_factory=dict, repr=False)
+    topics: TopicShapes = field(default_factory=dict)
     """All that clients see: for a group that has members of the newer protocol."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class SyncGroup(Command):
+class SyncGroup(Command, frozen=True, kw_only=True):
     """Ask for the assignment; the leader brings everybody's."""
 
     member_id: str
@@ -72,11 +69,10 @@ class SyncGroup(Command):
     protocol_type: str | None
     protocol: str | None
     assignments: Mapping[str, bytes]
-    topics: TopicShapes = field(default_factory=dict, repr=False)
+    topics: TopicShapes = field(default_factory=dict)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Heartbeat(Command):
+class Heartbeat(Command, frozen=True, kw_only=True):
     """Say that the member lives."""
 
     member_id: str
@@ -91,12 +87,11 @@ class LeavingMember(NamedTuple):
     group_instance_id: str | None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class LeaveGroup(Command):
+class LeaveGroup(Command, frozen=True, kw_only=True):
     """Take members out."""
 
     members: tuple[LeavingMember, ...]
-    topics: TopicShapes = field(default_factory=dict, repr=False)
+    topics: TopicShapes = field(default_factory=dict)
 
 
 class CommittedOffset(NamedTuple):
@@ -108,8 +103,7 @@ class CommittedOffset(NamedTuple):
     retention_ms: int = -1
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class CommitOffsets(Command):
+class CommitOffsets(Command, frozen=True, kw_only=True):
     """Store offsets, as a member of a generation or, without one, for a group that has no
     members.
     """
@@ -122,8 +116,7 @@ class CommitOffsets(Command):
     """False for a request of a version from before KIP-848."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class CommitTransactionOffsets(CommitOffsets):
+class CommitTransactionOffsets(CommitOffsets, frozen=True, kw_only=True):
     """Store offsets that count once the producer's transaction is committed. `guard` is what its
     admission was given.
     """
@@ -133,8 +126,7 @@ class CommitTransactionOffsets(CommitOffsets):
     guard: int
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class EndProducerTransaction(Command):
+class EndProducerTransaction(Command, frozen=True, kw_only=True):
     """The transaction of a producer is over: its marker. It belongs to no group: the group id is
     empty.
     """
@@ -145,8 +137,7 @@ class EndProducerTransaction(Command):
     coordinator_epoch: int
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class MirrorOffsets(Command):
+class MirrorOffsets(Command, frozen=True, kw_only=True):
     """Store what a mirror read at the active site, forget what is gone there (offset -1); never
     while the group has members here.
     """
@@ -154,27 +145,23 @@ class MirrorOffsets(Command):
     offsets: Mapping[TopicPartition, CommittedOffset]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class DeleteGroup(Command):
+class DeleteGroup(Command, frozen=True, kw_only=True):
     """Forget the group and its offsets."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class DeleteOffsets(Command):
+class DeleteOffsets(Command, frozen=True, kw_only=True):
     """Forget some offsets."""
 
     partitions: tuple[TopicPartition, ...]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ForgetTopics(Command):
+class ForgetTopics(Command, frozen=True, kw_only=True):
     """Topics were deleted: their offsets mean nothing any more."""
 
     topics: frozenset[str]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ExpireOffsets(Command):
+class ExpireOffsets(Command, frozen=True, kw_only=True):
     """Forget what is older than the retention, which begins for no offset before
     `counted_from_ms`.
     """
@@ -182,18 +169,15 @@ class ExpireOffsets(Command):
     counted_from_ms: int = NO_TIMESTAMP
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class EvictMembers(Command):
+class EvictMembers(Command, frozen=True, kw_only=True):
     """The group belongs to another site now: its members must look for their coordinator anew."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ResumeGroup(Command):
+class ResumeGroup(Command, frozen=True, kw_only=True):
     """The log was replayed: members have one session timeout to show up."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ConsumerHeartbeat(Command):
+class ConsumerHeartbeat(Command, frozen=True, kw_only=True):
     """A member of a KIP-848 group says what it wants and has. `topics` are all that clients see."""
 
     said: MemberHeartbeat
@@ -223,12 +207,11 @@ class TimerKey(NamedTuple):
     member_id: str = ""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class FireTimer(Command):
+class FireTimer(Command, frozen=True, kw_only=True):
     """A timer's time has come."""
 
     key: TimerKey
-    topics: TopicShapes = field(default_factory=dict, repr=False)
+    topics: TopicShapes = field(default_factory=dict)
 
 
 # --- replies
@@ -242,8 +225,7 @@ class JoinedMember(NamedTuple):
     metadata: bytes
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class JoinReply:
+class JoinReply(Struct, frozen=True, kw_only=True):
     """The generation that was joined."""
 
     error: ErrorCode = ErrorCode.none
@@ -256,8 +238,7 @@ class JoinReply:
     members: tuple[JoinedMember, ...] = ()
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class SyncReply:
+class SyncReply(Struct, frozen=True, kw_only=True):
     """The member's assignment."""
 
     error: ErrorCode = ErrorCode.none
@@ -266,22 +247,19 @@ class SyncReply:
     assignment: bytes = b""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class CodeReply:
+class CodeReply(Struct, frozen=True, kw_only=True):
     """Done, or why not."""
 
     error: ErrorCode = ErrorCode.none
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class LeaveReply:
+class LeaveReply(Struct, frozen=True, kw_only=True):
     """The outcome by member, in the order of the request."""
 
     errors: tuple[ErrorCode, ...]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class PartitionsReply:
+class PartitionsReply(Struct, frozen=True, kw_only=True):
     """The outcome for the whole group, then by partition."""
 
     error: ErrorCode = ErrorCode.none
@@ -294,29 +272,25 @@ Reply = JoinReply | SyncReply | CodeReply | LeaveReply | PartitionsReply | Heart
 # --- records
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class GroupStored:
+class GroupStored(Struct, frozen=True, kw_only=True):
     """Durable: the group's generation, as of now."""
 
     group: Group
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class GroupChanged:
+class GroupChanged(Struct, frozen=True, kw_only=True):
     """A change in memory only: the group is between two generations."""
 
     group: Group
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class GroupRemoved:
+class GroupRemoved(Struct, frozen=True, kw_only=True):
     """Durable: there is no such group (its offsets are removed one by one)."""
 
     group_id: str
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class OffsetCommitted:
+class OffsetCommitted(Struct, frozen=True, kw_only=True):
     """Durable: the group's offset of a partition."""
 
     group_id: str
@@ -324,16 +298,14 @@ class OffsetCommitted:
     value: OffsetValue
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class OffsetRemoved:
+class OffsetRemoved(Struct, frozen=True, kw_only=True):
     """Durable: the group has no offset of the partition any more."""
 
     group_id: str
     partition: TopicPartition
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class OffsetPending:
+class OffsetPending(Struct, frozen=True, kw_only=True):
     """Durable: an offset that counts once the producer's transaction is committed."""
 
     group_id: str
@@ -343,8 +315,7 @@ class OffsetPending:
     producer_epoch: int
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class TransactionEnded:
+class TransactionEnded(Struct, frozen=True, kw_only=True):
     """Durable, as a marker: what is pending of the producer counts, or is dropped."""
 
     producer_id: int
@@ -361,16 +332,14 @@ GroupRecord = DurableRecord | GroupChanged
 # --- effects
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Answer:
+class Answer(Struct, frozen=True, kw_only=True):
     """Answer the request with this token; it may be gone."""
 
     token: int
     reply: Reply
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class StartTimer:
+class StartTimer(Struct, frozen=True, kw_only=True):
     """Start the timer, or start it anew; with `keeps_running` one that runs goes on as it was."""
 
     key: TimerKey
@@ -378,8 +347,7 @@ class StartTimer:
     keeps_running: bool = False
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class CancelTimer:
+class CancelTimer(Struct, frozen=True, kw_only=True):
     """Stop the timer, if it runs."""
 
     key: TimerKey
@@ -388,8 +356,7 @@ class CancelTimer:
 Effect = Answer | StartTimer | CancelTimer
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Decision:
+class Decision(Struct, frozen=True, kw_only=True):
     """Records to commit and apply, then effects to act upon; `reason` is one sentence for the
     log.
     """

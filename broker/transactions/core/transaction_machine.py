@@ -38,6 +38,7 @@ from dataclasses import dataclass, replace
 from typing import Final, assert_never
 
 from kio.schema.errors import ErrorCode
+from msgspec import structs
 
 from broker.transactions.core.transaction_messages import (
     Abandon,
@@ -544,7 +545,7 @@ def _confirmed(
     same: TransactionRecord = TransactionRemoved(transactional_id=command.transactional_id)
     if known is not None:
         same = TransactionStored(transaction=known)
-    return replace(decision, records=(same,))
+    return structs.replace(decision, records=(same,))
 
 
 def _may_be_outdated(command: TransactionCommand, reply: TransactionReply) -> bool:

@@ -10,9 +10,9 @@ the same decision were applied.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
 
 from kio.schema.errors import ErrorCode
+from msgspec import Struct, field
 
 from broker.groups.core.group_messages import TopicPartition
 from broker.transactions.core.transaction_states import NO_EPOCH, NO_PRODUCER_ID, Transaction
@@ -20,15 +20,13 @@ from broker.transactions.core.transaction_states import NO_EPOCH, NO_PRODUCER_ID
 # --- commands
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class TransactionCommand:
+class TransactionCommand(Struct, frozen=True, kw_only=True):
     """Something asked of one transactional id."""
 
     transactional_id: str
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class InitProducer(TransactionCommand):
+class InitProducer(TransactionCommand, frozen=True, kw_only=True):
     """Become the producer of the transactional id; the former one is fenced.
 
     A producer that names its id and epoch goes on under the next epoch (KIP-360).
@@ -41,31 +39,27 @@ class InitProducer(TransactionCommand):
     fresh_producer_id: int | None = None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ProducerCommand(TransactionCommand):
+class ProducerCommand(TransactionCommand, frozen=True, kw_only=True):
     """Something that the producer asks under its id and epoch."""
 
     producer_id: int
     producer_epoch: int
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class AddPartitions(ProducerCommand):
+class AddPartitions(ProducerCommand, frozen=True, kw_only=True):
     """The transaction is about to write to these partitions."""
 
     partitions: frozenset[TopicPartition]
     client_version: int = 0
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class VerifyPartitions(ProducerCommand):
+class VerifyPartitions(ProducerCommand, frozen=True, kw_only=True):
     """Ask whether these partitions take part in the transaction; the command changes nothing."""
 
     partitions: frozenset[TopicPartition]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class EndTransaction(ProducerCommand):
+class EndTransaction(ProducerCommand, frozen=True, kw_only=True):
     """Commit or abort. With `is_bumped` (EndTxn from version 5 on) the producer goes on under the
     next epoch.
     """
@@ -75,8 +69,7 @@ class EndTransaction(ProducerCommand):
     fresh_producer_id: int | None = None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class CarryProducer(ProducerCommand):
+class CarryProducer(ProducerCommand, frozen=True, kw_only=True):
     """A mirror says, at a passive site: this is the producer that the other site has under the
     transactional id.
     """
@@ -84,38 +77,32 @@ class CarryProducer(ProducerCommand):
     timeout_ms: int
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Abandon(TransactionCommand):
+class Abandon(TransactionCommand, frozen=True, kw_only=True):
     """Another site coordinates now, and aborts in its logs what they leave open: abort it here
     too.
     """
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class MarkersWritten(ProducerCommand):
+class MarkersWritten(ProducerCommand, frozen=True, kw_only=True):
     """Every partition has the marker of this id and epoch."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class TimeOut(TransactionCommand):
+class TimeOut(TransactionCommand, frozen=True, kw_only=True):
     """The transaction's time may be over."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Resume(TransactionCommand):
+class Resume(TransactionCommand, frozen=True, kw_only=True):
     """The log was replayed: go on where the former coordinator stopped."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Expire(TransactionCommand):
+class Expire(TransactionCommand, frozen=True, kw_only=True):
     """Forget the transactional id if it was unused for long."""
 
 
 # --- replies
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ProducerReply:
+class ProducerReply(Struct, frozen=True, kw_only=True):
     """The producer id and epoch to go on under. `needs_producer_id`: ask again with a fresh one."""
 
     error: ErrorCode = ErrorCode.none
@@ -124,8 +111,7 @@ class ProducerReply:
     needs_producer_id: bool = False
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class AddReply:
+class AddReply(Struct, frozen=True, kw_only=True):
     """The outcome for the transaction, then by partition."""
 
     error: ErrorCode = ErrorCode.none
@@ -138,15 +124,13 @@ TransactionReply = ProducerReply | AddReply
 # --- records
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class TransactionStored:
+class TransactionStored(Struct, frozen=True, kw_only=True):
     """The transactional id, as of now."""
 
     transaction: Transaction
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class TransactionRemoved:
+class TransactionRemoved(Struct, frozen=True, kw_only=True):
     """There is no such transactional id."""
 
     transactional_id: str
@@ -158,31 +142,27 @@ TransactionRecord = TransactionStored | TransactionRemoved
 # --- effects
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class TransactionAnswer:
+class TransactionAnswer(Struct, frozen=True, kw_only=True):
     """Answer the request with this token; it may be gone."""
 
     token: int
     reply: TransactionReply
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class StartTimeout:
+class StartTimeout(Struct, frozen=True, kw_only=True):
     """Send `TimeOut` after this delay."""
 
     transactional_id: str
     delay_ms: int
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class CancelTimeout:
+class CancelTimeout(Struct, frozen=True, kw_only=True):
     """The transaction is decided."""
 
     transactional_id: str
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class WriteMarkers:
+class WriteMarkers(Struct, frozen=True, kw_only=True):
     """Write the decision into the partitions, however long it takes, then send `MarkersWritten`."""
 
     transaction: Transaction
@@ -191,8 +171,7 @@ class WriteMarkers:
 TransactionEffect = TransactionAnswer | StartTimeout | CancelTimeout | WriteMarkers
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class TransactionDecision:
+class TransactionDecision(Struct, frozen=True, kw_only=True):
     """Records to commit and apply, then effects to act upon; `reason` is one sentence for the
     log.
     """

@@ -13,6 +13,7 @@ from dataclasses import replace
 from typing import Any
 
 from kio.schema.errors import ErrorCode
+from msgspec import structs
 
 from controller.core import commands as ask
 from controller.core import facts
@@ -324,7 +325,7 @@ class ControllerScene:
             configs=configs,
         )
         if name in self.model.cluster.topics:  # another topic of this name, not the same request again
-            request = replace(request, topic_id=b"another".ljust(16, b"."))
+            request = structs.replace(request, topic_id=b"another".ljust(16, b"."))
         return self._give(ask.CreateTopics(topics=(request,)))
 
     def do_grow(self, name: str, total: str) -> list[str]:

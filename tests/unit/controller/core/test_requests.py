@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 from kio.schema.errors import ErrorCode
+from msgspec import structs
 
 from controller.core import commands as ask
 from controller.core.cluster import InvariantBroken
@@ -40,7 +41,7 @@ def test_a_repeated_request_whose_answer_was_lost_succeeds_and_changes_nothing(m
     decision = model.give(ask.CreateTopics(topics=(topic_request("t", 2),)))
     assert decision.reply[0] == ask.TopicOutcome(name="t", topic=model.cluster.topics["t"])
     assert (decision.facts, first.error, first.topic) == ((), ErrorCode.none, model.cluster.topics["t"])
-    another = replace(topic_request("t", 2), topic_id=b"another id......")
+    another = structs.replace(topic_request("t", 2), topic_id=b"another id......")
     assert create(model, another).error is ErrorCode.topic_already_exists
     model.give(ask.DeleteTopics(names=("t",)))
     if "t" in model.cluster.topics:
@@ -208,7 +209,7 @@ def test_answers_of_an_earlier_registration_count_for_nothing(model: SiteModel) 
     epoch = model.brokers[node].epoch
     stale = ask.DeletionsAnswered(node_id=node, broker_epoch=epoch - 1, topic_ids=(topic.topic_id,))
     assert not model.give(stale).facts
-    model.give(replace(stale, broker_epoch=epoch))
+    model.give(structs.replace(stale, broker_epoch=epoch))
     assert not model.topics
 
 

@@ -1,0 +1,41 @@
+"""How commands and daemons fail: one line on standard error that says what is wrong, and an exit
+code. rich is imported when there is such a line, so that daemons start without it.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+import typer
+
+from runtime.process import ExitCode, OperationalFailure
+
+
+def print_error(message: str) -> None:
+    """One line on standard error that says what is wrong."""
+    from rich.console import Console
+    from rich.markup import escape
+
+    Console(stderr=True, soft_wrap=True).print(f"[bold red]error:[/] {escape(message)}", highlight=False)
+
+
+@contextmanager
+def failures_as_messages() -> Iterator[None]:
+    """Turn an operational failure into one line on standard error and exit code 1."""
+    try:
+        yield
+    except OperationalFailure as failure:
+        print_error(str(failure))
+        raise typer.Exit(ExitCode.FAILED) from failure
+    except KeyboardInterrupt as interrupt:
+        # not by rich: the interrupt may have ended its first import of a module in the middle
+        sys.stderr.write("interrupted\n")
+        raise typer.Exit(ExitCode.FAILED) from interrupt
+
+
+def usage_error(message: str) -> typer.Exit:
+    """Print a usage error; raise what it returns."""
+    print_error(message)
+    return typer.Exit(ExitCode.USAGE)

@@ -82,7 +82,7 @@ class PeerWatch:
         self._loops = Supervisor()
 
     def peer(self, site: str) -> Peer:
-        """What is known of a peer; unreachable until it has answered once."""
+        """The knowledge about a peer; a peer counts as unreachable until its first answer."""
         return self._peers.setdefault(site, Peer())
 
     def is_confirmed(self, record: LinkRecord) -> bool:

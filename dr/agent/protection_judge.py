@@ -53,7 +53,7 @@ class _Judged:
 
 
 def pause_ms(took_ms: float) -> float:
-    """How long to pause after a look that took so long."""
+    """The pause (ms) after a look that took this long."""
     return min(max(INTERVAL_MS, took_ms / BUSY_SHARE), INTERVAL_MS_MAX)
 
 
@@ -90,7 +90,9 @@ class ProtectionJudge:
         await self._loops.stop()
 
     def verdicts(self) -> Mapping[str, tuple[bool, float]]:
-        """By link that this agent judges: whether it is protected, and the verdict's age in ms."""
+        """For each link that this agent judges: whether it is protected, and the verdict's age in
+        ms.
+        """
         now_ms = self._clock.monotonic_ms()
         return {
             name: (one.verdict.is_protected, now_ms - one.judged_at_ms)

@@ -38,11 +38,11 @@ class DrillClient:
 
     @property
     def is_running(self) -> bool:
-        """Whether it has not ended."""
+        """True if the process has not ended."""
         return self.process.poll() is None
 
     def new_facts(self) -> list[Acknowledged | Failed | Delivered]:
-        """What was written since the last call."""
+        """The facts written since the last call."""
         if not self.history.exists():
             return []
         with self.history.open("rb") as file:
@@ -53,7 +53,9 @@ class DrillClient:
         return list(read_lines(whole.decode().splitlines(keepends=True)))
 
     def problem(self) -> str:
-        """Why it ended by itself with an error; empty while it runs or when it ended well."""
+        """The reason why the process ended by itself with an error; empty while it runs or after a
+        clean end.
+        """
         code = self.process.poll()
         if code in (None, 0):
             return ""

@@ -44,7 +44,7 @@ class PlanStep(PlanPart):
 
     @property
     def title(self) -> str:
-        """What reports and the screen call the step."""
+        """The step's name in reports and on the screen."""
         return self.verb.replace("_", " ")
 
 
@@ -80,7 +80,7 @@ class StartLoad(PlanStep):
 
     @property
     def title(self) -> str:
-        """With its name."""
+        """The title with the load's name."""
         return f"start load {self.name}"
 
 
@@ -93,7 +93,7 @@ class StopLoad(PlanStep):
 
     @property
     def title(self) -> str:
-        """With its name."""
+        """The title with the load's name."""
         return f"stop load {self.name}"
 
 
@@ -105,19 +105,19 @@ class PauseLoad(PlanStep):
 
     @property
     def title(self) -> str:
-        """With its name."""
+        """The title with the load's name."""
         return f"pause load {self.name}"
 
 
 class ResumeLoad(PlanStep):
-    """Let a frozen producer go on."""
+    """Resume a paused producer."""
 
     verb: ClassVar[str] = "resume_load"
     name: str
 
     @property
     def title(self) -> str:
-        """With its name."""
+        """The title with the load's name."""
         return f"resume load {self.name}"
 
 
@@ -133,7 +133,7 @@ class StartGroup(PlanStep):
 
     @property
     def title(self) -> str:
-        """With its name."""
+        """The title with the group's name."""
         return f"start group {self.name}"
 
 
@@ -196,7 +196,7 @@ class _AimedStep(PlanStep):
 
     @property
     def title(self) -> str:
-        """With its aim."""
+        """The title with the target."""
         return f"{self.verb} {self.process or f'site {self.site}'}"
 
 
@@ -246,7 +246,7 @@ class FailOver(PlanStep):
 
     @property
     def title(self) -> str:
-        """With the site."""
+        """The title with the site."""
         return f"fail over to {self.to}"
 
 
@@ -260,7 +260,7 @@ class SwitchOver(PlanStep):
 
     @property
     def title(self) -> str:
-        """With the site."""
+        """The title with the site."""
         return f"switch over to {self.to}"
 
 
@@ -294,7 +294,7 @@ class Reconcile(PlanStep):
 
     @property
     def title(self) -> str:
-        """With its name."""
+        """The title with the step's name."""
         return f"reconcile ({self.name})"
 
 
@@ -322,7 +322,7 @@ class Wait(PlanStep):
 
     @property
     def title(self) -> str:
-        """With the condition."""
+        """The title with the condition."""
         if self.lag_records_max is not None:
             return f"wait until at most {self.lag_records_max} records behind"
         if self.acknowledged is not None:
@@ -335,14 +335,14 @@ class Wait(PlanStep):
 
 
 class Hold(PlanStep):
-    """Let the present fault last."""
+    """Keep the current fault for a time."""
 
     verb: ClassVar[str] = "hold"
     duration: DurationMs
 
     @property
     def title(self) -> str:
-        """With the time."""
+        """The title with the time."""
         return f"hold {self.duration / 1000:g} s"
 
 
@@ -362,8 +362,8 @@ STEPS: dict[str, type[PlanStep]] = {
 
 
 class Expectations(PlanPart):
-    """What must have been measured at the end; a key left out is measured and reported, not
-    judged.
+    """The limits for the measurements at the end; the report shows measurements without a key, but
+    judges only those with one.
     """
 
     recovery_point_records_max: int | None = Field(default=None, ge=0)

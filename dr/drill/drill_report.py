@@ -21,7 +21,7 @@ ANOMALIES_SHOWN_MAX = 50
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ReportFiles:
-    """Where the report is."""
+    """The files of the report."""
 
     html: Path
     json: Path

@@ -1,5 +1,5 @@
-"""What a drill leaves behind, as data: steps, faults, failovers, lag over time, what was measured
-and how it was judged.
+"""The results of a drill as data: steps, faults, failovers, lag over time, measurements and their
+verdicts.
 
 `execution.py` fills it, `drill_report.py` writes it as JSON and HTML, commands print from it.
 """

@@ -42,7 +42,7 @@ Outcome = TypeVar("Outcome")
 
 @dataclass(slots=True, kw_only=True)
 class DrillStage:
-    """Everything a step may use; one for each drill."""
+    """All parts that a step may use; one for each drill."""
 
     environment: Environment
     link: str

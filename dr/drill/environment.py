@@ -79,13 +79,13 @@ class EnvironmentMirror(EnvironmentProcess):
 
 
 class EnvironmentToxiproxy(_Part):
-    """Where toxiproxy's API is."""
+    """The address of toxiproxy's API."""
 
     api: str
 
 
 class Environment(_Part):
-    """Everything that runs."""
+    """All running parts."""
 
     sites: dict[str, EnvironmentSite]
     links: tuple[EnvironmentLink, ...] = ()

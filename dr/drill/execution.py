@@ -39,7 +39,7 @@ RESTORE_WITHIN_MS = 60_000
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Glance:
-    """What a live view shows: the present step and the present numbers."""
+    """The content of a live view: the current step and the current numbers."""
 
     step: str
     step_number: int

@@ -30,7 +30,7 @@ SAMPLE_INTERVAL_S = 0.5
 SILENT = "silent"
 """The state of a mirror that does not answer."""
 MIRROR_TIMEOUT_S = 0.5
-"""Of one observation of many; a single observation waits longer."""
+"""The timeout of one observation among many, in seconds; a single observation waits longer."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -61,9 +61,9 @@ class LagSample:
     lag_ms: int = -1
     lag_bytes: int = -1
     mirror_state: str = SILENT
-    """Of the mirror that writes to the standby."""
+    """The state of the mirror that writes to the standby."""
     resting_mirror_state: str = SILENT
-    """Of the mirror that writes to the active site once that is the standby."""
+    """The state of the mirror that will write to the active site once that site is the standby."""
     active_site: str = ""
     epoch: int = 0
     sync_policy: str = ""
@@ -76,7 +76,7 @@ class LagSample:
     protection: SeenVerdict | None = None
     """The active site's last verdict; None when there is none, or the site does not answer."""
     proof: LinkVerification | None = None
-    """As of the last comparison by the active site's agents; None before the first."""
+    """The last comparison by the active site's agents; None before the first."""
     differing: tuple[str, ...] = ()
     """Partitions whose copies have another history than the active site, in sentences; they lack
     what it has from there on.

@@ -219,8 +219,8 @@ class ProducingClient:
         self._history.write(Failed(self._settings.name, number, record.topic, round(time.time() * 1000, 1), reason))
 
     def _replace_producer(self) -> None:
-        """What an application does after a fatal error: a new producer, and everything
-        unacknowledged again, in order.
+        """Do what an application does after a fatal error: create a new producer, and send
+        everything unacknowledged again, in order.
         """
         self._restarts += 1
         old, waiting = self._producer, sorted(self._waiting.items())

@@ -50,7 +50,7 @@ EPOCH_LOOKUP_BUDGET_MS = 10_000
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FailoverTimeouts:
-    """How long a site may take to enforce a record, and the target to have leaders that take
+    """The timeouts until a site enforces a record, and until the target has leaders that take
     writes.
     """
 
@@ -71,7 +71,7 @@ class StepReport:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FailoverReport:
-    """What a run did. `outcome` is done, refused or planned (a dry run)."""
+    """The result of a run. `outcome` is done, refused or planned (a dry run)."""
 
     link: str
     from_site: str
@@ -85,11 +85,11 @@ class FailoverReport:
     planned_steps: tuple[str, ...] = ()
     account: LossAccount | None = None
     cuts: tuple[ReplicaTruncation, ...] = ()
-    """What replicas of the sites that answered have lost inside their sites, apart from the
-    account.
-    """
+    """The losses of replicas inside the sites that answered, apart from the account."""
     sync: str = ""
-    """What acks=all waits for at the target now, or would; empty on a link that never waits."""
+    """The condition for which acks=all waits at the target now, or would wait; empty on a link that
+    never waits.
+    """
     unprotected: tuple[str, ...] = ()
     is_source_silent: bool = False
     """The old site did not answer when the run ended."""
@@ -133,7 +133,7 @@ class FailoverRun:
         self._unix_at_zero_ms = self.clock.now_ms() - round(self.clock.monotonic_ms())
 
     async def plan(self) -> FailoverReport:
-        """What a run would do and lose, from one look; nothing is changed."""
+        """The plan of a run and its losses, from one look; changes nothing."""
         evidence = await self._observer().evidence(with_groups=True)
         assessment = assess(evidence, to_site=self.target.name, policy=self.policy, now_ms=self.clock.now_ms())
         from_site = self._from_site(evidence)
@@ -342,7 +342,7 @@ class FailoverRun:
     async def _look_up_ends(
         self, keys: Sequence[TopicPartition], record: LinkRecord, evidence: SiteEvidence
     ) -> dict[TopicPartition, int]:
-        """Where the older epochs end in logs that clients have written to since the promotion."""
+        """The ends of the older epochs in logs that clients have written to since the promotion."""
         view = await self.target.view(asking_site=failed_over_from(record))
         bootstrap = [
             f"{end.host}:{end.port}"

@@ -22,7 +22,9 @@ from runtime.process import OperationalFailure
 
 
 def acting() -> dict[str, Any]:
-    """Who runs this process, as well as the machine knows: behind sudo also who asked for it."""
+    """The user who runs this process, as well as the machine knows; behind sudo also the user who
+    called it.
+    """
     try:
         user = getpass.getuser()
     except (KeyError, OSError):

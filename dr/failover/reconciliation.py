@@ -27,8 +27,8 @@ sees them.
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ReconcileResult:
-    """What a reconciliation said. `lost_records` counts what only the old site has, at or above the
-    kept offsets.
+    """The result of a reconciliation. `lost_records` counts records that only the old site has, at
+    or above the kept offsets.
     """
 
     outcome: str

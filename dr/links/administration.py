@@ -33,12 +33,12 @@ from wire.rules.links import (
 )
 
 NOTICE_MS = 5_000
-"""How long a site's agents may take to show a link that was stored."""
+"""How long a site's agents may take to show a stored link, in ms."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SiteAddresses:
-    """How the other site reaches this one: its LINK listeners and its agents."""
+    """The addresses of this site for the other one: its LINK listeners and its agents."""
 
     bootstrap_servers: str
     agents: Sequence[str]
@@ -46,7 +46,7 @@ class SiteAddresses:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LinkSpec:
-    """What a person asks for."""
+    """A person's request for a link."""
 
     name: str
     source_site: str
@@ -106,8 +106,8 @@ class LinkAtSite:
     description: DescribeLinkReply | None = None
     problem: str = ""
     mirror_report_age_ms: int | None = None
-    """How long ago the mirror reported to the passive site that it carries all, each of its daemons
-    its part; MIRROR_NEVER_SEEN, None when no agent could be asked.
+    """The age (ms) of the mirror's last report to the passive site that it carries everything, from
+    each daemon for its part; MIRROR_NEVER_SEEN without a report, None when no agent answered.
     """
     mirror_problems: tuple[str, ...] = ()
     """Sentences about daemons of the mirror that reported to the passive site that they cannot
@@ -124,15 +124,15 @@ class CheckedLink:
 
     @property
     def problems(self) -> list[str]:
-        """What keeps the link from being made."""
+        """The reasons that prevent the link."""
         return refusals(self.checks)
 
 
 async def check_link(
     spec: LinkSpec, *, source: SiteClient, target: SiteClient, mirror: str = "", clock: Clock | None = None
 ) -> CheckedLink:
-    """Everything that is known to be in the way of a link, or well. Changes nothing.
-    SiteUnreachable.
+    """Check a link, without a change: obstacles and good results. Raises SiteUnreachable. `mirror`
+    is the MirrorAdmin address of the link's daemon, "" when it is unknown.
 
     `mirror` is where the link's daemon serves MirrorAdmin, "" when that is not known.
     """
@@ -268,7 +268,9 @@ async def describe_link(name: str, clients: Sequence[SiteClient]) -> list[LinkAt
 
 
 def governing_record(entries: Sequence[LinkAtSite]) -> LinkRecord:
-    """Of what sites described, the record that wins. OperationalFailure when none has one."""
+    """The record that wins among the sites' records. Raises OperationalFailure when no site has
+    one.
+    """
     records = [entry.description.record for entry in entries if entry.description is not None]
     if not records:
         raise OperationalFailure("; ".join(entry.problem for entry in entries))
@@ -344,8 +346,8 @@ async def alter_link(
 
 
 async def _arbiters(record: LinkRecord, clients: Sequence[SiteClient]) -> dict[str, str]:
-    """By site of the link the identity of the arbiter that it reaches; empty where it reaches
-    none.
+    """For each site of the link, the identity of the arbiter that it reaches; empty where it
+    reaches none.
     """
     found = dict.fromkeys((record.source_site, record.target_site), "")
     for client in clients:

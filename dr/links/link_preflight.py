@@ -32,8 +32,8 @@ MIRROR_TIMEOUT_S = 2.0
 async def preflight(
     record: LinkRecord, *, source: SiteClient, target: SiteClient, live: int, is_made: bool = False
 ) -> list[LinkCheck]:
-    """What both sites and the target's controller say of the record; `live` brokers are at the
-    target. SiteUnreachable.
+    """Check the record at both sites and with the target's controller; `live` is the target's
+    number of brokers. Raises SiteUnreachable.
     """
     there, here = await source.survey_link(record), await target.survey_link(record)
     releases = {
@@ -69,7 +69,7 @@ async def _copies(
 
 
 async def ask_mirror(link: str, address: str) -> LinkCheck:
-    """Whether the link's daemon serves MirrorAdmin at the address, "" when that is not known."""
+    """Check that the link's daemon serves MirrorAdmin at the address; "" is unknown."""
     answer: DescribeMirrorReply | str = ""
     if address:
         channels = Channels()

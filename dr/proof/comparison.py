@@ -73,7 +73,7 @@ async def compare_sites(
 
 @dataclass(slots=True)
 class _Partition:
-    """What is known of one partition, and the descent that is under way."""
+    """The state of one partition, and its running descent."""
 
     source: LogExtent
     target: LogExtent
@@ -189,8 +189,8 @@ class _Comparison:
             )
 
     async def _begin(self, keys: Sequence[TopicPartition]) -> None:
-        """Where both sites' logs start and end: the source before and after the target, which gets
-        the time to reach what the source had before.
+        """Read the starts and ends of both sites' logs: the source before and after the target,
+        which gets the time to reach the source's earlier end.
         """
         self._progress(f"comparing {len(keys)} partitions")
         before = await self._extents(self._source, keys)
@@ -225,9 +225,7 @@ class _Comparison:
         return found
 
     async def _extents(self, site: SiteDigests, keys: Sequence[TopicPartition]) -> dict[TopicPartition, LogExtent]:
-        """Where the logs start and end; a partition that cannot be compared is noted and left
-        out.
-        """
+        """The extents of the logs; partitions that cannot be compared are noted and left out."""
         answers = await site.ask([RangeQuery(*key) for key in keys])
         found: dict[TopicPartition, LogExtent] = {}
         for query, content in answers.items():

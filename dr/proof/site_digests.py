@@ -22,7 +22,8 @@ from wire.client.raw_client import KafkaClient
 from wire.protocol.range_digest_messages import RANGE_DIGESTS
 
 RETRY_BUDGET_MS: Final = 20_000
-"""How long a site may take to answer for a range, since it last answered for one or read on."""
+"""How long (ms) a site may take to answer for a range after its last answer or its last progress.
+"""
 PAUSE_S: Final = 0.1
 
 Progress = Callable[[str], None]

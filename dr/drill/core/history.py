@@ -1,5 +1,5 @@
-"""What a drill's clients saw, as facts: records acknowledged to a producer, records delivered to a
-consumer, logs read at the end.
+"""The observations of a drill's clients, as facts: records acknowledged to a producer, records
+delivered to a consumer, logs read at the end.
 
 The clients append these facts to files as lines of tab-separated fields (`load.py`), the checkers
 take them as sequences (`core/checkers.py`). A value is unique in a drill: the name of the load and

@@ -1,4 +1,4 @@
-"""What a drill measured, from the clients' histories: recovery point, recovery time, and the
+"""The measurements of a drill, from the clients' histories: recovery point, recovery time, and the
 anomalies, as plain numbers.
 
 Recovery point: acknowledged records that the active site does not have at the end, and how old the
@@ -35,13 +35,13 @@ class Outage:
 
     @property
     def duration_ms(self) -> float:
-        """How long."""
+        """The duration in ms."""
         return self.ended_at_ms - self.began_at_ms
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Measured:
-    """Everything counted. Anomalies keep their places; `None` outages: there was no fault, or
+    """All counts. Anomalies keep their places; `None` outages mean that no fault happened, or that
     nothing came after it.
     """
 
@@ -60,7 +60,7 @@ class Measured:
     unaccounted: tuple[Anomaly, ...] = ()
     reconciliations: Mapping[str, str] = field(default_factory=dict)
     snapshots: tuple[SnapshotLoss, ...] = ()
-    """What backups would have lost by the fault; empty without one."""
+    """The losses that backups would have had by the fault; empty without a fault."""
 
 
 def longest_pause(times_ms: Sequence[float], *, fault: str, fault_at_ms: float, until_ms: float) -> Outage | None:

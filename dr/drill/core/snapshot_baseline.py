@@ -1,4 +1,4 @@
-"""What a backup every so often would have lost instead: the old way, to compare a drill with
+"""The loss that regular backups would have had instead: the old way, for comparison with a drill
 (DR-04, DR-05).
 
 A backup loses what was written since the last one; struck just before the next, that is an
@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from typing import Final
 
 INTERVALS_MS: Final = (10_000, 60_000, 3_600_000, 86_400_000)
-"""From a snapshot each ten seconds to the backup each night."""
+"""From a snapshot every ten seconds to a backup every night."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -30,7 +30,9 @@ class SnapshotLoss:
 def snapshot_baseline(
     acknowledged_at_ms: Sequence[float], *, fault_at_ms: float, intervals_ms: Sequence[int] = INTERVALS_MS
 ) -> tuple[SnapshotLoss, ...]:
-    """For sorted times of acknowledgements; nothing when none came before the fault."""
+    """The losses for sorted times of acknowledgements; none when no acknowledgement came before the
+    fault.
+    """
     before = bisect_right(acknowledged_at_ms, fault_at_ms)
     if not before:
         return ()

@@ -1,5 +1,5 @@
-"""What a failover would do and cost, said before it is done: for `--dry-run` and for the first
-lines of a real run.
+"""Predicts what a failover would do and cost: for `--dry-run` and for the first lines of a real
+run. The playbook itself decides, so that the plan and the run cannot differ in their refusals.
 
 Uses the playbook itself, so that the plan and the deed cannot differ in their refusals.
 """
@@ -34,7 +34,7 @@ class Assessment:
     missing_offsets: int
     account: LossAccount | None
     sync: str
-    """What acks=all would wait for afterwards; empty on a link that never waits."""
+    """The condition for which acks=all would wait afterwards; empty on a link that never waits."""
     unprotected: tuple[str, ...] = ()
 
 

@@ -74,11 +74,11 @@ fenced.
 
 
 CHANGING_STEPS = ("prepare", "fence", "drain", "raise", "account", "promote", "notify")
-"""What an undisturbed run of a source that answers consists of."""
+"""The steps of an undisturbed run with a source that answers."""
 
 
 class Step(enum.StrEnum):
-    """What the shell is asked to do next."""
+    """The next step for the shell."""
 
     PREPARE = "prepare"
     FENCE = "fence"
@@ -137,8 +137,9 @@ class StepEnded:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DrainState:
-    """How far the drain is. `remaining` counts offsets that the target lacks of what is known of
-    the source.
+    """The progress of the drain. `remaining` counts offsets of the known source that the target
+    lacks. `problem` names what else is missing, or is not known to be there: partitions without a
+    record, groups' offsets. Empty when everything is there.
 
     `problem`: what else is not there, or cannot be said to be there: partitions without a record,
     groups' offsets. Empty when everything is there, or when it is not known.
@@ -240,8 +241,8 @@ class FailoverPlaybook:
         self._watch_arrivals(evidence.target, now_ms)
 
     def _growth_under_the_fence(self, source: SiteEvidence) -> str:
-        """Which log of the fenced source grew since it was seen last; empty when none did, or when
-        markers of decided transactions may have been the reason.
+        """The log of the fenced source that grew since the last look; empty when none did, or when
+        markers of decided transactions may be the reason.
         """
         groups = self._source_groups
         if groups is None or groups.committing_transactions or groups.transaction_problems:
@@ -359,7 +360,7 @@ class FailoverPlaybook:
         )
 
     def _preparation(self, evidence: Evidence, source: SiteEvidence, now_ms: int) -> Decision | None:
-        """What to do before writers are stopped; None when they may be."""
+        """The step that must come before writers are stopped; None when they may be stopped."""
         target, policy = evidence.target, self._policy
         assert target is not None
         if evidence.governing.phase == LinkPhase.FENCED or policy.accepts_data_loss:
@@ -387,7 +388,7 @@ class FailoverPlaybook:
         return Decision(step=Step.PREPARE, reason=f"{lacking}; writes go on meanwhile")
 
     def drain_state(self, evidence: Evidence, now_ms: int) -> DrainState:
-        """How far the target is behind what is known of the source, and whether waiting longer
+        """How far the target lags behind the known state of the source, and whether a longer wait
         makes sense.
         """
         target = evidence.target
@@ -421,8 +422,8 @@ class FailoverPlaybook:
         return f"{len(absent)} partitions are not here yet ({names})" if absent else ""
 
     def _groups_problem(self, evidence: Evidence) -> str:
-        """Why offsets that groups committed before the fence may not be at the target; not known
-        when the source does not answer.
+        """The reason why offsets that groups committed before the fence may be missing at the
+        target; unknown when the source does not answer.
         """
         source, target = evidence.source, evidence.target
         if not self._is_fence_proven or source is None or target is None:
@@ -512,7 +513,7 @@ class FailoverPlaybook:
         )
 
     def _refusal_of(self, evidence: Evidence, now_ms: int) -> str:
-        """Why the epoch must not be raised now; empty when it may."""
+        """The reason why the epoch must not be raised now; empty when it may be raised."""
         if refusal := self._fence_refusal(evidence):
             return refusal
         if self._policy.accepts_data_loss:
@@ -541,8 +542,9 @@ class FailoverPlaybook:
         is_source_fresh: bool = False,
         ends: Mapping[TopicPartition, int] | None = None,
     ) -> Differences:
-        """Where the target's copies, up to `ends` where given, are not the source's history as far
-        as it is known.
+        """The partitions where the target's copies, up to `ends` where given, are not the known
+        history of the source. `is_source_fresh`: the source was asked after the target, so that the
+        target cannot be a later state.
 
         `is_source_fresh`: what is known of the source was asked after the target, so that the
         target cannot be a later state.

@@ -15,12 +15,12 @@ from dr.sites.core.evidence import UNKNOWN, SiteEvidence, TopicPartition
 from dr.sites.core.mirror_reports import MIRROR_SILENT_MS
 
 OBSTACLE_AWAITED_MS = MIRROR_SILENT_MS
-"""How long a missing mirror or leader is awaited: a mirror reports each second, an election takes
-moments.
+"""How long a missing mirror or leader is awaited, in ms: a mirror reports each second, an election
+takes moments.
 """
 CLOSE_SHARE = 0.5
-"""Of the time for which writers may be stopped: a copy that follows within that share is close
-enough.
+"""The share of the time for which writers may be stopped: a copy that follows within this share is
+close enough.
 """
 NAMED_MAX = 3
 
@@ -32,7 +32,7 @@ class _Mark:
 
 
 class CatchUp:
-    """How long the copies take to reach the ends that the source had."""
+    """The time that the copies take to reach the source's earlier ends."""
 
     def __init__(self) -> None:
         self._mark: _Mark | None = None
@@ -58,7 +58,7 @@ class CatchUp:
 
 
 def obstacle(source: SiteEvidence, target: SiteEvidence, *, link: str) -> str:
-    """Why a fence would stop writers for long, or for nothing; empty when nothing is in the way."""
+    """The reason why a fence would stop writers for long or in vain; empty when there is none."""
     if not target.has_mirror:
         age_ms = target.mirror_age_ms
         since = "never reported" if age_ms == UNKNOWN else f"last reported {age_ms / 1000:.1f} s ago"
@@ -71,7 +71,7 @@ def obstacle(source: SiteEvidence, target: SiteEvidence, *, link: str) -> str:
 
 
 def leaderless_sentence(site: SiteEvidence) -> str:
-    """Which partitions of a site have no leader; empty when every partition has one."""
+    """The partitions without a leader, in a sentence; empty when every partition has one."""
     if not site.leaderless:
         return ""
     names = ", ".join(map(str, sorted(site.leaderless)[:NAMED_MAX]))

@@ -34,8 +34,9 @@ def has_leaders_above_floor(target: SiteEvidence) -> bool:
 def kept_ends(
     target: SiteEvidence, *, before: Mapping[TopicPartition, int]
 ) -> tuple[dict[TopicPartition, int], list[TopicPartition]]:
-    """Where the mirrored history ends by partition, and those that need an epoch lookup (writes
-    began already).
+    """The end of the mirrored history by partition, and the partitions that need an epoch lookup
+    because writes began already. `before` holds the ends that this run saw before the raise under a
+    proven fence and a finished drain.
 
     `before` holds ends seen in this run before the raise under a proven and finished drain.
     """

@@ -61,7 +61,7 @@ class _Marker(NamedTuple):
 
 
 class Completeness:
-    """What looks at one link have shown so far."""
+    """The results so far of repeated looks at one link."""
 
     def __init__(self) -> None:
         self._until_ms: dict[TopicPartition, int] = {}
@@ -106,8 +106,8 @@ class Completeness:
         return max(passed_ms, _newest(target, asked_at_ms))
 
     def take_mirror(self, reply: DescribeMirrorReply, *, asked_at_ms: int) -> None:
-        """What the link's mirror said when it was asked at `asked_at_ms`: for targets whose offsets
-        are others.
+        """Take the report of the link's mirror, requested at `asked_at_ms`: for targets with other
+        offsets.
         """
         for one in reply.partitions:
             key = TopicPartition(one.topic, one.partition)

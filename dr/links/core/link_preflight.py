@@ -30,8 +30,8 @@ NAMED_MAX: Final = 5
 """Topics named in one check; the rest is counted."""
 SITE_DEFAULT: Final = -1
 PROOF_COUNTS_MS: Final = 900_000
-"""How old the last comparison of the sites may be; that of a huge link is made every ten
-minutes.
+"""The greatest age (ms) of the last comparison of the sites that still counts; a huge link is
+compared every ten minutes.
 """
 REHEARSAL_COUNTS_HOURS: Final = 30 * 24
 """A rehearsal that is older is a reason for another one."""

@@ -1,5 +1,5 @@
-"""What would be missing if the active site were gone this moment, by topic and by group: the answer
-of `antipode links check`.
+"""Computes what would be missing, by topic and by group, if the active site were lost at this
+moment: the answer of `antipode links check`.
 
 Unlike the plan of a failover (`dr/failover/core/assess.py`) it does not count on fencing and
 draining a site that still answers.
@@ -64,8 +64,8 @@ class Readiness:
         return sum(topic.missing_records for topic in self.topics)
 
     def is_ready(self, *, lag_records_max: int, groups_age_ms_max: int) -> bool:
-        """Whether a failover now would lose no more than that; groups that are behind count unless
-        all were carried so lately.
+        """True if a failover now would lose no more than these limits. Groups that lag count unless
+        all groups were carried recently enough.
         """
         is_young = self.groups_age_ms != UNKNOWN and self.groups_age_ms <= groups_age_ms_max
         return not self.problems and self.missing_records <= lag_records_max and (not self.groups or is_young)

@@ -30,7 +30,7 @@ DIFFERENCES_MAX: Final = 100
 
 
 class DifferenceKind(enum.StrEnum):
-    """How the target differs from the source."""
+    """The way in which the target differs from the source."""
 
     MISSING = "missing"
     EXTRA = "extra"
@@ -74,11 +74,11 @@ class Descent:
             self._open.append(Question(self.first_offset, self.end_offset, WHOLE_RANGE))
 
     def questions(self) -> tuple[Question, ...]:
-        """What both sites are to be asked; empty when the comparison has ended."""
+        """The next questions to both sites; empty when the comparison has ended."""
         return tuple(self._open)
 
     def take(self, answers: Mapping[Question, tuple[bytes, bytes]]) -> None:
-        """What the source and the target have answered to each question."""
+        """Take both sites' answers to each question."""
         asked, self._open = self._open, []
         for question in asked:
             source, target = answers[question]

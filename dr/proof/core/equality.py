@@ -1,5 +1,5 @@
-"""What a comparison by digests has found of each partition, and what follows from it for the link.
-Pure.
+"""The results of a comparison by digests for each partition, and their meaning for the link. Pure.
+Caller: dr/proof/comparison.py; `antipode reconcile --quick` prints them.
 
 Caller: dr/proof/comparison.py; printed by `antipode reconcile --quick`.
 """
@@ -28,7 +28,7 @@ class Verdict(enum.StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LogExtent:
-    """Where the log of a leader starts, and up to where its site has replicated it."""
+    """The start of a leader's log, and the end up to which its site has replicated it."""
 
     log_start_offset: int
     high_watermark: int
@@ -54,7 +54,7 @@ class PartitionEquality:
 
     @property
     def is_equal(self) -> bool:
-        """Whether no difference was found."""
+        """True if no difference was found."""
         return not self.differences
 
 
@@ -90,7 +90,7 @@ class EqualityReport:
     compared_at_ms: int
     elapsed_ms: int
     damaged: tuple[DamagedLog, ...] = ()
-    """Of the partitions that were not compared, those whose bytes on a disk have changed."""
+    """The partitions that were not compared because their bytes on a disk have changed."""
 
     @property
     def verdict(self) -> Verdict:
@@ -101,7 +101,7 @@ class EqualityReport:
 
     @property
     def topics(self) -> list[TopicEquality]:
-        """By topic, sorted."""
+        """The results by topic, sorted."""
         by_topic: dict[str, list[PartitionEquality]] = {}
         for one in self.partitions:
             by_topic.setdefault(one.topic, []).append(one)
@@ -120,14 +120,15 @@ def _added_up(topic: str, partitions: Iterable[PartitionEquality]) -> TopicEqual
 
 
 def compared_range(source: LogExtent, target: LogExtent) -> tuple[int, int]:
-    """What both logs hold: first offset and end; empty when they have nothing in common."""
+    """The range that both logs hold: first offset and end; empty when they share nothing."""
     first = max(source.log_start_offset, target.log_start_offset)
     return first, max(first, min(source.high_watermark, target.high_watermark))
 
 
 def differences_of_ends(*, source_before: LogExtent, source_after: LogExtent, target: LogExtent) -> list[Difference]:
-    """What only one log has at its end. The source is asked before and after the target: what it
-    had before must be at the target, what the target has must be at the source by then.
+    """The records that only one log has at its end. The source is asked before and after the
+    target: the target must have the source's earlier end, and the source must have the target's end
+    by then.
     """
     if target.high_watermark < source_before.high_watermark:
         first, end = max(target.high_watermark, source_after.log_start_offset), source_before.high_watermark

@@ -40,7 +40,7 @@ class LinkVerification:
 
     @classmethod
     def of_message(cls, stored: site_pb2.LinkVerification) -> LinkVerification:
-        """As an agent reports it."""
+        """Decode an agent's report."""
         return cls(
             epoch=stored.epoch,
             verified_until_ms=stored.verified_until_ms,
@@ -50,7 +50,7 @@ class LinkVerification:
         )
 
     def as_message(self) -> site_pb2.LinkVerification:
-        """To be stored and reported."""
+        """Encode for storage and reports."""
         return site_pb2.LinkVerification(
             epoch=self.epoch,
             verified_until_ms=self.verified_until_ms,

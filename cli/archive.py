@@ -34,7 +34,7 @@ app = typer.Typer(
 
 
 class FormatChoice(enum.StrEnum):
-    """What the files hold."""
+    """The content of the files."""
 
     BATCHES = "batches"
     RECORDS = "records"

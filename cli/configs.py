@@ -45,7 +45,7 @@ class _Entity(NamedTuple):
 
     @property
     def text(self) -> str:
-        """For messages."""
+        """The entity's name in messages."""
         if self.kind == "topic":
             return f"topic {self.name}"
         return f"broker {self.name}" if self.name else "all brokers"
@@ -71,7 +71,7 @@ def show(
     is_everything: Annotated[bool, typer.Option("--defaults", help="Show defaults, too.")] = False,
     output: Output = OutputFormat.TEXT,
 ) -> None:
-    """What is in force and where it comes from.
+    """Show the configs in force and their sources.
 
     Example: antipode configs show --topic orders --defaults --output json
     """

@@ -35,7 +35,7 @@ COMMIT_INTERVAL_S = 5
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Wanted:
-    """What was asked for."""
+    """The user's request."""
 
     topics: list[str]
     group: str | None
@@ -250,7 +250,7 @@ def _until_signal(task: asyncio.Task[Any] | None) -> Any:
 
 
 async def _modern(wanted: Wanted, bootstrap_server: str, stack: AsyncExitStack) -> Found:
-    """In a group of the classic protocol, or partitions on their own."""
+    """Consume in a group of the classic protocol, or partitions without a group."""
     from clients.consumer import READ_COMMITTED, Consumer, ConsumerOptions
     from clients.reader import ReaderOptions
 
@@ -347,7 +347,7 @@ async def _records_of_consumer(consumer: Consumer, printed: Printed, wanted: Wan
 
 
 class Printed:
-    """What has been printed of a group's partitions: that, and no more, is committed."""
+    """The printed positions of a group's partitions: the command commits these, and no more."""
 
     def __init__(self, consumer: Consumer) -> None:
         self._consumer = consumer
@@ -355,7 +355,7 @@ class Printed:
         self.next_positions: dict[Place, Position] = {}
 
     def commit_if_due(self) -> None:
-        """In the background, now and then."""
+        """Commit in the background when the interval has passed."""
         now_s = asyncio.get_running_loop().time()
         if now_s >= self._due_s and self.next_positions:
             self._due_s = now_s + COMMIT_INTERVAL_S
@@ -377,7 +377,7 @@ class Printed:
         """Begin."""
 
     async def lost(self, _: frozenset[Place]) -> None:
-        """Nothing can be committed."""
+        """Forget the positions: nothing can be committed."""
         self.next_positions.clear()
 
 
@@ -429,7 +429,7 @@ async def _records_of_stream(stream: Stream) -> Found:
 
 
 def shown_as(output: OutputFormat, *, has_keys: bool, shows_offsets: bool) -> Callable[[Place, Record], None]:
-    """What prints one record."""
+    """The function that prints one record."""
     if output is OutputFormat.JSON:
         return lambda place, record: print_json(_document(place, record))
 

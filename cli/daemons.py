@@ -25,7 +25,7 @@ from runtime.process import ExitCode, run_daemon
 
 
 class LogLevel(enum.StrEnum):
-    """What `--log-level` accepts."""
+    """The values of `--log-level`."""
 
     DEBUG = "DEBUG"
     INFO = "INFO"
@@ -202,8 +202,8 @@ def bridge(
 
 
 def _report_verdicts(properties: Properties) -> None:
-    """On standard error a line for each key of a MirrorMaker 2 file and how many had which fate; of
-    a file of ours for idle keys.
+    """Print on standard error a line for each key of a MirrorMaker 2 file, and the count of each
+    verdict; for a file of ours, a line for each idle key.
     """
     from mirror.settings.config import verdicts_on
     from mirror.settings.core.mirror_maker_file import is_mirror_maker_file

@@ -26,7 +26,7 @@ NO_LEADER = -1
 
 
 class ElectionKind(enum.StrEnum):
-    """Which replicas may be elected."""
+    """The replicas that may be elected."""
 
     PREFERRED = "preferred"
     UNCLEAN = "unclean"

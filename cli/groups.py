@@ -136,8 +136,8 @@ def delete(
 
 
 def parse_target(text: str) -> str | int | tuple[int]:
-    """What `--to` says: a word, Unix ms, or a one-tuple with an offset. A usage error says what is
-    accepted.
+    """Parse `--to`: a word, Unix ms, or a one-tuple with an offset. A usage error lists the
+    accepted forms.
     """
     if text.startswith("offset:"):
         number = text.removeprefix("offset:")

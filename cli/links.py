@@ -69,14 +69,14 @@ Answer = TypeVar("Answer")
 
 
 class SyncChoice(enum.Enum):
-    """How the source waits for the target."""
+    """The way in which the source waits for the target."""
 
     BLOCK = SyncPolicy.BLOCK.value
     DEGRADE = SyncPolicy.DEGRADE.value
 
 
 class FailoverChoice(enum.Enum):
-    """What the standby does by itself when the active site is lost."""
+    """The standby's reaction to the loss of the active site."""
 
     MANUAL = "manual"
     OBSERVE = FailoverMode.OBSERVE.value
@@ -84,7 +84,9 @@ class FailoverChoice(enum.Enum):
 
 
 class ReinstateChoice(enum.Enum):
-    """Who has a returning site's own records put into quarantine: a person or the link's mirror."""
+    """The actor that moves a returning site's own records into quarantine: a person or the link's
+    mirror.
+    """
 
     MANUAL = "manual"
     AUTOMATIC = ReinstatePolicy.AUTOMATIC.value
@@ -303,7 +305,7 @@ async def _made(
 
 
 class AlteredSync(enum.Enum):
-    """What a running link may be changed to."""
+    """The policies to which a running link may change."""
 
     BLOCK = SyncPolicy.BLOCK.value
     DEGRADE = SyncPolicy.DEGRADE.value

@@ -67,7 +67,7 @@ def options(
         typer.Option("--version", help="Say which release this is, and end.", is_eager=True, callback=_print_version),
     ] = False,
 ) -> None:
-    """What concerns no command in particular."""
+    """The options without a command."""
 
 
 def assemble(names: Iterable[str] = COMMANDS) -> typer.Typer:

@@ -148,7 +148,9 @@ def produce(
 def _line_reader(
     topic: str, key_separator: str | None, headers: tuple[tuple[str, bytes], ...], partition: int | None
 ) -> Callable[[bytes], ProducerRecord]:
-    """From a line to its record. OperationalFailure for a line without the separator."""
+    """The function that makes a record of a line. It raises OperationalFailure for a line without
+    the separator.
+    """
     from clients.producer import ProducerRecord
 
     def record_of(line: bytes) -> ProducerRecord:
@@ -302,12 +304,12 @@ class Run:
 
     @property
     def skew(self) -> float:
-        """How many times its fair part the fullest partition has."""
+        """The size of the largest partition as a multiple of its fair share."""
         total = self.partitions.total()
         return max(self.partitions.values()) * self.partition_count / total if total else 1.0
 
     def document(self) -> dict[str, Any]:
-        """For programs."""
+        """The result for programs."""
         return {
             "topic": self._topic,
             "is_dry_run": self._is_dry_run,
@@ -324,7 +326,7 @@ class Run:
         }
 
     def report(self) -> None:
-        """For people."""
+        """Print the result for people."""
         for complaint, count in self.complaints.most_common(COMPLAINTS_SHOWN):
             error_console.print(f"{count:,} records failed: {complaint}", markup=False)
         if self.dropped:

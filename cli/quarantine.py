@@ -38,7 +38,7 @@ def list_entries(
     topic: Annotated[str | None, typer.Option("--topic", help="Entries of this topic alone.")] = None,
     output: Output = OutputFormat.TEXT,
 ) -> None:
-    """Everything that the brokers of the site keep: which offsets of what, since when and why.
+    """List all entries in the quarantine of the site's brokers: the offsets, since when and why.
 
     Example: antipode quarantine list --topic orders --output json
     """

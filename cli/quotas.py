@@ -132,7 +132,7 @@ def describe(
     client_id: Annotated[str, typer.Option("--client-id", help="The client's id.")] = "",
     output: Output = OutputFormat.TEXT,
 ) -> None:
-    """Which quotas hold for a client, and whose they are.
+    """Show the quotas that apply to a client, and the entity that each comes from.
 
     Example: antipode quotas describe --client-id reports
     """

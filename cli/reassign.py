@@ -44,7 +44,7 @@ app = typer.Typer(
 
 POLL_INTERVAL_S = 0.3
 LOOKS_MAX = 30
-"""How often a broker is asked that may know less than the controller."""
+"""The maximum number of requests to a broker that may know less than the controller."""
 
 
 class Throttles(NamedTuple):
@@ -169,8 +169,8 @@ def verify(
     is_keeping_throttle: KeepThrottle = False,
     output: Output = OutputFormat.TEXT,
 ) -> None:
-    """How far a plan is; when everything has moved, its throttles are removed. Exit code 1 when
-    something is neither there nor on its way.
+    """Show the progress of a plan; remove its throttles when everything has moved. Exit code 1 when
+    a partition is neither there nor on its way.
 
     Example: antipode reassign verify plan.json --output json
     """
@@ -230,7 +230,7 @@ def cancel(
 
 @app.command("list")
 def list_ongoing(bootstrap_server: BootstrapServer = DEFAULT_BOOTSTRAP, output: Output = OutputFormat.TEXT) -> None:
-    """What is moving now.
+    """List the running moves.
 
     Example: antipode reassign list --output json
     """
@@ -374,7 +374,7 @@ def _check(outcomes: list[Outcome], what: str) -> None:
 
 
 async def _states(client: KafkaClient, wanted: dict[Place, tuple[int, ...]]) -> dict[Place, str]:
-    """Of each partition: done, moving, or elsewhere."""
+    """The state of each partition: done, moving, or elsewhere."""
     moving: dict[Place, Ongoing] = await reassignment.ongoing(client)
     metadata = await reassignment.site_metadata(client, sorted({place.topic for place in wanted}))
     now = reassignment.assignment(metadata, wanted)

@@ -127,7 +127,7 @@ def _by_digests(sides: Sides, settle_timeout_ms: int, directory: Path | None, ou
 
 
 class Depth(NamedTuple):
-    """How the logs are read, as the options say it."""
+    """The way in which the options ask to read the logs."""
 
     range_offsets: int
     is_deep: bool

@@ -29,13 +29,13 @@ if TYPE_CHECKING:
     from wire.control.controller_pb2 import DescribeControllerReply
 
 VERDICT_COUNTS_MS = 120_000
-"""How old the active site's verdict on a link's protection may be; its agents store one each twenty
-seconds at least.
+"""The greatest age (ms) of the active site's verdict on a link's protection that still counts; its
+agents store one at least every twenty seconds.
 """
 NO_CONTROLLER = -1
 CONTROLLER_TIMEOUT_MS = 1_000
 MIRROR_TIMEOUT_S = 3.0
-"""As long as a site has: a mirror that is slow to answer is not one that is gone."""
+"""The same time as a site has, in seconds: a slow mirror is not a missing one."""
 
 
 def status(
@@ -45,8 +45,8 @@ def status(
     interval_ms: Annotated[int, typer.Option(help="How often to look with --watch.", min=100)] = 1_000,
     output: Output = OutputFormat.TEXT,
 ) -> None:
-    """What lives and what lags: brokers and controller of each site, and for each link who is
-    active and how far the other is behind.
+    """Show the state of sites and links: the brokers and the controller of each site, and for each
+    link the active site and the lag of the other one.
 
     Exit code 1 when something needs a person: a site that does not answer, a partition without a
     leader, a link in trouble.
@@ -69,7 +69,7 @@ def status(
 
 
 def known_places(file: Path | None, site: list[str] | None) -> Environment:
-    """Everything known of where things are: the file, and the addresses of --site over it."""
+    """All known addresses: the file's, and those of --site over them."""
     from dr.drill.environment import Environment, EnvironmentSite, load_environment
 
     found = environment_file(file) if file is not None or not site else None
@@ -142,8 +142,8 @@ async def _site(client: SiteClient) -> dict[str, Any]:
 
 
 async def _controller(addresses: Sequence[str]) -> DescribeControllerReply:
-    """What the site's active controller says of itself; nothing when no process of the site leads
-    to it.
+    """The description of the site's active controller; empty when no process of the site leads to
+    it.
     """
     from wire.control.clients import ControllerClient, ControllerUnavailable
     from wire.control.controller_pb2 import DescribeControllerReply
@@ -160,7 +160,9 @@ async def _controller(addresses: Sequence[str]) -> DescribeControllerReply:
 
 
 async def _deposed(clients: Sequence[SiteClient], entries: Sequence[LinkAtSite]) -> dict[str, list[str]]:
-    """By link: what other links say against its active site, as that site itself knows them."""
+    """By link: the statements of other links against its active site, as that site itself knows
+    them.
+    """
     from dr.sites.core.link_checks import deposed_problems
     from runtime.process import OperationalFailure
     from wire.rules.links import other_site
@@ -233,8 +235,8 @@ async def _link(
 
 
 def _lease(said: Sequence[LinkAtSite]) -> dict[str, Any]:
-    """Who decides which site writes; what is wrong with the lease, as each site that answered sees
-    it; and what the standby says of the active site.
+    """The lease of the link: who decides which site writes, the problems that each answering site
+    sees, and the standby's verdict on the active site.
     """
     from dr.sites.core.lease_sentences import lease_problem, lease_sentence
 
@@ -266,7 +268,7 @@ def _proof(sample: LagSample) -> dict[str, Any]:
 
 
 def not_protected_because(sample: LagSample, *, now_ms: int) -> str:
-    """Why the link's standby does not protect the active site; empty when it does."""
+    """The reason why the link's standby does not protect the active site; empty when it does."""
     verdict = sample.protection
     if not sample.active_site:
         return "neither site says who is active"
@@ -280,7 +282,7 @@ def not_protected_because(sample: LagSample, *, now_ms: int) -> str:
 
 
 def problems(sites: dict[str, dict[str, Any]], links: list[dict[str, Any]]) -> list[str]:
-    """What needs a person, in words."""
+    """The conditions that need a person, in words."""
     found = [site["problem"] for site in sites.values() if not site["is_reachable"]]
     for name, site in sites.items():
         if site["is_reachable"] and site["controller"] == NO_CONTROLLER:

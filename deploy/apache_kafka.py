@@ -29,7 +29,7 @@ SERVER_JVM = (
     "-XX:+ExplicitGCInvokesConcurrent",
     "-Djava.awt.headless=true",
 )
-"""What Kafka's own launcher passes; the heap comes in addition."""
+"""The options of Kafka's own launcher, without the heap."""
 STORAGE_TOOL = "kafka.tools.StorageTool"
 BROKER = "kafka.Kafka"
 CLUSTER_ID = "AAAAAAAAAAAAAAAAAAAAAQ"
@@ -68,7 +68,7 @@ class ApacheKafkaServer:
 
     @property
     def bootstrap_servers(self) -> str:
-        """Where clients connect."""
+        """The address for clients."""
         return f"{LOOPBACK}:{self.port}"
 
     def format(self) -> None:
@@ -89,7 +89,7 @@ class ApacheKafkaServer:
         return Child(name=self.name, command=command, directory=self.directory, log=self.directory / f"{self.name}.log")
 
     def is_serving(self) -> bool:
-        """Whether it accepts connections: it opens its listener last."""
+        """True if the broker accepts connections: it opens its listener last."""
         try:
             socket.create_connection((LOOPBACK, self.port), timeout=PROBE_TIMEOUT_S).close()
         except OSError:

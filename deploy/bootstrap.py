@@ -93,7 +93,7 @@ def _ensure_environment() -> None:
 
 
 def _is_usable_environment() -> bool:
-    """Whether the environment has a Python that is new enough and a pip; an interrupted set-up
+    """True if the environment has a Python that is new enough and a pip; an interrupted set-up
     leaves neither or one.
     """
     probe = f"import sys, pip; sys.exit(sys.version_info < {PYTHON_VERSION_MIN})"

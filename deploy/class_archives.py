@@ -20,7 +20,7 @@ from deploy import jar_sets, parts
 from runtime.process import OperationalFailure
 
 WARNINGS_TO_STDERR = ("-Xlog:disable", "-Xlog:all=warning:stderr")
-"""By default a JVM that cannot use an archive says so on standard output, among a program's
+"""By default a JVM that cannot use an archive reports this on standard output, among a program's
 results.
 """
 DUMP_WITHIN_S = 120
@@ -38,7 +38,7 @@ class ClassArchive:
 
     @property
     def directory(self) -> Path:
-        """Where the archives are."""
+        """The folder of the archives."""
         return parts.parts_directory() / "class-archives"
 
     @property
@@ -53,8 +53,8 @@ class ClassArchive:
         return self.directory / f"{self.name}-{state.hexdigest()[:16]}.jsa"
 
     def options(self) -> list[str]:
-        """What makes a JVM with these jars first on its class path use the archive; nothing where
-        there is none.
+        """The options with which a JVM with these jars first on its class path uses the archive;
+        none without an archive.
         """
         file = self.file
         return [f"-XX:SharedArchiveFile={file}", *WARNINGS_TO_STDERR] if file.is_file() else []
@@ -91,7 +91,7 @@ KAFKA = ClassArchive(name="kafka", jars=jar_sets.KAFKA.jars)
 
 
 def listing_option(directory: Path) -> str:
-    """What makes a JVM write the names of the classes that it loads into a file `*.lst` there."""
+    """The option with which a JVM lists its loaded classes in a file `*.lst` there."""
     return f"-XX:DumpLoadedClassList={directory}/%p.lst"
 
 

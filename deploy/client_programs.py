@@ -44,14 +44,14 @@ class ClientPrograms:
 
     @property
     def directory(self) -> Path:
-        """Where what was built from these sources is."""
+        """The folder of the programs that were built from these sources."""
         digest = hashlib.sha256()
         for file in sorted(path for path in self.sources.rglob("*") if path.is_file()):
             digest.update(str(file.relative_to(self.sources)).encode() + file.read_bytes())
         return parts.parts_directory() / f"clients-{self.name}-{digest.hexdigest()[:12]}"
 
     def missing(self) -> str:
-        """Why its programs cannot run; empty when they can."""
+        """The reason why the programs cannot run; empty when they can."""
         if self.directory.is_dir():
             return ""
         if shutil.which(self.builder[0]) is None:
@@ -59,7 +59,7 @@ class ClientPrograms:
         return f"the {self.name} programs have not been built: `make setup-clients` does it"
 
     def command(self, program: str) -> list[str]:
-        """How a program is started."""
+        """The command that starts a program."""
         return [*self.runner, str(self.directory / program)]
 
     def pinned(self, library: str) -> str:

@@ -31,12 +31,12 @@ class JarSet:
 
     @property
     def directory(self) -> Path:
-        """Where its jars are when it has been fetched."""
+        """The folder of its jars."""
         return parts.parts_directory() / f"{self.name}-{self.version}"
 
     @property
     def is_there(self) -> bool:
-        """Whether it has been fetched."""
+        """True if the jars were fetched."""
         return self.directory.is_dir()
 
     def jars(self) -> tuple[Path, ...]:

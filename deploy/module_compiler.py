@@ -86,7 +86,7 @@ def _fetch_wheel(scratch: Path, say: Callable[[str], None]) -> subprocess.Popen[
 
 
 def _wheel_failure(wheel: subprocess.Popen[str]) -> str | None:
-    """What pip said when it failed; waits for its end."""
+    """Wait for pip; returns its output when it failed, else None."""
     try:
         _, said = wheel.communicate(timeout=LIMIT_S)
     except subprocess.TimeoutExpired:
@@ -96,7 +96,7 @@ def _wheel_failure(wheel: subprocess.Popen[str]) -> str | None:
 
 
 def _wheel_environment(scratch: Path, say: Callable[[str], None]) -> Mapping[str, str]:
-    """What a build with the wheel's compiler wants in the environment."""
+    """The environment variables for a build with the wheel's compiler."""
     script = scratch / "zigcc"
     script.write_text(f'#!/bin/sh\nexec "{scratch}/wheel/ziglang/zig" cc "$@"\n', encoding="utf-8")
     script.chmod(0o755)
@@ -159,7 +159,7 @@ def _replace(target: Path, built: Path) -> None:
 
 
 def translate(scratch: Path) -> None:
-    """From Python to C, into `scratch`/c; what to compile is noted for `build`."""
+    """Translate Python to C, into `scratch`/c, and note what `build` has to compile."""
     from mypyc.build import mypycify
 
     sources = [str(compiled.source(name).relative_to(compiled.ROOT)) for name in compiled.MODULES]
@@ -169,7 +169,7 @@ def translate(scratch: Path) -> None:
 
 
 def build(scratch: Path) -> None:
-    """From C to machine code with the compiler that the environment names, into `scratch`/lib."""
+    """Compile C with the compiler that the environment names, into `scratch`/lib."""
     from setuptools import Distribution
     from setuptools.command.build_ext import build_ext
 

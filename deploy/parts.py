@@ -1,4 +1,4 @@
-"""Where the outside programs are that embedded sites need, verified by running them: Java,
+"""Finds the outside programs that embedded sites need, and verifies them by running them: Java,
 ZooKeeper's jars, toxiproxy.
 
 Looks only; `setup.py` (by `make setup`) is what installs. `antipode up`, the tests and the
@@ -28,9 +28,9 @@ ZOOKEEPER_JARS = (
     "metrics-core-4.2.37.jar",
     "snappy-java-1.1.10.8.jar",
 )
-"""What a server needs of pyspark's jars. Without snappy it starts and never serves."""
+"""The jars of pyspark that a ZooKeeper server needs. Without snappy it starts and never serves."""
 ZOOKEEPER_LOG_JARS = ("log4j-slf4j2-impl-2.25.4.jar", "log4j-api-2.25.4.jar", "log4j-core-2.25.4.jar")
-"""What it needs besides to say why it does not come up."""
+"""The jars that it needs besides to log why it does not start."""
 
 PARTS_DIRECTORY_VARIABLE = "ANTIPODE_PARTS"
 PROBE_TIMEOUT_S = 30
@@ -114,7 +114,7 @@ def _output_of(command: list[str]) -> str:
 
 
 def spark_environment() -> dict[str, str]:
-    """What a process that starts Spark must have in its environment to use our Java."""
+    """The environment of a process that starts Spark with our Java."""
     return {"JAVA_HOME": str(java().home)}
 
 

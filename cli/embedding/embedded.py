@@ -80,8 +80,8 @@ partition.
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LinkFilters:
-    """What the links of embedded sites carry, by regular expressions on whole names, and whether
-    the source waits for the target.
+    """The topics that the links of embedded sites carry, by regular expressions on whole names, and
+    whether the source waits for the target.
     """
 
     topic_whitelist: tuple[str, ...] = (".*",)
@@ -207,9 +207,7 @@ class EmbeddedSites:
         return killed
 
     def environment(self) -> dict[str, Any]:
-        """Everything about the running sites that another program needs to use, hurt or restart
-        them.
-        """
+        """The description of the running sites for programs that use, harm or restart them."""
         document: dict[str, Any] = {
             "directory": str(self.layout.directory),
             "sites": {site.name: self._site_environment(site) for site in self.layout.sites},
@@ -346,7 +344,7 @@ def _daemon(command: str, name: str, directory: Path, file_name: str, properties
 
 
 async def is_healthy(address: str, *, service: str) -> bool:
-    """Whether the gRPC server at the address reports that the service serves."""
+    """True if the gRPC server at the address reports that the service serves."""
     async with open_channel(address) as channel:
         stub = health_pb2_grpc.HealthStub(channel)
         try:
@@ -452,8 +450,8 @@ def _addresses(site: SiteLayout) -> SiteAddresses:
 
 
 def _has_filters_of(record: LinkRecord, spec: LinkSpec) -> bool:
-    """Whether the stored link carries what is asked for. One that lists nothing and was made before
-    there was a default has the default.
+    """True if the stored link carries the requested topics. A link that lists nothing and is older
+    than the default has the default.
     """
     is_older_default = not record.is_blacklist_complete and not record.topic_blacklist
     return (

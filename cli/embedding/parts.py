@@ -22,7 +22,7 @@ READY_TIMEOUT_MS = 60_000
 STOP_TIMEOUT_MS = 20_000
 LOCK_FILE = "lock"
 COMPLAINT = "error: "
-"""How every daemon of the house begins the one line that says why it gives up."""
+"""The start of the line with which every daemon says why it stops."""
 
 Report = Callable[[str], None]
 
@@ -91,14 +91,12 @@ async def until_ready(part: Part, *, log_start: int) -> None:
 
 
 def log_size(child: Child) -> int:
-    """How long its log is now."""
+    """The current size of the child's log in bytes."""
     return child.log.stat().st_size if child.log.exists() else 0
 
 
 def _reason(child: Child, log_start: int) -> str:
-    """What the part itself says is in the way; else the end of what it has said since it was
-    started.
-    """
+    """The reason that the part itself gives; otherwise the end of its log since its start."""
     with child.log.open("rb") as log:
         log.seek(log_start)
         lines = log.read().decode(errors="replace").splitlines()

@@ -21,10 +21,10 @@ PORTS_PER_BROKER = 6
 REPLICAS_MAX = 3
 PORTS_PER_SITE = 1
 PORTS_SHARED = 3
-"""Of toxiproxy, and of the bridge for HTTP and metrics."""
+"""The ports of toxiproxy, and of the bridge for HTTP and metrics."""
 MIRRORS_PER_LINK = 2
 ARBITER_KIND = "arbiter"
-"""Of a proxy between a site and the arbiter."""
+"""The kind of a proxy between a site and the arbiter."""
 PORTS_PER_MIRROR = 2
 
 
@@ -136,7 +136,7 @@ class Layout:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Wishes:
-    """What the person asked for."""
+    """The user's choices."""
 
     sites: tuple[str, ...]
     brokers: int
@@ -148,7 +148,7 @@ class Wishes:
 
 
 def ports_needed(wishes: Wishes) -> int:
-    """How many free ports `plan` takes."""
+    """The number of free ports that `plan` needs."""
     per_site = PORTS_PER_SITE + wishes.brokers * PORTS_PER_BROKER
     links = max(len(wishes.sites) - 1, 0)
     arbiter = 1 + len(wishes.sites) if wishes.has_arbiter else 0
@@ -199,7 +199,7 @@ def plan(wishes: Wishes, ports: Sequence[int]) -> Layout:
 
 
 def listeners(layout: Layout) -> Iterator[tuple[str, str]]:
-    """Everything that will listen, as (what it is, host:port)."""
+    """All listeners, as (name, host:port)."""
     if layout.toxiproxy is not None:
         yield "toxiproxy", layout.toxiproxy
     for proxy in layout.proxies:

@@ -33,8 +33,8 @@ def check(
     site: SiteOptions = None,
     output: Output = OutputFormat.TEXT,
 ) -> None:
-    """What would be missing, by topic and group, if the active site were gone this moment. Changes
-    nothing.
+    """Show what would be missing, by topic and group, if the active site were lost at this moment.
+    Changes nothing.
 
     Shows too whether releases differ, which topics the standby's controller refuses, and whether a
     mirror reports; --output json has every check. Exit code 1 when a failover would lose more than

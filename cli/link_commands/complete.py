@@ -48,8 +48,8 @@ def complete(
     site: SiteOptions = None,
     output: Output = OutputFormat.TEXT,
 ) -> None:
-    """Whether everything produced at the active site before a time has arrived at the other one, by
-    topic. Exit code 0 yes, 1 no.
+    """Report by topic whether everything that was produced at the active site before a time has
+    arrived at the other site. Exit code 0 yes, 1 no.
 
     Both sites are asked; with --mirror, the link's mirror is asked: only the mirror knows when a
     target has offsets of its own. See docs/reconcile.md.
@@ -150,7 +150,7 @@ async def _repeated(
 
 @contextmanager
 def _shown(is_waiting: bool) -> Iterator[Show]:
-    """On a terminal, a bar of the partitions that are complete while the command waits."""
+    """A progress bar of complete partitions on a terminal while the command waits."""
     if not is_waiting or not error_console.is_terminal:
         yield lambda _: None
         return

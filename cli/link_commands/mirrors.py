@@ -165,8 +165,8 @@ def reset(
 
 
 def describe_mirror(name: str, mirror: str | None, environment: Path | None) -> DescribeMirrorReply:
-    """What the link's mirror says of itself. Ends the command with one message when it does not
-    answer.
+    """The description of the link's mirror. Ends the command with one message when the mirror does
+    not answer.
     """
     from wire.control.mirror_pb2 import DescribeMirrorRequest
 
@@ -218,7 +218,7 @@ def print_mirror(reply: DescribeMirrorReply) -> None:
 
 
 def _print_daemons(reply: DescribeMirrorReply) -> None:
-    """What is wrong between the daemons that share the link."""
+    """Print the problems between the daemons that share the link."""
     if reply.failing_daemons:
         failing = sorted(reply.failing_daemons.items())
         print_table("other daemons that cannot carry offsets", ("daemon", "group and reason"), failing)
@@ -236,7 +236,7 @@ def _known(value: int) -> int | str:
 
 
 def known_mirrors(name: str, mirror: str | None, environment: Path | None) -> dict[str, str]:
-    """Where the link's mirrors serve MirrorAdmin, by the site that each writes to. The option
+    """The MirrorAdmin addresses of the link's mirrors, by the site that each writes to. The option
     names one, of an unknown site (""); without it the environment file names them, if there is one.
     """
     from dr.drill.environment import load_environment

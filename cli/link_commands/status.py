@@ -25,10 +25,10 @@ if TYPE_CHECKING:
 NOT_KNOWN = "not known"
 UNKNOWN = -1
 UNMEASURED_STATES = ("PREPARING", "SOURCE_UNAVAILABLE")
-"""In which a mirror without partitions does not know what there is to mirror."""
+"""The states in which a mirror without partitions does not know its topics yet."""
 PREPARING_BELIEVED_MS = 60_000
-"""How long partitions may prepare, after a leader was lost for instance, before a person should
-look.
+"""How long partitions may prepare, after the loss of a leader for instance, before a person should
+look, in ms.
 """
 
 
@@ -39,8 +39,8 @@ def status(
     site: SiteOptions = None,
     output: Output = OutputFormat.TEXT,
 ) -> None:
-    """How links are: who is active, the mirror's state, how far behind. Exit code 1 when one needs
-    a person.
+    """Show the state of links: the active site, the mirror's state, the lag. Exit code 1 when a
+    link needs a person.
 
     Both sites are asked; with --mirror the link's mirror, which alone knows of translate links.
 
@@ -127,7 +127,7 @@ def _show_mirror(reply: DescribeMirrorReply, output: OutputFormat) -> None:
 
 
 def daemon_problems(reply: DescribeMirrorReply) -> list[str]:
-    """What is wrong between the daemons of a link that share it."""
+    """The problems between the daemons that share a link."""
     found = [
         f"daemon {name} does not carry offsets: {problem}" for name, problem in sorted(reply.failing_daemons.items())
     ]

@@ -37,8 +37,8 @@ def translate_offset(
     ] = "",
     output: Output = OutputFormat.TEXT,
 ) -> None:
-    """Which offset of the target is this one of the source, or back, by what the link's mirror has
-    noted at the target (ask its brokers).
+    """Translate an offset of the source to the target's, or back, by the mirror's notes at the
+    target (the command asks its brokers).
 
     Neither the source nor the mirror needs to be there. Between records that were not carried it is
     the next one that was. Where both directions go by the same names, what the opposite link has

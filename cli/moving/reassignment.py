@@ -39,7 +39,7 @@ class Ongoing(NamedTuple):
 
 
 class Outcome(NamedTuple):
-    """What became of one partition's order; `error` is empty when it was taken."""
+    """The outcome of one partition's order; `error` is empty when the controller accepted it."""
 
     place: Place
     error: str
@@ -193,5 +193,5 @@ def _outcome(place: Place, answer: Any) -> Outcome:
 
 
 def answer_message(answer: Any) -> str:
-    """What a broker says beside an error code."""
+    """A broker's message beside an error code."""
     return getattr(answer, "error_message", None) or "no reason given"

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 PAUSE_S = 0.2
 REPORTED_MAX = 100
-"""How often the requests are repeated while replicas are created."""
+"""The maximum number of requests while replicas are created."""
 DONE, MOVING, ELSEWHERE, MISSING = "done", "moving", "elsewhere", "missing"
 
 
@@ -71,7 +71,7 @@ async def report_until_acknowledged(client: KafkaClient, wanted: Mapping[Replica
 
 
 async def states(client: KafkaClient, wanted: Mapping[Replica, str]) -> dict[Replica, str]:
-    """Of each replica: done, moving, elsewhere, or missing at its broker."""
+    """The state of each replica: done, moving, elsewhere, or missing at its broker."""
     found: dict[Replica, dict[str, bool]] = {}
     for directory in await directories_of(client, _nodes(wanted)):
         for log in directory["logs"]:

@@ -140,8 +140,8 @@ def propose(
     replication_factor: int | None = None,
     others: Iterable[tuple[int, ...]] = (),
 ) -> dict[Place, tuple[int, ...]]:
-    """Where the partitions shall be when only `brokers` hold them; `others` are replicas that stay
-    and count as load.
+    """Propose replicas for the partitions when only `brokers` hold them; `others` are replicas that
+    stay and count as load. Raises UnusablePlan when there are too few brokers.
 
     UnusablePlan when there are too few brokers.
     """
@@ -177,9 +177,7 @@ class _Proposal:
         return {place: tuple(replicas) for place, replicas in self._plan.items()}
 
     def _crowding(self, replicas: list[int]) -> int:
-        """How far the replicas are from being in as many racks as they can be: pairs that share
-        one.
-        """
+        """The number of pairs of replicas that share a rack."""
         counts = Counter(self._racks.get(node, str(node)) for node in replicas)
         return sum(count * (count - 1) // 2 for count in counts.values())
 
@@ -191,7 +189,9 @@ class _Proposal:
         self._load[chosen] += 1
 
     def _level(self) -> None:
-        """From the fullest to the emptiest, one at a time, while that evens them out."""
+        """Move replicas from the fullest to the emptiest broker, one at a time, while this evens
+        them out.
+        """
         while True:
             emptiest = min(self._brokers, key=lambda node: (self._load[node], node))
             move = self._move_to(emptiest)

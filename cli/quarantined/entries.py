@@ -1,4 +1,4 @@
-"""What the brokers of a site keep of removed records: listed, read in pieces, deleted."""
+"""Lists, reads in pieces and deletes the entries of removed records that a site's brokers keep."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
 
 async def entries(client: KafkaClient, broker: int | None) -> list[dict[str, Any]]:
-    """Everything that the brokers keep, or that this one keeps."""
+    """The entries of all brokers, or of this broker."""
     from wire.protocol.quarantine_messages import LIST
 
     nodes = sorted((await client.metadata([])).brokers) if broker is None else [broker]

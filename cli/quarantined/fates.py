@@ -14,7 +14,7 @@ from wire.batches.record_batch import BatchHeader
 
 
 class Fate(enum.StrEnum):
-    """What a batch is."""
+    """The kind of a batch."""
 
     PLAIN = "plain"
     """Records outside of transactions, or of a committed one."""
@@ -44,7 +44,7 @@ class Fates:
         self._open = None
 
     def of(self, position: int) -> Fate:
-        """What the batch at the position is, now that all were taken."""
+        """The kind of the batch at the position, after all batches were taken."""
         if self._open is None:
             self._open = frozenset(at for waiting in self._waiting.values() for at in waiting)
         if position in self._markers:

@@ -33,7 +33,7 @@ ANSWER_WITHIN_S = 60.0
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ReplayPlan:
-    """What is asked for. `topic` None: the entry's own. `may_repeat`: go on although the active
+    """The request. `topic` None: the entry's own topic. `may_repeat`: go on although the active
     site no longer has the part of its log in which an earlier replay might be.
     """
 
@@ -56,11 +56,11 @@ class Replay:
 
     @property
     def topic(self) -> str:
-        """Where the records go."""
+        """The topic that receives the records."""
         return self.plan.topic or str(self.entry["topic"])
 
     def document(self) -> dict[str, Any]:
-        """For `--output json`."""
+        """The result for `--output json`."""
         kinds = ("replayed", "present", "aborted", "open", "markers")
         place = {
             field: self.entry[field] for field in ("name", "broker", "topic", "partition", "first_offset", "end_offset")
@@ -94,8 +94,9 @@ class Replay:
             del producer
 
     def _known(self, target: TargetLog, topic_id: str) -> Replayed:
-        """What is there. Below the entry's first offset both logs are the same, so nothing of the
-        entry can be there; a topic that was made anew has other offsets.
+        """The records of the entry that the active site has. Below the entry's first offset both
+        logs are the same, so none of them can be there; a topic that was created again has other
+        offsets.
         """
         log_start, log_end = target.bounds()
         is_same = bool(topic_id) and topic_id == self.entry["topic_id"] and self.topic == self.entry["topic"]

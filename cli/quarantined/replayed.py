@@ -19,11 +19,13 @@ HEADER_PREFIX = "antipode.origin."
 ENTRY_HEADER = "antipode.quarantine.entry"
 ANSWER_WITHIN_S = 30.0
 SILENT_MAX_S = 120.0
-"""How long the search waits for transactions of other producers; longer than most may take."""
+"""How long the search waits for transactions of other producers, in seconds; longer than most
+transactions may take.
+"""
 
 
 class Origin(NamedTuple):
-    """Where a record lay before it was removed; `topic_id` is empty where it is not known."""
+    """The place of a record before its removal; `topic_id` is empty where it is unknown."""
 
     site: str
     topic: str
@@ -33,13 +35,13 @@ class Origin(NamedTuple):
     offset: int
 
     def headers(self, entry: str) -> list[tuple[str, bytes]]:
-        """What its replayed record has in front of its own headers."""
+        """The headers that the replayed record has in front of its own."""
         found = [(f"{HEADER_PREFIX}{name}", str(value).encode()) for name, value in self._asdict().items()]
         return [*found, (ENTRY_HEADER, entry.encode())]
 
     @classmethod
     def of(cls, headers: Iterable[tuple[str, Any]]) -> Origin | None:
-        """From the headers of a record; None for one that was not replayed."""
+        """The origin by the headers of a record; None for a record that was not replayed."""
         found = {
             name.removeprefix(HEADER_PREFIX): (value or b"").decode(errors="replace")
             for name, value in headers
@@ -73,7 +75,7 @@ class Replayed:
         self._by_name.add(place)
 
     def has(self, origin: Origin) -> bool:
-        """Whether the record is there, or was; where one of both does not know the topic's id, the
+        """True if the record is there, or was; where one of both does not know the topic id, the
         name decides. Ask in the order of the entry.
         """
         is_here = self._is_here(origin)
@@ -95,7 +97,9 @@ class TargetLog(NamedTuple):
     partition: int
 
     def bounds(self) -> tuple[int, int]:
-        """Where the log begins and ends now, open transactions included. OperationalFailure."""
+        """The current start and end of the log, open transactions included. Raises
+        OperationalFailure.
+        """
         from confluent_kafka import KafkaException, TopicPartition
 
         consumer = self._consumer("read_uncommitted")
@@ -108,8 +112,8 @@ class TargetLog(NamedTuple):
         return (int(found[0]), int(found[1]))
 
     def replayed(self, start: int, end: int) -> Replayed:
-        """What was replayed between these offsets. OperationalFailure when a transaction of another
-        producer stays open below the end, or no broker answers.
+        """The replayed records between these offsets. Raises OperationalFailure when a transaction
+        of another producer stays open below the end, or no broker answers.
         """
         from confluent_kafka import KafkaError, TopicPartition
 

@@ -23,11 +23,13 @@ SANDBOX = ".antipode-rehearsal"
 """A broker takes no directory of this name for a partition's."""
 DATA = "data"
 FREE_SHARE_KEPT = 0.1
-"""Of the standby's disk: a rehearsal that would leave less free is refused."""
+"""The share of the standby's disk that must stay free; a rehearsal that would leave less is
+refused.
+"""
 
 
 def sandbox_directory(log_directory: str) -> Path:
-    """Where a rehearsal keeps everything that it makes in a log directory."""
+    """The folder in a log directory for everything that a rehearsal creates there."""
     return Path(log_directory) / SANDBOX
 
 
@@ -125,7 +127,7 @@ class CloneWork:
 
 
 def remove_clones(log_directories: Sequence[str]) -> bool:
-    """Whether there were any. OperationalFailure when they cannot be removed."""
+    """Remove the clones; True if there were any. Raises OperationalFailure when this fails."""
     found = [path for one in log_directories if (path := sandbox_directory(one)).exists()]
     try:
         for path in found:

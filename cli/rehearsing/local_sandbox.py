@@ -53,7 +53,7 @@ class LocalSandbox:
         self._topics: dict[str, StandbyTopic] = {}
 
     async def clear(self) -> str:
-        """As the protocol says."""
+        """See the protocol."""
         was_running = await asyncio.to_thread(self._site.stop)
         await remove_chroot(self._connect)
         had_clones = await asyncio.to_thread(remove_clones, self._directories)
@@ -62,7 +62,7 @@ class LocalSandbox:
         return "removed what an interrupted rehearsal had left" + (", its broker too" if was_running else "")
 
     async def clone(self, record: LinkRecord, positions: Mapping[TopicPartition, PartitionPosition]) -> Cloned:
-        """As the protocol says."""
+        """See the protocol."""
         self._record = record
         names = sorted({key.topic for key in positions})
         async with zookeeper_at(self._connect) as zookeeper:
@@ -72,14 +72,14 @@ class LocalSandbox:
         return await asyncio.to_thread(self._clones.clone, self._topics, places, known, COORDINATORS_TOPICS)
 
     async def start(self) -> SandboxAddresses:
-        """As the protocol says."""
+        """See the protocol."""
         await self._site.lay_out(self._record, self._topics, [*self._clones.internal, *self._clones.ends])
         return await self._site.start()
 
     def shared_file_changes(self) -> list[str]:
-        """As the protocol says."""
+        """See the protocol."""
         return self._clones.changes()
 
     async def drop(self) -> None:
-        """As the protocol says."""
+        """See the protocol."""
         await self.clear()

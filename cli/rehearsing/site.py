@@ -93,7 +93,7 @@ async def zookeeper_at(connect: str) -> AsyncIterator[ZooKeeper]:
 
 
 async def remove_chroot(connect: str) -> None:
-    """Everything of an earlier sandbox in the standby's ZooKeeper."""
+    """Remove an earlier sandbox from the standby's ZooKeeper."""
     async with zookeeper_at(connect) as zookeeper:
         with contextlib.suppress(NoNodeError):
             await zookeeper.delete(CHROOT, recursive=True)
@@ -178,7 +178,7 @@ class SandboxSite:
         return SandboxAddresses(bootstrap_servers=f"{LOOPBACK}:{ports[0]}", agent=address)
 
     def stop(self) -> bool:
-        """Whether a broker ran."""
+        """Stop the broker; True if it ran."""
         child = self.child
         is_running = child.pid() is not None
         child.stop(timeout_ms=STOP_TIMEOUT_MS)

@@ -93,7 +93,7 @@ async def _topic(zookeeper: ZooKeeper, name: str) -> StandbyTopic:
 
 
 class LogPlaces:
-    """Which directory on this machine has a partition's log: its leader's, else any replica's."""
+    """This machine's directories with the partitions' logs: the leader's, else any replica's."""
 
     def __init__(self, brokers: Sequence[StandbyBroker]) -> None:
         self._by_node: dict[int, dict[TopicPartition, str]] = {}

@@ -25,8 +25,8 @@ TIMEOUT_S = 10.0
 RETRY_BUDGET_MS = 5_000
 LOADING_PAUSE_S = 0.1
 ASKED_TIMES_MAX = 5
-"""How often a given broker is asked; a broker that advertises a name other than the one given
-cannot be recognised.
+"""The maximum number of requests to a given broker; a broker that advertises another name cannot be
+recognised.
 """
 
 BootstrapServer = Annotated[

@@ -1,5 +1,5 @@
-"""How commands answer: tables for people, JSON for programs, one line for an error, exit codes as
-everywhere in the house.
+"""The output of commands: tables for people, JSON for programs, one line for an error, the same
+exit codes everywhere.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ error_console = Console(stderr=True, soft_wrap=True)
 
 
 class OutputFormat(enum.StrEnum):
-    """What `--output` accepts."""
+    """The values of `--output`."""
 
     TEXT = "text"
     JSON = "json"

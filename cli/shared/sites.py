@@ -47,7 +47,7 @@ def environment_file(file: Path | None) -> Path | None:
 
 
 def needed_environment(file: Path | None) -> Path:
-    """As `environment_file`; a usage error when there is none."""
+    """As `environment_file`; raises a usage error when there is none."""
     found = environment_file(file)
     if found is None:
         raise usage_error("give --environment FILE: the JSON that `antipode up --output json` prints")

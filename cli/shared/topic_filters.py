@@ -1,4 +1,4 @@
-"""Which topics and partitions `antipode topics` shows, and where it puts replicas: the options of
+"""Selects topics and partitions for `antipode topics`, and places replicas: the options of
 kafka-topics.sh.
 """
 
@@ -27,7 +27,7 @@ class PartitionState(NamedTuple):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PartitionFilter:
-    """What is asked for; a partition is shown when one of these holds of it."""
+    """The requested conditions; a partition is shown when it meets one of them."""
 
     is_under_replicated: bool = False
     is_unavailable: bool = False
@@ -36,16 +36,16 @@ class PartitionFilter:
 
     @property
     def is_empty(self) -> bool:
-        """Whether nothing is asked for."""
+        """True if no condition is requested."""
         return not (self.is_under_replicated or self.is_unavailable or self.needs_configs)
 
     @property
     def needs_configs(self) -> bool:
-        """Whether min.insync.replicas of the topics matters."""
+        """True if min.insync.replicas of the topics matters."""
         return self.is_at_min_isr or self.is_under_min_isr
 
     def shows(self, partition: PartitionState, configs: Mapping[str, str]) -> bool:
-        """Whether the partition is one that was asked for; `configs` are those in force for its
+        """True if the partition meets a requested condition; `configs` are those in force for its
         topic.
         """
         in_sync = len(partition.isr)

@@ -25,7 +25,7 @@ LATENCY_BOUNDS_MS: Final = (0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 25.0, 50.0, 100.0, 2
 
 
 class Latencies:
-    """How often something took how long."""
+    """The durations of one kind of event, as a histogram."""
 
     __slots__ = ("buckets", "sum_ms")
 
@@ -188,7 +188,7 @@ class BrokerMetrics(Collector):
         self.counters.append(Figure(name=name, help=help_text, read=read))
 
     def describe(self) -> Iterator[GaugeMetricFamily]:
-        """Nothing is known before the first scrape; keeps registration from collecting."""
+        """Describes nothing before the first scrape, so that registration does not collect."""
         return iter(())
 
     def collect(self) -> Iterator[Metric]:

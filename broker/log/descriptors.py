@@ -21,19 +21,19 @@ from broker.log.errors import storage_errors
 from runtime.disk import Disk
 
 IDLE_DESCRIPTORS: Final = 1024
-"""How many unused descriptors stay open."""
+"""The number of unused descriptors that stay open."""
 
 
 def idle_descriptors() -> int:
-    """As many as `IDLE_DESCRIPTORS`, or a quarter of what this process may open when that is
+    """`IDLE_DESCRIPTORS`, or a quarter of the descriptors that this process may open when that is
     less.
     """
     return min(IDLE_DESCRIPTORS, resource.getrlimit(resource.RLIMIT_NOFILE)[0] // 4)
 
 
 def unflushed_logs_max() -> int:
-    """How many logs may keep a descriptor open for what they have not flushed: half of what this
-    process may open.
+    """The number of logs that may keep a descriptor open for unflushed data: half of the
+    descriptors that this process may open.
     """
     return resource.getrlimit(resource.RLIMIT_NOFILE)[0] // 2
 

@@ -1,5 +1,5 @@
-"""How much of one log has reached the disk: the recovery point, what still waits, and whether the
-disk failed for good.
+"""Tracks how much of one log has reached the disk: the recovery point, unflushed data, and whether
+the disk failed for good.
 
 Everything below the recovery point survives a crash of the machine. An append makes the log dirty;
 a flush (joined by all who wait, see `flushing.py`) moves the recovery point; a cut moves it back,
@@ -81,20 +81,20 @@ class Durability:
             self._snapshots.append(snapshot)
 
     def is_due(self, now_ms: int, flush_ms: int) -> bool:
-        """Whether the oldest unflushed append is `flush_ms` old."""
+        """True if the oldest unflushed append is `flush_ms` old."""
         return self._first_unflushed_ms is not None and now_ms - self._first_unflushed_ms >= flush_ms
 
     @property
     def unflushed_since_ms(self) -> int | None:
-        """When the oldest unflushed append was made; None when there is none. Its segment's
+        """The time of the oldest unflushed append; None when there is none. Its segment's
         descriptor stays open until then.
         """
         return self._first_unflushed_ms
 
     @property
     def has_unflushed_segments(self) -> bool:
-        """Whether a segment was rolled, or the log made, since the last flush: flushed in the
-        background, whatever the policy.
+        """True if a segment was rolled, or the log created, since the last flush; a background
+        flush follows under any policy.
         """
         return self._is_new or any(segment.is_dirty for segment in self._rolled)
 
@@ -104,7 +104,7 @@ class Durability:
 
     @property
     def is_clean(self) -> bool:
-        """Nothing waits: closing needs no flush."""
+        """True if nothing is unflushed: closing needs no flush."""
         return (
             not (self._has_new_names or self._is_new or self._snapshots)
             and self.recovery_point == self._end_offset()
@@ -141,7 +141,7 @@ class Durability:
         await self._group.flush(is_done)
 
     def flush_now(self) -> None:
-        """As `flush`, holding the caller."""
+        """As `flush`, but blocks the caller."""
         self.refuse_when_failed()
         self._is_all_wanted = True
         self._group.flush_now()
@@ -214,9 +214,7 @@ class Durability:
     # -- cutting -----------------------------------------------------------------------------------
 
     def begin_truncation(self, offset: int) -> None:
-        """Everything from `offset` on is about to go: the recovery point goes back first, also on
-        disk.
-        """
+        """Lower the recovery point, also on disk, before everything from `offset` on is removed."""
         self.truncations += 1
         self._has_new_names = True
         if self.recovery_point > offset:
@@ -228,12 +226,14 @@ class Durability:
 
     @property
     def recovery_point_to_save(self) -> int:
-        """What a checkpoint says: below the recovery point while a truncation is under way."""
+        """The recovery point for a checkpoint: lower than the real one while a truncation is
+        running.
+        """
         return min(self.recovery_point, *self._bounds) if self._bounds else self.recovery_point
 
     @property
     def is_lowered(self) -> bool:
-        """Whether a truncation is under way that finishes in a thread."""
+        """True if a truncation is running that finishes in a thread."""
         return bool(self._bounds)
 
     @asynccontextmanager
@@ -267,4 +267,4 @@ class Durability:
 
 
 async def _save_nothing() -> None:
-    """For a log whose recovery point no checkpoint has."""
+    """Saves nothing: for a log whose recovery point no checkpoint has."""

@@ -1,5 +1,4 @@
-"""What can go wrong with a log, as types. The shell turns them into Kafka error codes or takes a
-directory offline.
+"""The errors of a log, as types.
 
 `BatchRejected` and its kinds (core/batch_checks.py, core/producer_state.py) are refusals of what a
 client sent; those here are about the disk, the files and the range of offsets.
@@ -25,14 +24,14 @@ class StorageError(Exception):
 
     @property
     def is_disk_failure(self) -> bool:
-        """Whether the disk refused: the whole log directory is in doubt then, not one file's
+        """True if the disk refused: the whole log directory is in doubt then, not one file's
         content, nor a limit that was met.
         """
         return isinstance(self.__cause__, OSError) and self.__cause__.errno not in _OUR_OWN_LIMITS
 
     @property
     def is_missing_file(self) -> bool:
-        """Whether a file was not there: a log that was deleted meanwhile, or a directory that is
+        """True if a file was missing: a log that was deleted meanwhile, or a directory that is
         gone.
         """
         return isinstance(self.__cause__, FileNotFoundError)

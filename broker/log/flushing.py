@@ -27,8 +27,8 @@ from runtime.disk import Disk, write_file
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FlushWork:
-    """What one flush makes durable; `truncations` shows whether the log was truncated while it
-    ran.
+    """The data that one flush makes durable; `truncations` shows whether the log was truncated
+    while it ran.
     """
 
     directory: str
@@ -69,7 +69,7 @@ class FlushWork:
                 disk.fsync_directory(os.path.dirname(self.directory))
 
     def release(self) -> None:
-        """Let go of the descriptors."""
+        """Release the descriptors."""
         for segment, _ in (*self.rolled, *self.active):
             segment.file.release()
 

@@ -46,7 +46,7 @@ from wire.batches.records import compress
 
 
 class AppendInfo(NamedTuple):
-    """What an append did. `log_append_time_ms` is -1 unless the topic uses LogAppendTime."""
+    """The result of an append. `log_append_time_ms` is -1 unless the topic uses LogAppendTime."""
 
     first_offset: int
     last_offset: int

@@ -333,9 +333,7 @@ class _Loading:
         return "" if check.has_zeros_left else check.fault
 
     def _take(self, segment: Segment, check: SegmentCheck, replay: ProducerReplay) -> None:
-        """Everything that follows from the segment's batches, as far as they are sound, in one
-        pass.
-        """
+        """Take the segment's sound batches into all states, in one pass."""
         index_batch, assign = segment.index_batch, self.epochs.assign
         interval_bytes = self.config.index_interval_bytes
         for position, header in check.batches():

@@ -85,7 +85,7 @@ class LogSlice:
                 yield header
 
     def release(self) -> None:
-        """Let go of the segment's file; harmless when repeated."""
+        """Release the segment's file; a second call does nothing."""
         if self._file is not None:
             file, self._file = self._file, None
             self.fd = -1

@@ -74,9 +74,9 @@ class PartitionLog:
     """
 
     corrupt_batches: tuple[CorruptBatch, ...] = ()
-    """What the last pass of the scrubber has found (`scrubbing.py`)."""
+    """The findings of the scrubber's last pass (`scrubbing.py`)."""
     scrubbed_at_ms: int = 0
-    """When that pass ended, Unix ms; 0 before the first one of this process."""
+    """The end of that pass, Unix ms; 0 before the first one of this process."""
 
     def __init__(
         self,
@@ -191,7 +191,7 @@ class PartitionLog:
 
     @property
     def failure(self) -> StorageError | None:
-        """Why the log refuses everything; None while it works."""
+        """The reason why the log refuses everything; None while it works."""
         return self._durability.failure
 
     @property
@@ -256,7 +256,7 @@ class PartitionLog:
 
     @property
     def producers(self) -> ProducerStates:
-        """What the producers wrote last."""
+        """The last writes of each producer."""
         return self._producers
 
     def update_config(self, config: LogConfig) -> None:
@@ -510,7 +510,7 @@ class PartitionLog:
         return self._epochs.epoch_at(offset)
 
     def first_offset_since_epoch(self, leader_epoch: int) -> int | None:
-        """Where the first epoch at or above `leader_epoch` began; None when there is none."""
+        """The start of the first epoch at or above `leader_epoch`; None when there is none."""
         return self._epochs.start_at_or_above(leader_epoch)
 
     # -- cutting -----------------------------------------------------------------------------------
@@ -624,22 +624,22 @@ class PartitionLog:
 
     @property
     def needs_flush(self) -> bool:
-        """Whether flush.messages demands a flush before the last append is acknowledged."""
+        """True if flush.messages demands a flush before the last append is acknowledged."""
         return self.log_end_offset - self.recovery_point >= self.config.flush_messages
 
     def is_flush_due(self, now_ms: int) -> bool:
-        """Whether flush.ms demands a flush."""
+        """True if flush.ms demands a flush."""
         return self._durability.is_due(now_ms, self.config.flush_ms)
 
     @property
     def unflushed_since_ms(self) -> int | None:
-        """When the oldest unflushed append was made; None when there is none."""
+        """The time of the oldest unflushed append; None when there is none."""
         return self._durability.unflushed_since_ms
 
     @property
     def has_unflushed_segments(self) -> bool:
-        """Whether a segment was rolled, or the log made, since the last flush: flushed in the
-        background, whatever the policy.
+        """True if a segment was rolled, or the log created, since the last flush; a background
+        flush follows under any policy.
         """
         return self._durability.has_unflushed_segments
 
@@ -650,7 +650,7 @@ class PartitionLog:
         await (self._durability.flush_rolled() if is_rolled_enough else self._durability.flush())
 
     def flush_now(self) -> None:
-        """As `flush`, holding the caller."""
+        """As `flush`, but blocks the caller."""
         self._durability.flush_now()
 
     def close(self) -> None:
@@ -665,8 +665,8 @@ class PartitionLog:
             segment.close()
 
     def _save_producers(self) -> None:
-        """For a start without replay; a small log without producers is replayed as fast as a file
-        is read.
+        """Save producers for a start without replay; a small log without producers is replayed as
+        fast as a file is read.
         """
         entries = self._producers.snapshot()
         is_worth_it = bool(entries) or self.size_bytes > SMALL_SEGMENT_BYTES
@@ -680,9 +680,7 @@ class PartitionLog:
         self._durability.note_names(path)
 
     def abandon(self) -> None:
-        """Let go of all descriptors without writing anything: the log is deleted, or its directory
-        failed.
-        """
+        """Release all descriptors without writing: the log is deleted, or its directory failed."""
         self.is_abandoned = True
         self.folder.let_go()
         for segment in self._segments.all:

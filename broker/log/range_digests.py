@@ -35,7 +35,7 @@ _LEAF: Final = struct.Struct(f">{DIGEST_BYTES}sI")
 
 
 class StoredLeaves(NamedTuple):
-    """What the file holds: leaves from `first` on, as joined digests; `is_whole` when nothing of it
+    """The content of the file: leaves from `first` on, as joined digests; `is_whole` when no part
     was damaged.
     """
 
@@ -45,7 +45,7 @@ class StoredLeaves(NamedTuple):
 
 
 class _Save(NamedTuple):
-    """What is to be written, behind the leaves that the file has, or (`is_new`) in their place."""
+    """The data to write, behind the file's leaves, or (`is_new`) in their place."""
 
     first: int
     file_first: int
@@ -74,14 +74,14 @@ class RangeDigests:
         self.turn = asyncio.Lock()
         """Held by the one that works digests out."""
         self.failure = ""
-        """Why no more leaves follow; empty while they do."""
+        """The reason why no more leaves follow; empty while they do."""
         self.generation = 0
         """Grows when what is being worked out may be wrong."""
         self.is_loaded = is_new
         self._disk = disk
         self._folder = folder
         self._described_end = trusted_end
-        """What the file has of the log lies below."""
+        """The end of the part of the log that the file covers."""
         self._note_names = note_names
         self._first = 0
         self._leaves = bytearray()
@@ -188,7 +188,7 @@ class RangeDigests:
     # -- the file ----------------------------------------------------------------------------------
 
     def read(self) -> StoredLeaves | None:
-        """What the file holds; None when there is none that can be used. For threads."""
+        """The content of the file; None when there is no usable file. For threads."""
         with self._folder.held() as is_here, storage_errors("reading", self.path):
             if not is_here:
                 return None
@@ -199,7 +199,7 @@ class RangeDigests:
         return decode(content)
 
     def unsaved(self) -> _Save | None:
-        """What `write` has to bring to the file; None when it has everything."""
+        """The data that `write` has to add to the file; None when the file is complete."""
         first, end = self.first_leaf, self.end_leaf
         if first == end or not self.is_loaded:
             return None

@@ -25,7 +25,7 @@ _WINDOW_BYTES: Final = 5 * 256 * 1024
 """One batch of the default `max.message.bytes`, and some more."""
 _CRC_START: Final = 21
 _KEEP_GIL: Final = 0
-"""For checksums of microseconds: to let go of it and get it back costs more while other threads
+"""For checksums of microseconds: releasing the interpreter's lock costs more while other threads
 recover other logs.
 """
 
@@ -41,8 +41,8 @@ class DroppedTail(NamedTuple):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RecoveryReport:
-    """What was checked and dropped when a log was opened; `is_clean` when nothing had to be
-    checked.
+    """The result of checking a log when it was opened: checked and dropped data; `is_clean` when
+    nothing had to be checked.
     """
 
     directory: str

@@ -45,8 +45,8 @@ class Scrubber:
         self.read_bytes = 0
 
     def oldest_pass_ms(self) -> int:
-        """How long ago the last pass over the log that waits longest ended, or the broker
-        started.
+        """The time (ms) since the last pass over the log that waits longest, or since the broker's
+        start.
         """
         now_ms = self._clock.now_ms()
         return max((now_ms - self._ended(one) for one in tuple(self._logs)), default=0)
@@ -103,7 +103,7 @@ class Scrubber:
 
 
 def _damage(piece: LogSlice, offset: int) -> list[CorruptBatch]:
-    """What of a piece that begins at the offset is not as its checksums say. For threads."""
+    """The damaged batches of a piece that begins at the offset. For threads."""
     return list(_damaged_batches(piece, piece.read_bytes(), offset))
 
 

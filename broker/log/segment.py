@@ -64,7 +64,7 @@ def place(header: BatchHeader) -> PlacedBatch:
 
 
 class BatchPosition(NamedTuple):
-    """Where a batch begins."""
+    """The place of a batch's start."""
 
     position: int
     base_offset: int
@@ -233,8 +233,8 @@ class Segment:
 
     @property
     def needs_no_index(self) -> bool:
-        """Whether it is small and has had no index on disk so far: most partitions of a topic of
-        very many.
+        """True if the segment is small and has no index on disk so far: most partitions of a topic
+        with very many.
         """
         is_in_memory = self.offset_index.is_in_memory and self.time_index.is_in_memory
         return is_in_memory and self.size_bytes <= SMALL_SEGMENT_BYTES
@@ -248,7 +248,7 @@ class Segment:
             self.is_dirty = True
 
     def mark_flushed(self) -> None:
-        """Everything written is on disk; call once after the flush of a dirty segment."""
+        """Note that everything written is on disk; call once after the flush of a dirty segment."""
         if self.is_dirty:
             self.is_dirty = False
             self.file.release()
@@ -394,7 +394,7 @@ class Segment:
             self.file.release()
 
     def _scan_start(self, value: int, column: int) -> int:
-        """Where to begin a scan for a relative offset (column 0) or a position (1). A damaged index
+        """The start of a scan for a relative offset (column 0) or a position (1). A damaged index
         is rebuilt first.
         """
         entry = self.offset_index.floor(value, column=column)
@@ -446,14 +446,14 @@ class Segment:
         return self._largest
 
     def facts(self) -> SegmentFacts:
-        """What retention looks at. A segment without timestamps counts by the time of its file."""
+        """The facts for retention. A segment without timestamps counts by the time of its file."""
         largest = self.largest_timestamp()[0]
         return SegmentFacts(
             self.base_offset, self.next_offset, self.size_bytes, largest if largest >= 0 else self.created_ms
         )
 
     def active_facts(self, index_bytes_max: int) -> ActiveSegment:
-        """What rolling looks at."""
+        """The facts for rolling."""
         # each batch has one entry in either index at most: few batches cannot have filled them
         is_index_full = self.size_bytes >= index_bytes_max and (
             self.offset_index.count >= index_bytes_max // OFFSET_ENTRY.size
@@ -474,7 +474,7 @@ class Segment:
     # -- files -------------------------------------------------------------------------------------
 
     def use_names(self, suffix: str) -> None:
-        """From now on files are opened under their names with this suffix."""
+        """Open files under their names with this suffix from now on."""
         stem = f"{self.directory}/{self.base_offset:020d}"
         self.file.path = stem + LOG_SUFFIX + suffix
         self.offset_index.path = stem + INDEX_SUFFIX + suffix
@@ -487,7 +487,7 @@ class Segment:
         self.file.retire()
 
     def paths_after_removal(self) -> list[str]:
-        """What `rename_for_removal` calls the files, of which some need not be there."""
+        """The names that `rename_for_removal` gives to the files; some files may not exist."""
         return [
             f"{self.directory}/{file_name(self.base_offset, suffix)}{DELETED_SUFFIX}" for suffix in SEGMENT_SUFFIXES
         ]

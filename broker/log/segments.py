@@ -143,7 +143,7 @@ class Segments:
         )
 
     def bytes_between(self, offset: int, end_offset: int) -> int:
-        """How many bytes lie between two offsets, by whole batches."""
+        """The bytes between two offsets, by whole batches."""
         place = self._next_reads.get(offset) or self._find(offset)
         if place is None or place.base_offset >= end_offset:
             return 0
@@ -160,7 +160,7 @@ class Segments:
         return None
 
     def _end_position(self, segment: Segment, end_offset: int) -> tuple[int, int]:
-        """Where the whole batches below `end_offset` end, and the offset that follows them."""
+        """The end of the whole batches below `end_offset`, and the offset that follows them."""
         noted = self._next_reads.get(end_offset)
         if noted is not None and noted.segment is segment:
             return noted.position, end_offset

@@ -28,7 +28,7 @@ class SourceSeen:
 
     @property
     def is_known(self) -> bool:
-        """Whether a mirror has reported."""
+        """True if a mirror has reported."""
         return self.high_watermark != UNKNOWN
 
     def forget(self) -> None:

@@ -51,7 +51,7 @@ class SparseIndex:
 
     @property
     def is_in_memory(self) -> bool:
-        """Whether the file holds no entry."""
+        """True if the file holds no entry."""
         return self._in_file == 0
 
     @property

@@ -24,8 +24,8 @@ from broker.log.threads import in_thread
 
 
 class Swaps:
-    """Whether a compacted segment is being swapped into a log
-    (`broker/log/cleaning/log_compaction.py`), and whether another one may be.
+    """Tracks whether a compacted segment is being swapped into a log
+    (`broker/log/cleaning/log_compaction.py`), and whether another one may begin.
     """
 
     def __init__(self) -> None:
@@ -35,12 +35,12 @@ class Swaps:
 
     @property
     def is_under_way(self) -> bool:
-        """Whether one is swapped in now."""
+        """True if a segment is being swapped in now."""
         return self._finish is not None
 
     @property
     def may_begin(self) -> bool:
-        """Whether no truncation waits for the end of swaps."""
+        """True if no truncation waits for the end of swaps."""
         return not self._holders
 
     @contextmanager
@@ -74,7 +74,7 @@ class Swaps:
 
 
 class Truncated(Protocol):
-    """What is asked of the log."""
+    """The log's part in a truncation."""
 
     log_end_offset: int
     swaps: Swaps

@@ -1,4 +1,4 @@
-"""Records as columns: the same as the reader that makes records, on every body, sound or damaged."""
+"""Records as columns: on every body, sound or damaged, as the reader that makes records."""
 
 from __future__ import annotations
 

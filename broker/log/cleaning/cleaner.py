@@ -48,7 +48,7 @@ _COMPRESSION_MASK = 0x07
 _DELETE_HORIZON_BIT = 0x40
 _PAUSE_S_MIN = 0.01
 LITTLE_SHARE = 1 / 16
-"""Of a segment's size: what counts as little that is left."""
+"""The share of a segment's size up to which its remaining part counts as little."""
 SEGMENT_BYTES_MAX = 2**31 - 1
 
 _WRITE_BYTES = 256 * 1024
@@ -69,8 +69,8 @@ class SourceSegment:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CleaningPlan:
-    """What to clean and the rules, as plain values. `bytes_per_second_max` 0 means as fast as it
-    goes.
+    """The logs to clean and the rules, as plain values. `bytes_per_second_max` 0 means without a
+    limit.
     """
 
     directory: str
@@ -100,7 +100,7 @@ class CleanedSegment:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CleaningResult:
-    """What a pass wrote, and up to which offset keys are unique now."""
+    """The result of a pass, and the offset up to which keys are unique now."""
 
     segments: tuple[CleanedSegment, ...]
     cleaned_to: int
@@ -110,8 +110,8 @@ class CleaningResult:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CleaningFailed:
-    """Why a plan could not be carried out, as a plain value: what a StorageError or an InvalidBatch
-    said.
+    """The reason why a plan failed, as a plain value: the message of a StorageError or an
+    InvalidBatch.
     """
 
     is_invalid_batch: bool
@@ -167,7 +167,7 @@ class _Cleaning:
         return read
 
     def _is_aborted(self, header: BatchHeader) -> bool:
-        """Whether its transaction was aborted: a batch is part of one at most."""
+        """True if the batch's transaction was aborted; a batch belongs to at most one."""
         return header.is_transactional and self.aborted.holds(header.producer_id, header.base_offset)
 
     def _fits(self, first: SourceSegment, written_bytes: int, following: SourceSegment) -> bool:
@@ -249,8 +249,8 @@ class _Cleaning:
         return _Kept(header, content, at)
 
     def _stays_whole(self, header: BatchHeader, body: bytes, start: int, end: int) -> bool:
-        """Whether nothing of the batch goes and nothing about it changes; where False, that may
-        still turn out.
+        """True if nothing of the batch is removed or changed; where False, a closer look may still
+        find so.
         """
         offsets: dict[bytes | None, int] = {}
         tombstone_count = read_keys(body, start, end, header.record_count, header.base_offset, offsets)
@@ -271,7 +271,7 @@ class _Cleaning:
         return _rewritten(header, body, kept, new_horizon_ms)
 
     def _keep_nothing(self, header: BatchHeader) -> _Kept | None:
-        """Nothing, or an empty batch where it is its producer's last one."""
+        """Keep nothing, or an empty batch where the batch is its producer's last one."""
         is_last = self.plan.producer_last_offsets.get(header.producer_id) == header.last_offset
         return _empty_batch(header) if header.producer_id >= 0 and is_last else None
 

@@ -43,7 +43,7 @@ def in_a_thread(disk: Disk) -> Clean:
 
 @dataclass(slots=True)
 class CleaningFigures:
-    """For the metrics: what the last pass found and what all of them did."""
+    """Figures for the metrics: the findings of the last pass and the totals of all passes."""
 
     max_dirty_ratio: float = 0.0
     uncleanable_count: int = 0
@@ -60,8 +60,8 @@ class LogCleaning:
         self.figures = CleaningFigures()
         self.clean = clean
         self.threads = 1
-        """How many logs are cleaned at the same time (`log.cleaner.threads`); a pass that has begun
-        keeps to what was in force then.
+        """The number of logs that are cleaned at the same time (`log.cleaner.threads`); a running
+        pass keeps the number with which it began.
         """
         self._descriptors = descriptors
         self._now_ms = now_ms

@@ -33,9 +33,7 @@ from runtime.disk import Disk
 
 
 def plan_compaction(log: PartitionLog, now_ms: int) -> CleaningPlan | None:
-    """What a pass over `log` would clean; None without new inactive segments since the last
-    pass.
-    """
+    """The plan of a pass over `log`; None without new inactive segments since the last pass."""
     sources = _cleanable(log, now_ms)
     dirty_from = log.compacted_to if log.compacted_to >= log.segments.first.base_offset else log.log_start_offset
     if not sources or sources[-1].next_offset <= dirty_from:

@@ -28,7 +28,7 @@ LOG_FILE_LAST: Final = tuple(sorted(SEGMENT_SUFFIXES, key=lambda suffix: suffix 
 
 
 def has_swaps(names: Iterable[str]) -> bool:
-    """Whether anything in the directory was left by a replacement that did not end."""
+    """True if an unfinished replacement left files in the directory."""
     return any(name.endswith((CLEANED_SUFFIX, SWAP_SUFFIX)) for name in names)
 
 

@@ -1,4 +1,4 @@
-"""What a leader and a follower demand of a record batch before it may enter a log. Pure.
+"""Checks a record batch before a leader or a follower appends it. Pure.
 
 The structure of a header (lengths, counts, magic) is checked by wire/batches/record_batch.py while
 it is read; here are the rules that depend on who sends the batch and on the topic. A producer's
@@ -65,7 +65,7 @@ class BatchLimits:
     """The codec of the topic; None keeps the producer's."""
     compression_level: int | None
     opened_bytes_max: int
-    """How large a compressed batch may be without its codec."""
+    """The largest allowed size of a compressed batch after decompression."""
 
     @classmethod
     def of(cls, config: LogConfig) -> BatchLimits:

@@ -1,5 +1,5 @@
-"""Which compacted logs are worth a pass now, and in which order. Pure: facts about logs in, an
-order out.
+"""Chooses the compacted logs that are worth a pass now, and their order. Pure: facts about logs in,
+an order out.
 
 A log is cleaned when enough of it is dirty (min.cleanable.dirty.ratio), or when a record has stayed
 uncompacted for longer than max.compaction.lag.ms. The overdue come first, then the dirtiest. What
@@ -15,8 +15,8 @@ from typing import NamedTuple, TypeVar
 
 
 class Dirtiness(NamedTuple):
-    """What of one log a pass would find. `oldest_dirty_ms` is the time of the first uncompacted
-    record, -1 when unknown.
+    """The dirty part of one log. `oldest_dirty_ms` is the time of the first uncompacted record, -1
+    when unknown.
     """
 
     clean_bytes: int
@@ -41,7 +41,7 @@ Log = TypeVar("Log")
 
 
 def is_overdue(dirtiness: Dirtiness, rules: CleaningRules, now_ms: int) -> bool:
-    """Whether max.compaction.lag.ms is over for the oldest uncompacted record."""
+    """True if max.compaction.lag.ms has passed for the oldest uncompacted record."""
     return dirtiness.dirty_bytes > 0 and 0 <= dirtiness.oldest_dirty_ms < now_ms - rules.lag_ms_max
 
 

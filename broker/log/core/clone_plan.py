@@ -1,4 +1,4 @@
-"""Which segment files of a log a clone may share with it. Pure: offsets in, a plan out.
+"""Chooses the segment files of a log that a clone may share with it. Pure: offsets in, a plan out.
 
 The broker appends to the newest segment of a log in place, and a truncation reaches only segments
 that hold offsets at or above the high watermark. So a clone shares, by hard links, the closed

@@ -1,5 +1,5 @@
-"""What compaction keeps: the newest record of each key, tombstones for a while, and what producers'
-state needs. Pure.
+"""Decides what compaction keeps: the newest record of each key, tombstones for a while, and records
+that producers' state needs. Pure.
 
 The newest offset of each key is collected first (`KeyOffsets`), from the whole range that is
 cleaned; then each batch is judged record by record. Records of aborted transactions are never the
@@ -32,7 +32,7 @@ class AbortedRange(NamedTuple):
 
 
 class AbortedRanges:
-    """Which transactional records were aborted."""
+    """The ranges of aborted transactional records."""
 
     def __init__(self, ranges: Iterable[AbortedRange]) -> None:
         self._by_producer: dict[int, list[AbortedRange]] = {}
@@ -40,7 +40,7 @@ class AbortedRanges:
             self._by_producer.setdefault(aborted.producer_id, []).append(aborted)
 
     def holds(self, producer_id: int, offset: int) -> bool:
-        """Whether the transactional record at `offset` belongs to an aborted transaction."""
+        """True if the transactional record at `offset` belongs to an aborted transaction."""
         ranges = self._by_producer.get(producer_id)
         if ranges is None:
             return False
@@ -76,7 +76,7 @@ class KeyOffsets:
         self._newest = sorted(self._offsets.values())
 
     def newest_count(self, first_offset: int, last_offset: int) -> int:
-        """How many of the noted records from `first_offset` to `last_offset` are the newest of
+        """The number of noted records from `first_offset` to `last_offset` that are the newest of
         their keys.
         """
         assert self._newest is not None
@@ -84,22 +84,22 @@ class KeyOffsets:
         return bisect_right(self._newest, last_offset, first) - first
 
     def are_newest(self, offsets: Mapping[bytes | None, int]) -> bool:
-        """Whether each of these records is surely the newest of its key: noted as such, or no key
-        of theirs was noted.
+        """True if each of these records is surely the newest of its key: noted as such, or without
+        a noted key.
         """
         if None in offsets:
             return False
         return offsets.items() <= self._offsets.items() or self._offsets.keys().isdisjoint(offsets)
 
     def is_newest(self, key: bytes | None, offset: int) -> bool:
-        """Whether no newer record of `key` was seen. Records without a key have no place in a
+        """True if no newer record of `key` was seen. Records without a key have no place in a
         compacted log.
         """
         return key is not None and self._offsets.get(key, -1) <= offset
 
 
 def keeps_tombstone(delete_horizon_ms: int | None, now_ms: int) -> bool:
-    """Whether a tombstone stays in this pass; `delete_horizon_ms` None when no pass has met it
+    """True if a tombstone stays in this pass; `delete_horizon_ms` None when no pass has met it
     before.
     """
     return delete_horizon_ms is None or now_ms < delete_horizon_ms

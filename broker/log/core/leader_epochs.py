@@ -1,5 +1,5 @@
-"""Which leader epoch wrote which offsets: the table behind truncation by epoch (KIP-101, KIP-279,
-KIP-320). Pure.
+"""Keeps which leader epoch wrote which offsets: the table behind truncation by epoch (KIP-101,
+KIP-279, KIP-320). Pure.
 
 Entries are (epoch, first offset), both growing. The log feeds it from the batches it appends and
 keeps it in the file `leader-epoch-checkpoint`; replicas and clients ask it where an epoch ended to

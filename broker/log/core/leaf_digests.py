@@ -26,7 +26,7 @@ _HEADER: Final = struct.Struct(">qiibIhiqqqhii")
 
 
 def sealed_leaf(offset: int) -> int:
-    """How many leaves lie wholly below `offset`."""
+    """The number of leaves that lie completely below `offset`."""
     return offset // LEAF_OFFSETS
 
 
@@ -64,7 +64,7 @@ class LeafRun:
         self.next_offset = max(self.next_offset, offset)
 
     def seal_to(self, index: int) -> None:
-        """Everything of the leaves below `index` was taken."""
+        """Close the leaves below `index`: all their headers were taken."""
         while self.index < index:
             self.sealed += self._hash.digest()
             self._hash = blake2b(digest_size=DIGEST_BYTES)
@@ -94,12 +94,12 @@ class LeafRange(NamedTuple):
 
     @property
     def has_part_first(self) -> bool:
-        """Whether the range begins inside a leaf, or lies inside one."""
+        """True if the range begins inside a leaf, or lies inside one."""
         return self.first < self.whole_first
 
     @property
     def has_part_last(self) -> bool:
-        """Whether the range ends inside another leaf than that."""
+        """True if the range ends inside another leaf than the first one."""
         return self.whole_end < self.end and self.whole_first <= self.whole_end
 
 
@@ -125,7 +125,7 @@ def node_digests(leaves: bytes, first_leaf: int, *, span: int) -> bytes:
 
 
 def node_count(first_offset: int, end_offset: int, *, span: int) -> int:
-    """How many digests `node_digests` gives for a range of offsets."""
+    """The number of digests that `node_digests` gives for a range of offsets."""
     if end_offset <= first_offset:
         return 0
     leaves = leaf_range(first_offset, end_offset)

@@ -165,7 +165,7 @@ class ProducerStates:
         return len(self._producers)
 
     def get(self, producer_id: int) -> SnapshotEntry | None:
-        """What is known of a producer, None for nothing."""
+        """The state of a producer, None when it is unknown."""
         producer = self._producers.get(producer_id)
         return None if producer is None else _snapshot_entry(producer_id, producer)
 
@@ -222,7 +222,7 @@ class ProducerStates:
         return ProducerChange(header.producer_id, changed)
 
     def prepare_marker(self, header: BatchHeader, offset: int, marker: Marker, *, is_checked: bool) -> ProducerChange:
-        """What the transaction marker at `offset` will change."""
+        """The change that the transaction marker at `offset` makes."""
         producer = self._producers.get(header.producer_id) or _Producer()
         if is_checked and header.producer_epoch < producer.epoch:
             raise InvalidProducerEpoch(
@@ -348,7 +348,7 @@ class ProducerStates:
 
     @property
     def first_unstable_offset(self) -> int | None:
-        """Where the first transaction that is open, or whose end is not replicated, begins."""
+        """The start of the first transaction that is open, or whose end is not replicated."""
         if not self._ongoing and not self._unreplicated:
             return None
         return min((*self._ongoing.values(), *self._unreplicated))

@@ -1,5 +1,5 @@
-"""Which old segments may go, and when a segment is full. Pure: facts about segments in, a decision
-out.
+"""Decides which old segments may be deleted, and when a segment is full. Pure: facts about segments
+in, a decision out.
 
 Retention by time looks at a segment's largest record timestamp, by size at what would be left, by
 log start at offsets that DeleteRecords gave up. Nothing at or above the high watermark goes,
@@ -22,7 +22,7 @@ RELATIVE_OFFSET_MAX: Final = 2**31 - 1
 
 
 class SegmentFacts(NamedTuple):
-    """What retention needs to know of one segment."""
+    """The facts about one segment that retention needs."""
 
     base_offset: int
     next_offset: int
@@ -56,9 +56,9 @@ class RetentionHold(NamedTuple):
 
 
 class HeldSegments(NamedTuple):
-    """What a hold keeps of one log: bytes beyond the topic's limits, for how long beyond
-    retention.ms, which share of a bound is used (0 to 1), and the bytes that went although they
-    were to be held.
+    """The part of one log that a hold keeps: bytes beyond the topic's limits, the time beyond
+    retention.ms, the used share of a bound (0 to 1), and the bytes that were deleted although they
+    should be held.
     """
 
     size_bytes: int = 0
@@ -71,7 +71,7 @@ NOTHING_HELD: Final = HeldSegments()
 
 
 class Held(NamedTuple):
-    """What all logs of a broker hold: how many of them, their bytes, and the largest share of a
+    """The held part of all logs of a broker: their number, their bytes, and the largest share of a
     bound.
     """
 
@@ -88,7 +88,9 @@ class Held(NamedTuple):
 
 
 class Expiry(NamedTuple):
-    """How many segments, from the oldest, may go, why the last of them, and what is held."""
+    """The number of segments, from the oldest, that may be deleted, the reason for the last of
+    them, and the held part.
+    """
 
     segment_count: int
     reason: str
@@ -187,7 +189,7 @@ class RollPolicy(NamedTuple):
 
 
 class ActiveSegment(NamedTuple):
-    """What rolling needs to know of the active segment; `first_timestamp_ms` -1 when there is
+    """The facts about the active segment that rolling needs; `first_timestamp_ms` -1 when there is
     none.
     """
 
@@ -201,8 +203,8 @@ class ActiveSegment(NamedTuple):
 def roll_reason(
     segment: ActiveSegment, policy: RollPolicy, *, incoming_bytes: int, last_offset: int, timestamp_ms: int, now_ms: int
 ) -> str:
-    """Why a new segment must begin before `incoming_bytes` up to `last_offset` are appended; empty
-    when it need not.
+    """The reason why a new segment must begin before `incoming_bytes` up to `last_offset` are
+    appended; empty when none is needed.
     """
     if segment.size_bytes == 0:
         return (

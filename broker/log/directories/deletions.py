@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     from broker.log.directories.log_directory import LogDirectory
 
 FILES_PER_PIECE: Final = 32
-"""How many files are removed before the disk has a pause."""
+"""The number of files that are deleted before a pause for the disk."""
 RENAMES_PER_PIECE: Final = 64
 
 ResultT = TypeVar("ResultT")
@@ -63,7 +63,7 @@ class _PutAside:
 
 
 class Deletions:
-    """What is to go, and when."""
+    """The files to delete, and when."""
 
     def __init__(self, disk: Disk, *, now_ms: Callable[[], int]) -> None:
         self._disk = disk
@@ -107,7 +107,7 @@ class Deletions:
     # -- renaming ----------------------------------------------------------------------------------
 
     def is_taken(self, path: str) -> bool:
-        """Whether a deleted log's directory still has this name."""
+        """True if a deleted log's directory still has this name."""
         return path in self._aside
 
     def put_aside_now(self, path: str) -> None:

@@ -28,7 +28,7 @@ from broker.log.threads import in_thread
 from runtime.disk import Disk
 
 LINES_PER_TURN: Final = 200
-"""How many logs are asked before others have the loop."""
+"""The number of logs that are asked before the event loop turns to others."""
 
 ValueOf = Callable[[PartitionLog], int | None]
 
@@ -51,14 +51,14 @@ VALUES: Final[Mapping[str, ValueOf]] = {
     checkpoints.SOURCE_SEEN_AT: lambda log: log.source.seen_at_ms if log.source.is_known else None,
     checkpoints.SOURCE_LOG_EPOCHS: lambda log: log.source.log_epoch if log.source.is_known else None,
 }
-"""What each file says of a log; None for no line."""
+"""The value of a log in each file; None for no line."""
 _OF_COPIES: Final = (checkpoints.SOURCE_HIGH_WATERMARKS, checkpoints.SOURCE_SEEN_AT, checkpoints.SOURCE_LOG_EPOCHS)
 """A broker without copies of another site's topics does not have these files."""
 
 
 @dataclass(slots=True, eq=False)
 class _Draft:
-    """What a file is to say; a higher number was collected later."""
+    """The future content of a file; a higher number was collected later."""
 
     number: int
     offsets: dict[TopicPartition, int] = field(default_factory=dict)
@@ -73,7 +73,7 @@ class _OffsetFile:
         self.path = path
         self.value = value
         self.lines: Mapping[TopicPartition, int] = {}
-        """What the file on disk says."""
+        """The content of the file on disk."""
         self.turn = asyncio.Lock()
         self._disk = disk
         self._drafts: list[_Draft] = []
@@ -92,15 +92,15 @@ class _OffsetFile:
         self._drafts.remove(draft)
 
     def may_name(self, key: TopicPartition) -> bool:
-        """Whether the file has a line of this partition, or is about to."""
+        """True if the file has a line of this partition, or will have one."""
         return key in self.lines or any(key in draft.offsets for draft in self._drafts)
 
     def is_settled_since(self, number: int) -> bool:
-        """Whether a draft that was begun after `number` is on disk."""
+        """True if a draft that was begun after `number` is on disk."""
         return self._written_number > number
 
     def latest_number(self) -> int:
-        """Of all drafts begun so far; counts as one."""
+        """The number of the newest draft so far; the call itself takes one."""
         return next(self._numbers)
 
     def write(self, draft: _Draft) -> None:
@@ -138,11 +138,11 @@ class DirectoryCheckpoints:
         return faults
 
     def line(self, name: str, key: TopicPartition) -> int | None:
-        """What a file on disk says of a partition; None for nothing."""
+        """The value of a partition in a file on disk; None without a line."""
         return self._files[name].lines.get(key)
 
     def may_name(self, key: TopicPartition) -> bool:
-        """Whether a file says something of this partition, or is about to."""
+        """True if any file has a line of this partition, or will have one."""
         return any(file.may_name(key) for file in self._files.values())
 
     def _wanted(self, names: Iterable[str]) -> list[_OffsetFile]:
@@ -183,8 +183,8 @@ class DirectoryCheckpoints:
             file.end(draft)
 
     def save_now(self, *names: str) -> None:
-        """As `save`, holding the caller: for a stop, and for what must be on disk before the next
-        statement.
+        """As `save`, but blocks the caller: for a stop, and for values that must be on disk before
+        the next statement.
         """
         for file in self._wanted(names or VALUES):
             draft = file.begin()

@@ -30,7 +30,7 @@ class Folder:
 
     @property
     def is_let_go(self) -> bool:
-        """Whether nothing may be opened or made here any more."""
+        """True if no file may be opened or created here any more."""
         return self._is_let_go
 
     @contextmanager

@@ -55,7 +55,7 @@ class SharedSegment(NamedTuple):
     modified_ns: int
 
     def change(self) -> str:
-        """What has happened to the file's content since; empty: nothing."""
+        """The change of the file's content since the clone; empty without a change."""
         try:
             found = os.stat(self.path)
         except FileNotFoundError:
@@ -100,7 +100,7 @@ def clone_log(source: str, target: str, *, end_offset: int | None) -> ClonedLog:
 
 
 def cloning_bytes(source: str, *, end_offset: int | None) -> tuple[int, int]:
-    """What a clone would share and would copy, in bytes, at most. StorageError."""
+    """The bytes that a clone would share and would copy, at most. Raises StorageError."""
     with storage_errors("reading", source):
         bases = _base_offsets(source)
         plan = plan_clone(bases, end_offset)
@@ -177,7 +177,7 @@ def _copy_bounded(source: str, target: str, base: int, end_offset: int | None) -
 
 
 def _copy_some(reading: int, writing: int, position: int, size_bytes: int) -> int:
-    """By reference where the file system can; else within the kernel."""
+    """Copy by reference where the file system can, else within the kernel."""
     try:
         return os.copy_file_range(reading, writing, size_bytes, position, position)
     except OSError as error:
@@ -204,7 +204,7 @@ def _end_position(descriptor: int, path: str, base: int, end_offset: int, size_b
 
 
 def _indexed_position(path: str, base: int, end_offset: int) -> int:
-    """Where the last batch begins that the index file names below the offset."""
+    """The start of the last batch below the offset that the index file names."""
     try:
         with open(path.removesuffix(LOG_SUFFIX) + INDEX_SUFFIX, "rb") as index:
             content = index.read()

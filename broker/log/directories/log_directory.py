@@ -111,7 +111,7 @@ class LogDirectory:
         _LOCKED_HERE.add(self._locked_path)
 
     def unlock(self) -> None:
-        """Let another process have the directory."""
+        """Release the directory to other processes."""
         if self._lock_descriptor >= 0:
             os.close(self._lock_descriptor)
             self._lock_descriptor = -1
@@ -274,7 +274,7 @@ class LogDirectory:
 
     @property
     def needs_sync(self) -> bool:
-        """Whether there are names that are not durable."""
+        """True if some names are not durable yet."""
         return self._needs_sync
 
     def sync(self) -> None:
@@ -329,8 +329,8 @@ class LogDirectory:
         await self._checkpoints.save(*names)
 
     def is_named(self, key: TopicPartition) -> bool:
-        """Whether a checkpoint has a line of this partition, or is about to: a new log of the name
-        must not be taken for the old one.
+        """True if a checkpoint has a line of this partition, or will have one: a new log of that
+        name must not be taken for the old one.
         """
         return self._checkpoints.may_name(key)
 
@@ -408,7 +408,7 @@ class LogDirectory:
         return log
 
     def is_readable(self) -> bool:
-        """Whether the directory is there and lets itself be read."""
+        """True if the directory exists and is readable."""
         try:
             probe(self._disk, self.path)
         except StorageError:
@@ -444,7 +444,7 @@ class LogDirectory:
             self.unlock()
 
     def abandon(self) -> None:
-        """Let go of everything without writing: the broker failed or a test plays a crash."""
+        """Release everything without writing: the broker failed, or a test simulates a crash."""
         for log in self.logs.values():
             log.abandon()
         self.unlock()

@@ -45,7 +45,7 @@ class Move:
 
     @property
     def lag(self) -> int:
-        """How many offsets the copy has to go."""
+        """The number of offsets that the copy lacks."""
         if self.future is None:
             return self.source.log_end_offset - self.source.log_start_offset
         return self.source.log_end_offset - self.future.log_end_offset
@@ -124,7 +124,7 @@ class Mover:
 
 
 def _first_offset(source: PartitionLog) -> int:
-    """Where the copy begins: at the batch that holds the log's start, which may begin below it."""
+    """The start of the copy: the batch that contains the log's start, which may begin below it."""
     with source.read(source.log_start_offset, max_bytes=1) as piece:
         content = piece.read_bytes()
     return min(read_header(content).base_offset, source.log_start_offset) if content else source.log_end_offset

@@ -41,23 +41,23 @@ from runtime.disk import Disk
 RECOVERY_THREADS: Final = 4
 """Logs that are opened at the same time (num.recovery.threads.per.data.dir)."""
 LOGS_PER_TURN: Final = 500
-"""How many logs are looked at before others have the loop."""
+"""The number of logs that are checked before the event loop turns to others."""
 FLUSHES_AT_A_TIME: Final = 32
 NEARLY_FULL_SHARE: Final = 0.05
 """A directory with less of its space free than this gets no new log while another has more."""
 
 IsCopy = Callable[[str], bool]
 HoldOf = Callable[[str, int], RetentionHold | None]
-"""Whether a topic's logs are copies of another site's."""
+"""Returns the hold on the logs of a partition, None without one."""
 
 
 def no_hold(_topic: str, _partition: int) -> RetentionHold | None:
-    """Nothing is kept beyond a topic's own limits."""
+    """No hold: topics keep only what their own limits allow."""
     return None
 
 
 def never_a_copy(_topic: str) -> bool:
-    """For sites without links."""
+    """No log is a copy: for sites without links."""
     return False
 
 
@@ -201,7 +201,7 @@ class LogStore:
 
     @property
     def notes(self) -> list[str]:
-        """What opening and loading found that is not of one log: a sentence each."""
+        """The findings of opening and loading that belong to no single log, a sentence each."""
         return [note for directory in self.directories for note in directory.notes]
 
     # -- failing -----------------------------------------------------------------------------------
@@ -242,7 +242,7 @@ class LogStore:
         return len(self._offline_logs)
 
     def is_offline(self, topic: str, partition: int) -> bool:
-        """Whether the partition's log went offline with its directory."""
+        """True if the partition's log went offline with its directory."""
         return TopicPartition(topic, partition) in self._offline_logs
 
     # -- logs --------------------------------------------------------------------------------------
@@ -312,8 +312,8 @@ class LogStore:
         self._deletions.add_file(path)
 
     def _delete_now(self, log: PartitionLog) -> None:
-        """As `delete`, durably, holding the caller: where a log that comes back would be taken for
-        one of two of the same name.
+        """As `delete`, but durable and blocking: for cases in which a log that comes back would be
+        a second one of the same name.
         """
         directory, target = self._let_go(log)
         with log.folder.held(), storage_errors("deleting", log.directory):
@@ -622,7 +622,7 @@ class LogStore:
             raise failure
 
     def abandon(self) -> None:
-        """Let go of everything without writing."""
+        """Release everything without writing."""
         for directory in self.directories:
             directory.abandon()
 

@@ -43,7 +43,7 @@ class PendingRemovals:
 
     @property
     def has_names_to_change(self) -> bool:
-        """Whether segments that were given up still have their names."""
+        """True if segments that were given up still have their names."""
         return bool(self._unnamed)
 
     def put_aside(self) -> None:
@@ -72,7 +72,7 @@ class PendingRemovals:
 
     @property
     def needs_settling(self) -> bool:
-        """Whether a crash could bring something back that was dropped."""
+        """True if a crash could bring back dropped data."""
         return self._drops != self._settled_drops
 
     def settle(self) -> None:

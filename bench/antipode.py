@@ -105,6 +105,7 @@ def translate_daemon(
         "target.bootstrap.servers": target,
         "whitelist": ",".join(topics),
         "replication.factor": "1",
+        "antipode.allow.plaintext": "true",
         **(settings or {}),
     }
     file.write_text("".join(f"{key}={value}\n" for key, value in properties.items()), encoding="utf-8")

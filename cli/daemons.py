@@ -19,6 +19,7 @@ from typing import Annotated
 import typer
 
 from cli.shared.failures import failures_as_messages, usage_error
+from runtime.config_providers import looked_up
 from runtime.configuration import ConfigurationError, read_properties
 from runtime.logs import configure
 from runtime.process import ExitCode, run_daemon
@@ -49,6 +50,10 @@ StateChangeLog = Annotated[
         "--state-change-log", help="Changes of leaders, links and partitions' places go into this file alone."
     ),
 ]
+AuditLog = Annotated[
+    Path | None,
+    typer.Option("--audit-log", help="Who changed what, or was refused, goes into this file alone."),
+]
 CheckOnly = Annotated[bool, typer.Option("--dry-run", help="Check the configuration, start nothing.")]
 
 Background = Annotated[
@@ -73,6 +78,7 @@ def broker(
     log_level: Level = LogLevel.INFO,
     log_file: LogFile = None,
     state_change_log: StateChangeLog = None,
+    audit_log: AuditLog = None,
     is_dry_run: CheckOnly = False,
     is_daemon: Background = False,
 ) -> None:
@@ -88,12 +94,14 @@ def broker(
     from cli.embedding.hosting import run_broker
     from controller.config import ControllerSettings
     from runtime.configuration import load_settings
+    from wire.access.protection import check_daemon
 
     def check(properties: Properties) -> None:
         load_broker_settings(properties)
+        check_daemon(properties)
         load_settings(ControllerSettings, properties)
 
-    properties = _read("broker", config, override, log_level, (log_file, state_change_log))
+    properties = _read("broker", config, override, log_level, (log_file, state_change_log, audit_log))
     _run(
         lambda stop: run_broker(properties, stop),
         lambda: check(properties),
@@ -108,6 +116,7 @@ def controller(
     log_level: Level = LogLevel.INFO,
     log_file: LogFile = None,
     state_change_log: StateChangeLog = None,
+    audit_log: AuditLog = None,
     is_dry_run: CheckOnly = False,
     is_daemon: Background = False,
 ) -> None:
@@ -120,11 +129,16 @@ def controller(
     """
     from cli.controller_file import load_controller_file
     from cli.embedding.hosting import run_controller
+    from wire.access.protection import check_daemon
 
-    properties = _read("controller", config, override, log_level, (log_file, state_change_log))
+    def check() -> None:
+        load_controller_file(properties)
+        check_daemon(properties)
+
+    properties = _read("controller", config, override, log_level, (log_file, state_change_log, audit_log))
     _run(
         lambda stop: run_controller(properties, stop),
-        lambda: load_controller_file(properties),
+        check,
         is_dry_run=is_dry_run,
         background=_background(log_file, is_daemon=is_daemon),
     )
@@ -137,6 +151,7 @@ def mirror(
     log_level: Level = LogLevel.INFO,
     log_file: LogFile = None,
     state_change_log: StateChangeLog = None,
+    audit_log: AuditLog = None,
     is_dry_run: CheckOnly = False,
     is_daemon: Background = False,
 ) -> None:
@@ -153,22 +168,20 @@ def mirror(
     """
     from mirror.main import run_all
     from mirror.settings.config import load_configs
-    from mirror.settings.config_providers import looked_up
+    from mirror.settings.link_protection import check_protection, protect_mirror
 
-    given = _read("mirror", config, override, log_level, (log_file, state_change_log))
-    try:
-        properties = looked_up(given)
-    except ConfigurationError as error:
-        raise usage_error(str(error)) from error
-
+    properties = _read("mirror", config, override, log_level, (log_file, state_change_log, audit_log))
     targets = [name.strip() for text in clusters or () for name in text.split(",") if name.strip()]
 
     def check() -> None:
-        load_configs(properties, targets=targets)
+        configs = load_configs(properties, targets=targets)
+        check_protection(properties, configs)
         _report_verdicts(properties)
 
     async def run(stop: asyncio.Event) -> None:
-        await run_all(load_configs(properties, targets=targets), stop)
+        configs = load_configs(properties, targets=targets)
+        protect_mirror(properties, configs)
+        await run_all(configs, stop)
 
     _run(run, check, is_dry_run=is_dry_run, background=_background(log_file, is_daemon=is_daemon))
 
@@ -178,6 +191,7 @@ def bridge(
     override: Override = None,
     log_level: Level = LogLevel.INFO,
     log_file: LogFile = None,
+    audit_log: AuditLog = None,
     is_dry_run: CheckOnly = False,
     is_daemon: Background = False,
 ) -> None:
@@ -192,7 +206,7 @@ def bridge(
     from bridge.config import load_bridge_settings
     from bridge.main import run_bridge
 
-    properties = _read("bridge", config, override, log_level, (log_file, None))
+    properties = _read("bridge", config, override, log_level, (log_file, None, audit_log))
     _run(
         lambda stop: run_bridge(properties, stop),
         lambda: load_bridge_settings(properties),
@@ -218,15 +232,20 @@ def _report_verdicts(properties: Properties) -> None:
 
 
 def _read(
-    process: str, config: Path, override: list[str] | None, log_level: LogLevel, files: tuple[Path | None, Path | None]
+    process: str,
+    config: Path,
+    override: list[str] | None,
+    log_level: LogLevel,
+    files: tuple[Path | None, Path | None, Path | None],
 ) -> Properties:
     try:
-        configure(process, level=log_level, file=files[0], state_change_file=files[1])
+        configure(process, level=log_level, file=files[0], state_change_file=files[1], audit_file=files[2])
     except OSError as error:
         raise usage_error(f"log file {error.filename!r} cannot be written ({error.strerror})") from error
     try:
         properties = read_properties(config)
         properties.update(parse_property(text, option="--override") for text in override or ())
+        properties = looked_up(properties)
     except (ConfigurationError, ValueError) as error:
         raise usage_error(str(error)) from error
     return properties

@@ -34,6 +34,10 @@ def demo(
         Path, typer.Option("--dir", help="Where everything goes; an earlier demo in it is replaced.")
     ] = DIRECTORY,
     plan: Annotated[Path, typer.Option(help="The drill to run on the pair of sites.")] = PLAN,
+    is_secure: Annotated[
+        bool,
+        typer.Option("--secure/--plaintext", help="On sites that demand certificates, as of `antipode up --secure`."),
+    ] = False,
 ) -> None:
     """Two sites, real data, a cut link, a lost site, a failover, proof of equality: about three
     minutes, then a report.
@@ -48,7 +52,7 @@ def demo(
         loaded = load_plan(plan)
     root = emptied(directory)
     sites_directory = root / "sites"
-    wishes = Wishes(sites=("a", "b"), brokers=1, directory=sites_directory)
+    wishes = Wishes(sites=("a", "b"), brokers=1, directory=sites_directory, is_secure=is_secure)
     ended: list[tuple[DrillResult, ReportFiles]] = []
     seen: list[dict[str, Any]] = []
 
@@ -97,7 +101,10 @@ def _print_way_around(environment: dict[str, Any], sites_directory: Path) -> Non
     promoted = environment["sites"]["b"]
     console.print("\nThe processes are gone, their data is kept. To look around, start the same two sites again:")
     command = _shown(Path(sys.executable).with_name("antipode"))  # it need not be on PATH
-    console.print(f"  {command} up --dir {_shown(sites_directory)} --blacklist {','.join(BLACKLIST)}", highlight=False)
+    secure = " --secure" if "security" in environment else ""
+    console.print(
+        f"  {command} up{secure} --dir {_shown(sites_directory)} --blacklist {','.join(BLACKLIST)}", highlight=False
+    )
     console.print(f"  kcat -C -b {promoted['bootstrap_servers']} -t flights -c 3", highlight=False)
     console.print(f"  curl http://{promoted['metrics'][0]}/metrics   (Prometheus)", highlight=False)
 

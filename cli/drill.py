@@ -13,7 +13,7 @@ import typer
 
 from cli.shared.failures import failures_as_messages
 from cli.shared.output import Output, OutputFormat, console, error_console, print_json, print_table
-from cli.shared.sites import EnvironmentFile, needed_environment
+from cli.shared.sites import EnvironmentFile, needed_environment, open_environment
 from runtime.process import ExitCode, run_daemon
 
 if TYPE_CHECKING:
@@ -84,13 +84,12 @@ def run(
     out/drills/tuesday
     """
     from dr.drill.drill_plan import load_plan
-    from dr.drill.environment import load_environment
 
     with failures_as_messages():
         is_file = plan.endswith((".yaml", ".yml")) or Path(plan).exists()
         loaded = load_plan(Path(plan)) if is_file else None
         file = needed_environment(environment)
-        sites = load_environment(file)
+        sites = open_environment(file)
         loaded = loaded or asyncio.run(_ready(plan, sites, link))
     if is_dry_run:
         check(loaded, sites, output)

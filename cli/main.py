@@ -12,6 +12,7 @@ from typing import Annotated, Final
 
 import typer
 
+from cli.shared.command_config import add_command_config, with_command_config
 from runtime.garbage import expect_no_garbage
 
 HELP = (
@@ -48,8 +49,11 @@ COMMANDS: Final[Mapping[str, tuple[str, str]]] = {
     "transactions": ("cli.transactions", "app"),
     "links": ("cli.links", "app"),
     "drill": ("cli.drill", "app"),
+    "credentials": ("cli.credentials.commands", "app"),
 }
 """Module and name of each command, in the order of the help: a function, or the app of a group."""
+WITHOUT_COMMAND_CONFIG: Final = frozenset({"up", "demo", "broker", "controller", "mirror", "bridge", "credentials"})
+"""They have a configuration of their own, or reach no site."""
 
 
 def _print_version(is_wanted: bool) -> None:
@@ -84,10 +88,13 @@ def assemble(names: Iterable[str] = COMMANDS) -> typer.Typer:
     for name in names:
         module, attribute = COMMANDS[name]
         command = getattr(importlib.import_module(module), attribute)
+        takes_config = name not in WITHOUT_COMMAND_CONFIG
         if isinstance(command, typer.Typer):
+            if takes_config:
+                add_command_config(command)
             app.add_typer(command, name=name)
         else:
-            app.command(name)(command)
+            app.command(name)(with_command_config(command) if takes_config else command)
     return app
 
 

@@ -17,7 +17,7 @@ from cli.drill import new_directory
 from cli.links import split_list
 from cli.shared.failures import failures_as_messages, usage_error
 from cli.shared.output import Output, OutputFormat, console, print_json, print_table, report_progress
-from cli.shared.sites import EnvironmentFile, needed_environment, site_clients
+from cli.shared.sites import EnvironmentFile, needed_environment, open_environment, site_clients
 from cli.shared.times import parse_time
 from runtime.addresses import parse_host_ports
 from runtime.process import OperationalFailure
@@ -201,9 +201,7 @@ def _sides(source: str, target: str) -> Sides:
 
 
 def _sides_of_link(environment: Path | None, link: str) -> Sides:
-    from dr.drill.environment import load_environment
-
-    known = load_environment(needed_environment(environment))
+    known = open_environment(needed_environment(environment))
     name = link or (known.links[0].name if len(known.links) == 1 else "")
     if not name:
         raise usage_error(

@@ -15,7 +15,7 @@ from rich.table import Table
 
 from cli.shared.failures import failures_as_messages, usage_error
 from cli.shared.output import Output, OutputFormat, console, print_json
-from cli.shared.sites import EnvironmentFile, SiteOptions, agents, environment_file
+from cli.shared.sites import EnvironmentFile, SiteOptions, agents, environment_file, open_environment
 from mirror.flow.core.health import HEALTHY_STATES
 from runtime.process import ExitCode
 from runtime.times import iso_time
@@ -70,10 +70,10 @@ def status(
 
 def known_places(file: Path | None, site: list[str] | None) -> Environment:
     """All known addresses: the file's, and those of --site over them."""
-    from dr.drill.environment import Environment, EnvironmentSite, load_environment
+    from dr.drill.environment import Environment, EnvironmentSite
 
     found = environment_file(file) if file is not None or not site else None
-    known = load_environment(found) if found is not None else Environment(sites={})
+    known = open_environment(found) if found is not None else Environment(sites={})
     unknown = EnvironmentSite(bootstrap_servers="", grpc=(), processes=())
     sites = {
         name: known.sites.get(name, unknown).model_copy(update={"grpc": addresses})

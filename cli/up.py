@@ -63,6 +63,13 @@ def up(
         FailoverChoice,
         typer.Option("--failover", help="With --arbiter: what the standby does when the active site is lost."),
     ] = FailoverChoice.OBSERVE,
+    is_secure: Annotated[
+        bool,
+        typer.Option(
+            "--secure/--plaintext",
+            help="Make an authority and certificates, and demand them on the control plane; the JSON names the files.",
+        ),
+    ] = False,
     broker_config: Annotated[
         list[str] | None, typer.Option("--broker-config", help="A broker property, key=value; may be given again.")
     ] = None,
@@ -86,6 +93,7 @@ def up(
         has_link=has_link,
         has_bridge=has_bridge,
         has_arbiter=has_arbiter,
+        is_secure=is_secure,
     )
     filters = LinkFilters(
         topic_whitelist=split_list(whitelist),
@@ -130,6 +138,10 @@ def _announce(environment: dict[str, Any], output: OutputFormat) -> None:
     if "bridge" in environment:
         bridge = environment["bridge"]
         console.print(f"[bold]HTTP bridge[/]  {bridge['url']}  metrics http://{bridge['metrics']}/metrics")
+    if "security" in environment:
+        files = environment["security"]
+        console.print(f"[bold]operator[/]  --command-config {files['command_config']}")
+        console.print(f"[bold]clients[/]  admin {files['admin_client_config']}  user {files['user_client_config']}")
     first = next(iter(environment["sites"].values()))
     console.print(f"try: kcat -L -b {first['bootstrap_servers'].split(',')[0]}")
     console.print("stop with Ctrl-C")

@@ -1,9 +1,14 @@
 """One gRPC server a process: packages add their servicers, health and reflection come with it.
 
-The composition of a process (`cli`) makes one, passes `.server` to each part, then starts it.
+The composition of a process (`cli`) makes one, passes `.server` to each part, then starts it. A
+process has one identity on the control plane: `protect_control_plane` gives it to the server and to
+every channel that is opened from then on.
 """
 
 from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 
 import grpc
 from grpc_health.v1 import health_pb2, health_pb2_grpc
@@ -28,12 +33,43 @@ CHANNEL_OPTIONS = [
 ]
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Protection:
+    """How a process protects its control plane (`wire/access` makes it); the default is plaintext.
+
+    The credentials are made anew for each listener and channel, so that changed files count.
+    """
+
+    server: Callable[[], grpc.ServerCredentials] | None = None
+    channel: Callable[[], grpc.ChannelCredentials] | None = None
+    interceptors: Sequence[grpc.aio.ServerInterceptor] = ()
+
+
+class _Process:
+    """What there is one of in a process."""
+
+    protection = Protection()
+
+
+def protect_control_plane(protection: Protection) -> None:
+    """Set this process's identity; before any server is made and any channel is opened."""
+    _Process.protection = protection
+
+
+def is_control_plane_protected() -> bool:
+    """Whether channels of this process are encrypted."""
+    return _Process.protection.channel is not None
+
+
 class GrpcServer:
     """A `grpc.aio` server with health and reflection; create it inside the running loop."""
 
     def __init__(self, host: str, port: int) -> None:
         self._address = HostPort(host, port)
-        self.server: grpc.aio.Server = grpc.aio.server(options=[*CHANNEL_OPTIONS, ("grpc.so_reuseport", 0)])
+        self._protection = _Process.protection
+        self.server: grpc.aio.Server = grpc.aio.server(
+            options=[*CHANNEL_OPTIONS, ("grpc.so_reuseport", 0)], interceptors=self._protection.interceptors
+        )
         self._health = HealthServicer()
         health_pb2_grpc.add_HealthServicer_to_server(self._health, self.server)
         self._service_names: list[str] = [health_pb2.DESCRIPTOR.services_by_name["Health"].full_name]
@@ -52,7 +88,7 @@ class GrpcServer:
         """
         reflection.enable_server_reflection((*self._service_names, reflection.SERVICE_NAME), self.server)
         try:
-            port = self.server.add_insecure_port(str(self._address))
+            port = self._bind(str(self._address))
         except RuntimeError as error:
             raise OperationalFailure(
                 f"gRPC address {self._address} cannot be bound: is another process using it?"
@@ -62,6 +98,12 @@ class GrpcServer:
             await self.set_serving(name, is_serving=True)
         await self.set_serving("", is_serving=is_ready)
         return port
+
+    def _bind(self, address: str) -> int:
+        credentials = self._protection.server
+        if credentials is None:
+            return self.server.add_insecure_port(address)
+        return self.server.add_secure_port(address, credentials())
 
     async def set_serving(self, name: str, *, is_serving: bool) -> None:
         """Change the health of one service."""
@@ -75,5 +117,8 @@ class GrpcServer:
 
 
 def open_channel(address: str) -> grpc.aio.Channel:
-    """A channel with the house's limits; no proxy, quick reconnects."""
-    return grpc.aio.insecure_channel(address, options=CHANNEL_OPTIONS)
+    """A channel with the house's limits and this process's identity; no proxy, quick reconnects."""
+    credentials = _Process.protection.channel
+    if credentials is None:
+        return grpc.aio.insecure_channel(address, options=CHANNEL_OPTIONS)
+    return grpc.aio.secure_channel(address, credentials(), options=CHANNEL_OPTIONS)

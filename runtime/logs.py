@@ -3,6 +3,7 @@ log apart.
 
 Cores never log. Shells log a decision's reason with ids and epochs as fields. Leadership, link and
 site-role changes go to the `state_change` logger alone: that is the file an operator reads first.
+Who changed what goes to `antipode.audit` (`runtime/audit.py`).
 """
 
 from __future__ import annotations
@@ -19,6 +20,7 @@ with hidden("rich"):  # structlog imports it for colours in a terminal, which ta
     from structlog.typing import Processor
 
 STATE_CHANGE = "state_change"
+AUDIT = "antipode.audit"
 
 LEVELS = ("DEBUG", "INFO", "WARNING", "ERROR")
 ROOT = "root"
@@ -45,10 +47,15 @@ _PROCESSORS: list[Processor] = [
 
 
 def configure(
-    process: str, *, level: str = "INFO", file: Path | None = None, state_change_file: Path | None = None
+    process: str,
+    *,
+    level: str = "INFO",
+    file: Path | None = None,
+    state_change_file: Path | None = None,
+    audit_file: Path | None = None,
 ) -> None:
-    """Set up logging for the process. `file` None means standard error; state changes go to the
-    same place unless given.
+    """Set up logging for the process. `file` None means standard error; state changes and audit
+    lines go to the same place unless they are given one.
     """
     structlog.configure(
         processors=_PROCESSORS,
@@ -61,10 +68,11 @@ def configure(
     root.handlers[:] = [_handler(file)]
     root.setLevel(level)
     logging.getLogger("kazoo").setLevel(logging.WARNING)
-    if state_change_file is not None:
-        state_change = logging.getLogger(STATE_CHANGE)
-        state_change.handlers[:] = [_handler(state_change_file)]
-        state_change.propagate = False
+    for name, apart in ((STATE_CHANGE, state_change_file), (AUDIT, audit_file)):
+        if apart is not None:
+            logger = logging.getLogger(name)
+            logger.handlers[:] = [_handler(apart)]
+            logger.propagate = False
 
 
 def _handler(file: Path | None) -> logging.Handler:

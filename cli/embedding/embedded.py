@@ -34,6 +34,7 @@ from cli.embedding.parts import (
     together,
     until_ready,
 )
+from cli.embedding.security import secure, security_environment
 from cli.embedding.site_layout import (
     ArbiterLayout,
     BridgeLayout,
@@ -41,6 +42,7 @@ from cli.embedding.site_layout import (
     Layout,
     LinkLayout,
     MirrorLayout,
+    SecurityLayout,
     SiteLayout,
     Wishes,
     bridge_properties,
@@ -98,7 +100,7 @@ def layout_in_directory(wishes: Wishes) -> Layout:
     ones.
     """
     file = wishes.directory / PORTS_FILE
-    shape = {"sites": list(wishes.sites), "brokers": wishes.brokers}
+    shape = {"sites": list(wishes.sites), "brokers": wishes.brokers, "is_secure": wishes.is_secure}
     try:
         if not file.exists():
             wishes.directory.mkdir(parents=True, exist_ok=True)
@@ -110,16 +112,21 @@ def layout_in_directory(wishes: Wishes) -> Layout:
         ) from error
     except ValueError as error:
         raise OperationalFailure(f"{file} is not JSON: {error}; remove the directory to start afresh") from error
+    stored.setdefault("is_secure", False)  # a directory of a release that knew no other
     if {key: stored.get(key) for key in shape} != shape:
         raise OperationalFailure(
-            f"{wishes.directory} holds sites {','.join(stored.get('sites', []))} with {stored.get('brokers')} brokers each, "
-            f"not {','.join(wishes.sites)} with {wishes.brokers}; give the same or another --dir"
+            f"{wishes.directory} holds {_described(stored)}, not {_described(shape)}; give the same or another --dir"
         )
     missing = ports_needed(wishes) - len(stored["ports"])
     if missing > 0:  # the directory is of a release with fewer parts
         stored["ports"] += free_ports(missing)
         _replace(file, json.dumps(stored))
     return plan(wishes, stored["ports"])
+
+
+def _described(shape: Mapping[str, Any]) -> str:
+    security = " --secure" if shape.get("is_secure") else ""
+    return f"sites {','.join(shape.get('sites', []))} with {shape.get('brokers')} brokers each{security}"
 
 
 def _replace(file: Path, text: str) -> None:
@@ -141,15 +148,18 @@ class EmbeddedSites:
 
     async def start(self) -> dict[str, Any]:
         """Bring everything up; returns the environment that `antipode up --output json` prints."""
+        if self.layout.security is not None:
+            self.report("making certificates")
+            secure(self.layout, self.layout.security)
         zookeepers = [_zookeeper(site) for site in self.layout.sites]
         zookeepers += [_arbiter(self.layout.arbiter)] if self.layout.arbiter is not None else []
         proxies = [_toxiproxy(self.layout)] if self.layout.toxiproxy is not None else []
         brokers = [
-            _broker(site, broker, self.broker_overrides, self.layout.arbiter)
+            _broker(self.layout, site, broker, self.broker_overrides)
             for site in self.layout.sites
             for broker in site.brokers
         ]
-        mirrors = [_mirror(mirror) for mirror in self.layout.mirrors]
+        mirrors = [_mirror(mirror, self.layout.security) for mirror in self.layout.mirrors]
         bridges = [_bridge(self.layout.bridge)] if self.layout.bridge is not None else []
         await end_left_over([*bridges, *mirrors, *brokers, *proxies, *zookeepers], self.report)
         _refuse_taken_ports(self.layout)
@@ -232,6 +242,8 @@ class EmbeddedSites:
             }
         if self.layout.arbiter is not None:
             document["arbiter"] = {**self._process("arbiter"), "connect": self.layout.arbiter.zookeeper}
+        if self.layout.security is not None:
+            document["security"] = security_environment(self.layout.security)
         if self.layout.toxiproxy is not None:
             document["toxiproxy"] = {"api": self.layout.toxiproxy, **self._process("toxiproxy")}
         return document
@@ -302,16 +314,15 @@ def _arbiter(arbiter: ArbiterLayout) -> Part:
     return Part(child=server.child(), is_ready=lambda: asyncio.to_thread(server.is_serving))
 
 
-def _broker(
-    site: SiteLayout, broker: BrokerLayout, overrides: Mapping[str, str], arbiter: ArbiterLayout | None
-) -> Part:
-    properties = {**broker_properties(site, broker, arbiter), **overrides}
+def _broker(layout: Layout, site: SiteLayout, broker: BrokerLayout, overrides: Mapping[str, str]) -> Part:
+    properties = {**broker_properties(site, broker, layout.arbiter, layout.security), **overrides}
     child = _daemon("broker", broker.name, broker.directory, "server.properties", properties)
     return Part(child=child, is_ready=lambda: is_healthy(broker.grpc, service=""))
 
 
-def _mirror(mirror: MirrorLayout) -> Part:
-    child = _daemon("mirror", f"mirror-{mirror.name}", mirror.directory, "mirror.properties", mirror_properties(mirror))
+def _mirror(mirror: MirrorLayout, security: SecurityLayout | None) -> Part:
+    properties = mirror_properties(mirror, security)
+    child = _daemon("mirror", f"mirror-{mirror.name}", mirror.directory, "mirror.properties", properties)
     return Part(child=child, is_ready=lambda: is_healthy(mirror.grpc, service=MIRROR_ADMIN))
 
 

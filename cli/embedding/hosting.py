@@ -31,6 +31,7 @@ from runtime.metrics import MetricsServer, new_registry
 from runtime.own_sessions import OwnSessions
 from runtime.process import OperationalFailure
 from runtime.zookeeper import NoteSession, ZooKeeper, note_no_session
+from wire.access.protection import protect_daemon
 
 log = get_logger(__name__)
 
@@ -74,6 +75,7 @@ async def _first_of(*events: asyncio.Event) -> None:
 
 async def _start_broker(running: AsyncExitStack, properties: Mapping[str, str], started: list[Broker]) -> None:
     settings = load_broker_settings(properties)
+    protect_daemon(properties)
     candidate_settings = load_settings(ControllerSettings, properties)
     registry = new_registry()
     _serve_metrics(running, settings.metrics_listener, registry)
@@ -128,6 +130,7 @@ async def run_controller(properties: Mapping[str, str], stop: asyncio.Event) -> 
 
 async def _start_controller(running: AsyncExitStack, properties: Mapping[str, str]) -> None:
     settings = load_settings(ControllerSettings, properties)
+    protect_daemon(properties)
     registry = new_registry()
     _serve_metrics(running, settings.metrics_listener, registry)
     await _connect(running, settings)

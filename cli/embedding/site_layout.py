@@ -11,6 +11,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Final
 
 from wire.rules.links import InvalidPattern, matches
 
@@ -121,6 +122,36 @@ class ArbiterLayout:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class SecurityLayout:
+    """Where the files of secured sites lie."""
+
+    directory: Path
+
+    @property
+    def authority(self) -> Path:
+        """The certificate that everyone trusts."""
+        return self.directory / "ca.pem"
+
+    def identity(self, name: str) -> Path:
+        """Key and certificate of a process or person, in one PEM file."""
+        return self.directory / f"{name}.pem"
+
+    def command_config(self, name: str) -> Path:
+        """What `--command-config` takes for this person."""
+        return self.directory / f"{name}.properties"
+
+    def client_config(self, name: str) -> Path:
+        """Kafka client properties of this user."""
+        return self.directory / f"{name}-client.properties"
+
+
+OPERATOR: Final = "operator"
+VIEWER: Final = "viewer"
+ADMIN: Final = "admin"
+USER: Final = "user"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Layout:
     """Everything that `antipode up` starts."""
 
@@ -132,6 +163,7 @@ class Layout:
     proxies: tuple[ProxyLayout, ...]
     bridge: BridgeLayout | None = None
     arbiter: ArbiterLayout | None = None
+    security: SecurityLayout | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -145,6 +177,7 @@ class Wishes:
     has_link: bool = True
     has_bridge: bool = False
     has_arbiter: bool = False
+    is_secure: bool = False
 
 
 def ports_needed(wishes: Wishes) -> int:
@@ -195,6 +228,7 @@ def plan(wishes: Wishes, ports: Sequence[int]) -> Layout:
         proxies=tuple(proxies) if wishes.has_proxy else (),
         bridge=bridge if wishes.has_bridge else None,
         arbiter=arbiter,
+        security=SecurityLayout(directory=wishes.directory / "security") if wishes.is_secure else None,
     )
 
 
@@ -306,7 +340,22 @@ def _proxies(sites: Sequence[SiteLayout]) -> Iterator[ProxyLayout]:
             )
 
 
-def broker_properties(site: SiteLayout, broker: BrokerLayout, arbiter: ArbiterLayout | None = None) -> dict[str, str]:
+def control_properties(security: SecurityLayout | None, name: str) -> dict[str, str]:
+    """How a process of embedded sites shows itself on the control plane."""
+    if security is None:
+        return {"antipode.allow.plaintext": "true"}
+    return {
+        "antipode.control.ssl.truststore.location": str(security.authority),
+        "antipode.control.ssl.keystore.location": str(security.identity(name)),
+    }
+
+
+def broker_properties(
+    site: SiteLayout,
+    broker: BrokerLayout,
+    arbiter: ArbiterLayout | None = None,
+    security: SecurityLayout | None = None,
+) -> dict[str, str]:
     """The server.properties of an embedded broker."""
     replicas = replication_factor(site)
     arbitration = (
@@ -338,6 +387,7 @@ def broker_properties(site: SiteLayout, broker: BrokerLayout, arbiter: ArbiterLa
         "antipode.site.number": str(site.number),
         "antipode.grpc.listener": broker.grpc,
         "antipode.metrics.listener": broker.metrics,
+        **control_properties(security, broker.name),
     }
 
 
@@ -346,9 +396,11 @@ def replication_factor(site: SiteLayout) -> int:
     return min(REPLICAS_MAX, len(site.brokers))
 
 
-def mirror_properties(mirror: MirrorLayout) -> dict[str, str]:
-    """The mirror.properties of an embedded mirror daemon."""
+def mirror_properties(mirror: MirrorLayout, security: SecurityLayout | None = None) -> dict[str, str]:
+    """The mirror.properties of an embedded mirror daemon. Its link is on loopback."""
     return {
+        "antipode.allow.plaintext": "true",
+        **control_properties(security, f"mirror-{mirror.name}"),
         "link.name": mirror.link,
         "site.agents": ",".join(broker.grpc for broker in mirror.target.brokers),
         "source.bootstrap.servers": mirror.source.link_bootstrap_servers,

@@ -15,7 +15,7 @@ import typer
 
 from cli.shared.failures import failures_as_messages, print_error, usage_error
 from cli.shared.output import Output, OutputFormat, console, error_console, print_json, print_table, report_progress
-from cli.shared.sites import EnvironmentFile, environment_file
+from cli.shared.sites import EnvironmentFile, environment_file, open_environment
 from runtime.addresses import parse_host_port
 from runtime.process import ExitCode, OperationalFailure
 from runtime.times import iso_time
@@ -239,8 +239,6 @@ def known_mirrors(name: str, mirror: str | None, environment: Path | None) -> di
     """The MirrorAdmin addresses of the link's mirrors, by the site that each writes to. The option
     names one, of an unknown site (""); without it the environment file names them, if there is one.
     """
-    from dr.drill.environment import load_environment
-
     if mirror is not None:
         try:
             return {"": str(parse_host_port(mirror))}
@@ -249,7 +247,7 @@ def known_mirrors(name: str, mirror: str | None, environment: Path | None) -> di
     found = environment_file(environment)
     if found is not None:
         with failures_as_messages():
-            known = load_environment(found).mirrors_of(name)
+            known = open_environment(found).mirrors_of(name)
             return {site: one.grpc for site, one in known.items() if one.grpc}
     return {}
 

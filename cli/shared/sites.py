@@ -11,10 +11,12 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from cli.shared.command_config import use_command_config_unless_given
 from cli.shared.failures import failures_as_messages, usage_error
 from runtime.addresses import parse_host_ports
 
 if TYPE_CHECKING:
+    from dr.drill.environment import Environment
     from dr.sites.site_client import SiteClient
 
 DEFAULT_ENVIRONMENT = Path("out/sites/environment.json")
@@ -54,18 +56,28 @@ def needed_environment(file: Path | None) -> Path:
     return found
 
 
+def open_environment(file: Path) -> Environment:
+    """What the file says; of secured sites, with the operator's credentials unless others were
+    given. OperationalFailure.
+    """
+    from dr.drill.environment import load_environment
+
+    known = load_environment(file)
+    if known.security is not None:
+        use_command_config_unless_given(known.security.command_config)
+    return known
+
+
 def agents(file: Path | None, sites: Iterable[str] | None) -> Agents:
     """gRPC addresses by site from both options; those of --site win. A file that cannot be used
     ends the command with one message.
     """
-    from dr.drill.environment import load_environment
-
     given = dict(_site(text) for text in sites or ())
     found = environment_file(file) if file is not None or not given else None
     if found is None and not given:
         raise usage_error("say where the sites are: --environment FILE, or --site name=host:port for each site")
     with failures_as_messages():
-        known = load_environment(found).agents() if found is not None else {}
+        known = open_environment(found).agents() if found is not None else {}
     return {**known, **given}
 
 

@@ -84,6 +84,16 @@ class EnvironmentToxiproxy(_Part):
     api: str
 
 
+class EnvironmentSecurity(_Part):
+    """Files by which clients and commands show who they are, where the sites demand it."""
+
+    ca: Path
+    command_config: Path
+    viewer_command_config: Path
+    admin_client_config: Path
+    user_client_config: Path
+
+
 class Environment(_Part):
     """All running parts."""
 
@@ -92,6 +102,7 @@ class Environment(_Part):
     mirrors: tuple[EnvironmentMirror, ...] = ()
     toxiproxy: EnvironmentToxiproxy | None = None
     arbiter: EnvironmentProcess | None = None
+    security: EnvironmentSecurity | None = None
 
     def link(self, name: str) -> EnvironmentLink:
         """The link by name. OperationalFailure names those there are."""

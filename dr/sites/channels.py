@@ -4,13 +4,16 @@ from __future__ import annotations
 
 import grpc
 
-from runtime.grpc_server import open_channel
+from runtime.grpc_server import is_control_plane_protected, open_channel
 from wire.control.broker_pb2_grpc import BrokerControlStub
 from wire.control.mirror_pb2_grpc import MirrorAdminStub
 from wire.control.site_pb2_grpc import SiteAgentStub
 
 UNANSWERED = frozenset({grpc.StatusCode.UNAVAILABLE, grpc.StatusCode.DEADLINE_EXCEEDED, grpc.StatusCode.CANCELLED})
 """The other end may or may not have done it: ask again, there or elsewhere."""
+
+CLOSED_AT_ONCE = "Socket closed"
+"""What gRPC says of a TLS listener that gets plaintext, among other things."""
 
 
 class Channels:
@@ -48,4 +51,7 @@ class Channels:
 def problem_of(error: grpc.aio.AioRpcError) -> str:
     """The error for a person: its code and the other end's words."""
     details = error.details() or "no details"
-    return f"{error.code().name}: {details}"
+    hint = ""
+    if CLOSED_AT_ONCE in details and not is_control_plane_protected():
+        hint = " (if its control plane is protected, this process needs --command-config, or antipode.control.* in its file)"
+    return f"{error.code().name}: {details}{hint}"

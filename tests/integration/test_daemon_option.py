@@ -39,6 +39,7 @@ def file(tmp_path: Path, zookeeper_connect: str) -> Path:
         "antipode.site.name": "a",
         "antipode.site.number": "1",
         "antipode.grpc.listener": f"127.0.0.1:{free_port()}",
+        "antipode.allow.plaintext": "true",
     }
     path = tmp_path / "controller.properties"
     path.write_text("".join(f"{key}={value}\n" for key, value in properties.items()))

@@ -107,6 +107,7 @@ async def test_a_broker_that_was_killed_is_back_before_its_session_would_have_ex
         "antipode.site.name": "a",
         "antipode.site.number": "1",
         "antipode.grpc.listener": f"127.0.0.1:{grpc}",
+        "antipode.allow.plaintext": "true",
     }
     file.write_text("\n".join(f"{key}={value}" for key, value in settings.items()))
     command = [sys.executable, "-m", "cli.main", "broker", "--config", str(file)]

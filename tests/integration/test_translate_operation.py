@@ -229,6 +229,7 @@ async def test_a_mirror_maker_file_runs_as_it_is(
         checkpoints.topic.replication.factor = 1
         tasks.max = 4
         sync.topic.acls.enabled = false
+        antipode.allow.plaintext = true
         """,
         encoding="utf-8",
     )
@@ -265,6 +266,7 @@ async def test_a_mirror_maker_file_brings_several_sources_to_one_target_in_one_p
         topics = gathered
         replication.factor = 1
         antipode.metrics.listener = {LOOPBACK}:{metrics_port}
+        antipode.allow.plaintext = true
         """,
         encoding="utf-8",
     )
@@ -372,8 +374,9 @@ emit.checkpoints.interval.seconds = 1
 refresh.topics.interval.seconds = 1
 metric.names.formats = legacy, new
 antipode.metrics.listener = {metrics}
+antipode.allow.plaintext = true
 """
-"""Kafka's config/connect-mirror-maker.properties, with five lines more; topics are those of the
+"""Kafka's config/connect-mirror-maker.properties, with six lines more; topics are those of the
 test.
 """
 

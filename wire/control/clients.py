@@ -141,10 +141,7 @@ class ControllerClient:
         return reply
 
     async def elect_leaders(self, request: pb.ElectLeadersRequest) -> pb.PartitionResultsReply:
-        """Java marks the certificates that are trusted, and `cryptography` does not expose the
-        marks. So a certificate is trusted unless it is above the key's own certificate in its
-        chain; one that appears twice, once in the chain and once by itself, is trusted.
-        """
+        """Elect preferred leaders, or unclean ones."""
         reply: pb.PartitionResultsReply = await self._call(
             "ElectLeaders", request, self._allowed_ms(request.timeout_ms)
         )

@@ -187,6 +187,11 @@ def _revealed(secret: SecretStr | None) -> str | None:
     return None if secret is None else secret.get_secret_value()
 
 
+def open_store(prefix: str, path: Path, expected: Format | None, password: SecretStr | None) -> KeyStore | None:
+    """What a file holds; None of PEM. ConfigurationError as of `tls_context`."""
+    return _store(prefix, path, expected, _revealed(password))
+
+
 def _store(prefix: str, path: Path, expected: Format | None, password: str | None) -> KeyStore | None:
     """What a file holds; None of PEM, which OpenSSL reads by itself."""
     try:

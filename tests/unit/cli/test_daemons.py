@@ -19,9 +19,10 @@ BROKER = {
     "zookeeper.connect": "127.0.0.1:2181",
     "antipode.site.name": "a",
     "antipode.site.number": "0",
+    "antipode.allow.plaintext": "true",
 }
 BRIDGE = {"bootstrap.servers": "127.0.0.1:9092"}
-MIRROR = {"link.name": "a-b", "site.agents": "127.0.0.1:9190"}
+MIRROR = {"link.name": "a-b", "site.agents": "127.0.0.1:9190", "antipode.allow.plaintext": "true"}
 
 
 def _file(directory: Path, properties: dict[str, str]) -> Path:

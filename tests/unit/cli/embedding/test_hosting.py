@@ -52,6 +52,7 @@ def properties(tmp_path: Path, **more: str) -> dict[str, str]:
         "antipode.site.name": "a",
         "antipode.grpc.listener": "127.0.0.1:0",
         "zookeeper.connect": "none:1",
+        "antipode.allow.plaintext": "true",
         **{key.replace("_", "."): value for key, value in more.items()},
     }
 

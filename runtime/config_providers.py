@@ -1,8 +1,10 @@
-"""Values that a MirrorMaker 2 file refers to, as `${file:/etc/secrets:password}`, by the providers
-that Kafka brings.
+"""Values that a properties file refers to, as `${file:/etc/secrets:password}` or `${env:NAME}`, by
+the providers that Kafka brings.
 
-`config.providers=file,env` names the providers, `config.providers.file.class` the class of each
-(KIP-297, KIP-421). References are replaced in values, never in keys, and not in the replaced text.
+Every daemon and `--command-config` read their files through this. `file`, `directory` and `env` are
+there without being named. `config.providers=file,env` names others, and
+`config.providers.file.class` the class of each (KIP-297, KIP-421). References are replaced in
+values, never in keys, and not in the replaced text.
 """
 
 from __future__ import annotations
@@ -39,6 +41,8 @@ def _from_environment(_: str, name: str) -> str:
     return os.environ[name]
 
 
+_ALWAYS: Final[Mapping[str, Provider]] = {"file": _from_file, "directory": _from_directory, "env": _from_environment}
+
 _KNOWN: Mapping[str, Provider] = {
     f"{_PACKAGE}.FileConfigProvider": _from_file,
     f"{_PACKAGE}.DirectoryConfigProvider": _from_directory,
@@ -50,11 +54,8 @@ def looked_up(properties: Mapping[str, str]) -> dict[str, str]:
     """The properties with their references replaced. ConfigurationError for a provider or a value
     that does not exist.
     """
-    providers = {name: _provider(properties, name) for name in _names(properties)}
-    return {
-        key: _PLACE.sub(partial(_replace, key, providers), value) if providers else value
-        for key, value in properties.items()
-    }
+    providers = {**_ALWAYS, **{name: _provider(properties, name) for name in _names(properties)}}
+    return {key: _PLACE.sub(partial(_replace, key, providers), value) for key, value in properties.items()}
 
 
 def _names(properties: Mapping[str, str]) -> list[str]:

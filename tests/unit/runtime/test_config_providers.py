@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from mirror.settings.config_providers import looked_up
+from runtime.config_providers import looked_up
 from runtime.configuration import ConfigurationError
 
 CLASSES = {
@@ -39,8 +39,23 @@ def test_values_come_from_files_directories_and_the_environment(
     assert found["groups"] == "${other:x}", "nobody provides it: it is a value like any other, as in Kafka"
 
 
-def test_without_providers_nothing_is_looked_up() -> None:
-    assert looked_up({"topics": "${env:HOME}"}) == {"topics": "${env:HOME}"}
+def test_files_directories_and_the_environment_need_no_provider_to_be_named(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "secrets.properties").write_text("word=it is secret\n", encoding="utf-8")
+    monkeypatch.setenv("WHICH_TOPICS", "orders.*")
+    given = {
+        "topics": "${env:WHICH_TOPICS}",
+        "password": f"${{file:{tmp_path}/secrets.properties:word}}",
+        "whole": f"${{directory:{tmp_path}:secrets.properties}}",
+        "group": "$(env:WHICH_TOPICS) ${WHICH_TOPICS}",
+    }
+    assert looked_up(given) == {
+        "topics": "orders.*",
+        "password": "it is secret",
+        "whole": "word=it is secret\n",
+        "group": "$(env:WHICH_TOPICS) ${WHICH_TOPICS}",
+    }
 
 
 @pytest.mark.parametrize(

@@ -1,0 +1,1 @@
+"""`antipode credentials`: an authority of one's own, certificates with roles, tokens."""

@@ -1,0 +1,148 @@
+"""`antipode credentials authority`, `certificate` and `token`."""
+
+from __future__ import annotations
+
+import secrets
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from cli.credentials.authority import (
+    AUTHORITY_CERTIFICATE,
+    AUTHORITY_DAYS,
+    AUTHORITY_KEY,
+    CERTIFICATE_DAYS,
+    PRIVATE,
+    load_authority,
+    make_authority,
+    save_authority,
+    write_file,
+)
+from cli.shared.failures import failures_as_messages, usage_error
+from cli.shared.output import Output, OutputFormat, print_json
+from runtime.process import OperationalFailure
+from wire.access.core.callers import NAME_ACCEPTED, UnusableName, hash_of, role_uri, token_line
+from wire.access.core.roles import Role
+
+TOKEN_BYTES = 32
+
+app = typer.Typer(
+    no_args_is_help=True,
+    help="Certificates and tokens for the control plane: who is a broker, a mirror, an operator or a viewer.",
+)
+
+Directory = Annotated[Path, typer.Option("--dir", help="The authority's directory.")]
+DryRun = Annotated[bool, typer.Option("--dry-run", help="Report what would be written, write nothing.")]
+Name = Annotated[str, typer.Option(help=f"Who it is for: {NAME_ACCEPTED}.")]
+RoleOption = Annotated[Role, typer.Option(help="What the holder may do: docs/security.md has the table.")]
+
+
+@app.command()
+def authority(
+    directory: Directory,
+    name: Annotated[str, typer.Option(help="The authority's name, in its certificate.")] = "Antipode",
+    days: Annotated[int, typer.Option(min=1, max=36500, help="How long its certificate is valid.")] = AUTHORITY_DAYS,
+    is_dry_run: DryRun = False,
+    output: Output = OutputFormat.TEXT,
+) -> None:
+    """Make a certificate authority: ca.pem, which every process trusts, and ca.key, which stays
+    here.
+
+    Keep the directory off the machines that run brokers: who has ca.key can be anybody.
+
+    Example: antipode credentials authority --dir authority
+    """
+    with failures_as_messages():
+        files = [directory / AUTHORITY_CERTIFICATE, directory / AUTHORITY_KEY]
+        existing = [str(file) for file in files if file.exists()]
+        if existing:
+            raise OperationalFailure(f"{' and '.join(existing)} exist already: give another --dir, or remove them")
+        if not is_dry_run:
+            save_authority(make_authority(name, days=days), directory)
+        _report(output, {"authority": str(files[0]), "key": str(files[1]), "days": days}, is_dry_run=is_dry_run)
+
+
+@app.command()
+def certificate(
+    directory: Directory,
+    role: RoleOption,
+    name: Name,
+    file: Annotated[Path, typer.Option("--file", help="Where the key and its certificate go, as one PEM file.")],
+    host: Annotated[
+        list[str] | None,
+        typer.Option("--host", help="A DNS name or address at which others reach it; may be given again."),
+    ] = None,
+    days: Annotated[int, typer.Option(min=1, max=3650, help="How long it is valid.")] = CERTIFICATE_DAYS,
+    is_dry_run: DryRun = False,
+    output: Output = OutputFormat.TEXT,
+) -> None:
+    """Make a key and a certificate with a role, for a broker, a mirror, an operator or a viewer.
+
+    Brokers and mirrors are servers: give each name and address by which others reach them. A
+    running process reads a file that is replaced at the next connection.
+
+    Example: antipode credentials certificate --dir authority --role broker --name a-1
+    --host a1.example.org --file a1.pem
+    """
+    try:
+        uri = role_uri(role, name)
+    except UnusableName as error:
+        raise usage_error(f"--name: {error}") from error
+    hosts = host or []
+    if role in (Role.BROKER, Role.MIRROR) and not hosts:
+        raise usage_error(f"a {role} is a server: give --host, each name and address by which others reach it")
+    with failures_as_messages():
+        opened = load_authority(directory)
+        if not is_dry_run:
+            write_file(file, opened.issue(common_name=name, uris=[uri], hosts=hosts, days=days), mode=PRIVATE)
+        facts = {"file": str(file), "uri": uri, "hosts": hosts, "days": days}
+        _report(output, facts, is_dry_run=is_dry_run)
+
+
+@app.command()
+def token(
+    role: RoleOption,
+    name: Name,
+    file: Annotated[Path, typer.Option("--file", help="Where the token goes; its holder alone may read it.")],
+    tokens: Annotated[
+        Path,
+        typer.Option(
+            "--tokens", help="The servers' file of hashes (antipode.control.tokens.location): a line is added."
+        ),
+    ],
+    is_dry_run: DryRun = False,
+    output: Output = OutputFormat.TEXT,
+) -> None:
+    """Make a token with a role, for programs that cannot have a certificate of their own.
+
+    The token goes into one file, and only its hash into the other. Servers read the file of hashes
+    again when it changes; remove a line to take a token back.
+
+    Example: antipode credentials token --role viewer --name grafana --file grafana.token
+    --tokens tokens
+    """
+    secret = secrets.token_urlsafe(TOKEN_BYTES)
+    try:
+        line = token_line(name, role, secret)
+    except UnusableName as error:
+        raise usage_error(f"--name: {error}") from error
+    with failures_as_messages():
+        if not is_dry_run:
+            known = tokens.read_text(encoding="utf-8") if tokens.exists() else ""
+            separator = "" if not known or known.endswith("\n") else "\n"
+            write_file(file, secret + "\n", mode=PRIVATE)
+            write_file(tokens, f"{known}{separator}{line}\n", mode=PRIVATE)
+        facts = {"file": str(file), "tokens": str(tokens), "name": name, "role": role.value}
+        _report(output, {**facts, "hash": hash_of(secret)}, is_dry_run=is_dry_run)
+
+
+def _report(output: OutputFormat, facts: dict[str, object], *, is_dry_run: bool) -> None:
+    if output is OutputFormat.JSON:
+        print_json({**facts, "is_dry_run": is_dry_run})
+        return
+    if is_dry_run:
+        typer.echo("nothing was written; this would be:")
+    for key, value in facts.items():
+        shown = ", ".join(map(str, value)) if isinstance(value, list) else value
+        typer.echo(f"{key:<10}{shown}")

@@ -1,0 +1,69 @@
+"""Secured embedded sites: an authority and certificates of their own, made once, and the files by
+which people show who they are.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+from cli.credentials.authority import PRIVATE, Authority, load_authority, make_authority, save_authority, write_file
+from cli.embedding.site_layout import (
+    ADMIN,
+    HOST,
+    OPERATOR,
+    USER,
+    VIEWER,
+    Layout,
+    SecurityLayout,
+    control_properties,
+    properties_text,
+)
+from cli.shared.command_config import use_command_config
+from wire.access.core.callers import role_uri
+from wire.access.core.roles import Role
+
+HOSTS: Final = (HOST, "localhost")
+_PEOPLE: Final = {OPERATOR: Role.OPERATOR, VIEWER: Role.VIEWER}
+
+
+def secure(layout: Layout, security: SecurityLayout) -> None:
+    """Make the files that are missing, and have this process act as the operator.
+    OperationalFailure.
+    """
+    if not security.authority.exists():
+        save_authority(make_authority("Antipode sites on this machine"), security.directory)
+    authority = load_authority(security.directory)
+    for site in layout.sites:
+        for broker in site.brokers:
+            _issue(authority, security, broker.name, Role.BROKER)
+    for mirror in layout.mirrors:
+        _issue(authority, security, f"mirror-{mirror.name}", Role.MIRROR)
+    for name, role in _PEOPLE.items():
+        _issue(authority, security, name, role)
+        _write(security, name)
+    for user in (ADMIN, USER):
+        write_file(security.client_config(user), "security.protocol=PLAINTEXT\n", mode=PRIVATE)
+    use_command_config(security.command_config(OPERATOR))
+
+
+def security_environment(security: SecurityLayout) -> dict[str, str]:
+    """The paths, for the environment file."""
+    return {
+        "ca": str(security.authority),
+        "command_config": str(security.command_config(OPERATOR)),
+        "viewer_command_config": str(security.command_config(VIEWER)),
+        "admin_client_config": str(security.client_config(ADMIN)),
+        "user_client_config": str(security.client_config(USER)),
+    }
+
+
+def _issue(authority: Authority, security: SecurityLayout, name: str, role: Role) -> None:
+    file = security.identity(name)
+    if not file.exists():
+        text = authority.issue(common_name=name, uris=[role_uri(role, name)], hosts=HOSTS)
+        write_file(file, text, mode=PRIVATE)
+
+
+def _write(security: SecurityLayout, name: str) -> None:
+    properties = control_properties(security, name)
+    write_file(security.command_config(name), properties_text(properties), mode=PRIVATE)

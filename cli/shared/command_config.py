@@ -1,0 +1,95 @@
+"""`--command-config FILE`: how a command proves who it is, in one properties file as Kafka's tools
+take it.
+
+The file has Kafka's client options (`security.protocol`, `ssl.*`, `sasl.*`) for brokers and
+`antipode.control.*` for the control plane. Every command that reaches a site takes the option;
+`add_command_config` puts it there, so that it means the same everywhere. An environment file of
+`antipode up --secure` names an operator's file, which counts where the option is not given.
+"""
+
+from __future__ import annotations
+
+import functools
+import inspect
+from collections.abc import Callable
+from pathlib import Path
+from typing import Annotated, Any, Final
+
+import typer
+
+from cli.shared.failures import usage_error
+from runtime.config_providers import looked_up
+from runtime.configuration import ConfigurationError, read_properties
+
+OPTION: Final = "--command-config"
+VARIABLE: Final = "ANTIPODE_COMMAND_CONFIG"
+_HELP: Final = "Properties file with Kafka's client options for brokers and antipode.control.* for the control plane."
+
+
+class _Given:
+    """The one of this process."""
+
+    properties: dict[str, str] | None = None
+
+
+def kafka_options() -> dict[str, str]:
+    """Kafka's client options of the file; empty without one."""
+    given = _Given.properties or {}
+    return {key: value for key, value in given.items() if not key.startswith("antipode.")}
+
+
+def is_given() -> bool:
+    """Whether a file counts."""
+    return _Given.properties is not None
+
+
+def use_command_config(file: Path) -> None:
+    """Have this process's clients use the file. ConfigurationError."""
+    from wire.access.protection import protect_client
+
+    properties = looked_up(read_properties(file))
+    protect_client(properties)
+    _Given.properties = properties
+
+
+def use_command_config_unless_given(file: Path) -> None:
+    """As above, for a file that an environment names. ConfigurationError."""
+    if not is_given():
+        use_command_config(file)
+
+
+Command = Callable[..., Any]
+_Option = Annotated[Path | None, typer.Option(OPTION, help=_HELP, envvar=VARIABLE)]
+_PARAMETER: Final = "command_config"
+
+
+def with_command_config(command: Command) -> Command:
+    """The command with the option; the file counts before the command runs."""
+    signature = inspect.signature(command, eval_str=True)
+    if _PARAMETER in signature.parameters:
+        return command
+
+    @functools.wraps(command)
+    def configured(*arguments: Any, command_config: Path | None = None, **options: Any) -> Any:
+        if command_config is not None:
+            try:
+                use_command_config(command_config)
+            except ConfigurationError as error:
+                raise usage_error(f"{OPTION} {command_config}: {error}") from error
+        return command(*arguments, **options)
+
+    option = inspect.Parameter(_PARAMETER, inspect.Parameter.KEYWORD_ONLY, default=None, annotation=_Option)
+    parameters = [*signature.parameters.values(), option]
+    configured.__signature__ = signature.replace(parameters=parameters)  # type: ignore[attr-defined]
+    configured.__annotations__ = {parameter.name: parameter.annotation for parameter in parameters}
+    return configured
+
+
+def add_command_config(app: typer.Typer) -> None:
+    """Give the option to every command of a group, and of the groups below it."""
+    for command in app.registered_commands:
+        if command.callback is not None:
+            command.callback = with_command_config(command.callback)
+    for group in app.registered_groups:
+        if group.typer_instance is not None:
+            add_command_config(group.typer_instance)

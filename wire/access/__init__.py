@@ -1,0 +1,6 @@
+"""Who may call the control plane: certificates and tokens to callers, callers to roles, roles to
+methods.
+
+`core/` decides (pure), `settings.py` has the options, `credentials.py` makes gRPC's credentials of
+them, `guard.py` checks each call at the server.
+"""

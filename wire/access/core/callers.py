@@ -1,0 +1,123 @@
+"""From a certificate's names, or a token, to a caller. Pure.
+
+A certificate names its holder with one URI among its subject alternative names:
+`antipode://ROLE/NAME`. Certificates of an authority that puts no such names in get their role by
+the whole subject (RFC 4514), which a regular expression must match. A token is a line in a file of
+hashes: `NAME ROLE sha256:HEX`.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import re
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from typing import Final
+
+import re2
+
+from wire.access.core.roles import Caller, Role
+
+SCHEME: Final = "antipode://"
+NAME_ACCEPTED: Final = "1 to 100 letters, digits and . _ - @"
+HASH_PREFIX: Final = "sha256:"
+BEARER: Final = "bearer "
+
+_NAME: Final = re.compile(r"[A-Za-z0-9._@-]{1,100}")
+_HEX: Final = re.compile(r"[0-9a-f]{64}")
+_ROLES: Final = {role.value: role for role in Role}
+ROLES_ACCEPTED: Final = ", ".join(_ROLES)
+
+
+class UnusableName(ValueError):
+    """A certificate or a line of the tokens' file names no caller; the message says why."""
+
+
+@dataclass(frozen=True, slots=True)
+class SubjectRule:
+    """Certificates with such a subject have this role."""
+
+    role: Role
+    pattern: str
+
+    def matches(self, subject: str) -> bool:
+        """Whether the pattern matches the whole subject."""
+        return re2.fullmatch(self.pattern, subject) is not None
+
+
+def role_uri(role: Role, name: str) -> str:
+    """What a certificate of this caller carries. UnusableName."""
+    return f"{SCHEME}{role}/{checked_name(name)}"
+
+
+def checked_name(name: str) -> str:
+    """The name. UnusableName when it is none."""
+    if not _NAME.fullmatch(name):
+        raise UnusableName(f"name {name[:120]!r}: accepted are {NAME_ACCEPTED}")
+    return name
+
+
+def caller_of_certificate(uris: Iterable[str], subject: str, rules: Iterable[SubjectRule] = ()) -> Caller:
+    """The caller by its URI, else by the first rule that its subject matches, else one without a
+    role. UnusableName for URIs that say two things or none.
+    """
+    ours = sorted({uri for uri in uris if uri.lower().startswith(SCHEME)})
+    if len(ours) > 1:
+        raise UnusableName(f"the certificate has {len(ours)} names {SCHEME}ROLE/NAME: accepted is one")
+    if ours:
+        return _caller_of_uri(ours[0])
+    for rule in rules:
+        if rule.matches(subject):
+            return Caller(subject, rule.role)
+    return Caller(subject or "(no subject)", None)
+
+
+def _caller_of_uri(uri: str) -> Caller:
+    role, slash, name = uri[len(SCHEME) :].partition("/")
+    if not slash or role not in _ROLES:
+        raise UnusableName(
+            f"the certificate's name {uri[:200]!r} is not {SCHEME}ROLE/NAME with a role of {ROLES_ACCEPTED}"
+        )
+    return Caller(checked_name(name), _ROLES[role])
+
+
+def hash_of(token: str) -> str:
+    """How a token is kept. Tokens are 32 random bytes, so that a plain hash keeps them secret."""
+    return HASH_PREFIX + hashlib.sha256(token.encode("utf-8", "surrogatepass")).hexdigest()
+
+
+def token_line(name: str, role: Role, token: str) -> str:
+    """The line of the tokens' file for this token. UnusableName."""
+    return f"{checked_name(name)} {role} {hash_of(token)}"
+
+
+def parse_tokens(text: str) -> Mapping[str, Caller]:
+    """Callers by the hashes of their tokens. UnusableName names the line."""
+    callers: dict[str, Caller] = {}
+    for number, line in enumerate(text.splitlines(), 1):
+        fields = line.split()
+        if not fields or fields[0].startswith("#"):
+            continue
+        if len(fields) != 3 or fields[1] not in _ROLES or not _is_hash(fields[2]):
+            raise UnusableName(f"line {number} is not NAME ROLE {HASH_PREFIX}HEX with a role of {ROLES_ACCEPTED}")
+        try:
+            caller = Caller(checked_name(fields[0]), _ROLES[fields[1]])
+        except UnusableName as error:
+            raise UnusableName(f"line {number}: {error}") from error
+        if callers.setdefault(fields[2], caller) != caller:
+            raise UnusableName(f"line {number}: the token of {callers[fields[2]]} is given to {caller} as well")
+    return callers
+
+
+def _is_hash(text: str) -> bool:
+    return text.startswith(HASH_PREFIX) and _HEX.fullmatch(text[len(HASH_PREFIX) :]) is not None
+
+
+def caller_of_token(authorization: str, callers: Mapping[str, Caller]) -> Caller | None:
+    """The caller by the value of an `authorization` header; None where its token is not known.
+
+    A look-up by hash takes a time that says nothing about the token.
+    """
+    if authorization[: len(BEARER)].lower() != BEARER:
+        return None
+    return callers.get(hash_of(authorization[len(BEARER) :].strip()))

@@ -1,0 +1,122 @@
+"""gRPC's credentials out of the options: of the server, which reads changed files at the next
+handshake, and of channels, which read them when they are opened.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Final
+
+import grpc
+
+from runtime.configuration import ConfigurationError
+from runtime.logs import get_logger
+from wire.access.core.callers import UnusableName, parse_tokens
+from wire.access.core.roles import Caller
+from wire.access.settings import PREFIX, ControlSettings
+from wire.tls.material import TlsMaterial, files_of, tls_material
+
+log = get_logger(__name__)
+
+_TOKENS: Final = f"{PREFIX}tokens.location"
+Stamp = tuple[tuple[int, int, int], ...]
+"""Of files: what changes when one of them is replaced or written."""
+
+
+class Credentials:
+    """The material, the tokens and what gRPC makes of them; files that change are read again."""
+
+    def __init__(self, settings: ControlSettings) -> None:
+        """ConfigurationError when a file cannot be used."""
+        self._settings = settings
+        self._stamp = _stamp(files_of(settings))
+        self._material = _material(settings)
+        self._token_files = () if settings.tokens is None else (settings.tokens,)
+        self._token_stamp = _stamp(self._token_files)
+        self._callers = _read_tokens(settings)
+
+    def server(self) -> grpc.ServerCredentials:
+        """For a listener; a certificate that is replaced counts from the next connection on."""
+        return grpc.dynamic_ssl_server_credentials(
+            self._configuration(), self._renewed_configuration, self._settings.is_certificate_required
+        )
+
+    def channel(self) -> grpc.ChannelCredentials:
+        """For a channel that is opened now."""
+        self._renew()
+        material = self._material
+        whole = grpc.ssl_channel_credentials(material.authorities, material.private_key, material.certificate_chain)
+        token = self._settings.token
+        if token is None:
+            return whole
+        return grpc.composite_channel_credentials(whole, grpc.access_token_call_credentials(token.get_secret_value()))
+
+    def callers(self) -> Mapping[str, Caller]:
+        """Callers by the hashes of their tokens."""
+        stamp = _stamp(self._token_files)
+        if stamp != self._token_stamp:
+            self._token_stamp = stamp
+            try:
+                self._callers = _read_tokens(self._settings)
+                log.info("tokens of the control plane read again", tokens=len(self._callers))
+            except ConfigurationError as error:
+                log.warning("tokens of the control plane cannot be used; the former ones count", reason=str(error))
+        return self._callers
+
+    def _configuration(self) -> grpc.ServerCertificateConfiguration:
+        material = self._material
+        assert material.private_key is not None, "check_server"
+        assert material.certificate_chain is not None, "check_server"
+        return grpc.ssl_server_certificate_configuration(
+            [(material.private_key, material.certificate_chain)], material.authorities
+        )
+
+    def _renewed_configuration(self) -> grpc.ServerCertificateConfiguration:
+        """gRPC asks before each handshake."""
+        self._renew()
+        return self._configuration()
+
+    def _renew(self) -> bool:
+        """Whether the files have changed and can be used."""
+        stamp = _stamp(files_of(self._settings))
+        if stamp == self._stamp:
+            return False
+        self._stamp = stamp
+        try:
+            self._material = _material(self._settings)
+        except ConfigurationError as error:
+            log.warning("certificates of the control plane cannot be used; the former ones count", reason=str(error))
+            return False
+        log.info("certificates of the control plane read again")
+        return True
+
+
+def _material(settings: ControlSettings) -> TlsMaterial:
+    try:
+        return tls_material(settings)
+    except ConfigurationError as error:
+        raise ConfigurationError(f"{PREFIX}{error.key}", error.value, error.accepted) from error
+
+
+def _stamp(files: Sequence[Path]) -> Stamp:
+    found = []
+    for file in files:
+        try:
+            status = os.stat(file)
+        except OSError:
+            found.append((0, 0, 0))
+            continue
+        found.append((status.st_mtime_ns, status.st_size, status.st_ino))
+    return tuple(found)
+
+
+def _read_tokens(settings: ControlSettings) -> Mapping[str, Caller]:
+    if settings.tokens is None:
+        return {}
+    try:
+        return parse_tokens(settings.tokens.read_text(encoding="utf-8"))
+    except (OSError, UnusableName, UnicodeDecodeError) as error:
+        accepted = f"a file of tokens ({error}); `antipode credentials token` makes a line"
+        raise ConfigurationError(_TOKENS, str(settings.tokens), accepted) from error

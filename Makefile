@@ -55,8 +55,8 @@ setup-clients: ## setup-java, and what only the compatibility matrix needs: Stre
 	@$(PYTHON) deploy/bootstrap.py --client-programs
 
 .PHONY: demo
-demo: setup ## Two sites, a cut link, a lost site, a failover, proof of equality: three minutes, then an HTML report
-	@$(BIN)/antipode demo
+demo: setup ## Two sites, a cut link, a lost site, a failover, proof of equality: three minutes, then an HTML report; SECURE=1 with certificates
+	@$(BIN)/antipode demo $(if $(SECURE),--secure)
 
 .PHONY: up
 up: setup ## A pair of embedded sites that runs until Ctrl-C (SITES=a,b BROKERS=1 DIR=out/sites)

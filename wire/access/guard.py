@@ -1,8 +1,8 @@
 """The check of every call at a gRPC server: who calls, whether the role may, and the audit line of
 a change.
 
-`ControlGuard` is the only interceptor of a process's server. Without TLS every caller is anonymous and
-may call everything; changes are audited all the same.
+`ControlGuard` is the only interceptor of a process's server. Without TLS every caller is anonymous
+and may call everything; changes are audited all the same.
 """
 
 from __future__ import annotations

@@ -12,7 +12,7 @@ import typer
 from cli.drill import new_directory, print_result
 from cli.shared.failures import failures_as_messages, usage_error
 from cli.shared.output import Output, OutputFormat, console, print_json, report_progress
-from cli.shared.sites import EnvironmentFile, needed_environment
+from cli.shared.sites import EnvironmentFile, needed_environment, open_environment
 from runtime.process import ExitCode, OperationalFailure, run_daemon
 
 if TYPE_CHECKING:
@@ -84,9 +84,7 @@ def rehearse(
 
 def _configs(environment: Path, site: str) -> list[Path]:
     """The files with which `antipode up` has started the site's brokers."""
-    from dr.drill.environment import load_environment
-
-    known = load_environment(environment).sites
+    known = open_environment(environment).sites
     if site not in known:
         raise usage_error(f"--to {site!r}: accepted is one of {', '.join(sorted(known))}")
     commands = [process.command for process in known[site].processes]

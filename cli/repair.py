@@ -14,7 +14,7 @@ from cli.link_commands.mirrors import MirrorAddress, known_mirrors
 from cli.links import split_list
 from cli.shared.failures import failures_as_messages
 from cli.shared.output import Output, OutputFormat, console, print_json, print_table, report_progress
-from cli.shared.sites import EnvironmentFile, needed_environment, site_clients
+from cli.shared.sites import EnvironmentFile, needed_environment, open_environment, site_clients
 from runtime.clock import SystemClock
 from runtime.process import ExitCode, OperationalFailure
 
@@ -70,9 +70,7 @@ def repair(
     Example: antipode repair a-b --dry-run
     """
     with failures_as_messages():
-        from dr.drill.environment import load_environment
-
-        known = load_environment(needed_environment(environment))
+        known = open_environment(needed_environment(environment))
         request = asyncio.run(_request(known, name))
         changed = {
             "topic_whitelist": tuple(split_list(topic)),

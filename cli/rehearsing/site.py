@@ -33,8 +33,15 @@ CHROOT: Final = f"{znodes.ANTIPODE}/rehearsal"
 NODES_AT_A_TIME: Final = 200
 STOP_TIMEOUT_MS: Final = 20_000
 NEVER: Final = str(100_000_000_000)
-KEPT_KEYS: Final = ("num.partitions", "compression.type", "socket.request.max.bytes", "unclean.leader.election.enable")
+KEPT_KEYS: Final = (
+    "num.partitions",
+    "compression.type",
+    "socket.request.max.bytes",
+    "unclean.leader.election.enable",
+    "antipode.allow.plaintext",
+)
 KEPT_PREFIXES: Final = (
+    "antipode.control.",
     "log.",
     "message.",
     "group.",

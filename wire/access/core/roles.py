@@ -103,6 +103,7 @@ _SITE_AGENT: Final[Mapping[str, Rule]] = {
     "DescribeGroups": _read(_B, _M, _O, _V),
     "RecordFailover": _change(_B, _O),
     "ListFailovers": _read(_B, _O, _V),
+    "RecordRehearsal": _change(_B, _O),
     "GrantVow": _read(_B),
 }
 _MIRROR_ADMIN: Final[Mapping[str, Rule]] = {

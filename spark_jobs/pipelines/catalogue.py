@@ -1,0 +1,74 @@
+"""The pipelines by name: `antipode pipeline list` and `run` find them here."""
+
+from __future__ import annotations
+
+import argparse
+import importlib
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any, Final
+
+from pyspark.sql import SparkSession
+
+from spark_jobs.session import session
+
+WITHIN_MS: Final = 1_000
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Pipeline:
+    """A job: its module has `parser()`, and `run(spark, arguments)` that ends with a sentence."""
+
+    name: str
+    summary: str
+
+    @property
+    def module(self) -> Any:
+        """The module of the job."""
+        return importlib.import_module(f"spark_jobs.pipelines.{self.name.replace('-', '_')}")
+
+
+PIPELINES: Final = (
+    Pipeline(name="word-count", summary="counts the words of a topic's lines into another topic, as they change"),
+    Pipeline(name="files-to-topic", summary="writes the lines of text files to a topic"),
+    Pipeline(name="topic-to-files", summary="writes what a topic has got since the last run to Parquet files"),
+    Pipeline(name="hot-and-cold", summary="keeps a topic's records as files, and counts over files and topic by SQL"),
+    Pipeline(name="log-documents", summary="keeps matching log lines as documents, each once, and finds them by SQL"),
+)
+
+
+def pipeline(name: str) -> Pipeline:
+    """By name. KeyError with the names that there are."""
+    for one in PIPELINES:
+        if one.name == name:
+            return one
+    raise KeyError(f"there is no pipeline {name!r}; accepted: {', '.join(one.name for one in PIPELINES)}")
+
+
+def topic_parser(description: str) -> argparse.ArgumentParser:
+    """A parser with the option that all pipelines have."""
+    parser = argparse.ArgumentParser(description=description)
+    parser.add_argument("--bootstrap-server", required=True, help="brokers, host:port[,host:port...]")
+    return parser
+
+
+def add_stream_options(parser: argparse.ArgumentParser) -> None:
+    """The options of a streaming query."""
+    parser.add_argument("--checkpoint", required=True, help="directory of the query's checkpoint; good at both sites")
+    parser.add_argument("--once", action="store_true", help="work on what is there now, and end")
+    parser.add_argument("--trigger-ms", type=int, default=WITHIN_MS, help="time between two batches")
+
+
+def trigger_of(given: argparse.Namespace) -> dict[str, Any]:
+    """What a streaming query's `trigger` takes."""
+    return {"availableNow": True} if given.once else {"processingTime": f"{given.trigger_ms} milliseconds"}
+
+
+def submitted(
+    parser: argparse.ArgumentParser,
+    run: Callable[[SparkSession, argparse.Namespace], str],
+    arguments: Sequence[str] | None = None,
+) -> None:
+    """The program for spark-submit."""
+    given = parser.parse_args(arguments)
+    print(run(session("antipode pipeline", is_local=False), given))

@@ -1,0 +1,1 @@
+"""What pipelines decide without Spark."""

@@ -1,0 +1,63 @@
+"""Records in files and records that are only in the topic yet, under one SQL view.
+
+    spark-submit spark_jobs/pipelines/hot_and_cold.py --bootstrap-server host:port --topic orders
+        --to /var/orders --sql "select count(*) from records"
+
+The cold part are the files of `topic_to_files.py`; the hot part are the offsets behind them, read
+from the topic when the query runs. No record is in both, and none is in neither.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+
+from pyspark.sql import DataFrame, SparkSession
+
+from spark_jobs.pipelines import topic_to_files
+from spark_jobs.pipelines.catalogue import submitted
+from spark_jobs.survey import log_ends
+from spark_jobs.topic_frames import TopicSource, records_of
+
+COLUMNS = ("key", "value", "topic", "partition", "offset", "timestamp")
+
+
+def parser() -> argparse.ArgumentParser:
+    """The job's options."""
+    found = topic_to_files.parser()
+    found.description = "Ask files and topic as one view, named records."
+    found.add_argument("--sql", default="select count(*) as records from records", help="what to ask")
+    found.add_argument("--keep", action="store_true", help="first write what is hot to files, as topic-to-files does")
+    return found
+
+
+def view_of(spark: SparkSession, given: argparse.Namespace) -> DataFrame:
+    """Files and topic together."""
+    topic, directory = given.topic, given.to
+    done = sorted((directory / topic_to_files.RANGES).glob("*.json"))
+    cold_ends = {int(key): end for key, (_, end) in json.loads(done[-1].read_text()).items()} if done else {}
+    ends = log_ends(given.bootstrap_server, lambda name: name == topic)
+    options = {
+        "startingOffsets": json.dumps(
+            {topic: {str(key): max(cold_ends.get(key, 0), found.start_offset) for (_, key), found in ends.items()}}
+        ),
+        "endingOffsets": json.dumps({topic: {str(key): found.end_offset for (_, key), found in ends.items()}}),
+    }
+    source = TopicSource(bootstrap=given.bootstrap_server, topics=topic, is_list=True, options=options)
+    hot = records_of(spark, source).select(*COLUMNS)
+    if not done:
+        return hot
+    runs = [str(directory / f"run={one.stem}") for one in done]
+    return spark.read.parquet(*runs).select(*COLUMNS).unionByName(hot)
+
+
+def run(spark: SparkSession, given: argparse.Namespace) -> str:
+    """Ask; the answer as JSON, a line a row."""
+    if given.keep:
+        topic_to_files.run(spark, given)
+    view_of(spark, given).createOrReplaceTempView("records")
+    return "\n".join(json.dumps(row.asDict(), default=str) for row in spark.sql(given.sql).collect())
+
+
+if __name__ == "__main__":
+    submitted(parser(), run)

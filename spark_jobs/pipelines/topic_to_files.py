@@ -1,0 +1,83 @@
+"""A topic to Parquet files, by ranges of offsets: each run writes what came since the last one.
+
+    spark-submit spark_jobs/pipelines/topic_to_files.py --bootstrap-server host:port --topic orders
+        --to /var/orders
+
+    TO/run=00000000000000000002/*.parquet    the records of a run
+    TO/_ranges/00000000000000000002.json     its offsets, written last: a run counts when it is there
+
+The next run begins where the newest ranges end. A run that was killed has no ranges; the next one
+reads the same offsets and writes over its files, so that each record is there once. Read the files
+with `spark.read.parquet`, which leaves out `_ranges`.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import shutil
+from pathlib import Path
+from typing import Final
+
+from pyspark.sql import SparkSession
+
+from spark_jobs.pipelines.catalogue import submitted, topic_parser
+from spark_jobs.survey import log_ends
+from spark_jobs.topic_frames import TopicSource, records_of
+
+RANGES: Final = "_ranges"
+
+
+def parser() -> argparse.ArgumentParser:
+    """The job's options."""
+    found = topic_parser("Write what a topic has got since the last run to Parquet files.")
+    found.add_argument("--topic", required=True, help="the topic")
+    found.add_argument("--to", required=True, type=Path, help="directory for the files, on a file system of the driver")
+    return found
+
+
+def run(spark: SparkSession, given: argparse.Namespace) -> str:
+    """One run; a sentence about it."""
+    topic, directory = given.topic, given.to
+    done = sorted((directory / RANGES).glob("*.json"))
+    number = int(done[-1].stem) + 1 if done else 0
+    first = {int(key): end for key, (_, end) in json.loads(done[-1].read_text()).items()} if done else {}
+    ends = log_ends(given.bootstrap_server, lambda name: name == topic)
+    ranges = {
+        partition: (max(first.get(partition, 0), found.start_offset), found.end_offset)
+        for (_, partition), found in ends.items()
+    }
+    count = sum(end - start for start, end in ranges.values())
+    if not count:
+        return f"{topic} has nothing new"
+    target = directory / f"run={number:020d}"
+    shutil.rmtree(target, ignore_errors=True)
+    options = {
+        "startingOffsets": json.dumps({topic: {str(key): start for key, (start, _) in ranges.items()}}),
+        "endingOffsets": json.dumps({topic: {str(key): end for key, (_, end) in ranges.items()}}),
+    }
+    source = TopicSource(bootstrap=given.bootstrap_server, topics=topic, is_list=True, options=options)
+    records_of(spark, source).write.parquet(str(target))
+    keep_ranges(directory, number, ranges)
+    return f"wrote offsets {_sentence(ranges)} of {topic} to {target}"
+
+
+def keep_ranges(directory: Path, number: int, ranges: dict[int, tuple[int, int]]) -> None:
+    """Make the run count: in one step, durable."""
+    file = directory / RANGES / f"{number:020d}.json"
+    file.parent.mkdir(parents=True, exist_ok=True)
+    part = file.with_suffix(".part")
+    with part.open("w", encoding="utf-8") as written:
+        json.dump(ranges, written)
+        written.flush()
+        os.fsync(written.fileno())
+    part.replace(file)
+
+
+def _sentence(ranges: dict[int, tuple[int, int]]) -> str:
+    return ", ".join(f"{start} to {end} of partition {key}" for key, (start, end) in sorted(ranges.items()))
+
+
+if __name__ == "__main__":
+    submitted(parser(), run)

@@ -1,0 +1,56 @@
+"""Word count, topic to topic: lines in, the count of each word that changed out, as JSON.
+
+    spark-submit spark_jobs/pipelines/word_count.py --bootstrap-server host:port --input lines
+        --output words --checkpoint DIRECTORY
+
+A word of the output may come more than once after a failure, with the same count; the last count of
+a word is its count. A line is split at single spaces, and what lies between two spaces counts.
+"""
+
+from __future__ import annotations
+
+import argparse
+
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as F  # noqa: N812 - the name that every Spark program uses
+
+from spark_jobs.pipelines.catalogue import add_stream_options, submitted, topic_parser, trigger_of
+from spark_jobs.topic_frames import TopicSource, sink_of, stream_of
+
+
+def parser() -> argparse.ArgumentParser:
+    """The job's options."""
+    found = topic_parser("Count the words of a topic's lines into another topic.")
+    found.add_argument("--input", required=True, help="topic with a line in each record's value")
+    found.add_argument("--output", required=True, help="topic for the counts, by word as key")
+    add_stream_options(found)
+    return found
+
+
+def words_counted(lines: DataFrame) -> DataFrame:
+    """`word` and `count`, from the records of the input."""
+    split = F.explode(F.split(F.col("value").cast("string"), " ")).alias("word")
+    return lines.select(split).groupBy("word").count()
+
+
+def run(spark: SparkSession, given: argparse.Namespace) -> str:
+    """Run the query; returns when it ends."""
+    source = TopicSource(bootstrap=given.bootstrap_server, topics=given.input, is_list=True)
+    counted = words_counted(stream_of(spark, source))
+    rows = counted.select(
+        F.col("word").cast("binary").alias("key"), F.to_json(F.struct("word", "count")).cast("binary").alias("value")
+    )
+    query = (
+        sink_of(rows, bootstrap=given.bootstrap_server, topic=given.output)
+        .queryName("word-count")
+        .outputMode("update")
+        .option("checkpointLocation", given.checkpoint)
+        .trigger(**trigger_of(given))
+        .start()
+    )
+    query.awaitTermination()
+    return f"counted the words of {given.input} into {given.output}"
+
+
+if __name__ == "__main__":
+    submitted(parser(), run)

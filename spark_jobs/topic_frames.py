@@ -1,0 +1,62 @@
+"""Topics as DataFrames and DataFrames as topics, for the jobs of this package: one place chooses
+the data source and says how a site is named.
+
+The columns are those of Spark's Kafka connector: key, value, topic, partition, offset, timestamp.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any, Final
+
+from pyspark.sql import DataFrame, SparkSession
+
+FORMAT: Final = "kafka"
+EARLIEST: Final = "earliest"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TopicSource:
+    """Topics to read: `bootstrap` is a host:port list; `topics` a regular expression on whole
+    names, or with `is_list` names joined by commas. `options` are the data source's own.
+    """
+
+    bootstrap: str
+    topics: str
+    is_list: bool = False
+    options: dict[str, str] = field(default_factory=dict)
+
+    def as_options(self) -> dict[str, str]:
+        """What the data source takes."""
+        which = "subscribe" if self.is_list else "subscribePattern"
+        return {
+            "kafka.bootstrap.servers": self.bootstrap,
+            which: self.topics,
+            "startingOffsets": EARLIEST,
+            **self.options,
+        }
+
+
+def stream_of(spark: SparkSession, source: TopicSource) -> DataFrame:
+    """A streaming query's records, from the beginning of the topics unless a checkpoint says
+    otherwise.
+    """
+    return spark.readStream.format(FORMAT).options(**source.as_options()).load()
+
+
+def records_of(spark: SparkSession, source: TopicSource) -> DataFrame:
+    """What the topics hold now."""
+    return spark.read.format(FORMAT).options(**source.as_options()).load()
+
+
+def write_records(frame: DataFrame, *, bootstrap: str, topic: str) -> None:
+    """Append rows with `value` and perhaps `key`, `partition`, `headers` to a topic; at least once,
+    when a task is run again.
+    """
+    frame.write.format(FORMAT).option("kafka.bootstrap.servers", bootstrap).option("topic", topic).save()
+
+
+def sink_of(frame: DataFrame, *, bootstrap: str, topic: str) -> Any:
+    """A streaming query's writer to a topic."""
+    writer: Any = frame.writeStream.format(FORMAT)
+    return writer.option("kafka.bootstrap.servers", bootstrap).option("topic", topic)

@@ -1,0 +1,141 @@
+"""The audit over two real logs. Promised: each record counts once, whatever interrupts a batch;
+exactly the missing records are reported; what came late, and what programs publish, is counted.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import time
+from pathlib import Path
+
+import pyarrow.parquet as pq
+import pytest
+from pyspark.sql import SparkSession
+
+from deploy import jar_sets
+from runtime.process import OperationalFailure
+from spark_jobs.audit import Audit, AuditRequest
+from spark_jobs.audit_report import AuditReport, audited, write_audit
+from spark_jobs.audit_store import AuditStore
+from spark_jobs.topic_frames import FORMAT
+from tests.spark.conftest import TwoLogs
+from tests.support.disks.log_batches import batch
+from wire.client.raw_client import KafkaClient, NewTopic
+
+pytestmark = [
+    pytest.mark.timeout(480),
+    pytest.mark.skipif(FORMAT == "kafka" and not jar_sets.SPARK_KAFKA.is_there, reason="no Kafka connector"),
+]
+
+MINUTE_MS = 60_000
+BEGAN_MS = round(time.time() * 1000) // MINUTE_MS * MINUTE_MS - 60 * MINUTE_MS
+"""An hour ago: retention keeps it."""
+
+
+def of_minute(number: int, count: int) -> bytes:
+    """A batch of records of one minute."""
+    return batch([b"ten bytes."] * count, timestamp_ms=BEGAN_MS + number * MINUTE_MS + 1_000)
+
+
+class Audited:
+    """An audit of the topic at both brokers."""
+
+    def __init__(self, spark: SparkSession, logs: TwoLogs, state: Path) -> None:
+        self.spark, self.logs, self.state = spark, logs, state
+        self.counts_topic = f"counts-{logs.topic}"
+
+    def run(self, **fields: object) -> None:
+        bootstraps = {"a": self.logs.a.bootstrap, "b": self.logs.b.bootstrap}
+        request = AuditRequest(sites=bootstraps, state=self.state, topics=self.logs.topic, **fields)  # type: ignore[arg-type]
+        Audit(self.spark, request).run_until_end()
+
+    def report(self, *, until_minute: int = 1_000, lateness_ms: int = 0) -> AuditReport:
+        return audited(
+            self.state,
+            reference="a",
+            settled_until_ms={self.logs.topic: BEGAN_MS + until_minute * MINUTE_MS},
+            alarm_windows=3,
+            delay_alarm_ms=0,
+            lateness_ms=lateness_ms,
+        )
+
+    def records(self, tier: str) -> int:
+        return sum(one.records for one in self.report().totals if one.tier == tier)
+
+
+@pytest.fixture
+def audit(spark: SparkSession, logs: TwoLogs, tmp_path: Path) -> Audited:
+    return Audited(spark, logs, tmp_path / "audit")
+
+
+def test_exactly_the_missing_records_are_an_alarm_once_they_last(audit: Audited, tmp_path: Path) -> None:
+    logs = audit.logs
+    for minute in range(6):
+        logs.append(logs.a, of_minute(minute, 20))
+        logs.append(logs.b, of_minute(minute, 20 if minute in (0, 2) else 17))
+    audit.run()
+    assert (audit.records("a"), audit.records("b")) == (120, 108)
+    (first,) = audit.report(until_minute=3).judged.gaps
+    assert (first.missing, first.windows, first.is_alarm) == (3, 1, False)
+    short, lasting = audit.report().judged.gaps
+    assert (lasting.missing, lasting.windows, lasting.is_alarm) == (9, 3, True)
+    assert (short.tier, short.first_window_ms) == ("b", BEGAN_MS + MINUTE_MS)
+    logs.append(logs.b, *(of_minute(minute, 3) for minute in (1, 3, 4, 5)))
+    audit.run()
+    report = audit.report(lateness_ms=MINUTE_MS)
+    assert report.judged.gaps == ()
+    assert [one.late for one in report.totals] == [0, 6]
+    write_audit(report, tmp_path / "out")
+    assert pq.read_table(tmp_path / "out" / "windows.parquet").num_rows == 6
+    assert json.loads((tmp_path / "out" / "report.json").read_text())["is_alarm"] is False
+    page = (tmp_path / "out" / "report.html").read_text()
+    assert "Every settled window balances" in page
+    assert page.count("<svg") == 2
+
+
+@pytest.mark.parametrize("is_written", [False, True])
+def test_a_batch_that_is_run_again_counts_each_record_once(
+    audit: Audited, is_written: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    logs = audit.logs
+    logs.append_both(of_minute(0, 5))
+    audit.run()
+    logs.append_both(of_minute(1, 7))
+    keep = AuditStore.keep
+
+    def interrupted(*arguments: object) -> None:
+        if is_written:
+            keep(*arguments)  # type: ignore[arg-type]
+        raise RuntimeError("the power is gone")
+
+    with monkeypatch.context() as patched:
+        patched.setattr(AuditStore, "keep", interrupted)
+        with pytest.raises(OperationalFailure, match=r"site a: .*the power is gone; site b: .*the power is gone"):
+            audit.run()
+    logs.append_both(of_minute(2, 11))
+    audit.run()
+    assert (audit.records("a"), audit.records("b")) == (23, 23)
+    assert audit.report().judged.gaps == ()
+
+
+def test_what_programs_publish_balances_the_books_and_other_values_do_not_count(audit: Audited) -> None:
+    logs = audit.logs
+
+    async def publish() -> None:
+        async with KafkaClient(logs.a.bootstrap) as client:
+            await client.create_topics([NewTopic(name=audit.counts_topic, partition_count=1, replication_factor=1)])
+            start = {"tier": "store", "topic": logs.topic, "window_start_ms": BEGAN_MS}
+            messages = [{**start, "id": "1", "stored": 6, "rejected": 2}, {**start, "id": "2", "stored": 1}]
+            values = [json.dumps(one).encode() for one in (*messages, messages[0])]
+            await client.produce(audit.counts_topic, 0, batch([*values, b"no count"]))
+
+    logs.append_both(of_minute(0, 10))
+    asyncio.run(publish())
+    audit.run(counts_topic=audit.counts_topic)
+    (gap,) = audit.report().judged.gaps
+    assert (gap.tier, gap.missing) == ("store", 1)
+    with pytest.raises(OperationalFailure, match="counts_topic"):
+        audit.run()
+    with pytest.raises(OperationalFailure, match="no counts of site c"):
+        audited(audit.state, reference="c", settled_until_ms={}, alarm_windows=1, delay_alarm_ms=0, lateness_ms=0)

@@ -1,0 +1,164 @@
+"""The pipelines on a real broker, as `antipode pipeline run` and spark-submit start them."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import random
+import uuid
+from collections import Counter
+from pathlib import Path
+
+import pytest
+from pyspark.errors import StreamingQueryException
+from pyspark.sql import SparkSession
+
+from deploy import jar_sets
+from spark_jobs.pipelines import files_to_topic, log_documents, topic_to_files
+from spark_jobs.pipelines.catalogue import PIPELINES, pipeline
+from spark_jobs.topic_frames import FORMAT
+from tests.support.clients.kafka_clients import Record, librdkafka_consume, librdkafka_produce
+from tests.support.lone_brokers.lone_broker_process import LoneBroker
+from wire.client.raw_client import KafkaClient, NewTopic
+
+pytestmark = [
+    pytest.mark.timeout(480),
+    pytest.mark.skipif(FORMAT == "kafka" and not jar_sets.SPARK_KAFKA.is_there, reason="no Kafka connector"),
+]
+
+WORDS = ("plate", "road", "camera", "north", "south", "late")
+
+
+class Jobs:
+    """Pipelines against one broker."""
+
+    def __init__(self, spark: SparkSession, broker: LoneBroker) -> None:
+        self.spark = spark
+        self.bootstrap = broker.bootstrap
+
+    def topic(self, *, partitions: int = 2) -> str:
+        name = f"t-{uuid.uuid4().hex[:8]}"
+
+        async def create() -> None:
+            async with KafkaClient(self.bootstrap) as client:
+                wanted = NewTopic(name=name, partition_count=partitions, replication_factor=1)
+                (outcome,) = await client.create_topics([wanted])
+                assert not outcome.error_code, outcome
+
+        asyncio.run(create())
+        return name
+
+    def run(self, name: str, *arguments: str) -> str:
+        job = pipeline(name).module
+        given = job.parser().parse_args(["--bootstrap-server", self.bootstrap, *arguments])
+        return str(job.run(self.spark, given))
+
+    def produce(self, topic: str, lines: list[str], *, partitions: int = 2) -> None:
+        records = [Record(value=line.encode(), partition=number % partitions) for number, line in enumerate(lines)]
+        librdkafka_produce(self.bootstrap, topic, records)
+
+    def values(self, topic: str, count: int) -> list[bytes]:
+        received = librdkafka_consume(self.bootstrap, topic, count, group=f"g-{uuid.uuid4().hex[:8]}")
+        return [record.value or b"" for record in received]
+
+
+@pytest.fixture
+def jobs(spark: SparkSession, brokers: tuple[LoneBroker, LoneBroker]) -> Jobs:
+    return Jobs(spark, brokers[0])
+
+
+def lines_of(count: int, seed: int) -> list[str]:
+    chance = random.Random(seed)
+    return [" ".join(chance.choices(WORDS, k=5)) for _ in range(count)]
+
+
+def test_every_pipeline_has_a_parser_and_a_summary() -> None:
+    for one in PIPELINES:
+        assert one.module.parser().description
+        assert one.summary
+    with pytest.raises(KeyError, match="accepted: word-count"):
+        pipeline("no-such")
+
+
+def test_words_are_counted_as_a_reference_does_also_over_a_restart(jobs: Jobs, tmp_path: Path) -> None:
+    source, target = jobs.topic(), jobs.topic(partitions=1)
+    first, second = lines_of(10_000, 1), [*lines_of(10_000, 2), "two  spaces"]
+    arguments = ("--input", source, "--output", target, "--checkpoint", str(tmp_path / "c"), "--once")
+    for lines in (first, second):
+        jobs.produce(source, lines)
+        jobs.run("word-count", *arguments)
+    reference = Counter(word for line in (*first, *second) for word in line.split(" "))
+    counts: dict[str, int] = {}
+    for value in jobs.values(target, len(WORDS) + len(reference)):
+        found = json.loads(value)
+        counts[found["word"]] = found["count"]
+    assert counts == dict(reference)
+
+
+def test_lines_of_files_become_records_by_lists_of_both_limits(jobs: Jobs, tmp_path: Path) -> None:
+    topic, lines = jobs.topic(), lines_of(500, 3)
+    (tmp_path / "lines").mkdir()
+    for number in range(2):
+        (tmp_path / "lines" / f"{number}.txt").write_text("\n".join(lines[number::2]) + "\n")
+    source = (tmp_path / "lines").as_uri()
+    said = jobs.run("files-to-topic", "--from", source, "--topic", topic, "--list-bytes", "300", "--list-records", "7")
+    assert said == f"wrote 500 lines to {topic}"
+    assert sorted(jobs.values(topic, 500)) == sorted(line.encode() for line in lines)
+    assert (
+        files_to_topic.parser().parse_args(["--bootstrap-server", "x:1", "--from", "f", "--topic", "t"]).list_records
+        == 32_767
+    )
+
+
+def test_runs_write_a_growing_topic_to_files_once_also_when_one_was_killed(
+    jobs: Jobs, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    topic, target = jobs.topic(), tmp_path / "files"
+    arguments = ("--topic", topic, "--to", str(target))
+    jobs.produce(topic, [f"line {number}" for number in range(100)])
+    assert "0 to 50 of partition 0, 0 to 50 of partition 1" in jobs.run("topic-to-files", *arguments)
+    assert jobs.run("topic-to-files", *arguments) == f"{topic} has nothing new"
+    jobs.produce(topic, [f"line {number}" for number in range(100, 130)])
+
+    def interrupted(*_: object) -> None:
+        raise InterruptedError
+
+    with monkeypatch.context() as patched:
+        patched.setattr(topic_to_files, "keep_ranges", interrupted)
+        with pytest.raises(InterruptedError):
+            jobs.run("topic-to-files", *arguments)
+    jobs.produce(topic, [f"line {number}" for number in range(130, 140)])
+    assert "50 to 70 of partition 0" in jobs.run("topic-to-files", *arguments)
+    rows = jobs.spark.read.parquet(str(target)).select("value").collect()
+    assert sorted(bytes(row.value) for row in rows) == sorted(b"line %d" % number for number in range(140))
+    jobs.produce(topic, [f"line {number}" for number in range(140, 150)])
+    sql = "select count(*) as all, count(distinct value) as different from records"
+    assert json.loads(jobs.run("hot-and-cold", *arguments, "--sql", sql)) == {"all": 150, "different": 150}
+    assert json.loads(jobs.run("hot-and-cold", *arguments, "--keep")) == {"records": 150}
+    assert len(list((target / topic_to_files.RANGES).glob("*.json"))) == 3
+
+
+def test_matching_lines_of_several_clients_are_found_once_and_other_lines_are_not(
+    jobs: Jobs, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    topic, target = jobs.topic(), tmp_path / "documents"
+    arguments = ("--topic", topic, "--match", "ERROR|WARN", "--to", str(target), "--checkpoint", str(tmp_path / "c"))
+    for client in range(3):
+        jobs.produce(topic, [f"ERROR disk {client}", f"INFO all is well {client}", f"WARN slow {client}"])
+    keep = log_documents._keep
+
+    def interrupted(*given: object) -> None:
+        keep(*given)  # type: ignore[arg-type]
+        raise InterruptedError
+
+    with monkeypatch.context() as patched:
+        patched.setattr(log_documents, "_keep", interrupted)
+        with pytest.raises(StreamingQueryException):
+            jobs.run("log-documents", *arguments, "--once")
+    jobs.run("log-documents", *arguments, "--once")
+    jobs.produce(topic, ["ERROR late"])
+    jobs.run("log-documents", *arguments, "--once")
+    rows = log_documents.found_in(jobs.spark, target, "").collect()
+    assert len(rows) == len({row.id for row in rows}) == 7
+    assert [row.message for row in log_documents.found_in(jobs.spark, target, "disk 2").collect()] == ["ERROR disk 2"]
+    assert log_documents.found_in(jobs.spark, target, "INFO").count() == 0

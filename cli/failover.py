@@ -17,6 +17,8 @@ from rich.markup import escape
 from cli.shared.failures import failures_as_messages, print_error, usage_error
 from cli.shared.output import Output, OutputFormat, console, error_console, print_json, print_table
 from cli.shared.sites import Agents, EnvironmentFile, SiteOptions, agents, site_clients
+from cli.shared.times import parse_time
+from runtime.clock import SystemClock
 from runtime.process import ExitCode, OperationalFailure
 from runtime.times import iso_time
 
@@ -70,6 +72,13 @@ def failover(
         int | None,
         typer.Option("--max-lag", help="Refuse when a lost source was known to be this many records ahead.", min=0),
     ] = None,
+    to_time: Annotated[
+        str | None,
+        typer.Option(
+            "--to-time",
+            help="Keep only records before this time, such as 2026-11-23T02:00:00Z; later ones go to quarantine.",
+        ),
+    ] = None,
     drain_timeout_ms: DrainTimeout = 30_000,
     unavailability_max_ms: UnavailabilityMax = 5_000,
     is_dry_run: DryRun = False,
@@ -85,6 +94,9 @@ def failover(
     An active site that does not answer may still run and take writes. Such a failover is refused,
     or asks at a terminal, unless --old-site-is-down declares it down.
 
+    --to-time undoes what a faulty producer wrote: the promoted site continues as of that time, and
+    groups that read further go back.
+
     A failover may be interrupted; any operator can run it again: it continues from the state of the
     sites. Exit code 1 when it was refused.
 
@@ -98,6 +110,7 @@ def failover(
         drain_timeout_ms=drain_timeout_ms,
         unavailability_max_ms=unavailability_max_ms,
         is_old_site_down=is_old_site_down,
+        kept_before_ms=0 if to_time is None else _past("--to-time", to_time),
     )
     known = agents(environment, site)
     report = move(link, to, known, policy, is_dry_run=is_dry_run, journal=journal)
@@ -107,6 +120,13 @@ def failover(
         typer.confirm(f"Is {report.from_site} down, and will it stay down?", abort=True, err=True)
         report = move(link, to, known, replace(policy, is_old_site_down=True), is_dry_run=False, journal=journal)
     show_move(report, output)
+
+
+def _past(option: str, text: str) -> int:
+    at_ms = parse_time(option, text)
+    if at_ms >= SystemClock().now_ms():
+        raise usage_error(f"{option} {text!r} is not in the past: accepted is a time before now")
+    return at_ms
 
 
 def move(

@@ -150,7 +150,8 @@ class ImageRouting:
             return ErrorCode.unknown_leader_epoch
         if link_epoch < record.epoch:
             return ErrorCode.fenced_leader_epoch
-        if image.link_of_group(group_id) is not record or image.role_in(record) is not LinkRole.PASSIVE:
+        may_rewind = image.role_in(record) in (LinkRole.PASSIVE, LinkRole.UNCONFIRMED)  # a failover to a time does
+        if image.link_of_group(group_id) is not record or not may_rewind:
             return ErrorCode.not_coordinator
         return ErrorCode.none
 

@@ -69,8 +69,8 @@ class Entry:
     whole.
 
     `kind` is "reset" for what `links reset` removed, "reinstated" for what a returning site had
-    alone, "damaged" for the bytes of a batch that was replaced, and "truncated" for what a log lost
-    inside its site, of which no more is known.
+    alone, "undone" for what a failover to a time removed, "damaged" for the bytes of a batch that
+    was replaced, and "truncated" for what a log lost inside its site, of which no more is known.
     """
 
     name: str

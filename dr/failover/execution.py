@@ -25,6 +25,7 @@ from dr.failover.core.playbook import (
 )
 from dr.failover.core.promotion import failed_over_from, has_leaders_above_floor, is_promoted, kept_ends
 from dr.failover.journal import Journal
+from dr.failover.log_ends import bootstrap_of, site_client, truncate_logs, truncation_offsets
 from dr.sites.channels import Channels
 from dr.sites.core.evidence import Evidence, ReplicaTruncation, SiteEvidence, SiteGroups, TopicPartition
 from dr.sites.core.group_offsets import group_loss
@@ -34,6 +35,7 @@ from dr.sites.observation import LinkObserver
 from dr.sites.site_client import SiteClient, SiteRefused
 from runtime.clock import Clock, SystemClock
 from runtime.process import OperationalFailure
+from runtime.times import iso_time
 from wire.client.broker_requests import EpochQuery
 from wire.client.raw_client import KafkaClient
 from wire.control.cluster_pb2 import LinkRecord
@@ -44,7 +46,6 @@ REST_SHARE = 2.0
 """A wait pauses this many times as long as the sites took to answer: many groups are much to ask
 for.
 """
-CLIENT_LISTENER = "CLIENT"
 EPOCH_LOOKUP_BUDGET_MS = 10_000
 
 
@@ -104,8 +105,8 @@ class FailoverReport:
         document = asdict(self)
         if self.account is not None:
             document["account"] = self.account.document()
-        for fields, cut in zip(document["cuts"], self.cuts, strict=True):
-            fields["sentence"] = cut.sentence
+        for fields, truncation in zip(document["cuts"], self.cuts, strict=True):
+            fields["sentence"] = truncation.sentence
         return document
 
 
@@ -149,6 +150,9 @@ class FailoverRun:
             if assessment.account is not None:
                 rest = "the account says what differs"
             missing += f"; {from_site} answers: it would be fenced, they would be brought over, and {rest}"
+        if self.policy.kept_before_ms and not assessment.refusal:
+            behind = await self._records_behind(evidence)
+            missing += f"; {behind} records of {iso_time(self.policy.kept_before_ms)} or later would go to quarantine"
         return FailoverReport(
             link=self.link,
             from_site=from_site,
@@ -230,6 +234,8 @@ class FailoverRun:
                 stored, problem = await self._store(self.target, record)
             case Step.GIVE_BACK:
                 stored, problem = await self._give_back(record)
+            case Step.TRUNCATE:
+                stored, problem = record, await self._truncate(record, observer)
             case Step.ACCOUNT:
                 stored, problem = record, await self._keep_account(record, playbook, observer)
             case _:
@@ -305,6 +311,26 @@ class FailoverRun:
                 problem = str(failure)
         return stored, problem
 
+    async def _truncate(self, record: LinkRecord, observer: LinkObserver) -> str:
+        """Truncate the target's logs once the new band's leaders are there."""
+        await self._until(observer, has_leaders_above_floor)
+        try:
+            evidence = await observer.site_evidence(self.target, with_groups=True)
+            async with site_client(await self.target.view(asking_site=failed_over_from(record))) as client:
+                return await truncate_logs(client, record, evidence)
+        except OperationalFailure as failure:
+            return str(failure)
+
+    async def _records_behind(self, evidence: Evidence) -> int:
+        """How many offsets of the target a failover to the policy's time would put into
+        quarantine.
+        """
+        if not self.policy.kept_before_ms or evidence.target is None:
+            return 0
+        async with site_client(await self.target.view(asking_site=self._from_site(evidence))) as client:
+            offsets = await truncation_offsets(client, evidence.target, kept_before_ms=self.policy.kept_before_ms)
+        return sum(evidence.target.partitions[key].log_end_offset - offset for key, offset in offsets.items())
+
     async def _keep_account(self, record: LinkRecord, playbook: FailoverPlaybook, observer: LinkObserver) -> str:
         evidence = await observer.site_evidence(self.target, with_groups=True)
         kept, unclear = kept_ends(evidence, before=playbook.drained_ends)
@@ -344,15 +370,9 @@ class FailoverRun:
     ) -> dict[TopicPartition, int]:
         """The ends of the older epochs in logs that clients have written to since the promotion."""
         view = await self.target.view(asking_site=failed_over_from(record))
-        bootstrap = [
-            f"{end.host}:{end.port}"
-            for broker in view.brokers
-            for end in broker.endpoints
-            if end.listener == CLIENT_LISTENER or len(broker.endpoints) == 1
-        ]
         ends: dict[TopicPartition, int] = {}
         query = EpochQuery(record.leader_epoch_floor - 1)
-        async with KafkaClient(",".join(bootstrap), site_local=True, retry_budget_ms=EPOCH_LOOKUP_BUDGET_MS) as client:
+        async with KafkaClient(bootstrap_of(view), site_local=True, retry_budget_ms=EPOCH_LOOKUP_BUDGET_MS) as client:
             await client.metadata(sorted({key.topic for key in keys}))
             for key in keys:
                 found = (await client.epoch_ends(await client.leader(*key), {key: query}))[key]

@@ -200,10 +200,15 @@ def find_mirrored(
     services: BrokerServices, topic: str, topic_id: uuid.UUID | None, index: int, *, link: str, link_epoch: int
 ) -> HostedPartition:
     """The partition, when it is led here and the link's mirror may change it; PartitionFailure."""
-    image = services.image
-    error = mirror_error(image, topic, link_name=link, link_epoch=link_epoch)
+    error = mirror_error(services.image, topic, link_name=link, link_epoch=link_epoch)
     if error is not ErrorCode.none:
         raise PartitionFailure(error, f"a mirror of link {link} at epoch {link_epoch} may not append here")
+    return find_led(services, topic, topic_id, index)
+
+
+def find_led(services: BrokerServices, topic: str, topic_id: uuid.UUID | None, index: int) -> HostedPartition:
+    """The partition of the topic with this id, when it is led here; PartitionFailure."""
+    image = services.image
     # A passive site routes clients away, so existence is asked of the own topics.
     hosted = services.replicas.find(topic, index)
     if hosted is None:

@@ -1,22 +1,26 @@
 """QuarantineRecords (private): keeps the ends of logs at this broker before a mirror has their
 copies deleted, or has the logs truncated there.
 
-Behaviour: as MirrorAppend for the link's epoch, the role, the topic's id and the leader; answered
-when the records are on disk, or with why they are not. A truncation follows only then. Offsets
-beyond the end of a log keep nothing. A request that is sent again keeps nothing twice. Versions: 0.
-Not done: copies of an entry at the followers; the leader's disk has the only one.
+Behaviour: as MirrorAppend for the link's epoch, the role, the topic's id and the leader. A failover
+to a time has the logs of the promoted site truncated too, in the new epoch, before that site takes
+writes. Answered when the records are on disk, or with why they are not. A truncation follows only
+then. Offsets beyond the end of a log keep nothing. A request that is sent again keeps nothing
+twice. Versions: 0. Not done: copies of an entry at the followers; the leader's disk has the only
+one.
 """
 
 from __future__ import annotations
 
+import uuid
 from dataclasses import replace
 from typing import Any, Final
 
 from kio.schema.errors import ErrorCode
 from kio.static.primitive import i64
 
-from broker.handlers.links.mirror_append import find_mirrored
+from broker.handlers.links.mirror_append import find_led, find_mirrored
 from broker.log.errors import StorageError
+from broker.metadata.core.access import truncation_error
 from broker.metadata.request_context import RequestContext
 from broker.replication.copy_truncation import truncate_copy
 from broker.replication.hosted_partition import HostedPartition, PartitionFailure
@@ -70,14 +74,10 @@ async def _kept(services: BrokerServices, request: Any, topic: Any, partition: A
     """
 
     def permitted() -> HostedPartition:
-        return find_mirrored(
-            services,
-            topic.name,
-            topic.topic_id,
-            partition.index,
-            link=request.link,
-            link_epoch=request.link_epoch,
-        )
+        place, link = (services, topic.name, topic.topic_id, partition.index), request.link
+        if _is_failover(services, request):
+            return _find_untouched(*place, link=link, link_epoch=request.link_epoch)
+        return find_mirrored(*place, link=link, link_epoch=request.link_epoch)
 
     hosted, first_offset = permitted(), partition.first_offset
     log_end_offset, log_start_offset = hosted.log.log_end_offset, hosted.log.log_start_offset
@@ -87,8 +87,9 @@ async def _kept(services: BrokerServices, request: Any, topic: Any, partition: A
         raise PartitionFailure(
             ErrorCode.offset_out_of_range, f"the log starts at {log_start_offset} and cannot end at {first_offset}"
         )
+    removed = "undone" if _is_failover(services, request) else "reinstated"
     origin = Origin(
-        kind="reinstated" if request.must_truncate else "reset",
+        kind=removed if request.must_truncate else "reset",
         reason=request.reason,
         origin_site=services.image.site,
         link=request.link,
@@ -116,3 +117,29 @@ async def _kept(services: BrokerServices, request: Any, topic: Any, partition: A
         check_permission=permitted,
         reason=request.reason,
     )
+
+
+def _is_failover(services: BrokerServices, request: Any) -> bool:
+    """Whether it is a failover that removes the ends of logs, before the promoted site takes
+    writes.
+    """
+    link = services.image.links.get(request.link)
+    return bool(request.must_truncate) and link is not None and link.active_site == services.image.site
+
+
+def _find_untouched(
+    services: BrokerServices, name: str, topic_id: uuid.UUID | None, index: int, *, link: str, link_epoch: int
+) -> HostedPartition:
+    """The partition, when it is led here and nothing was written to it since the promotion;
+    PartitionFailure.
+    """
+    error = truncation_error(services.image, name, link_name=link, link_epoch=link_epoch)
+    if error is not ErrorCode.none:
+        raise PartitionFailure(error, f"logs of link {link} are not truncated here in epoch {link_epoch}")
+    hosted = find_led(services, name, topic_id, index)
+    promoted_at = hosted.log.first_offset_since_epoch(services.image.links[link].leader_epoch_floor)
+    if promoted_at is not None and promoted_at < hosted.log.log_end_offset:
+        raise PartitionFailure(
+            ErrorCode.policy_violation, f"the log has records since the promotion, from {promoted_at} on"
+        )
+    return hosted

@@ -13,6 +13,8 @@ Steps, in the order of an undisturbed run:
     raise      the next epoch, with a leader-epoch band of its own, is stored at the target: the
                point of no return. When the source is lost, or not known to be fenced, the same
                record suspends a sync policy `block` (`dr/sites/core/sync_policies.py`)
+    truncate   with a time to fail over to: the target's logs end there, and what lies behind goes
+               to quarantine (skipped without one)
     account    the ends that the target kept are written beside the link, before any client can add
                to them
     promote    leaders above the floor are awaited, then the role is confirmed to the target: writes
@@ -43,6 +45,8 @@ Invariants (the tests' names carry the letters):
     F-i  a switchover raises nothing while the source does not answer
     F-j  a source that does not answer is abandoned only where the operator declared it down, or
          where the link has a lease: its permits run out before the target takes writes
+    F-l  a failover to a time truncates after the raise, when no mirror can append any more, and
+         before the account is kept; another run does it when the first one died
     F-k  a fenced source whose log grows has a writer that the fence does not stop: its writes are
          given back unless data loss was accepted
 """
@@ -61,6 +65,7 @@ from dr.sites.core.fencing import FIRST_EPOCH, fenced, given_back, raised
 from dr.sites.core.group_offsets import offsets_behind
 from dr.sites.core.loss import SourceEnd, best_source_end, source_ends
 from dr.sites.core.transactional_ids import producers_lacking
+from runtime.times import iso_time
 from wire.control.cluster_pb2 import LinkPhase, LinkRecord
 from wire.rules.links import supersedes
 
@@ -84,6 +89,7 @@ class Step(enum.StrEnum):
     FENCE = "fence"
     DRAIN = "drain"
     RAISE = "raise"
+    TRUNCATE = "truncate"
     ACCOUNT = "account"
     PROMOTE = "promote"
     NOTIFY = "notify"
@@ -101,7 +107,8 @@ class FailoverPolicy:
     source that does not answer. `unavailability_max_ms` bounds how long one run stops writers
     before it raises the epoch or gives the writes back. `is_switchover`: both sites must answer.
     `is_old_site_down`: the operator declares that a source which does not answer is down.
-    `needs_lost_source`: a source that answers again is not failed over from.
+    `needs_lost_source`: a source that answers again is not failed over from. `kept_before_ms`:
+    records with this time (Unix ms) or a later one are not kept; 0: all are.
     """
 
     lag_records_max: int | None = None
@@ -112,6 +119,7 @@ class FailoverPolicy:
     is_switchover: bool = False
     is_old_site_down: bool = True
     needs_lost_source: bool = False
+    kept_before_ms: int = 0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -356,6 +364,7 @@ class FailoverPlaybook:
                 highest_leader_epoch=evidence.highest_leader_epoch,
                 now_ms=now_ms,
                 is_other_lost=evidence.source is None or not self._is_fence_proven,
+                kept_before_ms=self._policy.kept_before_ms,
             ),
         )
 
@@ -603,6 +612,15 @@ class FailoverPlaybook:
             return Decision(
                 step=Step.RAISE, reason=f"epoch {epoch} must stand at every broker of {target.site}", record=governing
             )
+        if governing.kept_before_ms and self._may_account(target, governing):
+            truncated = self._ended.get(Step.TRUNCATE)
+            if truncated is None:
+                reason = f"records of {iso_time(governing.kept_before_ms)} or later are not kept"
+                return Decision(step=Step.TRUNCATE, reason=reason, record=governing)
+            if truncated.problem:
+                return _refuse(
+                    f"logs could not be truncated ({truncated.problem}); {target.site} takes no writes yet: run again to go on"
+                )
         if self._may_account(target, governing):
             return Decision(step=Step.ACCOUNT, reason=f"the account of epoch {epoch} is not kept yet", record=governing)
         if not is_promoted(target) and Step.PROMOTE not in self._ended:

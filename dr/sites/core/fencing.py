@@ -23,11 +23,18 @@ def fenced(record: LinkRecord, *, now_ms: int) -> LinkRecord:
 
 
 def raised(
-    record: LinkRecord, *, to_site: str, highest_leader_epoch: int, now_ms: int, is_other_lost: bool = False
+    record: LinkRecord,
+    *,
+    to_site: str,
+    highest_leader_epoch: int,
+    now_ms: int,
+    is_other_lost: bool = False,
+    kept_before_ms: int = 0,
 ) -> LinkRecord:
     """The record of the next epoch, under which `to_site` writes in a leader-epoch band of its own.
 
-    With `is_other_lost` it does not wait for the site that it takes over from.
+    With `is_other_lost` it does not wait for the site that it takes over from. With
+    `kept_before_ms` its logs are truncated at that time first.
     """
     other_site(record, to_site)
     floor = next_leader_epoch_floor(
@@ -39,6 +46,7 @@ def raised(
         active_site=to_site,
         phase=LinkPhase.MIRRORING,
         leader_epoch_floor=floor,
+        kept_before_ms=kept_before_ms,
         updated_at_ms=now_ms,
     )
 
@@ -47,4 +55,4 @@ def given_back(record: LinkRecord, *, now_ms: int) -> LinkRecord:
     """The record that ends a fence without promotion: the active site stays, in the next epoch and
     the same band.
     """
-    return changed(record, epoch=record.epoch + 1, phase=LinkPhase.MIRRORING, updated_at_ms=now_ms)
+    return changed(record, epoch=record.epoch + 1, phase=LinkPhase.MIRRORING, kept_before_ms=0, updated_at_ms=now_ms)

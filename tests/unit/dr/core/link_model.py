@@ -178,6 +178,9 @@ class ModelLink:
         self.carries_groups = True
         self.carries_producers = True
         self.now_ms = 1_000
+        self.truncation_offset = 0
+        """Where a failover to a time truncates every log."""
+        self.truncation_problem = ""
 
     def site(self, name: str) -> ModelSite:
         """By name."""
@@ -284,6 +287,11 @@ class Operator:
             return first
         if step is Step.RAISE:
             return self._store(step, reason, target, record)
+        if step is Step.TRUNCATE:
+            assert not target.write("too early")
+            for partition in target.partitions.values():
+                del partition.log[self.link.truncation_offset :]
+            return StepEnded(step=step, reason=reason, problem=self.link.truncation_problem)
         if step is Step.ACCOUNT:
             self._account(target, record)
         if step is Step.PROMOTE:

@@ -1,0 +1,99 @@
+"""`failover --to-time`: what a faulty producer wrote is in quarantine at the promoted site, groups
+that have read it go back, and the old site follows.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from typer.testing import CliRunner
+
+from runtime.times import iso_time
+from tests.integration.test_failback import command
+from tests.integration.test_failing_over_again import PATIENT_MS, have_both, is_mirroring, linked, produce
+from tests.support.clients.kafka_clients import Record, librdkafka_produce
+from tests.support.embedded.commands import app
+from tests.support.eventually import eventually
+from tests.support.pairs.full_sites import LINK, LinkedSites
+from tests.support.pairs.site_comparison import check_prefix
+from tests.support.processes.processes import Processes
+from wire.client.broker_requests import CommittedOffset
+from wire.client.raw_client import KafkaClient
+
+pytestmark = [pytest.mark.integration, pytest.mark.timeout(300)]
+
+GOOD_MS, FAULTY_MS, SINCE_MS = 1_700_000_000_000, 1_700_000_500_000, 1_700_000_200_000
+GOOD, FAULTY = 40, 25
+GROUP = "board"
+
+
+@pytest.fixture
+async def sites(processes: Processes, tmp_path: Path, zookeeper_connect: str) -> AsyncIterator[LinkedSites]:
+    pair = await asyncio.to_thread(LinkedSites, processes, tmp_path, zookeeper_connect)
+    yield pair
+    await pair.channels.close()
+
+
+async def write(bootstrap: str, count: int, at_ms: int) -> None:
+    """To both partitions in turn, each batch of one partition alone."""
+    for partition in (0, 1):
+        records = [
+            Record(value=f"{at_ms}-{number}".encode(), partition=partition, timestamp_ms=at_ms + number)
+            for number in range(partition, count, 2)
+        ]
+        await asyncio.to_thread(librdkafka_produce, bootstrap, "flights", records, settings={"acks": "all"})
+
+
+async def committed(bootstrap: str) -> dict[Any, int]:
+    async with KafkaClient(bootstrap, site_local=True) as client:
+        return {key: found.offset for key, found in (await client.committed(GROUP)).items()}
+
+
+async def test_what_came_after_the_time_goes_to_quarantine_and_groups_go_back(sites: LinkedSites) -> None:
+    mirrors = await linked(sites)
+    await write(sites.a.bootstrap, GOOD, GOOD_MS)
+    await eventually(lambda: have_both(sites, GOOD), PATIENT_MS)
+    kept = await sites.ends("b")
+    await write(sites.a.bootstrap, FAULTY, FAULTY_MS)
+    ends = await sites.ends("a")
+    async with KafkaClient(sites.a.bootstrap, site_local=True) as client:
+        offsets = {("flights", 0): CommittedOffset(ends["flights", 0]), ("flights", 1): CommittedOffset(3)}
+        assert not any((await client.commit(GROUP, offsets)).values())
+    await eventually(lambda: have_both(sites, GOOD + FAULTY), PATIENT_MS)
+
+    site_options = [f"--site={name}={agents[0]}" for name, agents in sites.agents.items()]
+    options = ("failover", LINK, "--to=b", *site_options, f"--to-time={iso_time(SINCE_MS)}")
+    plan = await command(*options, "--dry-run")
+    assert f"{FAULTY} records of" in plan["reason"]
+    assert await sites.ends("b") == ends
+    report = await command(*options)
+    assert [step["step"] for step in report["steps"] if step["step"] in ("raise", "truncate", "account")] == [
+        "raise",
+        "truncate",
+        "account",
+    ]
+    assert {(one["topic"], one["partition"]): one["kept_below"] for one in report["account"]["partitions"]} == kept
+    assert sum(one["known_lost_records"] for one in report["account"]["partitions"]) == FAULTY
+    assert await sites.ends("b") == kept
+    assert await committed(sites.b.bootstrap) == {("flights", 0): kept["flights", 0], ("flights", 1): 3}
+    found = await command("quarantine", "list", f"--bootstrap-server={sites.b.bootstrap}")
+    assert {(one["topic"], one["partition"]): (one["first_offset"], one["end_offset"]) for one in found} == {
+        key: (kept[key], ends[key]) for key in kept
+    }
+    assert {one["kind"] for one in found} == {"undone"}
+
+    await produce(sites.b.bootstrap, 10)
+    asked = ("links", "reinstate", LINK, f"--mirror={mirrors['a']}", "--yes")
+
+    async def is_reinstated() -> bool:
+        """The copies of site a have lost what the failover removed."""
+        await asyncio.to_thread(CliRunner().invoke, app, asked)
+        return await have_both(sites, GOOD + 10)
+
+    await eventually(is_reinstated, PATIENT_MS)
+    await eventually(lambda: is_mirroring(mirrors["a"]), PATIENT_MS)
+    assert sum(end for end, _ in (await check_prefix(sites.b.bootstrap, sites.a.bootstrap)).values()) == GOOD + 10

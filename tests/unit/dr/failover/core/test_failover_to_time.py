@@ -1,0 +1,83 @@
+"""A failover to a time against the model link: interrupted everywhere, resumed by operators who
+know nothing of the time, and given back.
+"""
+
+from __future__ import annotations
+
+import pytest
+
+from dr.failover.core.playbook import FailoverPolicy, Step
+from dr.sites.core.fencing import given_back
+from tests.unit.dr.core.link_model import KEY, ModelLink, Operator
+
+SINCE_MS = 700
+TO_TIME = FailoverPolicy(drain_timeout_ms=2_000, kept_before_ms=SINCE_MS)
+KEPT = 12
+
+
+def link_to_undo() -> ModelLink:
+    link = ModelLink()
+    for number in range(20):
+        assert link.a.write(f"v{number}")
+    link.mirror()
+    link.truncation_offset = KEPT
+    return link
+
+
+def test_the_logs_are_truncated_after_the_raise_and_before_the_account() -> None:
+    link = link_to_undo()
+    operator = Operator(link, policy=TO_TIME)
+    assert operator.run().step is Step.DONE
+    steps = [line.split(":")[0] for line in operator.story]
+    assert steps[steps.index("raise") : steps.index("promote")] == ["raise", "truncate", "account"]
+    (loss,) = link.b.accounts[2].partitions
+    assert (loss.kept_below, link.b.accounts[2].known_lost_records) == (KEPT, 20 - KEPT)
+    assert link.b.write("after")
+    assert len(link.b.partitions[KEY].log) == KEPT + 1
+
+
+@pytest.mark.parametrize("policy", [TO_TIME, FailoverPolicy(drain_timeout_ms=2_000)])
+@pytest.mark.parametrize("survived", range(12))
+def test_another_operator_finishes_the_truncation_of_one_that_died(survived: int, policy: FailoverPolicy) -> None:
+    """From the raise on also one who gave no time: the link's record has it."""
+    link = link_to_undo()
+    first = Operator(link, policy=TO_TIME)
+    done = []
+    for count, step in enumerate(first.steps()):
+        if count == survived:
+            break
+        done.append(step)
+    is_raised = link.b.record.active_site == "b"
+    second = Operator(link, policy=policy)
+    assert second.run().step in (Step.DONE, Step.REFUSE)
+    is_truncated = is_raised or policy is TO_TIME
+    assert len(link.b.partitions[KEY].log) == (KEPT if is_truncated else 20)
+    assert link.b.accounts[2].known_lost_records == (20 - KEPT if is_truncated else 0)
+
+
+def test_no_client_writes_while_the_truncation_fails_and_another_run_finishes_it() -> None:
+    link = link_to_undo()
+    link.truncation_problem = "the disk of broker 2 is full"
+    operator = Operator(link, policy=TO_TIME)
+    assert operator.run().step is Step.REFUSE
+    assert operator.outcome is not None
+    assert "the disk of broker 2 is full" in operator.outcome.reason
+    assert not link.b.write("too early")
+    assert 2 not in link.b.accounts
+    link.truncation_problem = ""
+    assert Operator(link).run().step is Step.DONE
+    assert link.b.write("after")
+
+
+def test_the_next_epoch_has_no_time() -> None:
+    link = link_to_undo()
+    assert Operator(link, policy=TO_TIME).run().step is Step.DONE
+    assert link.b.record.kept_before_ms == SINCE_MS
+    assert given_back(link.b.record, now_ms=1).kept_before_ms == 0
+    assert link.b.write("after")
+    for _ in range(3):
+        link.mirror()
+    returned = Operator(link, to_site="a", policy=FailoverPolicy(accepts_data_loss=True))
+    assert returned.run().step is Step.DONE
+    assert not any(line.startswith("truncate") for line in returned.story)
+    assert link.a.record.kept_before_ms == 0

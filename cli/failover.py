@@ -14,12 +14,12 @@ from typing import TYPE_CHECKING, Annotated, NoReturn
 import typer
 from rich.markup import escape
 
-from cli.shared.failures import failures_as_messages, print_error, usage_error
+from cli.shared.failures import failures_as_messages, usage_error
 from cli.shared.output import Output, OutputFormat, console, error_console, print_json, print_table
-from cli.shared.sites import Agents, EnvironmentFile, SiteOptions, agents, site_clients
+from cli.shared.sites import Agents, EnvironmentFile, SiteOptions, agents
 from cli.shared.times import parse_time
 from runtime.clock import SystemClock
-from runtime.process import ExitCode, OperationalFailure
+from runtime.process import ExitCode
 from runtime.times import iso_time
 
 if TYPE_CHECKING:
@@ -175,55 +175,7 @@ def _progress() -> Callable[[str, str], None]:
     return tell
 
 
-def failovers(
-    link: Annotated[str, typer.Argument(help="Name of the link.")],
-    environment: EnvironmentFile = None,
-    site: SiteOptions = None,
-    output: Output = OutputFormat.TEXT,
-) -> None:
-    """The accounts of a link's failovers, oldest first: what each one kept and lost. Every site
-    that answers is asked.
-
-    Example: antipode links failovers a-b --output json
-    """
-    with failures_as_messages():
-        accounts = asyncio.run(_kept_accounts(link, agents(environment, site)))
-    if output is OutputFormat.JSON:
-        print_json([account.document() for account in accounts])
-        return
-    if not accounts:
-        console.print(f"no site keeps an account of link {link}: it was not failed over", highlight=False)
-    for account in accounts:
-        heading = (
-            f"epoch {account.epoch}: {account.from_site} to {account.to_site}, {iso_time(account.accounted_at_ms)}"
-        )
-        console.print(heading, highlight=False)
-        _print_account(account)
-
-
-async def _kept_accounts(link: str, known: Agents) -> list[LossAccount]:
-    from dr.sites.core.loss import LossAccount
-
-    by_epoch: dict[int, LossAccount] = {}
-    problems = []
-    async with site_clients(known) as clients:
-        for client in clients.values():
-            try:
-                texts = await client.failovers(link)
-            except OperationalFailure as failure:
-                problems.append(str(failure))
-                continue
-            for account in map(LossAccount.from_json, texts):
-                if account.is_final or account.epoch not in by_epoch:
-                    by_epoch[account.epoch] = account
-    if len(problems) == len(known):
-        raise OperationalFailure("; ".join(problems))
-    for problem in problems:
-        print_error(problem)
-    return [by_epoch[epoch] for epoch in sorted(by_epoch)]
-
-
-def _print_account(account: LossAccount) -> None:
+def print_account(account: LossAccount) -> None:
     for loss in account.partitions:
         console.print(f"  {loss.sentence}", highlight=False)
     if account.groups is not None:
@@ -252,14 +204,14 @@ def _print_report(report: FailoverReport) -> None:
         rows = [[step.step, step.duration_ms, step.problem or "done", step.reason] for step in report.steps]
         print_table("", ("step", "ms", "result", "why"), rows)
     if report.account is not None:
-        _print_account(report.account)
+        print_account(report.account)
     for reason in report.unprotected:
         console.print(f"  not protected: {reason}", highlight=False, markup=False)
     for cut in report.cuts:
         console.print(f"  inside a site: {cut.sentence}", highlight=False)
     if report.sync:
         console.print(f"sync: {report.sync}", highlight=False)
-    colour = {"done": "green", "planned": "cyan"}.get(report.outcome, "red")
+    colour = {"done": "green", "aborted": "green", "planned": "cyan"}.get(report.outcome, "red")
     console.print(
         f"[bold {colour}]{report.outcome}[/]: {report.reason} "
         f"(link {report.link}, {report.from_site} to {report.to_site}, epoch {report.epoch}, {report.duration_ms} ms)",

@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING, Annotated, Any, TypeVar
 
 import typer
 
-from cli.failover import failovers
 from cli.link_commands.check import check
 from cli.link_commands.complete import complete
 from cli.link_commands.mirrors import (
@@ -57,7 +56,6 @@ app = typer.Typer(
 app.command()(status)
 app.command()(complete)
 app.command()(check)
-app.command()(failovers)
 app.command()(pause)
 app.command()(resume)
 app.command()(verify)

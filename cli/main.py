@@ -32,6 +32,7 @@ COMMANDS: Final[Mapping[str, tuple[str, str]]] = {
     "consume": ("cli.consume", "consume"),
     "failover": ("cli.failover", "failover"),
     "switchover": ("cli.switchover", "switchover"),
+    "failovers": ("cli.failovers", "app"),
     "rehearse": ("cli.rehearse", "rehearse"),
     "reconcile": ("cli.reconcile", "reconcile"),
     "repair": ("cli.repair", "repair"),

@@ -22,6 +22,7 @@ from wire.znodes import layout as znodes
 from wire.znodes import link_znodes
 from wire.znodes.arbiter_znodes import Holder
 
+RUNS_KEPT_MAX = 100
 BUDGET_MS = 5_000
 """How long a change is repeated while ZooKeeper does not answer or others change the same node, in
 ms.
@@ -108,7 +109,10 @@ class LinksStore:
         return stored
 
     async def _delete_accounts(self, name: str) -> None:
-        parent = link_znodes.failovers_path(name)
+        for parent in (link_znodes.failovers_path(name), link_znodes.runs_path(name)):
+            await self._delete_with_children(parent)
+
+    async def _delete_with_children(self, parent: str) -> None:
         try:
             for child in await self._zookeeper.children(parent):
                 await self._zookeeper.delete(f"{parent}/{child}")
@@ -149,6 +153,28 @@ class LinksStore:
     async def store_verification(self, link: str, verification: LinkVerification) -> None:
         """Store the state of a link's proof. NoNodeError: the link was deleted."""
         await self._store_beside(link_znodes.verification_path(link), link_znodes.encode(verification))
+
+    async def record_run(self, link: str, *, run: str, document: str) -> None:
+        """Keep how a run of a failover goes; of the oldest ones RUNS_KEPT_MAX stay. LinkUnknown."""
+        await self.get(link)
+        parent, path = link_znodes.runs_path(link), link_znodes.run_path(link, run)
+        async for attempt in jittered_backoff(retry_on=(*DISCONNECTED, NoNodeError), budget_ms=BUDGET_MS):
+            with attempt:
+                await self._zookeeper.ensure_path(parent)
+                await self._store_beside(path, document.encode())
+                for old in sorted(await self._zookeeper.children(parent))[:-RUNS_KEPT_MAX]:
+                    with contextlib.suppress(NoNodeError):
+                        await self._zookeeper.delete(f"{parent}/{old}")
+
+    async def runs(self, link: str) -> list[str]:
+        """The runs that this site keeps, oldest first."""
+        parent = link_znodes.runs_path(link)
+        try:
+            names = sorted(await self._zookeeper.children(parent))
+        except NoNodeError:
+            return []
+        found = await self._zookeeper.get_many([f"{parent}/{name}" for name in names])
+        return [one[0].decode() for one in found if one is not None]
 
     async def rehearsal(self, link: str) -> LinkRehearsal | None:
         """The last rehearsal on clones of this site's logs; None before the first."""

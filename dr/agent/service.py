@@ -10,6 +10,7 @@ calls `start` after it, when the own broker's address is known.
 from __future__ import annotations
 
 import functools
+import re
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from typing import Any, NoReturn, TypeVar
@@ -50,6 +51,7 @@ CONFIRM_LEASES = 2
 ADOPT_TIMEOUT_MS = 10_000
 """Used when the caller gives no timeout."""
 ARBITER_TIMEOUT_MS = 3_000
+RUN_NAME = re.compile("[0-9a-z-]{1,100}")
 
 Reply = TypeVar("Reply")
 Context = grpc.aio.ServicerContext[Any, Any]
@@ -420,7 +422,21 @@ class SiteAgentService(SiteAgentServicer):
         self, request: site.ListFailoversRequest, _: Context
     ) -> site.ListFailoversReply:
         """Accounts kept at this site, oldest first."""
-        return site.ListFailoversReply(json=(await self._parts.store.failovers(request.link)).values())
+        store = self._parts.store
+        accounts = await store.failovers(request.link)
+        return site.ListFailoversReply(
+            json=accounts.values(), runs=await store.runs(request.link) if request.with_runs else ()
+        )
+
+    @_answers
+    async def RecordRun(self, request: site.RecordRunRequest, _: Context) -> site.RecordRunReply:  # noqa: N802
+        """Keep how a run of a failover goes."""
+        if not RUN_NAME.fullmatch(request.run):
+            raise Refusal(
+                grpc.StatusCode.INVALID_ARGUMENT, f"run {request.run!r}: accepted are letters, digits and dashes"
+            )
+        await self._parts.store.record_run(request.link, run=request.run, document=request.json)
+        return site.RecordRunReply()
 
     @_answers
     async def RecordRehearsal(  # noqa: N802

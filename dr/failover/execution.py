@@ -26,6 +26,7 @@ from dr.failover.core.playbook import (
 from dr.failover.core.promotion import failed_over_from, has_leaders_above_floor, is_promoted, kept_ends
 from dr.failover.journal import Journal
 from dr.failover.log_ends import bootstrap_of, site_client, truncate_logs, truncation_offsets
+from dr.failover.run_record import RUNNING, RunKeeper
 from dr.sites.channels import Channels
 from dr.sites.core.evidence import Evidence, ReplicaTruncation, SiteEvidence, SiteGroups, TopicPartition
 from dr.sites.core.group_offsets import group_loss
@@ -170,6 +171,19 @@ class FailoverRun:
 
     async def run(self) -> FailoverReport:
         """Go on until the target is active or the playbook refuses."""
+        keeper = RunKeeper(self.link, self.target, self.clock, policy=asdict(self.policy))
+        try:
+            report = await self._run(keeper)
+            self._note_run(keeper, report.epoch, report.reason, outcome=report.outcome)
+        finally:
+            await keeper.close()
+        return report
+
+    def _note_run(self, keeper: RunKeeper, epoch: int, reason: str, *, outcome: str = RUNNING) -> None:
+        steps = tuple(asdict(step) for step in self._steps)
+        keeper.note(steps=steps, epoch=epoch, reason=reason, outcome=outcome)
+
+    async def _run(self, keeper: RunKeeper) -> FailoverReport:
         observer = self._observer()
         playbook = FailoverPlaybook(to_site=self.target.name, policy=self.policy)
         started_ms = self.clock.monotonic_ms()
@@ -182,6 +196,8 @@ class FailoverRun:
             decision = playbook.decide(evidence, self._now_ms())
             if decision.step in (Step.DONE, Step.REFUSE):
                 break
+            if not self._steps or self._steps[-1].step != decision.step.value:
+                self._note_run(keeper, _epoch(evidence), f"{decision.step.value}: {decision.reason}")
             ended = await self._carry_out(decision, playbook, observer)
             playbook.apply(ended, self._now_ms())
         outcome = "done" if decision.step is Step.DONE else "refused"

@@ -172,6 +172,17 @@ class SiteClient:
         reply: site.ListFailoversReply = await self._call("ListFailovers", site.ListFailoversRequest(link=link))
         return list(reply.json)
 
+    async def record_run(self, link: str, *, run: str, document: str) -> None:
+        """Keep how a run of a failover goes, beside the link."""
+        request = site.RecordRunRequest(link=link, run=run, json=document)
+        await self._call("RecordRun", request, timeout_ms=STORE_TIMEOUT_MS)
+
+    async def runs(self, link: str) -> list[str]:
+        """The runs of the link's failovers that this site keeps, oldest first."""
+        request = site.ListFailoversRequest(link=link, with_runs=True)
+        reply: site.ListFailoversReply = await self._call("ListFailovers", request)
+        return list(reply.runs)
+
     async def record_rehearsal(self, link: str, rehearsal: site.LinkRehearsal) -> None:
         """Keep the result of a rehearsal beside the link."""
         request = site.RecordRehearsalRequest(link=link, rehearsal=rehearsal)

@@ -141,9 +141,11 @@ async def test_f6_two_failovers_and_the_way_back_with_writes_in_between_lose_not
         await eventually(lambda total=total: have_both(sites, total), PATIENT_MS)
     assert sum(end for end, _ in (await check_prefix(sites.b.bootstrap, sites.a.bootstrap)).values()) == total
     options = [f"--site={name}={addresses[0]}" for name, addresses in sites.agents.items()]
-    arguments = ["links", "failovers", LINK, *options]
+    arguments = ["failovers", "show", LINK, *options]
     shown = await asyncio.to_thread(CliRunner().invoke, app, [*arguments, "--output=json"])
-    accounts = json.loads(shown.stdout)
+    found = json.loads(shown.stdout)
+    assert [(run["epoch"], run["outcome"]) for run in found["runs"]] == [(2, "done"), (3, "done"), (4, "done")]
+    accounts = found["accounts"]
     assert [(account["epoch"], account["to_site"], account["is_exact"]) for account in accounts] == [
         (2, "b", True),
         (3, "a", True),

@@ -317,16 +317,34 @@ class RecordFailoverReply(_message.Message):
     def __init__(self) -> None: ...
 
 class ListFailoversRequest(_message.Message):
-    __slots__ = ("link",)
+    __slots__ = ("link", "with_runs")
     LINK_FIELD_NUMBER: _ClassVar[int]
+    WITH_RUNS_FIELD_NUMBER: _ClassVar[int]
     link: str
-    def __init__(self, link: _Optional[str] = ...) -> None: ...
+    with_runs: bool
+    def __init__(self, link: _Optional[str] = ..., with_runs: _Optional[bool] = ...) -> None: ...
 
 class ListFailoversReply(_message.Message):
-    __slots__ = ("json",)
+    __slots__ = ("json", "runs")
     JSON_FIELD_NUMBER: _ClassVar[int]
+    RUNS_FIELD_NUMBER: _ClassVar[int]
     json: _containers.RepeatedScalarFieldContainer[str]
-    def __init__(self, json: _Optional[_Iterable[str]] = ...) -> None: ...
+    runs: _containers.RepeatedScalarFieldContainer[str]
+    def __init__(self, json: _Optional[_Iterable[str]] = ..., runs: _Optional[_Iterable[str]] = ...) -> None: ...
+
+class RecordRunRequest(_message.Message):
+    __slots__ = ("link", "run", "json")
+    LINK_FIELD_NUMBER: _ClassVar[int]
+    RUN_FIELD_NUMBER: _ClassVar[int]
+    JSON_FIELD_NUMBER: _ClassVar[int]
+    link: str
+    run: str
+    json: str
+    def __init__(self, link: _Optional[str] = ..., run: _Optional[str] = ..., json: _Optional[str] = ...) -> None: ...
+
+class RecordRunReply(_message.Message):
+    __slots__ = ()
+    def __init__(self) -> None: ...
 
 class RecordRehearsalRequest(_message.Message):
     __slots__ = ("link", "rehearsal")

@@ -94,6 +94,11 @@ class SiteAgentStub:
                 request_serializer=wire_dot_control_dot_site__pb2.ListFailoversRequest.SerializeToString,
                 response_deserializer=wire_dot_control_dot_site__pb2.ListFailoversReply.FromString,
                 _registered_method=True)
+        self.RecordRun = channel.unary_unary(
+                '/antipode.control.SiteAgent/RecordRun',
+                request_serializer=wire_dot_control_dot_site__pb2.RecordRunRequest.SerializeToString,
+                response_deserializer=wire_dot_control_dot_site__pb2.RecordRunReply.FromString,
+                _registered_method=True)
         self.RecordRehearsal = channel.unary_unary(
                 '/antipode.control.SiteAgent/RecordRehearsal',
                 request_serializer=wire_dot_control_dot_site__pb2.RecordRehearsalRequest.SerializeToString,
@@ -191,6 +196,13 @@ class SiteAgentServicer:
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
+    def RecordRun(self, request, context):
+        """Keeps how a run of a failover goes, beside the link; a run replaces its own record only.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
     def RecordRehearsal(self, request, context):
         """Keeps the result of the last rehearsal on clones of this site's logs beside the link.
         """
@@ -268,6 +280,11 @@ def add_SiteAgentServicer_to_server(servicer, server):
                     servicer.ListFailovers,
                     request_deserializer=wire_dot_control_dot_site__pb2.ListFailoversRequest.FromString,
                     response_serializer=wire_dot_control_dot_site__pb2.ListFailoversReply.SerializeToString,
+            ),
+            'RecordRun': grpc.unary_unary_rpc_method_handler(
+                    servicer.RecordRun,
+                    request_deserializer=wire_dot_control_dot_site__pb2.RecordRunRequest.FromString,
+                    response_serializer=wire_dot_control_dot_site__pb2.RecordRunReply.SerializeToString,
             ),
             'RecordRehearsal': grpc.unary_unary_rpc_method_handler(
                     servicer.RecordRehearsal,
@@ -604,6 +621,33 @@ class SiteAgent:
             '/antipode.control.SiteAgent/ListFailovers',
             wire_dot_control_dot_site__pb2.ListFailoversRequest.SerializeToString,
             wire_dot_control_dot_site__pb2.ListFailoversReply.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def RecordRun(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/antipode.control.SiteAgent/RecordRun',
+            wire_dot_control_dot_site__pb2.RecordRunRequest.SerializeToString,
+            wire_dot_control_dot_site__pb2.RecordRunReply.FromString,
             options,
             channel_credentials,
             insecure,

@@ -25,6 +25,16 @@ def failover_path(link: str, epoch: int) -> str:
     return f"{failovers_path(link)}/{epoch}"
 
 
+def runs_path(link: str) -> str:
+    """Parent of the runs of a link's failovers."""
+    return f"{link_path(link)}/runs"
+
+
+def run_path(link: str, run: str) -> str:
+    """One run: who ran it, its steps, how it ended."""
+    return f"{runs_path(link)}/{run}"
+
+
 def protection_path(link: str) -> str:
     """The last verdict of the active site's agents on the link's protection."""
     return f"{link_path(link)}/protection"

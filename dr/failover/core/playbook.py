@@ -47,6 +47,8 @@ Invariants (the tests' names carry the letters):
          where the link has a lease: its permits run out before the target takes writes
     F-l  a failover to a time truncates after the raise, when no mirror can append any more, and
          before the account is kept; another run does it when the first one died
+    F-m  an abort gives writes back to a fenced source and does nothing else; once the epoch is raised
+         it is refused
     F-k  a fenced source whose log grows has a writer that the fence does not stop: its writes are
          given back unless data loss was accepted
 """
@@ -82,6 +84,10 @@ CHANGING_STEPS = ("prepare", "fence", "drain", "raise", "account", "promote", "n
 """The steps of an undisturbed run with a source that answers."""
 
 
+ABORTED = "aborted by the operator"
+"""The reason of a run that took a fence back because it was asked to."""
+
+
 class Step(enum.StrEnum):
     """The next step for the shell."""
 
@@ -108,7 +114,8 @@ class FailoverPolicy:
     before it raises the epoch or gives the writes back. `is_switchover`: both sites must answer.
     `is_old_site_down`: the operator declares that a source which does not answer is down.
     `needs_lost_source`: a source that answers again is not failed over from. `kept_before_ms`:
-    records with this time (Unix ms) or a later one are not kept; 0: all are.
+    records with this time (Unix ms) or a later one are not kept; 0: all are. `is_abort`: a fence
+    that an earlier run has left is taken back, and nothing else is done.
     """
 
     lag_records_max: int | None = None
@@ -120,6 +127,7 @@ class FailoverPolicy:
     is_old_site_down: bool = True
     needs_lost_source: bool = False
     kept_before_ms: int = 0
+    is_abort: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -312,9 +320,20 @@ class FailoverPlaybook:
             return _refuse(gave_back.reason + trouble)
         if failed := self._raise_failure(evidence.target, governing):
             return _refuse(failed)
+        if self._policy.is_abort:
+            return self._abort(governing, now_ms)
         if governing.active_site == self._to_site:
             return self._after_the_raise(evidence.target, evidence.source, governing)
         return self._before_the_raise(evidence, now_ms)
+
+    def _abort(self, governing: LinkRecord, now_ms: int) -> Decision:
+        """Writers go on where they were; a raised epoch is past the point of no return."""
+        if governing.phase == LinkPhase.FENCED:
+            return self._give_back_or_refuse(governing, ABORTED, now_ms)
+        return _refuse(
+            f"link {governing.name} is not fenced: {governing.active_site} is active in epoch {governing.epoch}; a raised epoch is the "
+            "point of no return, and a failover that did not finish after it is finished by running it again"
+        )
 
     def _raise_failure(self, target: SiteEvidence, governing: LinkRecord) -> str:
         """The raise was tried and the target does not have it: another process stored another

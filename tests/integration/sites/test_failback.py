@@ -34,7 +34,7 @@ def status_of_link(sites: EmbeddedSites) -> dict[str, Any]:
 
 def final_account(sites: EmbeddedSites) -> dict[str, Any] | None:
     """Of the last failover, once the old site has nothing alone."""
-    account = answered(sites, "links", "failovers", "a-b")[-1]
+    account = answered(sites, "failovers", "show", "a-b")["accounts"][-1]
     return dict(account) if account["is_final"] else None
 
 

@@ -135,7 +135,7 @@ async def test_a_site_that_is_cut_off_stops_within_its_lease_and_the_standby_tak
         await eventually(follows, 60_000)
         assert max(answer.answered_at_ms for answer in at_a.acknowledged) == last_of_a
     ends = await equal_ends(sites)
-    accounts = json.loads((await command(sites, "links", "failovers", LINK, "--output", "json")).stdout)
+    accounts = json.loads((await command(sites, "failovers", "show", LINK, "--output", "json")).stdout)["accounts"]
     assert [(one["from_site"], one["to_site"]) for one in accounts] == [("a", "b")]
     assert ends[(TOPIC, 0)] >= 50 + len(at_b.acknowledged)
     await a_site_that_wakes_after_its_lease_acknowledges_nothing(sites)

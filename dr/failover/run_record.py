@@ -1,0 +1,105 @@
+"""How a run of a failover goes, kept beside the link at the site that it makes active: who runs it,
+from where, by which policy, its steps, how it ended. People read it (`antipode failovers show`); a
+run never does, because it decides from the live sites.
+
+Writing holds no step up: the newest state is written in the background, and once more at the end.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from dataclasses import asdict, dataclass, field
+from typing import Any
+
+from dr.failover.journal import acting
+from dr.sites.site_client import SiteClient
+from runtime.clock import Clock
+from runtime.process import OperationalFailure
+
+RUNNING = "running"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RunRecord:
+    """One run as it is kept. `epoch` is the link's when the record was written; `steps` are dicts
+    of `StepReport`.
+    """
+
+    link: str
+    to_site: str
+    who: str
+    command: str
+    began_at_ms: int
+    updated_at_ms: int
+    outcome: str
+    reason: str
+    epoch: int
+    policy: dict[str, Any] = field(default_factory=dict)
+    steps: tuple[dict[str, Any], ...] = ()
+
+    def to_json(self) -> str:
+        """As it is stored."""
+        return json.dumps(asdict(self), separators=(",", ":"))
+
+    @classmethod
+    def from_json(cls, text: str) -> RunRecord:
+        """ValueError and TypeError for a text that is none; fields of later releases are left
+        out.
+        """
+        document = json.loads(text)
+        known = {name: document[name] for name in cls.__dataclass_fields__ if name in document}
+        return cls(**{**known, "steps": tuple(known.get("steps", ()))})
+
+
+class RunKeeper:
+    """Keeps one run. `close` must be awaited."""
+
+    def __init__(self, link: str, site: SiteClient, clock: Clock, *, policy: dict[str, Any]) -> None:
+        actor = acting()
+        self._site = site
+        self._clock = clock
+        self._began_at_ms = clock.now_ms()
+        self._name = f"{self._began_at_ms:015d}-{actor['pid']}"
+        self._record = RunRecord(
+            link=link,
+            to_site=site.name,
+            who=actor["who"],
+            command=actor["command"],
+            began_at_ms=self._began_at_ms,
+            updated_at_ms=self._began_at_ms,
+            outcome=RUNNING,
+            reason="",
+            epoch=0,
+            policy=policy,
+        )
+        self._changed = asyncio.Event()
+        self._writing: asyncio.Task[None] | None = None
+
+    def note(self, *, steps: tuple[dict[str, Any], ...], epoch: int, reason: str, outcome: str = RUNNING) -> None:
+        """The newest state."""
+        fields = {**asdict(self._record), "steps": steps, "epoch": epoch, "reason": reason, "outcome": outcome}
+        self._record = RunRecord(**{**fields, "updated_at_ms": self._clock.now_ms()})
+        self._changed.set()
+        if self._writing is None:
+            self._writing = asyncio.get_running_loop().create_task(self._write_again_and_again())
+
+    async def _write_again_and_again(self) -> None:
+        while True:
+            await self._changed.wait()
+            self._changed.clear()
+            await self._write()
+
+    async def _write(self) -> None:
+        try:
+            await self._site.record_run(self._record.link, run=self._name, document=self._record.to_json())
+        except OperationalFailure:
+            return  # the site may be of an earlier release, or away: the run's own steps say so
+
+    async def close(self) -> None:
+        """Write the last state; nothing where none was noted."""
+        if self._writing is None:
+            return
+        self._writing.cancel()
+        await asyncio.gather(self._writing, return_exceptions=True)
+        await self._write()

@@ -1,0 +1,89 @@
+"""Runs of failovers as people see them: one that died is listed, aborted before the point of no
+return, and finished after it, whatever is left of its records.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from dr.failover.execution import failover
+from runtime.zookeeper import ZooKeeper
+from tests.integration.test_failback import command
+from tests.integration.test_failing_over_again import PATIENT_MS, PLANNED, have_both, is_writable, linked, produce
+from tests.support.eventually import eventually
+from tests.support.pairs.full_sites import LINK, LinkedSites
+from tests.support.processes.processes import Processes
+from wire.znodes.link_znodes import runs_path
+
+pytestmark = [pytest.mark.integration, pytest.mark.timeout(300)]
+
+
+class Died(Exception):
+    """The process of the run is gone."""
+
+
+@pytest.fixture
+async def sites(processes: Processes, tmp_path: Path, zookeeper_connect: str) -> AsyncIterator[LinkedSites]:
+    pair = await asyncio.to_thread(LinkedSites, processes, tmp_path, zookeeper_connect)
+    yield pair
+    await pair.channels.close()
+
+
+async def die_at(sites: LinkedSites, step: str, journal: Path | None = None) -> None:
+    """A failover to b whose process ends as the step begins."""
+
+    def progress(name: str, _reason: str) -> None:
+        if name == step:
+            raise Died
+
+    with pytest.raises(Died):
+        await failover(LINK, to_site="b", agents=sites.agents, policy=PLANNED, progress=progress, journal_path=journal)
+
+
+async def asked(sites: LinkedSites, verb: str, code: int = 0) -> Any:
+    options = [f"--site={name}={agents[0]}" for name, agents in sites.agents.items()]
+    return await command("failovers", verb, LINK, *options, code=code)
+
+
+async def test_f7_a_run_that_died_is_aborted_before_the_point_of_no_return_and_finished_after_it(
+    sites: LinkedSites, zookeeper_connect: str, tmp_path: Path
+) -> None:
+    await linked(sites)
+    await produce(sites.a.bootstrap, 30)
+    await eventually(lambda: have_both(sites, 30), PATIENT_MS)
+    refused = await asked(sites, "abort", code=1)
+    assert "is not fenced" in refused["reason"]
+
+    await die_at(sites, "raise")
+    assert not await is_writable(sites, "a")
+    run = (await asked(sites, "list"))[-1]
+    assert (run["outcome"], run["epoch"], run["to_site"]) == ("running", 1, "b")
+    assert [step["step"] for step in run["steps"]][-2:] == ["fence", "drain"]
+    aborted = await asked(sites, "abort")
+    assert (aborted["outcome"], aborted["epoch"]) == ("aborted", 2)
+    await eventually(lambda: is_writable(sites, "a"), PATIENT_MS)
+    await produce(sites.a.bootstrap, 5, first=30)
+    await eventually(lambda: have_both(sites, 35), PATIENT_MS)
+
+    journal = tmp_path / "journal.jsonl"
+    await die_at(sites, "account", journal)
+    refused = await asked(sites, "abort", code=1)
+    assert "point of no return" in refused["reason"]
+    lines = journal.read_bytes()
+    journal.write_bytes(lines[: len(lines) // 2])
+    zookeeper = ZooKeeper(f"{zookeeper_connect}/b")
+    await zookeeper.start()
+    for name in (await zookeeper.children(runs_path(LINK)))[::2]:
+        await zookeeper.delete(f"{runs_path(LINK)}/{name}")
+    await zookeeper.stop()
+    report = await failover(LINK, to_site="b", agents=sites.agents, policy=PLANNED, journal_path=journal)
+    assert report.is_done, report
+    assert report.account is not None
+    assert report.account.loses_nothing, report.account
+    last = (await asked(sites, "list"))[-1]
+    assert (last["outcome"], last["epoch"], last["steps"][-1]["problem"]) == ("done", 3, "")

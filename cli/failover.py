@@ -41,6 +41,13 @@ DrainTimeout = Annotated[
         "--drain-timeout-ms", help="How long the mirror may take to catch up before writers are stopped.", min=0
     ),
 ]
+KeptBefore = Annotated[
+    str | None,
+    typer.Option(
+        "--to-time",
+        help="Keep only records before this time, such as 2026-11-23T02:00:00Z; later ones go to quarantine.",
+    ),
+]
 UnavailabilityMax = Annotated[
     int,
     typer.Option(
@@ -72,13 +79,7 @@ def failover(
         int | None,
         typer.Option("--max-lag", help="Refuse when a lost source was known to be this many records ahead.", min=0),
     ] = None,
-    to_time: Annotated[
-        str | None,
-        typer.Option(
-            "--to-time",
-            help="Keep only records before this time, such as 2026-11-23T02:00:00Z; later ones go to quarantine.",
-        ),
-    ] = None,
+    to_time: KeptBefore = None,
     drain_timeout_ms: DrainTimeout = 30_000,
     unavailability_max_ms: UnavailabilityMax = 5_000,
     is_dry_run: DryRun = False,
@@ -176,6 +177,7 @@ def _progress() -> Callable[[str, str], None]:
 
 
 def print_account(account: LossAccount) -> None:
+    """What is kept and lost of each partition and group, and whether that is final."""
     for loss in account.partitions:
         console.print(f"  {loss.sentence}", highlight=False)
     if account.groups is not None:

@@ -1,4 +1,4 @@
-"""`antipode failovers`: what was done to a link: runs, steps, who ran them, and accounts of loss."""
+"""`antipode failovers`: a link's failovers and switchovers: runs, steps, who ran them, accounts."""
 
 from __future__ import annotations
 

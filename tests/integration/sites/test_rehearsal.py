@@ -4,6 +4,7 @@ the pair changes.
 
 from __future__ import annotations
 
+import asyncio
 import json
 import subprocess
 from collections.abc import Iterator
@@ -18,15 +19,27 @@ from tests.support.embedded.sample_topic import TOPIC, create_topic, equal_ends,
 pytestmark = [pytest.mark.integration, pytest.mark.timeout(300)]
 
 PARTITIONS = 3
+RECORDS = 9_000
 
 
 @pytest.fixture(scope="module")
 def sites(tmp_path_factory: pytest.TempPathFactory) -> Iterator[EmbeddedSites]:
     starter = SitesStarter(tmp_path_factory.mktemp("rehearsal"))
     try:
-        yield starter()
+        pair = starter()
+        asyncio.run(fill(pair))
+        yield pair
     finally:
         starter.end_all()
+
+
+async def fill(sites: EmbeddedSites) -> None:
+    """Records at both sites, and a group that has read some."""
+    await create_topic(sites, PARTITIONS)
+    produce(sites, RECORDS, partitions=PARTITIONS)
+    reading = ("consume", TOPIC, "--group", "readers", "--from-beginning", "--max-messages", "500")
+    assert sites.command(*reading, "--bootstrap-server", sites.bootstrap("a")).returncode == 0
+    assert sum((await equal_ends(sites)).values()) == RECORDS
 
 
 def rehearsed(sites: EmbeddedSites, report: Path) -> dict[str, Any]:
@@ -45,10 +58,6 @@ def left_over(sites: EmbeddedSites) -> list[Path]:
 
 
 async def test_a_rehearsal_changes_nothing_of_the_pair(sites: EmbeddedSites, tmp_path: Path) -> None:
-    await create_topic(sites, PARTITIONS)
-    produce(sites, 9_000, partitions=PARTITIONS)
-    reading = ("consume", TOPIC, "--group", "readers", "--from-beginning", "--max-messages", "500")
-    assert sites.command(*reading, "--bootstrap-server", sites.bootstrap("a")).returncode == 0
     before = await equal_ends(sites)
     known = epochs(sites)
     found = rehearsed(sites, tmp_path / "report")
@@ -58,7 +67,7 @@ async def test_a_rehearsal_changes_nothing_of_the_pair(sites: EmbeddedSites, tmp
         assert (tmp_path / "report" / name).stat().st_size > 0
     assert (await equal_ends(sites), epochs(sites), left_over(sites)) == (before, known, [])
     produce(sites, 300, partitions=PARTITIONS)
-    assert sum((await equal_ends(sites)).values()) == 9_300
+    assert sum((await equal_ends(sites)).values()) == RECORDS + 300
     checks = json.loads(sites.command("links", "check", LINK, "--output", "json").stdout)["checks"]
     assert ("rehearsal", "ok") in [(one["check"], one["outcome"]) for one in checks]
 
@@ -70,10 +79,10 @@ def test_what_a_killed_rehearsal_leaves_the_next_one_removes(sites: EmbeddedSite
     command = [*FRONT_DOOR, "rehearse", LINK, "--to", "b", "--environment", environment]
     running = subprocess.Popen(command, cwd=REPOSITORY, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True)
     assert running.stderr is not None
-    assert any(line.strip() == step for line in running.stderr)
-    running.kill()
-    running.wait()
-    running.stderr.close()
+    with running, running.stderr as lines:
+        is_reached = any(line.strip() == step for line in lines)
+        running.kill()
+    assert is_reached
     assert left_over(sites)
     known = epochs(sites)
     found = rehearsed(sites, tmp_path / "report")

@@ -13,15 +13,8 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from cli.archive import Cores, spark_here
-from cli.shared.output import (
-    Output,
-    OutputFormat,
-    console,
-    failures_as_messages,
-    print_json,
-    print_table,
-    report_progress,
-)
+from cli.shared.failures import failures_as_messages
+from cli.shared.output import Output, OutputFormat, console, print_json, print_table, report_progress
 from cli.shared.sites import EnvironmentFile, needed_environment, site_clients
 from runtime.process import ExitCode
 from runtime.times import iso_time

@@ -7,7 +7,8 @@ from typing import Annotated
 import typer
 
 from cli.archive import Cores, spark_here
-from cli.shared.output import Output, OutputFormat, console, failures_as_messages, print_json, print_table, usage_error
+from cli.shared.failures import failures_as_messages, usage_error
+from cli.shared.output import Output, OutputFormat, console, print_json, print_table
 
 app = typer.Typer(
     help="Spark jobs over topics, which go on at the other site after a failover.\n\n"

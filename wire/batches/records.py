@@ -253,8 +253,10 @@ def summarize_records(body: bytes, record_count: int) -> RecordSummary:  # noqa:
             at += 2
             if number >= _CONTINUES:
                 number, at = _longer_varint(body, at - 1, _INT64_SHIFT_MAX)
-            # the mask makes the shift a logical one, as the number may fill all 64 bits
-            delta: i64 = ((number >> 1) & _INT64_MAX) ^ -(number & 1)
+            delta: i64 = number >> 1
+            if number < 0:
+                delta &= _INT64_MAX  # the number fills all 64 bits, and the shift is a logical one
+            delta ^= -(number & 1)
             if index == 0:
                 delta_min = delta
                 delta_max = delta
@@ -301,15 +303,26 @@ def _longer_varint(body: bytes, at: i64, shift_max: i64) -> tuple[i64, i64]:
     where that is negative; and its end.
     """
     number: i64 = body[at] & 0x7F
+    at += 1
+    byte: i64 = body[at]
+    if byte < _CONTINUES:
+        return number | byte << 7, at + 1
+    return _after_two_bytes(body, at, shift_max, number)
+
+
+def _after_two_bytes(body: bytes, at: i64, shift_max: i64, number: i64) -> tuple[i64, i64]:
+    """The same where more than two bytes are used; the second one stands at `at`, and `number` is
+    what the first one gives.
+    """
     shift: i64 = 7
     while True:
-        at += 1
         byte: i64 = body[at]
         if shift >= shift_max and (byte >= _CONTINUES or (shift == _INT64_SHIFT_MAX and byte > 1)):
             raise ValueError("a number has too many bytes")
         number |= (byte & 0x7F) << shift
+        at += 1
         if byte < _CONTINUES:
-            return number, at + 1
+            return number, at
         shift += 7
 
 

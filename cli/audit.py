@@ -14,8 +14,15 @@ import typer
 
 from cli.archive import Cores, spark_here
 from cli.shared.failures import failures_as_messages
-from cli.shared.output import Output, OutputFormat, console, print_json, print_table, report_progress
-from cli.shared.sites import EnvironmentFile, needed_environment, site_clients
+from cli.shared.output import (
+    Output,
+    OutputFormat,
+    console,
+    print_json,
+    print_table,
+    report_progress,
+)
+from cli.shared.sites import EnvironmentFile, needed_environment, open_environment, site_clients
 from runtime.process import ExitCode
 from runtime.times import iso_time
 
@@ -51,6 +58,7 @@ def run(
     is_once: Annotated[bool, typer.Option("--once", help="Count what is there now, and end.")] = False,
     trigger_ms: Annotated[int, typer.Option(help="Time between two batches.", min=100)] = 10_000,
     cores: Cores = 0,
+    output: Output = OutputFormat.TEXT,
 ) -> None:
     """Read both sites by streaming queries and keep counts, until Ctrl-C or with --once until the
     present ends. A run that was killed goes on where it was; no record counts twice.
@@ -78,6 +86,8 @@ def run(
                 audit.run_until_end()
             else:
                 audit.run()
+    if output is OutputFormat.JSON:
+        print_json({"state": str(state), "sites": sorted(sites)})
 
 
 @app.command()
@@ -130,9 +140,7 @@ def report(
 
 
 def _environment(file: Path | None) -> Environment:
-    from dr.drill.environment import load_environment
-
-    return load_environment(needed_environment(file))
+    return open_environment(needed_environment(file))
 
 
 def _settled(known: Environment, name: str) -> tuple[str, Mapping[str, int]]:

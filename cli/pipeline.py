@@ -16,7 +16,7 @@ app = typer.Typer(
     "--checkpoint out/words --once",
     no_args_is_help=True,
 )
-AS_THEY_ARE = {"allow_extra_args": True, "ignore_unknown_options": True, "help_option_names": ["--help-of-run"]}
+AS_THEY_ARE = {"allow_extra_args": True, "ignore_unknown_options": True}
 
 
 @app.command("list")
@@ -38,9 +38,12 @@ def list_pipelines(output: Output = OutputFormat.TEXT) -> None:
 def run(
     context: typer.Context,
     name: Annotated[str, typer.Argument(help="Name of the job, as `antipode pipeline list` has it.")],
+    is_asking: Annotated[bool, typer.Option("--options", help="Print the options of the job, and end.")] = False,
     cores: Cores = 0,
+    output: Output = OutputFormat.TEXT,
 ) -> None:
-    """Run a job in a local Spark session; its own options follow its name, and --help lists them.
+    """Run a job in a local Spark session; its own options follow its name, and --options lists
+    them.
 
     Example: antipode pipeline run topic-to-files --bootstrap-server 127.0.0.1:9092 --topic orders
     --to out/orders
@@ -53,6 +56,13 @@ def run(
         raise usage_error(str(error.args[0])) from error
     parser = job.parser()
     parser.prog = f"antipode pipeline run {name}"
+    if is_asking:
+        console.print(parser.format_help(), highlight=False, markup=False, soft_wrap=True)
+        return
     given = parser.parse_args(context.args)
     with failures_as_messages(), spark_here(f"antipode pipeline {name}", cores) as spark:
-        console.print(job.run(spark, given), highlight=False, markup=False, soft_wrap=True)
+        result = job.run(spark, given)
+    if output is OutputFormat.JSON:
+        print_json({"pipeline": name, "result": result})
+    else:
+        console.print(result, highlight=False, markup=False, soft_wrap=True)

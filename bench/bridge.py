@@ -140,7 +140,7 @@ def _natively_and_back(plan: Plan, bridge: MeasuredBridge, topic: str, count: in
 
 
 def _consume(plan: Plan, bridge: MeasuredBridge, topic: str, count: int) -> None:
-    """From the first records on, as the native figure counts."""
+    """Consume from the first records on, as the native case does."""
     with _session() as session:
         base = f"http://{bridge.address}/consumers/bench-{topic}"
         settings = {"name": "reader", "format": "binary", "auto.offset.reset": "earliest", "fetch.min.bytes": 1}

@@ -1,5 +1,5 @@
-"""What two brokers carry with no mirror between them: one process reads a topic from the one while
-another writes as much to the other.
+"""Measures two brokers without a mirror between them: one process reads a topic from one broker
+while another writes as much to the other.
 
 `python -m bench.brokers_alone read BROKERS TOPIC` and
 `... write BROKERS TOPIC FROM_BROKERS FROM_TOPIC` are those processes. They ask and send as a mirror

@@ -1,5 +1,5 @@
-"""What moving bytes costs a process, whatever it is for: one that receives them from one connection
-and sends them to another.
+"""Measures the price of moving bytes alone: a process that receives them from one connection and
+sends them to another.
 
 `python -m bench.bytes_alone relay` is that process: it prints the ports on which it waits for a
 sender and a receiver (`send PORT BYTES` and `receive PORT`, which are processes of their own) and

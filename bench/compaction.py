@@ -121,7 +121,7 @@ def _write(servers: str, topic: str, size_bytes: int) -> None:
 
 
 def _let_go(servers: str, topic: str) -> int:
-    """Let the cleaner at the topic; when it was allowed to."""
+    """Allow the cleaner to compact the topic; returns the time."""
 
     async def alter(client: KafkaClient) -> int:
         await client.alter_topic_configs(topic, to_set={"min.compaction.lag.ms": "0"})

@@ -1,5 +1,5 @@
-"""What the compiled modules bring: produce, consume and requests of one record on a broker of ours
-that runs them as machine code, on one that runs their source, and on Apache Kafka, in turns.
+"""Measures the gain of the compiled modules: produce, consume and requests of one record on a
+broker of ours with machine code, on one that runs the source, and on Apache Kafka.
 
 That a broker runs what it shall is read from the files that its process has mapped. Figures of the
 interpreted broker have names of their own, and the peer's samples count beside both.
@@ -58,7 +58,7 @@ def prefixed(values: Mapping[str, float], prefixes: Sequence[str]) -> dict[str, 
 
 
 def is_mapped(maps: str, folder: Path) -> bool:
-    """Whether a process has files of the folder mapped, by the text of /proc/PID/maps."""
+    """True if a process has files of the folder mapped, by the text of /proc/PID/maps."""
     return any(f"{folder}/" in line for line in maps.splitlines())
 
 

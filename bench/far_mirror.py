@@ -68,8 +68,8 @@ FAR = Case(
     skipped_s=5,
     looked_at_s=20,
 )
-"""As docs/running-two-sites.md says for a long line: more in a fetch than the line holds.
-MirrorMaker 2 has such fetches anyway.
+"""The settings of docs/running-two-sites.md for a long line: a fetch brings more than the line
+holds. MirrorMaker 2 has such fetches anyway.
 """
 LOSSY = Case(
     section="mirror-lossy",
@@ -87,7 +87,7 @@ LOSSY = Case(
     looked_at_s=30,
 )
 UNBOUNDED_BUFFERS = {"socket.send.buffer.bytes": "-1", "socket.receive.buffer.bytes": "-1"}
-"""Of Apache Kafka: its own 100 KiB would be all that a connection carries in a round trip."""
+"""For Apache Kafka: its own 100 KiB would limit a connection to that much in a round trip."""
 
 
 def measure_far(plan: Plan) -> None:

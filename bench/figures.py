@@ -17,14 +17,14 @@ from dataclasses import dataclass, field, replace
 
 
 class Side(enum.StrEnum):
-    """Who was measured."""
+    """The measured system."""
 
     ANTIPODE = "antipode"
     PEER = "peer"
 
 
 class Pick(enum.StrEnum):
-    """How several samples become one figure."""
+    """The way in which several samples become one figure."""
 
     HIGHEST = "highest"
     LOWEST = "lowest"
@@ -47,9 +47,7 @@ class Sample:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Target:
-    """What a figure shall be, of itself or as a multiple of the peer's; only what is given
-    counts.
-    """
+    """The target of a figure, by itself or as a multiple of the peer's; only given values count."""
 
     ratio_min: float | None = None
     ratio_max: float | None = None
@@ -69,7 +67,7 @@ class Target:
         return " and ".join(parts)
 
     def is_reached(self, ours: float, ratio: float | None) -> bool | None:
-        """Whether it is; None when it needs a peer that was not measured."""
+        """True if the target is reached; None when it needs a peer that was not measured."""
         verdicts: list[bool | None] = []
         if self.ratio_min is not None:
             verdicts.append(None if ratio is None else ratio >= self.ratio_min)
@@ -97,7 +95,7 @@ class Figure:
     case_targets: Mapping[str, Target] = field(default_factory=dict)
 
     def target_of(self, case: str) -> Target:
-        """What the figure shall reach in this case."""
+        """The target of the figure in this case."""
         return next((target for part, target in self.case_targets.items() if part in case), self.target)
 
 

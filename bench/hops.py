@@ -1,5 +1,5 @@
-"""Where records wait on their way through a mirror of ours: pure arithmetic over the times that
-three processes noted.
+"""Computes where records wait on their way through a mirror of ours: pure arithmetic over the times
+that three processes noted.
 
 A record's way, each stage from the end of the one before, beginning with its acknowledgement at the
 source:

@@ -33,7 +33,7 @@ _SUMMARY = re.compile(
 
 
 class Produced(NamedTuple):
-    """What ProducerPerformance measured; latency includes its queue."""
+    """The figures of ProducerPerformance; latency includes its queue."""
 
     records_per_s: float
     p50_ms: float
@@ -41,7 +41,7 @@ class Produced(NamedTuple):
 
 
 class Consumed(NamedTuple):
-    """What ConsumerPerformance measured: fetching alone, and with joining its group."""
+    """The figures of ConsumerPerformance: fetching alone, and with joining its group."""
 
     fetch_mb_per_s: float
     whole_mb_per_s: float

@@ -37,7 +37,7 @@ CATCH_UP_WITHIN_S = 60
 REPOSITORY = Path(__file__).resolve().parent.parent
 
 Arrivals = list[list[tuple[int, int]]]
-"""By partition: the last offset of each batch, and when it came (monotonic ns)."""
+"""For each partition: the last offset of each batch and its arrival (monotonic ns)."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -85,7 +85,7 @@ def followed(
 
 
 def journeys(acknowledged: Mapping[str, Times], arrivals: Arrivals, *, skip_s: float) -> Journeys:
-    """What became of each record, but of those acknowledged in the first `skip_s`."""
+    """The way of each record, without those acknowledged in the first `skip_s`."""
     import numpy as np
 
     times = acknowledged["acknowledged_ns"]

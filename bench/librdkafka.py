@@ -30,7 +30,7 @@ _MAY_BLOCK = 0x4
 _ERROR_TEXT_SIZE = 512
 RECORDS_PER_CALL = 1000
 WAIT_MS = 100
-"""How long one call into the library may wait: Ctrl-C takes effect after it."""
+"""The longest wait of one call into the library, in ms: Ctrl-C takes effect after it."""
 STALLED_AFTER_S = 60
 
 PRODUCER_SETTINGS: Final = {

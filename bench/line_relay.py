@@ -23,15 +23,15 @@ TUNSETIFF = 0x400454CA
 IFF_TUN, IFF_NO_PI = 0x0001, 0x1000
 PACKET_BYTES_MAX = 65_536
 PACKETS_AT_ONCE = 64
-"""As many are taken before those that are due are given back."""
+"""The number of packets that are taken before due packets are returned."""
 QUEUE_S = 0.1
-"""How long a packet waits at most for those before it; one that would wait longer is dropped, as a
-router does.
+"""The longest time (seconds) that a packet waits behind others; a router drops one that would wait
+longer.
 """
 
 
 class Line:
-    """When each packet arrives, if it does. Both directions share the rate."""
+    """The arrival time of each packet, if it arrives. Both directions share the rate."""
 
     def __init__(self, *, delay_s: float, loss: float, bytes_per_s: float, chance: random.Random) -> None:
         self._delay_s = delay_s

@@ -36,14 +36,14 @@ _REPOSITORY = Path(__file__).resolve().parent.parent
 
 
 def may_be_made() -> bool:
-    """Whether this machine lets us make such a line."""
+    """True if this machine allows such a line."""
     return os.geteuid() == 0 and os.access(TUN, os.R_OK | os.W_OK)
 
 
 @contextmanager
 def own_network() -> Iterator[None]:
-    """Let everything that is started in the block have a loopback of its own. OperationalFailure
-    when it may not be.
+    """Give everything that the block starts a loopback of its own. Raises OperationalFailure when
+    this is not allowed.
     """
     libc = ctypes.CDLL(None, use_errno=True)
     before = os.open(_OWN_NAMESPACE, os.O_RDONLY)
@@ -99,7 +99,7 @@ def _lead_through(ports: Sequence[int]) -> None:
 
 
 def carried_mb_per_s(port: int, *, streams: int, skip_s: float, duration_s: float) -> float:
-    """What so many plain TCP connections to `port`, which must be behind the line, carry together
+    """The throughput of this many plain TCP connections to `port` behind the line, all together,
     once they are under way.
     """
     received = [0] * streams

@@ -1,5 +1,5 @@
-"""What the machine itself makes of a message a millisecond:
-`python -m bench.loopback_echo SECONDS RESULT.json`.
+"""Measures the machine's own delay of one message each millisecond: `python -m bench.loopback_echo
+SECONDS RESULT.json`.
 
 One process sends a hundred bytes to itself over the loopback each millisecond, on the loop that the
 daemons run on, and notes how long after the millisecond was over they had come back. Run beside a
@@ -32,7 +32,7 @@ async def _answer(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) ->
 
 
 async def echoed_ms(duration_s: float) -> array[float]:
-    """For each message, from when it was due until it was back."""
+    """The time of each message from its due time until its return."""
     server = await asyncio.start_server(_answer, "127.0.0.1", 0)
     reader, writer = await asyncio.open_connection(*server.sockets[0].getsockname())
     found = array("d")

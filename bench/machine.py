@@ -1,4 +1,4 @@
-"""What the figures were measured on: machine, system and versions, for the report."""
+"""Describes the measured machine, system and versions for the report."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ KIB_PER_GIB = 1024 * 1024
 
 
 def description() -> dict[str, Any]:
-    """As JSON-ready values; what cannot be known is "unknown"."""
+    """The description as JSON-ready values; unknown facts are "unknown"."""
     return {
         "cores": os.cpu_count(),
         "processor": _field("/proc/cpuinfo", "model name"),

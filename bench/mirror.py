@@ -49,12 +49,12 @@ class MirrorPair:
 
     @property
     def target(self) -> str:
-        """Where the target serves."""
+        """The target's address."""
         return self.target_broker.bootstrap_servers
 
 
 class Drain(NamedTuple):
-    """What one drain took."""
+    """The figures of one drain."""
 
     first_record_s: float
     whole_s: float
@@ -155,8 +155,8 @@ def _measure_running(plan: Plan, pair: MirrorPair, count: int, *, produced_mb_pe
 
 
 def beside_the_brokers(pair: MirrorPair, topic: str, size_bytes: float, mb_per_s: float) -> dict[str, float]:
-    """What our brokers carry with no mirror between them, and how much of that a drain reached;
-    nothing of the peer's.
+    """The throughput of our brokers without a mirror between them, and the share of it that a drain
+    reached; nothing for the peer. The mirror has stopped and both ends have the topic.
 
     The mirror has been stopped and the topic is at both ends.
     """
@@ -169,8 +169,8 @@ def beside_the_brokers(pair: MirrorPair, topic: str, size_bytes: float, mb_per_s
 
 
 def beside_the_bytes(pair: MirrorPair) -> dict[str, float]:
-    """What of our mirror's CPU time is the price of the bytes, as far as they are moved as
-    producers gave them; nothing of the peer's.
+    """The part of our mirror's CPU time that is the price of the bytes, where they are moved as
+    producers sent them; nothing for the peer.
     """
     return {} if pair.side is not Side.ANTIPODE else {"relay_cpu_s_per_gb": bytes_alone.relayed_cpu_s_per_gb()}
 
@@ -218,8 +218,8 @@ async def _look(client: KafkaClient, topic: str, pair: MirrorPair, pid: int) -> 
 async def arrived_mb_per_s(
     pair: MirrorPair, began: float, source_topic: str, record_bytes: int, *, skip_s: float, duration_s: float
 ) -> float:
-    """What arrives at the target in a stretch of time that begins so long after the first record
-    has come.
+    """The throughput at the target during a time that begins this long after the first record's
+    arrival.
     """
     topic = pair.target_topic(source_topic)
     async with KafkaClient(pair.target, site_local=True, retry_budget_ms=1) as client:

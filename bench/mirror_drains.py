@@ -31,19 +31,19 @@ DRAIN_BYTES = 500e6
 
 
 class Load(NamedTuple):
-    """What waits at the source."""
+    """The load that waits at the source."""
 
     record_bytes: int
     codec: str
 
     @property
     def topic(self) -> str:
-        """Where it waits."""
+        """The topic of the load."""
         return f"drain-{self.record_bytes}-{self.codec}"
 
     @property
     def case(self) -> str:
-        """What it is called in the table."""
+        """The name of the load in the table."""
         return f"{self.record_bytes} B, {self.codec}"
 
 

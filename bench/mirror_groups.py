@@ -52,7 +52,7 @@ def measure(plan: Plan) -> None:
 
 
 async def _delays_ms(pair: MirrorPair, rounds: int) -> list[float]:
-    """From each group's acknowledged commit until the target has it."""
+    """The time from each group's acknowledged commit until the target has it."""
     groups = [f"group-{number}" for number in range(GROUPS)]
     found: list[float] = []
     async with (

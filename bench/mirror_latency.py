@@ -34,7 +34,7 @@ from wire.client.client_errors import BrokerError, Unreachable
 from wire.client.raw_client import KafkaClient
 
 BYTES_PER_S = {"steady-small": 1e6, "steady": 10e6}
-"""By topic: 1,000 and 10,000 records a second."""
+"""The rate by topic: 1,000 and 10,000 records a second."""
 STEADY_S, SKIPPED_S = 25.0, 5.0
 ECHO_ENDS_WITHIN_S = 10.0
 MADE_WITHIN_S = 90.0
@@ -91,7 +91,7 @@ class FollowedLoad(NamedTuple):
 
 
 def case_of(bytes_per_s: float) -> str:
-    """What a steady load is called in the table."""
+    """The name of a steady load in the table."""
     return f"steady, {bytes_per_s / 1e6:g} MB/s"
 
 
@@ -171,7 +171,7 @@ def _echo(result: Path, duration_s: float) -> Iterator[dict[str, float]]:
 
 
 def _slowest(journeys: Journeys, trace: Path, topic: str) -> Mapping[str, float]:
-    """By stage, the mean of the slowest records of all partitions."""
+    """The mean by stage of the slowest records of all partitions."""
     import numpy as np
 
     rows = []

@@ -71,5 +71,5 @@ def child(
 
 
 def mirrored_topic(topic: str) -> str:
-    """What it calls a topic of A at B."""
+    """MirrorMaker's name at B for a topic of A."""
     return f"A.{topic}"

@@ -59,7 +59,7 @@ class Pair:
 
     @property
     def target(self) -> str:
-        """Where the target serves."""
+        """The target's address."""
         return self.target_broker.bootstrap_servers
 
 

@@ -29,7 +29,7 @@ SETTINGS = {"acks": "all", "enable.idempotence": "true", "linger.ms": "1", "queu
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PacedLoad:
-    """What to send and where to write what became of it."""
+    """The load, and the file for its outcomes."""
 
     bootstrap_servers: str
     topic: str

@@ -1,5 +1,5 @@
-"""What a run does: how much load, which sides, where its files are, and where samples and progress
-go.
+"""The plan of a run: the size of the load, the sides, the folder for files, and the receivers of
+samples and progress.
 """
 
 from __future__ import annotations

@@ -35,7 +35,7 @@ class Memory(NamedTuple):
 
 @dataclass(slots=True)
 class Usage:
-    """What one stretch of work took; whole once the stretch is over."""
+    """The use of one period of work; complete once the period is over."""
 
     wall_s: float = 0.0
     cpu_s: float = 0.0

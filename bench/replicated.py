@@ -87,7 +87,9 @@ def latency_values(latencies_ms: list[float]) -> dict[str, float]:
 
 
 def paced_latencies_ms(servers: str, topic: str, directory: Path, *, duration_s: float) -> list[float]:
-    """From the producer's call to its acknowledgement, of all records but the first ones."""
+    """The times from the producer's call to its acknowledgement, for all records but the first
+    ones.
+    """
     load = PacedLoad(
         bootstrap_servers=servers,
         topic=topic,

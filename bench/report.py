@@ -50,7 +50,7 @@ def number(value: float | None) -> str:
 
 
 def summary(found: Sequence[Row]) -> str:
-    """How many targets were reached, of those that could be judged."""
+    """The number of reached targets, among those that could be judged."""
     verdicts = [row.is_reached for row in found if row.is_reached is not None]
     return f"{sum(verdicts)} of {len(verdicts)} targets reached"
 
@@ -66,7 +66,7 @@ def noise(samples: Sequence[Sample]) -> str:
 def document(
     *, began: str, took_s: float, machine: dict[str, Any], options: dict[str, Any], samples: Sequence[Sample]
 ) -> dict[str, Any]:
-    """Everything about a run: what it was, the rows, and every sample that they were made of."""
+    """The document of a run: its options, the rows, and every sample behind them."""
     found = rows(samples)
     return {
         "began": began,

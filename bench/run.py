@@ -53,7 +53,7 @@ BROKER_SECTIONS: Mapping[str, Callable[[Plan, Sequence[MeasuredBroker]], None]] 
     "groups": group_joins.measure,
     "transactions": transactions.measure,
 }
-"""In this order: memory is measured of brokers that have just started."""
+"""The sections in their order: memory is measured on brokers that have just started."""
 ALONE: Mapping[str, Callable[[Plan], None]] = {
     "compiled": compiled_modules.measure,
     "mirror": mirror.measure,

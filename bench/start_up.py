@@ -54,7 +54,7 @@ def started(child: Child, address: HostPort) -> tuple[float, Usage]:
 
 
 def answers(address: HostPort) -> bool:
-    """Whether ApiVersions and Metadata are answered now, the latter with at least one broker."""
+    """True if the broker answers ApiVersions now, and Metadata with at least one broker."""
     try:
         with socket.create_connection(address, timeout=ATTEMPT_TIMEOUT_S) as connection:
             _ask(connection, API_VERSIONS, API_VERSIONS_VERSION, {})

@@ -23,7 +23,9 @@ from wire.client.raw_client import KafkaClient, NewTopic, call_client
 
 PARTITION_COUNT = 8
 BROKER_SETTINGS = {"log.segment.delete.delay.ms": "1000", "log.retention.check.interval.ms": "1000"}
-"""Of both sides: deleted topics leave disk and page cache soon. All else is as shipped."""
+"""For both sides: deleted topics leave disk and page cache soon. All other settings are the
+defaults.
+"""
 STOP_TIMEOUT_MS = 60_000
 LATEST_TIMESTAMP = -1
 DEBUGGING_CONSUMER = -2
@@ -156,7 +158,7 @@ def delete_topic(bootstrap_servers: str, topic: str) -> None:
 
 
 def record_count(bootstrap_servers: str, topic: str) -> int:
-    """How many records a topic holds from offset 0 on."""
+    """The number of records in a topic from offset 0 on."""
 
     async def ask(client: KafkaClient) -> int:
         return await end_offset_sum(client, topic)

@@ -23,10 +23,11 @@ from bench.systems import PARTITION_COUNT, MeasuredBroker, check_complete
 SECTION = "translate"
 LOADS = (Load(1_000, "none"), Load(1_000, "lz4"), Load(100, "none"))
 BYTES_PER_S = {"steady-small": 1e6, "steady": 10e6}
-"""By topic, to whose name the side is added: what one mirror carried does not wait for the other.
+"""The rate by topic; the side is added to the topic's name, so that one mirror does not wait for
+the other's records.
 """
 SOURCE_ALIAS = "antipode"
-"""Of our link; the target's topics of MirrorMaker 2 begin with another one."""
+"""The alias of our link; MirrorMaker 2's topics at the target begin with another one."""
 
 
 def measure(plan: Plan) -> None:
@@ -82,7 +83,7 @@ def _pair(side: Side, directory: Path, source: MeasuredBroker, target: MeasuredB
 
 
 def translated_topic(topic: str) -> str:
-    """What our link calls a topic of the source at the target."""
+    """The name at the target of a source topic on our link."""
     return f"{SOURCE_ALIAS}.{topic}"
 
 

@@ -128,7 +128,7 @@ WAYS: Final[Mapping[str, tuple[Callable[[Child], None], Callable[[Child], None]]
     "the leader vanishes": (_pause, _resume),
     "the leader is stopped": (_stop, _start),
 }
-"""How the leader's broker goes, and how it comes back."""
+"""The ways in which the leader's broker stops, and how it returns."""
 
 
 def measure(plan: Plan) -> None:

@@ -15,7 +15,7 @@ from pathlib import Path
 MARGIN = 3
 """So many times the load is touched: the host begins to take memory back after two seconds."""
 AVAILABLE_SHARE = 0.5
-"""Of what is available now, at most so much is touched."""
+"""The largest share of the available memory that is touched."""
 BYTES_PER_KIB = 1024
 
 
@@ -32,7 +32,7 @@ def touch_free_memory(load_bytes: float) -> None:
 
 
 def available_bytes() -> int:
-    """What programs could use now."""
+    """The memory that programs could use now."""
     for line in Path("/proc/meminfo").read_text(encoding="ascii").splitlines():
         if line.startswith("MemAvailable:"):
             return int(line.split()[1]) * BYTES_PER_KIB

@@ -118,6 +118,6 @@ _TEXTS: Final = {
 
 
 def documentation_of(name: str) -> str | None:
-    """What the setting means; None for a setting that is unknown here."""
+    """The meaning of the setting; None for an unknown setting."""
     topic_config = TOPIC_PROPERTIES.get(name)
     return _TEXTS.get(name) if topic_config is None else topic_config.documentation

@@ -33,11 +33,11 @@ READ_AGAIN_MS_MAX = 5_000
 
 
 class ConfigStoreUnavailable(Exception):
-    """Nothing could be read or written; says why."""
+    """The store could not be read or written; the message says why."""
 
 
 class BrokerConfigStore(Protocol):
-    """Where altered broker configs are kept (tests have one in memory)."""
+    """The store of altered broker configs (tests have one in memory)."""
 
     async def follow(self, take: Taker) -> None:
         """Call `take(for all, for this broker)` now and after every change."""

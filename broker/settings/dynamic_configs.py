@@ -42,7 +42,7 @@ class DynamicConfigs:
 
     @property
     def layers(self) -> list[ConfigLayer]:
-        """Where properties come from, the strongest first."""
+        """The sources of properties, the strongest first."""
         return [
             ConfigLayer(ConfigSource.DYNAMIC_BROKER, self.for_this),
             ConfigLayer(ConfigSource.DYNAMIC_DEFAULT, self.for_all),

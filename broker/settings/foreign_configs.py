@@ -166,7 +166,7 @@ def foreign_keys() -> frozenset[str]:
 
 
 def reason_without_effect(key: str) -> str | None:
-    """Why a property of Kafka's has no effect here; None for an unknown key."""
+    """The reason why one of Kafka's properties has no effect here; None for an unknown key."""
     if key in _WITHOUT_EFFECT:
         return _WITHOUT_EFFECT[key]
     return next((reason for family, reason in _FAMILIES_WITHOUT_EFFECT.items() if key.startswith(family)), None)

@@ -21,7 +21,7 @@ PROTOCOLS_ACCEPTED: Final = (
 
 
 class ConsumerGroupSettings(Protocol):
-    """What is checked here of the broker's settings."""
+    """The broker settings that these checks need."""
 
     @property
     def consumer_session_timeout_ms(self) -> int: ...
@@ -65,8 +65,8 @@ def _words(text: str) -> list[str]:
 
 
 def check_group_settings(settings: ConsumerGroupSettings) -> None:
-    """As Kafka at its start: the values lie within their bounds, and a session is longer than a
-    heartbeat interval. ConfigurationError.
+    """Check as Kafka does at its start: the values lie within their bounds, and a session is longer
+    than a heartbeat interval. Raises ConfigurationError.
     """
     session, interval = settings.consumer_session_timeout_ms, settings.consumer_heartbeat_interval_ms
     _check_within(

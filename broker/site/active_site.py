@@ -40,7 +40,7 @@ Answer = TypeVar("Answer")
 
 
 class HasImage(Protocol):
-    """What `in_parts` asks of the services that it passes on to a handler."""
+    """The part of the services that `in_parts` needs."""
 
     @property
     def image(self) -> ClusterImage:
@@ -51,15 +51,15 @@ Services = TypeVar("Services", bound=HasImage)
 Handler = Callable[[Services, RequestContext, Any], Awaitable[Any]]
 
 FORWARDED_CLIENT_ID: Final = "antipode-forwarded"
-"""What a peer asks for its clients carries this client id."""
+"""The client id of requests that a peer sends for its clients."""
 LINK_LISTENER: Final = "LINK"
 TIMEOUT_MS: Final = 8_000
 """In all, over every broker that is tried, however long the client allows: less than the ten
 seconds after which a person at a command gives up. A site that is silent is refused by name then.
 """
 ANSWERED_WITHIN_MS: Final = 3_000
-"""How long after the client's own time the other site may answer: it also waits for its brokers,
-and for those of this site, to know.
+"""How long after the client's own timeout the other site may answer, in ms: it also waits until its
+brokers, and those of this site, know of the change.
 """
 
 
@@ -106,7 +106,7 @@ class ActiveSite:
     async def topics_of(
         self, image: ClusterImage, site: str, topics: Sequence[str | UUID], *, may_create: bool, timeout_ms: float
     ) -> Iterable[TopicMetadata]:
-        """What some broker of the site says of the topics (names, or ids); nothing when no broker
+        """One broker's answer about the topics (names, or ids) of the site; nothing when no broker
         there answers in time.
         """
 
@@ -150,7 +150,7 @@ class ActiveSite:
 
 
 def answer_within_ms(request: Any) -> float:
-    """How long the other site may take to answer."""
+    """How long the other site may take to answer, in ms."""
     timeout = getattr(request, "timeout", None)
     if timeout is None:
         return TIMEOUT_MS
@@ -217,7 +217,7 @@ def _leading_site(image: ClusterImage, topic: str) -> str | None:
 
 
 def active_brokers(image: ClusterImage, topics: Collection[str]) -> list[HostPort]:
-    """Where the brokers of the one active site that leads all these topics are reached; empty when
+    """The addresses of the brokers of the one active site that leads all these topics; empty when
     there is no such site.
     """
     site = leading_site(image, topics)

@@ -42,11 +42,13 @@ log = get_logger(__name__)
 state_change = state_change_logger()
 
 DEPARTED_LISTED_S = 3.0
-"""How long Metadata lists a broker that is gone: longer than clients take to ask after it died."""
+"""How long Metadata lists a broker that is gone, in seconds: longer than clients take to ask after
+its death.
+"""
 
 REPORTS_KEPT_MS = 10_000
-"""How old a peer's report must be before a view that says something else counts: longer than a site
-agent takes to see a change, and to ask for a view.
+"""The age (ms) from which a view that differs from a peer's report counts: longer than a site agent
+takes to see a change and to ask for a view.
 """
 
 Context: TypeAlias = "grpc.aio.ServicerContext[Any, Any]"
@@ -54,7 +56,7 @@ ImageListener = Callable[[ClusterImage, ClusterImage], Awaitable[None]]
 
 
 class DescribeGroups(Protocol):
-    """What the coordinators of this broker say of the groups that a link carries."""
+    """Describes the groups that a link carries, from this broker's coordinators."""
 
     async def __call__(self, link: str, /, *, is_brief: bool) -> pb.DescribeGroupOffsetsReply:
         """As `GroupReports.describe`."""
@@ -182,7 +184,9 @@ class BrokerControlService(broker_pb2_grpc.BrokerControlServicer):
         )
 
     async def _take_permit(self, before: ClusterImage, record: LinkRecord, request: pb.ConfirmLinkRequest) -> bool:
-        """Whether a permit of the epoch is valid afterwards; the caller holds the lock."""
+        """Take a permit; True if a permit of the epoch is valid afterwards. The caller holds the
+        lock.
+        """
         permits, now_ms = self._cluster.permits, self._clock.monotonic_ms()
         if request.permit_until_ms < 0:
             permits.withdraw(record.name)
@@ -228,7 +232,7 @@ class BrokerControlService(broker_pb2_grpc.BrokerControlServicer):
         request: cluster_pb2.SiteView,
         context: Context,  # noqa: ARG002
     ) -> pb.UpdatePeerViewReply:
-        """How the other site looks now."""
+        """Take the other site's current view."""
         async with self._lock:
             before = self._cluster.image
             image = self._without_old_reports(before, request.site)
@@ -262,7 +266,7 @@ class BrokerControlService(broker_pb2_grpc.BrokerControlServicer):
         request: pb.IdentifyRequest,  # noqa: ARG002
         context: Context,  # noqa: ARG002
     ) -> pb.IdentifyReply:
-        """Which registration this process is."""
+        """The registration of this process."""
         return pb.IdentifyReply(node_id=self._node_id, broker_epoch=self._broker_epoch())
 
     async def DescribePartitions(  # noqa: N802
@@ -291,7 +295,7 @@ class BrokerControlService(broker_pb2_grpc.BrokerControlServicer):
         request: pb.DescribeQuarantineRequest,
         context: Context,  # noqa: ARG002
     ) -> pb.DescribeQuarantineReply:
-        """What this broker keeps of records that were removed from copies of a link."""
+        """This broker's quarantine entries for copies of a link."""
         kept = await asyncio.to_thread(self._replicas.quarantined, request.link)
         return pb.DescribeQuarantineReply(
             ends=[
@@ -320,15 +324,15 @@ class BrokerControlService(broker_pb2_grpc.BrokerControlServicer):
 
 
 def _is_of_link(image: ClusterImage, topic: str, link: str) -> bool:
-    """Whether the link carries the topic, maybe beside others; without a link's name all topics
+    """True if the link carries the topic, perhaps beside others; without a link's name all topics
     count.
     """
     return not link or link in image.links_of(topic)
 
 
 def _cuts(replicas: Replicas, image: ClusterImage, link_name: str) -> Iterable[pb.TruncatedLog]:
-    """What logs here, led or not, have lost to other histories; of topics of this link, or of
-    all.
+    """The records that logs here, led or not, have lost to other histories; for topics of this
+    link, or for all.
     """
     for hosted in replicas:
         cuts = replicas.cuts.of(hosted.topic, hosted.index)

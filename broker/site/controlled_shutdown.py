@@ -29,7 +29,7 @@ log = get_logger(__name__)
 ATTEMPT_TIMEOUT_S: Final = 3.0
 """A stop does not wait long for a controller that is not there."""
 REPLICATED_WITHIN_S: Final = 0.5
-"""How long records that producers wait for may take to reach the followers."""
+"""How long records that producers wait for may take to reach the followers, in seconds."""
 
 
 class ControlledShutdown:
@@ -41,7 +41,7 @@ class ControlledShutdown:
 
     @property
     def is_under_way(self) -> bool:
-        """Whether it is not known yet who will lead."""
+        """True if the future leaders are unknown yet."""
         return self._has_begun and not self._is_moved.is_set()
 
     async def moved(self) -> None:

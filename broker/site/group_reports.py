@@ -104,8 +104,8 @@ class GroupReports:
         )
 
     def _words(self, link: str) -> pb.DescribeGroupOffsetsReply:
-        """What the mirror's daemons have said; of another epoch than the link has now only how far
-        they were.
+        """The reports of the mirror's daemons; of another epoch than the link's current one only
+        their progress.
         """
         received = self._received.get(link, ReceivedReports())
         record = self._image().links.get(link)

@@ -33,8 +33,8 @@ log = get_logger(__name__)
 
 TAKEN_WAIT_EXTRA_MS = 2_000
 ANSWER_TIMEOUT_MS = 3_000
-"""How long to wait for ZooKeeper where the broker can do without the answer; kazoo itself waits
-until it is back.
+"""How long to wait for ZooKeeper where the broker can do without the answer, in ms; kazoo itself
+waits until ZooKeeper is back.
 """
 
 
@@ -50,7 +50,7 @@ class Membership:
         self._loops = Supervisor()
         self.broker_epoch = 0
         self.session_changes: Counter[SessionState] = Counter()
-        """How often the session came into each state since the broker registered."""
+        """The number of times that the session entered each state since the broker registered."""
         self.configs = ZooKeeperConfigStore(zookeeper, settings.node_id)
         self.on_registered: Callable[[int], None] | None = None
 
@@ -120,7 +120,7 @@ class Membership:
             self.on_registered(self.broker_epoch)
 
     async def is_registered(self) -> bool:
-        """Whether ZooKeeper has the newest registration now. KazooException."""
+        """True if ZooKeeper has the newest registration now. Raises KazooException."""
         stat = await self._zookeeper.exists(znodes.broker_path(self._settings.node_id))
         return (
             stat is not None and stat.ephemeral_owner == self._zookeeper.session_id and stat.czxid == self.broker_epoch

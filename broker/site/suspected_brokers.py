@@ -24,12 +24,12 @@ if TYPE_CHECKING:
     from broker.network.connections import Connection
 
 SUSPICION_MS_MAX: Final = 400.0
-"""How long a doubt may hold answers up; an election after a refused connection takes tens of
-milliseconds, a new controller some more.
+"""How long a suspicion may delay answers, in ms; an election after a refused connection takes tens
+of milliseconds, a new controller some more.
 """
 EVIDENCE_MS: Final = 10.0
-"""How long evidence may take from a dying process to here: it closes its connections one after the
-other, and a client's may be first.
+"""How long evidence may take from a dying process to this one, in ms: it closes its connections one
+after the other, and a client's may be first.
 """
 NEWCOMER_MS_MAX: Final = 300.0
 PAUSE_S: Final = 1.0
@@ -90,7 +90,7 @@ class SuspectedBrokers:
                 self._doubted_at_ms.setdefault(key, self._clock.monotonic_ms())
 
     def _left_ms(self) -> float:
-        """How much longer answers may wait for the suspected brokers that there are."""
+        """How much longer answers may wait for the suspected brokers, in ms."""
         now_ms = self._clock.monotonic_ms()
         for key in [key for key, at_ms in self._doubted_at_ms.items() if now_ms - at_ms >= SUSPICION_MS_MAX]:
             del self._doubted_at_ms[key]

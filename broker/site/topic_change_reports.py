@@ -125,8 +125,8 @@ class TopicChangeReports:
 
 
 def _is_for_peers(image: ClusterImage, topic: str) -> bool:
-    """Whether clients of a peer may be led to this site for the topic: not to a copy, nor to an
-    internal one.
+    """True if clients of a peer may be led to this site for the topic: not to a copy, nor to an
+    internal topic.
     """
     return not is_internal_topic(topic) and passive_link_for_new_topic(image, topic) is None
 

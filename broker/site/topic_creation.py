@@ -101,7 +101,7 @@ class TopicCreator:
             self._under_way.difference_update(names)
 
     def new_topic(self, name: str) -> pb.NewTopic:
-        """What to ask for: internal topics have settings of their own."""
+        """The request for the topic: internal topics have settings of their own."""
         settings = self._settings
         if name == OFFSETS_TOPIC:
             return pb.NewTopic(

@@ -40,7 +40,7 @@ _SECOND_MS: Final = 1000
 
 
 class BrokerState(IntEnum):
-    """Where a broker is in its life, by Kafka's numbers."""
+    """The phase in the life of a broker, by Kafka's numbers."""
 
     NOT_RUNNING = 0
     STARTING = 1
@@ -51,7 +51,9 @@ class BrokerState(IntEnum):
 
 
 class LoopShare:
-    """Which share of the time since the last question the event loop's thread had nothing to do."""
+    """The share of the time since the last scrape in which the event loop's thread had nothing to
+    do.
+    """
 
     def __init__(self) -> None:
         self._thread = threading.get_ident()
@@ -367,7 +369,7 @@ COUNTERS: Final[tuple[tuple[str, str, Read], ...]] = (
         lambda parts: parts.fetch_sessions().eviction_count,
     ),
 )
-"""What has happened since the start; Prometheus sees each name with `_total`."""
+"""Counts since the start; Prometheus sees each name with `_total`."""
 
 
 def _purgatory_sizes(parts: GaugeSources) -> Iterator[Metric]:

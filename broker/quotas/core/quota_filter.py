@@ -1,4 +1,4 @@
-"""Which client quota entities a DescribeClientQuotas request asks for (KIP-546). Pure."""
+"""Finds the client quota entities that a DescribeClientQuotas request asks for (KIP-546). Pure."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from wire.rules.client_quotas import ENTITY_TYPES, IP, QuotaEntity
 
 
 class Match(IntEnum):
-    """How a part of a filter chooses, by Kafka's numbers."""
+    """The way in which a part of a filter matches, by Kafka's numbers."""
 
     EXACT = 0
     DEFAULT = 1

@@ -36,7 +36,7 @@ class WindowedRate:
         self.recorded_at_ms = now_ms
 
     def rate_per_second(self, now_ms: float) -> float:
-        """What the windows hold, by the second. Changes nothing: another thread may ask."""
+        """The rate over the windows, by the second. Changes nothing: another thread may ask."""
         windows = self._living(now_ms)
         return sum(amount for _, amount in windows) * 1000 / self._span_ms(windows, now_ms) if windows else 0.0
 
@@ -45,7 +45,7 @@ class WindowedRate:
         return self._span_ms(self._living(now_ms), now_ms)
 
     def total(self, now_ms: float) -> float:
-        """What the windows hold."""
+        """The sum over the windows."""
         return sum(amount for _, amount in self._living(now_ms))
 
     def _living(self, now_ms: float) -> list[list[float]]:

@@ -42,11 +42,11 @@ DYNAMIC_PROPERTIES: Final = frozenset(
         "transaction.partition.verification.enable",
     }
 )
-"""What may be altered without a restart."""
+"""The properties that may change without a restart."""
 
 
 class Operation(IntEnum):
-    """What IncrementalAlterConfigs does with a property, by Kafka's numbers."""
+    """The operations of IncrementalAlterConfigs, by Kafka's numbers."""
 
     SET = 0
     DELETE = 1

@@ -65,7 +65,7 @@ class Bounds(NamedTuple):
 
 
 GroupBounds = Mapping[str, Bounds]
-"""By the name of a group config."""
+"""The bounds by the name of a group config."""
 
 
 class RefusedGroupConfig(ValueError):

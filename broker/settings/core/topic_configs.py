@@ -29,7 +29,7 @@ _DAY_MS: Final = 24 * _HOUR_MS
 
 
 class ConfigSource(IntEnum):
-    """Where a value comes from, by Kafka's numbers; the lower wins."""
+    """The source of a value, by Kafka's numbers; the lower wins."""
 
     TOPIC = 1
     DYNAMIC_BROKER = 2
@@ -111,7 +111,7 @@ class LogConfig:
     timestamp_after_ms_max: int = _HOUR_MS
     timestamp_before_ms_max: int = LONG_MAX
     compression: Compression | None = None
-    """What the broker compresses with; None keeps the producer's codec."""
+    """The codec of the broker's compression; None keeps the producer's codec."""
     compression_level: int | None = None
     is_log_append_time: bool = False
     cleanable_dirty_ratio_min: float = 0.5

@@ -17,17 +17,19 @@ from broker.assembly.doors import Doors, SiteMembership
 from broker.assembly.replication import Replication
 from broker.assembly.serving import Serving
 from broker.assembly.storage import OnLocked, Storage
+from broker.authentication.inter_broker import InterBroker
 from broker.log.directories.log_store import DirectoryFailure
 from broker.log.errors import StorageError
 from broker.metadata.cluster import Cluster
 from broker.metadata.core.cluster_image import ClusterImage
 from broker.metrics import BrokerMetrics
 from broker.replication.housekeeping import Housekeeping
-from broker.settings.config import BrokerSettings
+from broker.settings.config import BrokerSettings, listener_security
 from broker.settings.dynamic_configs import DynamicConfigs
 from broker.site.control_service import BrokerControlService, ImageListener
 from broker.site.suspected_brokers import SuspectedBrokers
 from broker.telemetry.gauges import BrokerState, GaugeSources, add_gauges
+from broker.telemetry.login_metrics import LoginMetrics
 from broker.telemetry.quota_metrics import QuotaMetrics
 from runtime import compiled
 from runtime.addresses import reachable_address
@@ -66,8 +68,7 @@ class Broker:
         self.configs = DynamicConfigs(settings)
         self.cluster = Cluster(ClusterImage(site=settings.site, node_id=settings.node_id))
         self.controller = ControllerClient(self._controller_addresses)
-        self.failed = asyncio.Event()
-        self.ready = asyncio.Event()
+        self.failed, self.ready = asyncio.Event(), asyncio.Event()
         self.state = BrokerState.NOT_RUNNING
         self._doors = doors = doors or Doors()
         self._membership = membership
@@ -75,6 +76,7 @@ class Broker:
         self._ports: dict[str, int] = {}
         self.storage = Storage(self.configs, doors, self.metrics)
         self._suspected_brokers = SuspectedBrokers(self.cluster, doors.clock, node_id=settings.node_id)
+        self._inter_broker = self._make_inter_broker()
         self.replication = Replication(
             settings,
             doors,
@@ -84,6 +86,7 @@ class Broker:
             metrics=self.metrics,
             broker_epoch=self._broker_epoch,
             on_lost=self._suspected_brokers.note_lost,
+            secured=self._inter_broker.secured,
         )
         self.storage.logs.on_failure(self._lose_directory)
         self.coordination = Coordination(
@@ -94,6 +97,7 @@ class Broker:
             membership=membership,
             controller=self.controller,
             broker_epoch=self._broker_epoch,
+            secured=self._inter_broker.secured,
         )
         self._control = self._make_control(grpc_server)
         self.serving = Serving(
@@ -108,6 +112,7 @@ class Broker:
             controller=self.controller,
             control=self._control,
             suspected_brokers=self._suspected_brokers,
+            inter_broker=self._inter_broker,
         )
         self._housekeeping = Housekeeping(
             self.configs,
@@ -119,6 +124,11 @@ class Broker:
         )
         self.configs.on_change(self._apply_configs)
         self._add_gauges()
+
+    def _make_inter_broker(self) -> InterBroker:
+        settings = self.settings
+        listener = settings.inter_broker_listener or settings.listeners[0].name
+        return InterBroker(listener_security(settings)[listener], lambda: self.cluster.image)
 
     def _make_control(self, grpc_server: GrpcServer) -> BrokerControlService:
         control = BrokerControlService(
@@ -136,6 +146,7 @@ class Broker:
     def _add_gauges(self) -> None:
         serving, clock = self.serving, self._doors.clock
         self.metrics.families.append(QuotaMetrics(serving.quotas, serving.connections, clock).families)
+        self.metrics.families.append(LoginMetrics(serving.entrances).families)
         add_gauges(
             self.metrics,
             GaugeSources(
@@ -217,6 +228,7 @@ class Broker:
         replication, coordination = self.replication, self.coordination
         first: list[ImageListener] = [
             self.serving.quotas.on_image,
+            self.serving.on_image,
             replication.replicas.on_image,
             replication.fetchers.on_image,
             replication.proposals.on_image,

@@ -294,6 +294,8 @@ class ActiveController:
             await self._tell(ask.TopicConfigsRead(topic=topic, configs=configs or {}))
         if any(entity.startswith(("users/", "clients/", "ips/")) for entity in notices.values()):
             await self._tell(ask.ClientQuotasRead(quotas=await self._reader.quotas()))
+        if any(entity.startswith("users/") for entity in notices.values()):
+            await self._tell(ask.ScramUsersRead(users=await self._reader.scram_users()))
         if any(entity.startswith("groups/") for entity in notices.values()):
             await self._tell(ask.GroupConfigsRead(configs=await self._reader.group_configs()))
         if notices:

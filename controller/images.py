@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from controller.core.cluster import Broker, Cluster, Topic, TopicPartition
 from controller.core.commands import Publish
 from wire.control.broker_pb2 import ControlBatch, DeletedTopic
-from wire.control.cluster_pb2 import BrokerInfo, Endpoint, PartitionState, TopicInfo
+from wire.control.cluster_pb2 import BrokerInfo, Endpoint, PartitionState, ScramUser, TopicInfo
 from wire.rules.client_quotas import QuotaEntity, quota_message
 from wire.znodes.group_configs import group_configs_message
 from wire.znodes.layout import NO_LEADER
@@ -71,6 +71,7 @@ class PendingChanges:
     links: set[str] = field(default_factory=set)
     deleted_links: set[str] = field(default_factory=set)
     quotas: set[QuotaEntity] = field(default_factory=set)
+    scram_users: set[str] = field(default_factory=set)
     group_configs: set[str] = field(default_factory=set)
 
     def add(self, publish: Publish) -> None:
@@ -82,6 +83,7 @@ class PendingChanges:
         self.links |= publish.links
         self.deleted_links |= set(publish.deleted_links)
         self.quotas |= publish.quotas
+        self.scram_users |= publish.scram_users
         self.group_configs |= publish.group_configs
 
     def add_image(self) -> None:
@@ -116,6 +118,10 @@ class PendingChanges:
             batch.deleted_links.extend(name for name in sorted(self.deleted_links) if name not in cluster.links)
             batch.client_quotas.extend(quota_message(entity, cluster.quotas.get(entity, {})) for entity in self.quotas)
             groups = self.group_configs
+        users: Iterable[str] = cluster.scram_users if self.is_full else self.scram_users
+        batch.scram_users.extend(
+            ScramUser(name=user, credentials=cluster.scram_users.get(user, {})) for user in sorted(users)
+        )
         batch.group_configs.extend(
             group_configs_message(group, cluster.group_configs.get(group, {})) for group in sorted(groups)
         )

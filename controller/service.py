@@ -299,6 +299,24 @@ class Controller(ControllerServicer):
             ]
         )
 
+    async def AlterScramUsers(  # noqa: N802
+        self, request: pb.AlterScramUsersRequest, context: Context
+    ) -> pb.AlterScramUsersReply:
+        """Change SCRAM credentials of users."""
+        active = await self._active(context)
+        command = ask.AlterScramUsers(
+            changes=tuple(
+                ask.ScramUserChange(name=change.name, set_credentials=dict(change.set), remove=tuple(change.remove))
+                for change in request.changes
+            )
+        )
+        decision = await self._submit(active, command, context)
+        return pb.AlterScramUsersReply(
+            results=[
+                pb.QuotaResult(error_code=outcome.error, error_message=outcome.message) for outcome in decision.quotas
+            ]
+        )
+
     async def AlterGroupConfigs(  # noqa: N802
         self, request: pb.AlterGroupConfigsRequest, context: Context
     ) -> pb.AlterGroupConfigsReply:

@@ -88,6 +88,8 @@ def _log_topic(change: facts.Fact) -> None:
             log.info("topic deleted", topic=topic)
         case facts.ClientQuotaReplaced(entity=entity, values=values):
             log.info("client quota", entity=dict(entity), quotas=dict(values))
+        case facts.ScramUserReplaced(user=user, credentials=credentials):
+            log.info("scram credentials", user=user, mechanisms=sorted(credentials))
         case facts.GroupConfigsReplaced(group=group, configs=configs):
             log.info("group configs", group=group, configs=dict(configs))
         case _:

@@ -27,12 +27,14 @@ from controller.core.cluster import (
     TopicPartition,
     derive_phases,
 )
+from controller.entity_configs import entity_config_steps
 from controller.tenure import Tenure
 from runtime.logs import get_logger
 from runtime.zookeeper import CheckNode, CreateNode, DeleteNode, NodeStat, SetNode, TransactionStep, Watch, ZooKeeper
 from wire.control.cluster_pb2 import LinkRecord
-from wire.rules.client_quotas import CLIENT_ID, IP, QUOTA_KEYS, USER, QuotaEntity, QuotaValues
+from wire.rules.client_quotas import CLIENT_ID, IP, QUOTA_KEYS, USER, QuotaEntity, QuotaValues, quota_texts
 from wire.rules.links import stand_in
+from wire.rules.scram import HASHES
 from wire.znodes import layout as znodes
 from wire.znodes.controller_znodes import UNREGISTERED_BROKERS, unregistered_broker_path
 from wire.znodes.group_configs import (
@@ -122,6 +124,7 @@ class ClusterReader:
         cluster.brokers = await self.brokers()
         cluster.links, cluster.link_problems = await self.links(site=rules.site)
         cluster.quotas = await self.quotas()
+        cluster.scram_users = await self.scram_users()
         cluster.group_configs = await self.group_configs()
         cluster.unregistered = await self._unregistered()
         found = await self.stored_topics(await self._zookeeper.children(znodes.TOPICS))
@@ -287,6 +290,23 @@ class ClusterReader:
             _log.error("malformed client quota is ignored", problem=str(error))
             return {}
 
+    async def scram_users(self) -> dict[str, Mapping[str, str]]:
+        """SCRAM credentials of all users that have some, by mechanism."""
+        names = [znodes.entity_name(node) for node in await self._nodes(znodes.USER_CONFIGS)]
+        users = [name for name in names if name is not None]
+        found = await in_flight(self._scram_credentials, users)
+        return {user: credentials for user, credentials in zip(users, found, strict=True) if credentials}
+
+    async def _scram_credentials(self, user: str) -> Mapping[str, str]:
+        path = znodes.client_quota_path(((USER, user),))
+        found = await self._get(path)
+        try:
+            configs = {} if found is None else znodes.decode_entity_config(path, found[0])
+        except znodes.MalformedZnode as error:
+            _log.error("malformed credentials are ignored", problem=str(error))
+            return {}
+        return {mechanism: configs[mechanism] for mechanism in HASHES if mechanism in configs}
+
     async def group_configs(self) -> dict[str, GroupConfigs]:
         """Configs of all groups that have some. Those that cannot be understood are left out, with
         an error in the log.
@@ -439,7 +459,9 @@ class ClusterWriter:
         """Configs of clients and groups; nothing for facts that are not stored."""
         match change:
             case facts.ClientQuotaReplaced(must_store=True):
-                return await self._quota_steps(change)
+                return await entity_config_steps(self._zookeeper, change.entity, QUOTA_KEYS, quota_texts(change.values))
+            case facts.ScramUserReplaced(must_store=True):
+                return await entity_config_steps(self._zookeeper, ((USER, change.user),), HASHES, change.credentials)
             case facts.GroupConfigsReplaced(must_store=True):
                 return await self._group_config_steps(change)
             case _:
@@ -454,24 +476,6 @@ class ClusterWriter:
             if isinstance(change, facts.BrokerUnregistered)
             else await self._delete_existing([path])
         )
-
-    async def _quota_steps(self, change: facts.ClientQuotaReplaced) -> list[TransactionStep]:
-        """The steps of a quota change. Values that are no quota (credentials) stay; a node without
-        content and without children is removed.
-        """
-        path = znodes.client_quota_path(change.entity)
-        found = await self._zookeeper.get_or_none(path)
-        if found is None:
-            parent = path.rpartition("/")[0]
-            await self._zookeeper.ensure_path(parent)
-            return [CreateNode(path=path, value=znodes.encode_entity_config({}, change.values))]
-        payload, stat = found
-        kept = {
-            key: value for key, value in znodes.decode_entity_config(path, payload).items() if key not in QUOTA_KEYS
-        }
-        if not kept and not change.values and not await self._zookeeper.children(path):
-            return [DeleteNode(path=path, version=stat.version)]
-        return [SetNode(path=path, value=znodes.encode_entity_config(kept, change.values), version=stat.version)]
 
     async def _group_config_steps(self, change: facts.GroupConfigsReplaced) -> list[TransactionStep]:
         path, value = group_config_path(change.group), encode_group_configs(change.configs)

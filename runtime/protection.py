@@ -14,23 +14,20 @@ from typing import Final
 
 from runtime.configuration import ConfigurationError
 
-_PLAIN: Final = "listeners are plaintext; leave it out, and protect the network"
+_NO_TOKENS: Final = "there are no delegation tokens"
 _NO_ACLS: Final = "there are no ACLs, every client may do everything"
 _ZOOKEEPER: Final = "ZooKeeper is spoken to in plaintext and without access lists"
 
 _SITE: Final[Mapping[str, tuple[frozenset[str], str]]] = {
-    "security.inter.broker.protocol": (frozenset({"plaintext"}), "PLAINTEXT, or nothing"),
     "authorizer.class.name": (frozenset(), f"nothing: {_NO_ACLS}"),
     "super.users": (frozenset(), f"nothing: {_NO_ACLS}"),
     "allow.everyone.if.no.acl.found": (frozenset({"true"}), f"true, or nothing: {_NO_ACLS}"),
-    "connections.max.reauth.ms": (frozenset({"0"}), f"0, or nothing: {_PLAIN}"),
-    "delegation.token.master.key": (frozenset(), f"nothing: {_PLAIN}"),
-    "delegation.token.secret.key": (frozenset(), f"nothing: {_PLAIN}"),
+    "delegation.token.master.key": (frozenset(), f"nothing: {_NO_TOKENS}"),
+    "delegation.token.secret.key": (frozenset(), f"nothing: {_NO_TOKENS}"),
     "zookeeper.set.acl": (frozenset({"false"}), f"false, or nothing: {_ZOOKEEPER}"),
     "zookeeper.ssl.client.enable": (frozenset({"false"}), f"false, or nothing: {_ZOOKEEPER}"),
 }
-_SITE_FAMILIES: Final[Mapping[str, str]] = {"sasl.": _PLAIN, "zookeeper.ssl.": _ZOOKEEPER}
-_LISTENER_PREFIX: Final = re.compile(r"listener\.name\.[^.]+\.(?:[^.]+\.)?(?=sasl\.)")
+_SITE_FAMILIES: Final[Mapping[str, str]] = {"zookeeper.ssl.": _ZOOKEEPER}
 
 _BRIDGE_HTTP: Final = "the bridge speaks plain HTTP to everybody; towards brokers client.* keys count"
 _BRIDGE: Final[Mapping[str, tuple[frozenset[str], str]]] = {
@@ -61,7 +58,7 @@ def check_site_protection(properties: Mapping[str, str]) -> None:
     have.
     """
     for key in properties:
-        _check(properties, key, _LISTENER_PREFIX.sub("", key), _SITE, _SITE_FAMILIES)
+        _check(properties, key, key, _SITE, _SITE_FAMILIES)
 
 
 def check_bridge_protection(properties: Mapping[str, str]) -> None:

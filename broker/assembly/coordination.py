@@ -7,6 +7,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from broker.assembly.doors import Doors, SiteMembership
+from broker.authentication.inter_broker import Secured, plaintext
 from broker.coordination.internal_log import InternalLog
 from broker.coordination.registration_check import RegistrationCheck
 from broker.groups.coordinator import GroupCoordinator, group_limits
@@ -44,13 +45,14 @@ class Coordination:
         membership: SiteMembership,
         controller: ControllerClient,
         broker_epoch: Callable[[], int],
+        secured: Secured = plaintext,
     ) -> None:
         clock = doors.clock
 
         def image() -> ClusterImage:
             return cluster.image
 
-        self.peers = PeerBrokers(image, settings.inter_broker_listener)
+        self.peers = PeerBrokers(image, settings.inter_broker_listener, secured)
         self.registration = RegistrationCheck(
             membership,
             cluster,

@@ -7,6 +7,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from broker.assembly.doors import Doors
+from broker.authentication.inter_broker import Secured, plaintext
 from broker.log.directories.log_store import LogStore
 from broker.metadata.cluster import Cluster
 from broker.metrics import BrokerMetrics
@@ -36,6 +37,7 @@ class Replication:
         metrics: BrokerMetrics,
         broker_epoch: Callable[[], int],
         on_lost: Callable[[int], None],
+        secured: Secured = plaintext,
     ) -> None:
         clock = doors.clock
         self.replicas = Replicas(
@@ -56,7 +58,7 @@ class Replication:
             ),
         )
         self.fetchers = ReplicaFetchers(
-            self.replicas, cluster, settings, clock, broker_epoch=broker_epoch, on_lost=on_lost
+            self.replicas, cluster, settings, clock, broker_epoch=broker_epoch, on_lost=on_lost, secured=secured
         )
         self.proposals = IsrProposals(self.replicas, cluster, controller, settings, clock, broker_epoch=broker_epoch)
         self.offline_reports = OfflineReplicaReports(

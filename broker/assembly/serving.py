@@ -9,8 +9,10 @@ from broker.assembly.doors import Doors, SiteMembership
 from broker.assembly.replication import Replication
 from broker.assembly.storage import Storage
 from broker.authentication.entrances import Entrances
+from broker.authentication.inter_broker import InterBroker
 from broker.dispatch import Dispatcher
 from broker.metadata.cluster import Cluster
+from broker.metadata.core.cluster_image import ClusterImage
 from broker.metadata.metadata_encoding import MetadataCache
 from broker.metrics import BrokerMetrics
 from broker.network.connection_limits import HostAddresses
@@ -53,13 +55,14 @@ class Serving:
         controller: ControllerClient,
         control: BrokerControlService,
         suspected_brokers: SuspectedBrokers,
+        inter_broker: InterBroker,
     ) -> None:
         settings = configs.current
         self._settings = settings
         self._configs = configs
         self.quotas = Quotas(settings, doors.clock)
-        self._active_site = ActiveSite()
-        self._topic_change_reports = TopicChangeReports()
+        self._active_site = ActiveSite(inter_broker.secured)
+        self._topic_change_reports = TopicChangeReports(inter_broker.secured)
         self.controlled_shutdown = ControlledShutdown()
         self.topic_creator = TopicCreator(settings, controller)
         self.services = BrokerServices(
@@ -94,7 +97,7 @@ class Serving:
             merged_metadata=MetadataCache(is_merged=True),
             site_metadata=MetadataCache(is_merged=False),
         )
-        self.entrances = Entrances(listener_security(settings))
+        self.entrances = Entrances(listener_security(settings), inter_broker.read_again)
         bound = settings.queued_request_bytes_max
         self._host_addresses = HostAddresses()
         self.connections = ConnectionServer(
@@ -105,6 +108,11 @@ class Serving:
             self.quotas.connections,
             exempt_listener=_listener_between_brokers(settings),
         )
+
+    async def on_image(self, before: ClusterImage, after: ClusterImage) -> None:
+        """Take the users of a new image."""
+        if before.scram_users is not after.scram_users:
+            self.entrances.users.take(after.scram_users)
 
     async def bind(self) -> dict[str, int]:
         """Bind every listener; ports by listener name. OperationalFailure when an address is

@@ -9,12 +9,16 @@ from __future__ import annotations
 
 import asyncio
 import ssl
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Final
 
 from broker.authentication.core.distinguished_names import subject_of
+from broker.authentication.core.sasl_login import SaslOffer
 from broker.authentication.listener_security import ListenerSecurity
+from broker.authentication.sasl_offers import ScramUsers, read_sasl_offer
+from broker.authentication.sasl_session import Client, LoginCounts, SaslSession
+from runtime.clock import Clock
 from runtime.configuration import ConfigurationError
 from runtime.logs import get_logger
 from runtime.supervision import Supervisor
@@ -23,6 +27,7 @@ from wire.rules.principals import ANONYMOUS, USER, Principal
 log = get_logger(__name__)
 
 LOOK_INTERVAL_S: Final = 0.5
+OnRead = Callable[[ListenerSecurity], None]
 _Seen = tuple[tuple[Path, int, int, int], ...]
 
 
@@ -33,9 +38,13 @@ class Refused(Exception):
 class Entrance:
     """One listener."""
 
-    def __init__(self, security: ListenerSecurity) -> None:
+    def __init__(self, security: ListenerSecurity, users: ScramUsers, on_read: OnRead) -> None:
         self.security = security
         self.context: ssl.SSLContext | None = None
+        self.logins = LoginCounts()
+        self._users = users
+        self._on_read = on_read
+        self._offer: SaslOffer | None = None
         self._seen: _Seen = ()
         self.take(security)
 
@@ -45,7 +54,15 @@ class Entrance:
             seen = _seen(security)
             self.context = security.tls.server_context()
             self._seen = seen
+        self._offer = read_sasl_offer(security.properties, self._users) if security.is_sasl else None
         self.security = security
+        self._on_read(security)
+
+    def session(self, client: Client, clock: Clock, *, frame_bytes_max: int) -> SaslSession | None:
+        """For a new connection; None where clients do not log in."""
+        if self._offer is None:
+            return None
+        return SaslSession(client, self._offer, clock, self.logins, frame_bytes_max=frame_bytes_max)
 
     @property
     def has_changed_files(self) -> bool:
@@ -65,7 +82,15 @@ class Entrance:
             return
         if self.security is security:
             self.context = context
+            self._on_read(security)
             log.info("certificates were read again", listener=security.name)
+
+    def note_handshake(self, *, is_done: bool) -> None:
+        """A handshake of TLS is through, or has failed."""
+        if not is_done:
+            self.logins.failed_count += 1
+        elif not self.security.is_sasl:
+            self.logins.successful_count += 1
 
     def principal_of(self, connected: ssl.SSLSocket | None) -> Principal:
         """The principal of a connection whose client does not log in. Raises Refused."""
@@ -85,8 +110,10 @@ class Entrance:
 class Entrances:
     """All listeners of a broker."""
 
-    def __init__(self, security: Mapping[str, ListenerSecurity]) -> None:
-        self.by_listener = {name: Entrance(found) for name, found in security.items()}
+    def __init__(self, security: Mapping[str, ListenerSecurity], on_read: OnRead = lambda _: None) -> None:
+        """`on_read` is called with a listener's security after its files were read."""
+        self.users = ScramUsers()
+        self.by_listener = {name: Entrance(found, self.users, on_read) for name, found in security.items()}
         self._watch = Supervisor()
 
     def take(self, security: Mapping[str, ListenerSecurity]) -> None:

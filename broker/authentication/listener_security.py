@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from broker.authentication.core.principal_rules import PrincipalRules
+from broker.authentication.sasl_offers import ENABLED, FAILURE_DELAY_MS, JAAS, SESSION_MS, ScramUsers, read_sasl_offer
 from runtime.configuration import ConfigurationError, load_settings
 from wire.client.security import SecurityProtocol
 from wire.tls.server_settings import ServerTlsSettings
@@ -21,9 +22,8 @@ from wire.tls.settings import HIDDEN, TLS_SECRETS
 
 PROTOCOL_MAP: Final = "listener.security.protocol.map"
 PROTOCOLS: Final = tuple(protocol.value for protocol in SecurityProtocol)
-SERVED: Final = (SecurityProtocol.PLAINTEXT.value, SecurityProtocol.SSL.value)
 MAPPING_RULES: Final = "ssl.principal.mapping.rules"
-FAMILIES: Final = ("ssl.", "sasl.")
+FAMILIES: Final = ("ssl.", "sasl.", SESSION_MS, FAILURE_DELAY_MS)
 _PREFIX: Final = "listener.name."
 
 
@@ -44,12 +44,24 @@ class ListenerSecurity:
         return self.protocol in (SecurityProtocol.SASL_PLAINTEXT, SecurityProtocol.SASL_SSL)
 
 
-_KEYS: Final = frozenset({MAPPING_RULES, *(str(field.alias) for field in ServerTlsSettings.model_fields.values())})
+_KEYS: Final = frozenset(
+    {
+        MAPPING_RULES,
+        ENABLED,
+        JAAS,
+        SESSION_MS,
+        FAILURE_DELAY_MS,
+        *(str(field.alias) for field in ServerTlsSettings.model_fields.values()),
+    }
+)
 
 
 def is_security_key(key: str) -> bool:
-    """Whether a property is one of those that are read here, of a listener or of all."""
-    return (key.split(".", 3)[3] if key.startswith(_PREFIX) and key.count(".") > 2 else key) in _KEYS
+    """Whether a property is one of those that are read here: of all listeners, of one, or of one
+    mechanism at one.
+    """
+    own = key.split(".", 3)[3] if key.startswith(_PREFIX) and key.count(".") > 2 else key
+    return own in _KEYS or (own != key and own.partition(".")[2] in _KEYS)
 
 
 def listener_prefix(name: str) -> str:
@@ -81,8 +93,8 @@ def protocols_of(names: Iterable[str], given: Mapping[str, str]) -> dict[str, st
         if given and name not in given and name not in PROTOCOLS:
             raise ConfigurationError(PROTOCOL_MAP, name, "the listener is missing from the map")
         protocol = given.get(name, name if name in PROTOCOLS else SecurityProtocol.PLAINTEXT.value)
-        if protocol not in SERVED:
-            raise ConfigurationError(PROTOCOL_MAP, f"{name}:{protocol}", f"accepted: {', '.join(SERVED)}")
+        if protocol not in PROTOCOLS:
+            raise ConfigurationError(PROTOCOL_MAP, f"{name}:{protocol}", f"accepted: {', '.join(PROTOCOLS)}")
         found[name] = protocol
     return found
 
@@ -90,15 +102,18 @@ def protocols_of(names: Iterable[str], given: Mapping[str, str]) -> dict[str, st
 def _read(properties: Mapping[str, str], name: str, protocol: SecurityProtocol) -> ListenerSecurity:
     found = security_of(properties, name)
     try:
-        return ListenerSecurity(
+        security = ListenerSecurity(
             name=name,
             protocol=protocol,
             properties=found,
             tls=_tls(found) if protocol in (SecurityProtocol.SSL, SecurityProtocol.SASL_SSL) else None,
             rules=_rules(found.get(MAPPING_RULES, "")),
         )
+        if security.is_sasl:
+            read_sasl_offer(found, ScramUsers())
     except ConfigurationError as error:
         raise _as_written(error, properties, name) from error
+    return security
 
 
 def _tls(properties: Mapping[str, str]) -> ServerTlsSettings:

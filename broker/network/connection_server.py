@@ -236,6 +236,7 @@ class ConnectionServer:
             return
 
         def on_done(tls: ssl.SSLSocket | None) -> None:
+            entrance.note_handshake(is_done=tls is not None)
             if tls is None or not self._listening:
                 if tls is not None:
                     tls.close()
@@ -258,6 +259,9 @@ class ConnectionServer:
             return
         connection = Connection(self, channel, listener=listener, address=address)
         connection.principal = principal
+        if entrance is not None:
+            connection.sasl = entrance.session(connection, self.clock, frame_bytes_max=self.request_bytes_max)
+            connection.shut_gate()
         self.connections.add(connection)
         self._end_excess()
 

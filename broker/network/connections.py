@@ -11,8 +11,8 @@ a slow reader stops its own requests. Small frames are handled in a buffer that 
 share (a callback never yields while using it); a larger frame is received into a buffer of its own,
 whose bound holds across connections. A frame is valid only until `handle` returns.
 
-Encryption is another `Channel`. Where clients log in, a gate (`Gate`) sees each frame first, and
-passes to the handler what this client may ask now.
+Encryption is another `Channel`. Where clients log in, `gate` sees each frame first, and passes to
+the handler what this client may ask now (`broker/authentication/sasl_session.py`).
 """
 
 from __future__ import annotations
@@ -24,6 +24,7 @@ from collections import deque
 from collections.abc import Callable, Sequence
 from typing import Final, Protocol
 
+from broker.authentication.sasl_session import SaslSession
 from broker.network.channels import Channel, CompressedChannel, FilePart, FileRest, Part, is_file, release_files
 from broker.network.request_memory import RequestMemory
 from broker.network.response_slots import Place, ResponseSlots, Sent
@@ -49,23 +50,6 @@ FRAME_BYTES_MIN: Final = 8
 SIZE: Final = struct.Struct(">i")
 
 Frame = memoryview
-
-
-class Gate(Protocol):
-    """What stands before the handler while a client is not logged in, or not for ever
-    (`broker/authentication/sasl_session.py`).
-    """
-
-    @property
-    def frame_bytes_bounds(self) -> tuple[int, int]:
-        """The least and the most that a frame may have now."""
-        ...
-
-    def admits(self, connection: Connection, frame: Frame) -> bool:
-        """True when the handler may have the frame; else it is answered, or the connection
-        closed.
-        """
-        ...
 
 
 class FrameHandler(Protocol):
@@ -128,6 +112,7 @@ class Connection:
         "opened_at_ms",
         "principal",
         "progress_bytes",
+        "sasl",
         "used_at_ms",
     )
 
@@ -156,7 +141,9 @@ class Connection:
         self.listener = listener
         self.address = address
         self.client_software = ""
-        self.gate: Gate | None = None
+        self.gate: SaslSession | None = None
+        self.sasl: SaslSession | None = None
+        """Of a listener whose clients log in."""
         self.principal = ANONYMOUS
         self.is_closed = False
         self.on_close: Callable[[], None] | None = None
@@ -301,7 +288,7 @@ class Connection:
         self._is_busy = True
         self._is_handling = True
         try:
-            if self.gate is None or self.gate.admits(self, frame):
+            if self.gate is None or self.gate.admits(frame):
                 self._server.handler.handle(self, frame.toreadonly())
         finally:
             self._is_handling = False
@@ -393,6 +380,14 @@ class Connection:
             self._accept_response(place.parts, place.throttle_time_ms, place.on_sent)
         self._send_held()
         self._continue()
+
+    def open_gate(self) -> None:
+        """Each request goes to the handler from now on."""
+        self.gate = None
+
+    def shut_gate(self) -> None:
+        """Each request goes to the session of SASL first."""
+        self.gate = self.sasl
 
     def compress(self, level: int) -> None:
         """Both ways in compressed chunks from here on; call it right after the answer that says

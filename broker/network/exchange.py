@@ -19,8 +19,10 @@ from broker.network.channels import Part
 from broker.network.connections import Connection
 from broker.network.entities import NO_THROTTLE
 from broker.network.response_slots import Place
+from broker.quotas.client_throttling import QuotaClient
 from runtime.clock import Clock
 from wire.protocol.frames import RequestHeader, encode_response, response_prefix
+from wire.rules.principals import Principal
 
 MILLISECOND: Final = timedelta(milliseconds=1)
 THROTTLE_TIME_MS_MAX: Final = (1 << 31) - 1
@@ -29,11 +31,11 @@ THROTTLE_TIME_MS_MAX: Final = (1 << 31) - 1
 class RequestQuotas(Protocol):
     """What an exchange asks of the broker's client quotas."""
 
-    def is_exempt(self, client_software: str) -> bool:
+    def is_exempt(self, client_software: str, principal: Principal) -> bool:
         """True for clients that no quota concerns."""
         ...
 
-    def used_time(self, client_id: str | None, used_ns: int) -> float:
+    def used_time(self, client: QuotaClient, used_ns: int) -> float:
         """Charge the time; the throttle time in ms."""
         ...
 
@@ -127,7 +129,12 @@ class Exchange:
     @property
     def is_exempt(self) -> bool:
         """True when no quota concerns this client."""
-        return self._dispatcher.quotas.is_exempt(self.connection.client_software)
+        return self._dispatcher.quotas.is_exempt(self.connection.client_software, self.connection.principal)
+
+    @property
+    def quota_client(self) -> QuotaClient:
+        """Whose quotas the request draws on."""
+        return QuotaClient(self.connection.principal.name, self.header.client_id or "")
 
     def throttle_time_ms(self, bandwidth_ms: float = 0.0) -> int:
         """How long the connection rests once this is answered, to be said in the answer: what the
@@ -138,7 +145,7 @@ class Exchange:
             quotas = self._dispatcher.quotas
             time_ms = 0.0
             if self.busy is not None and not self.is_exempt:
-                time_ms = quotas.used_time(self.header.client_id, self.busy.so_far_ns())
+                time_ms = quotas.used_time(self.quota_client, self.busy.so_far_ns())
             self._throttle_time_ms = min(round(max(bandwidth_ms, time_ms)), THROTTLE_TIME_MS_MAX)
         return self._throttle_time_ms
 

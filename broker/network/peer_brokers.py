@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any, Final
 
+from broker.authentication.inter_broker import Secured, plaintext
 from broker.metadata.core.cluster_image import ClusterImage
 from runtime.addresses import HostPort
 from wire.client.client_errors import Unreachable
@@ -23,11 +24,11 @@ IN_FLIGHT_MAX: Final = 32
 class PeerBrokers:
     """See the module."""
 
-    def __init__(self, image: Callable[[], ClusterImage], listener: str) -> None:
+    def __init__(self, image: Callable[[], ClusterImage], listener: str, secured: Secured = plaintext) -> None:
         self._image = image
         self._listener = listener
         options = ConnectionOptions(client_id=CLIENT_ID, request_timeout_ms=TIMEOUT_MS, in_flight_max=IN_FLIGHT_MAX)
-        self._pool = ConnectionPool(options)
+        self._pool = ConnectionPool(options, secured)
 
     async def call(self, node_id: int, api_key: int, values: Mapping[str, Any], *, version: int) -> Any:
         """One request to a broker of this site; the response entity. KafkaClientError."""

@@ -1,15 +1,17 @@
 """Client quotas: count what requests cost, and compute how long clients are throttled.
 
 The quotas come with the image, so a change applies to the next request. Each broker counts for
-itself, as in Kafka. Antipode's own programs (other brokers, mirrors, tools) are never throttled:
-replication must not wait behind clients, and a mirror has a byte rate of its own.
+itself, as in Kafka. Antipode's own programs (other brokers, mirrors, tools) are not throttled where
+clients are anonymous: replication must not wait behind clients, and a mirror has a byte rate of its
+own. Where clients have a principal, the name of a program exempts from nothing: any client can
+claim it, and an operator can give the principal of a mirror its own quota.
 `broker/quotas/core/client_quotas.py` decides. Handlers ask through `Exchange.throttle_time_ms`
 (`broker/dispatch.py`).
 """
 
 from __future__ import annotations
 
-from typing import Final
+from typing import Final, NamedTuple
 
 from broker.metadata.core.cluster_image import ClusterImage
 from broker.metadata.request_context import RequestContext
@@ -24,15 +26,21 @@ from wire.rules.client_quotas import (
     PRODUCER_BYTE_RATE,
     REQUEST_PERCENTAGE,
 )
+from wire.rules.principals import ANONYMOUS, Principal
 
-ANONYMOUS: Final = "ANONYMOUS"
-"""Kafka's name for the user of a connection that has not said who it is."""
 STRICT_MUTATIONS_FROM: Final = {19: 6, 20: 5, 37: 3}
 """Versions of CreateTopics, DeleteTopics and CreatePartitions whose clients know
 THROTTLING_QUOTA_EXCEEDED.
 """
 QUOTA_EXCEEDED_MESSAGE: Final = "The throttling quota has been exceeded."
 _PERCENT_OF_NS: Final = 100 / 1e9
+
+
+class QuotaClient(NamedTuple):
+    """By what a quota is found: the name of the client's principal, and its client id."""
+
+    user: str
+    client_id: str
 
 
 class Quotas:
@@ -64,27 +72,29 @@ class Quotas:
         self.is_in_use = bool(after.quotas)
         self.counts_time = self.request.is_in_use
 
-    def is_exempt(self, client_software: str) -> bool:
+    def is_exempt(self, client_software: str, principal: Principal) -> bool:
         """True when nothing holds this client back."""
-        return not self.is_in_use or client_software == CLIENT_SOFTWARE_NAME
+        return not self.is_in_use or (client_software == CLIENT_SOFTWARE_NAME and principal == ANONYMOUS)
 
-    def used_bytes(self, rates: ClientRates, client_id: str | None, size: int) -> float:
+    def used_bytes(self, rates: ClientRates, client: QuotaClient, size: int) -> float:
         """A client produced or is to be sent so many bytes; how long it must rest, in ms."""
-        return rates.record(self._clock.monotonic_ms(), user=ANONYMOUS, client_id=client_id or "", amount=size)
+        return rates.record(self._clock.monotonic_ms(), user=client.user, client_id=client.client_id, amount=size)
 
-    def take_back_bytes(self, rates: ClientRates, client_id: str | None, size: int) -> None:
+    def take_back_bytes(self, rates: ClientRates, client: QuotaClient, size: int) -> None:
         """The bytes are not sent after all."""
-        rates.take_back(self._clock.monotonic_ms(), user=ANONYMOUS, client_id=client_id or "", amount=size)
+        rates.take_back(self._clock.monotonic_ms(), user=client.user, client_id=client.client_id, amount=size)
 
-    def most_fetched(self, client_id: str | None) -> int | None:
+    def most_fetched(self, client: QuotaClient) -> int | None:
         """Bytes that one answer may have, None for no limit of quotas."""
-        most = self.fetch.most_in_windows(user=ANONYMOUS, client_id=client_id or "")
+        most = self.fetch.most_in_windows(user=client.user, client_id=client.client_id)
         return None if most is None else max(int(most), 1)
 
-    def used_time(self, client_id: str | None, busy_ns: int) -> float:
+    def used_time(self, client: QuotaClient, busy_ns: int) -> float:
         """A request kept the broker busy so long; how long the client must rest, in ms."""
         used = busy_ns * _PERCENT_OF_NS
-        return self.request.record(self._clock.monotonic_ms(), user=ANONYMOUS, client_id=client_id or "", amount=used)
+        return self.request.record(
+            self._clock.monotonic_ms(), user=client.user, client_id=client.client_id, amount=used
+        )
 
     def mutation_permits(self, context: RequestContext, *, is_free: bool = False) -> MutationPermits:
         """What a request that creates or deletes partitions draws on; one that only validates is
@@ -92,8 +102,8 @@ class Quotas:
         """
         now_ms = self._clock.monotonic_ms()
         share = None
-        if not is_free and not self.is_exempt(context.client_software):
-            share = self.mutations.share(now_ms, user=ANONYMOUS, client_id=context.client_id or "")
+        if not is_free and not self.is_exempt(context.client_software, context.principal):
+            share = self.mutations.share(now_ms, user=context.principal.name, client_id=context.client_id or "")
         strict_from = STRICT_MUTATIONS_FROM.get(context.api_key)
         is_strict = strict_from is not None and context.api_version >= strict_from
         return MutationPermits(share, is_strict=is_strict, now_ms=now_ms)

@@ -15,6 +15,7 @@ from dataclasses import dataclass
 from typing import Final, NamedTuple
 from uuid import UUID
 
+from broker.authentication.inter_broker import Secured, plaintext
 from broker.log.core.batch_checks import BatchRejected
 from broker.log.errors import StorageError
 from broker.replication.core.follower import Position, Reaction, reaction_to, resume_out_of_range
@@ -104,6 +105,7 @@ class ReplicaFetcher:
         find_address: Callable[[int], HostPort | None],
         broker_epoch: Callable[[], int],
         on_lost: Callable[[int], None],
+        secured: Secured = plaintext,
     ) -> None:
         self.source = source
         self._replicas = replicas
@@ -112,6 +114,7 @@ class ReplicaFetcher:
         self._find_address = find_address
         self._broker_epoch = broker_epoch
         self._on_lost = on_lost
+        self._secured = secured
         self._options = ConnectionOptions(
             client_id=f"broker-{settings.node_id}-follows-{source}",
             connect_timeout_ms=settings.replica_socket_timeout_ms,
@@ -288,7 +291,7 @@ class ReplicaFetcher:
             address = self._find_address(self.source)
             if address is None:
                 raise Unreachable("the broker is not registered", node=f"node {self.source}")
-            self._connection = await open_connection(address, self._options)
+            self._connection = await open_connection(address, self._secured(self._options, address))
         return self._connection
 
     async def _fetch(

@@ -12,6 +12,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Iterator
 
+from broker.authentication.inter_broker import Secured, plaintext
 from broker.metadata.cluster import Cluster
 from broker.metadata.core.cluster_image import ClusterImage, difference
 from broker.replication.core.follower import fetcher_number
@@ -38,6 +39,7 @@ class ReplicaFetchers:
         *,
         broker_epoch: Callable[[], int],
         on_lost: Callable[[int], None],
+        secured: Secured = plaintext,
     ) -> None:
         self._replicas = replicas
         self._cluster = cluster
@@ -45,6 +47,7 @@ class ReplicaFetchers:
         self._clock = clock
         self._broker_epoch = broker_epoch
         self._on_lost = on_lost
+        self._secured = secured
         self._fetchers: dict[tuple[int, int], ReplicaFetcher] = {}
         """By source broker and number."""
         self._count = settings.replica_fetcher_count
@@ -140,6 +143,7 @@ class ReplicaFetchers:
                 find_address=self.address_of,
                 broker_epoch=self._broker_epoch,
                 on_lost=self._on_lost,
+                secured=self._secured,
             )
         return found
 

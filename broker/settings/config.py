@@ -14,6 +14,7 @@ from typing import Annotated, Final, Literal
 
 from pydantic import BeforeValidator, Field
 
+from broker.authentication.inter_broker import check_inter_broker, inter_broker_listener
 from broker.authentication.listener_security import (
     PROTOCOLS,
     ListenerSecurity,
@@ -229,6 +230,9 @@ class BrokerSettings(Settings):
         alias="inter.broker.listener.name",
         description="accepted: a name from listeners, or an empty value for the first one",
     )
+    inter_broker_protocol: str = Field(
+        default="", alias="security.inter.broker.protocol", description=f"accepted: {', '.join(PROTOCOLS)}"
+    )
     replica_lag_ms_max: int = Field(default=30_000, alias="replica.lag.time.max.ms", ge=100)
     replica_fetch_wait_ms_max: int = Field(default=500, alias="replica.fetch.wait.max.ms", ge=1)
     replica_fetch_bytes_min: int = Field(default=1, alias="replica.fetch.min.bytes", ge=0)
@@ -376,6 +380,7 @@ def load_broker_settings(properties: Mapping[str, str]) -> BrokerSettings:
     mapping["properties"] = dict(properties)
     settings = load_settings(BrokerSettings, mapping)
     _check_listeners(settings)
+    settings = _with_inter_broker_listener(settings)
     _check_node_id(settings)
     check_group_settings(settings)
     _check_topic_defaults(properties)
@@ -396,7 +401,20 @@ def _check_listeners(settings: BrokerSettings) -> None:
             settings.inter_broker_listener,
             f"no such listener; accepted: {', '.join(sorted(names))}",
         )
-    listener_security(settings)
+
+
+def _with_inter_broker_listener(settings: BrokerSettings) -> BrokerSettings:
+    """With the listener that `security.inter.broker.protocol` chooses; what brokers need to log in
+    at each other there is checked.
+    """
+    security = listener_security(settings)
+    name = inter_broker_listener(
+        {name: found.protocol.value for name, found in security.items()},
+        given=settings.inter_broker_listener,
+        protocol=settings.inter_broker_protocol,
+    )
+    check_inter_broker(security[name])
+    return settings.model_copy(update={"inter_broker_listener": name}) if settings.inter_broker_protocol else settings
 
 
 def listener_security(settings: BrokerSettings) -> dict[str, ListenerSecurity]:

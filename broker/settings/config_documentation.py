@@ -100,6 +100,7 @@ _TEXTS: Final = {
     "replica.socket.timeout.ms": "How long a follower waits for its leader's answer.",
     "replication.quota.window.num": "Number of samples over which throttled replication is measured.",
     "replication.quota.window.size.seconds": "Length of a sample over which throttled replication is measured.",
+    "security.inter.broker.protocol": "Protocol of the listener over which brokers reach each other, where no listener is named.",
     "socket.receive.buffer.bytes": "Receive buffer of a connection; -1: as the system sets it.",
     "socket.request.max.bytes": "Largest request that is read.",
     "socket.send.buffer.bytes": "Send buffer of a connection; -1: as the system sets it.",

@@ -19,6 +19,7 @@ from uuid import UUID
 
 from kio.schema.errors import ErrorCode
 
+from broker.authentication.inter_broker import Secured, plaintext
 from broker.metadata.core.access import passive_link_for_new_topic
 from broker.metadata.core.cluster_image import ClusterImage
 from broker.metadata.request_context import RequestContext
@@ -66,8 +67,9 @@ brokers, and those of this site, know of the change.
 class ActiveSite:
     """Connections to the brokers of peers, opened when first needed."""
 
-    def __init__(self) -> None:
-        self._pool = ConnectionPool(ConnectionOptions(client_id=FORWARDED_CLIENT_ID, request_timeout_ms=TIMEOUT_MS))
+    def __init__(self, secured: Secured = plaintext) -> None:
+        options = ConnectionOptions(client_id=FORWARDED_CLIENT_ID, request_timeout_ms=TIMEOUT_MS)
+        self._pool = ConnectionPool(options, secured)
 
     async def answer(
         self,

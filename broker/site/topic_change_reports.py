@@ -16,6 +16,7 @@ import asyncio
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any, Final
 
+from broker.authentication.inter_broker import Secured, plaintext
 from broker.metadata.core.access import passive_link_for_new_topic
 from broker.metadata.core.cluster_image import ClusterImage, TopicImage
 from broker.network.entities import topic_uuid
@@ -43,14 +44,14 @@ class TopicChangeReports:
     what a report completes.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, secured: Secured = plaintext) -> None:
         options = ConnectionOptions(
             client_id=CLIENT_ID,
             connect_timeout_ms=REPORT_TIMEOUT_MS,
             request_timeout_ms=REPORT_TIMEOUT_MS,
             in_flight_max=IN_FLIGHT_MAX,
         )
-        self._pool = ConnectionPool(options)
+        self._pool = ConnectionPool(options, secured)
         self._under_way: dict[HostPort, set[asyncio.Task[None]]] = {}
         self._silent: set[HostPort] = set()
         """Brokers that left a report without an answer."""

@@ -198,6 +198,7 @@ class Cluster:
     was, or a stand-in.
     """
     quotas: dict[QuotaEntity, QuotaValues] = field(default_factory=dict)
+    scram_users: dict[str, Mapping[str, str]] = field(default_factory=dict)
     group_configs: dict[str, GroupConfigs] = field(default_factory=dict)
     altered_unclean_election: bool | None = None
     """`unclean.leader.election.enable` of the brokers as altered while they run; None when the
@@ -224,6 +225,7 @@ class Cluster:
             quarantine=dict(self.quarantine),
             link_problems=dict(self.link_problems),
             quotas=dict(self.quotas),
+            scram_users=dict(self.scram_users),
             group_configs=dict(self.group_configs),
             partition_phases=dict(self.partition_phases),
             replica_phases=dict(self.replica_phases),
@@ -373,14 +375,8 @@ class Cluster:
                 self.links.pop(change.name)
             case fact.UncleanElectionAltered():
                 self.altered_unclean_election = change.is_allowed
-            case fact.ClientQuotaReplaced():
-                self.quotas.pop(change.entity, None)
-                if change.values:
-                    self.quotas[change.entity] = change.values
-            case fact.GroupConfigsReplaced():
-                self.group_configs.pop(change.group, None)
-                if change.configs:
-                    self.group_configs[change.group] = change.configs
+            case fact.ClientQuotaReplaced() | fact.ScramUserReplaced() | fact.GroupConfigsReplaced():
+                self._apply_entity_configs(change)
             case fact.TopicReleased():
                 self.topics[change.topic.name] = change.topic
                 self.leaderships.update(change.leaderships)
@@ -391,6 +387,23 @@ class Cluster:
                 self.link_problems = dict(change.problems)
             case fact.DeletionMarkDropped():
                 pass
+
+    def _apply_entity_configs(
+        self, change: fact.ClientQuotaReplaced | fact.ScramUserReplaced | fact.GroupConfigsReplaced
+    ) -> None:
+        match change:
+            case fact.ClientQuotaReplaced():
+                self.quotas.pop(change.entity, None)
+                if change.values:
+                    self.quotas[change.entity] = change.values
+            case fact.ScramUserReplaced():
+                self.scram_users.pop(change.user, None)
+                if change.credentials:
+                    self.scram_users[change.user] = change.credentials
+            case fact.GroupConfigsReplaced():
+                self.group_configs.pop(change.group, None)
+                if change.configs:
+                    self.group_configs[change.group] = change.configs
 
     def _apply_leadership(self, change: fact.LeadershipChanged) -> None:
         known = self.leaderships.get(change.partition)

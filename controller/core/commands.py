@@ -273,6 +273,26 @@ class ClientQuotasRead(Struct, frozen=True, kw_only=True):
     quotas: Mapping[QuotaEntity, Mapping[str, float]]
 
 
+class ScramUserChange(Struct, frozen=True, kw_only=True):
+    """SCRAM credentials of one user to set and to remove, by mechanism."""
+
+    name: str
+    set_credentials: Mapping[str, str] = field(default_factory=dict)
+    remove: tuple[str, ...] = ()
+
+
+class AlterScramUsers(Struct, frozen=True, kw_only=True):
+    """Change SCRAM credentials, each user for itself."""
+
+    changes: tuple[ScramUserChange, ...]
+
+
+class ScramUsersRead(Struct, frozen=True, kw_only=True):
+    """All SCRAM credentials as they are stored now, after a notice of change."""
+
+    users: Mapping[str, Mapping[str, str]]
+
+
 class GroupConfigChange(Struct, frozen=True, kw_only=True):
     """Configs of one group to set and to remove; with `replaces_all` what is not set is removed."""
 
@@ -321,8 +341,15 @@ Command = (
     | AlterReassignments
     | AlterClientQuotas
     | ClientQuotasRead
+    | AlterScramUsers
+    | ScramUsersRead
     | AlterGroupConfigs
     | GroupConfigsRead
+)
+
+
+EntityConfigCommand = (
+    AlterClientQuotas | ClientQuotasRead | AlterScramUsers | ScramUsersRead | AlterGroupConfigs | GroupConfigsRead
 )
 
 
@@ -344,7 +371,9 @@ class PartitionOutcome(Struct, frozen=True, kw_only=True):
 
 
 class QuotaOutcome(Struct, frozen=True, kw_only=True):
-    """The outcome for one entity of a request about quotas."""
+    """The outcome for one entity of a request about quotas, or one user of a request about
+    credentials.
+    """
 
     error: ErrorCode = ErrorCode.none
     message: str = ""
@@ -361,6 +390,7 @@ class Publish(Struct, frozen=True, kw_only=True):
     links: frozenset[str] = frozenset()
     deleted_links: tuple[str, ...] = ()
     quotas: frozenset[QuotaEntity] = frozenset()
+    scram_users: frozenset[str] = frozenset()
     group_configs: frozenset[str] = frozenset()
 
 

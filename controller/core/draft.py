@@ -49,6 +49,7 @@ class Draft:
         self.changed_links: set[str] = set()
         self.removed_links: set[str] = set()
         self.changed_quotas: set[QuotaEntity] = set()
+        self.changed_scram_users: set[str] = set()
         self.changed_group_configs: set[str] = set()
         self.quota_reply: list[QuotaOutcome] = []
         self.has_membership_changed = False
@@ -165,6 +166,7 @@ class Draft:
             or self.changed_links
             or self.removed_links
             or self.changed_quotas
+            or self.changed_scram_users
             or self.changed_group_configs
             or self.has_membership_changed
         )
@@ -180,6 +182,7 @@ class Draft:
                     links=frozenset(self.changed_links),
                     deleted_links=tuple(sorted(self.removed_links)),
                     quotas=frozenset(self.changed_quotas),
+                    scram_users=frozenset(self.changed_scram_users),
                     group_configs=frozenset(self.changed_group_configs),
                 )
             )

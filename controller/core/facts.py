@@ -205,6 +205,16 @@ class ClientQuotaReplaced(Struct, frozen=True, kw_only=True):
     must_store: bool = True
 
 
+class ScramUserReplaced(Struct, frozen=True, kw_only=True):
+    """A user has these SCRAM credentials, by mechanism, or none; `must_store` is false when another
+    tool wrote them.
+    """
+
+    user: str
+    credentials: Mapping[str, str]
+    must_store: bool = True
+
+
 class GroupConfigsReplaced(Struct, frozen=True, kw_only=True):
     """A group has these configs of its own, or none; `must_store` is false when another tool wrote
     them.
@@ -240,5 +250,6 @@ Fact = (
     | LinkStored
     | LinkRemoved
     | ClientQuotaReplaced
+    | ScramUserReplaced
     | GroupConfigsReplaced
 )

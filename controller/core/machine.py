@@ -23,6 +23,7 @@ from controller.core import (
     quarantine,
     quota_admin,
     reassignment,
+    scram_admin,
     topic_admin,
     topic_deletion,
 )
@@ -68,6 +69,8 @@ class ControllerMachine:
         return InvariantBroken("\n  ".join([f"{error}; decisions before it:", *self._story]))
 
     def _consider(self, draft: Draft, command: Command) -> str:  # noqa: C901 (one branch a command)
+        if isinstance(command, ask.EntityConfigCommand):
+            return _apply_entity_configs(draft, command)
         match command:
             case ask.CreateTopics():
                 topic_admin.create_topics(draft, command)
@@ -134,8 +137,6 @@ class ControllerMachine:
             case ask.AlterReassignments():
                 reassignment.alter(draft, command)
                 return f"reassignments of {len(command.targets)} partitions were requested"
-            case ask.AlterClientQuotas() | ask.ClientQuotasRead() | ask.AlterGroupConfigs() | ask.GroupConfigsRead():
-                return _apply_entity_configs(draft, command)
         assert_never(command)
 
 
@@ -146,13 +147,13 @@ def _names(names: Iterable[str]) -> str:
     return ", ".join(repr(name) for name in names)
 
 
-def _apply_entity_configs(
-    draft: Draft, command: ask.AlterClientQuotas | ask.ClientQuotasRead | ask.AlterGroupConfigs | ask.GroupConfigsRead
-) -> str:
-    """Decide a change of single clients' or groups' configs."""
+def _apply_entity_configs(draft: Draft, command: ask.EntityConfigCommand) -> str:
+    """Decide a change of single clients', users' or groups' configs."""
     match command:
         case ask.AlterClientQuotas() | ask.ClientQuotasRead():
             return quota_admin.consider(draft, command)
+        case ask.AlterScramUsers() | ask.ScramUsersRead():
+            return scram_admin.consider(draft, command)
         case ask.AlterGroupConfigs() | ask.GroupConfigsRead():
             return group_config_admin.consider(draft, command)
 

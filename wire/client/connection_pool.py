@@ -8,6 +8,7 @@ overrun. Callers that wait share one attempt.
 
 import asyncio
 import random
+from collections.abc import Callable
 
 from runtime.addresses import HostPort
 from wire.client.client_errors import Unreachable
@@ -30,8 +31,16 @@ class _Place:
 class ConnectionPool:
     """At most one open connection for each address."""
 
-    def __init__(self, options: ConnectionOptions) -> None:
+    def __init__(
+        self,
+        options: ConnectionOptions,
+        secured: Callable[[ConnectionOptions, HostPort], ConnectionOptions] | None = None,
+    ) -> None:
+        """`secured` gives the options for an address when a connection is opened; it may raise
+        Unreachable.
+        """
         self._options = options
+        self._secured = secured
         self._places: dict[HostPort, _Place] = {}
         self._is_closed = False
 
@@ -77,7 +86,8 @@ class ConnectionPool:
             bound_ms = min(BACKOFF_MAX_MS, BACKOFF_INITIAL_MS * 2 ** min(place.failures - 1, _DOUBLINGS_MAX))
             await asyncio.sleep(random.uniform(0, bound_ms) / 1000)  # noqa: S311 (no secret: spreads reconnections)
         try:
-            connection = await open_connection(address, self._options)
+            options = self._options if self._secured is None else self._secured(self._options, address)
+            connection = await open_connection(address, options)
         except Unreachable:
             place.failures += 1
             raise

@@ -4,12 +4,11 @@ which the caller brings.
 """
 
 import base64
-import hashlib
 import hmac
 from typing import Final
 
-HASHES: Final = {"SCRAM-SHA-256": "sha256", "SCRAM-SHA-512": "sha512"}
-ITERATIONS_MIN: Final = 4096
+from wire.rules.scram import ITERATIONS_MIN, hashed, salted_password, signed
+
 ITERATIONS_MAX: Final = 1_000_000
 """Above it a broker would keep our loop busy for seconds."""
 
@@ -26,8 +25,8 @@ class ScramClient:
     """
 
     def __init__(self, mechanism: str, *, username: str, password: str, nonce: str) -> None:
-        self._hash = HASHES[mechanism]
-        self._password = password.encode()
+        self._mechanism = mechanism
+        self._password = password
         self._nonce = nonce
         escaped = username.replace("=", "=3D").replace(",", "=2C")
         self._first_bare = f"n={escaped},r={nonce}"
@@ -45,12 +44,13 @@ class ScramClient:
             raise ScramRefused("the broker's nonce does not continue ours")
         if not iterations.isdigit() or not ITERATIONS_MIN <= int(iterations) <= ITERATIONS_MAX:
             raise ScramRefused(f"{iterations!r} iterations: accepted are {ITERATIONS_MIN} to {ITERATIONS_MAX}")
-        salted = hashlib.pbkdf2_hmac(self._hash, self._password, _decoded(attributes.get("s", "")), int(iterations))
+        salt = _decoded(attributes.get("s", ""))
+        salted = salted_password(self._mechanism, self._password, salt, int(iterations))
         client_key = self._signed(salted, b"Client Key")
         binding = base64.b64encode(_NO_CHANNEL_BINDING.encode()).decode()
         without_proof = f"c={binding},r={nonce}"
         exchange = b",".join((self._first_bare.encode(), server_first, without_proof.encode()))
-        signature = self._signed(hashlib.new(self._hash, client_key).digest(), exchange)
+        signature = self._signed(hashed(self._mechanism, client_key), exchange)
         proof = bytes(left ^ right for left, right in zip(client_key, signature, strict=True))
         self._expected_signature = self._signed(self._signed(salted, b"Server Key"), exchange)
         return f"{without_proof},p={base64.b64encode(proof).decode()}".encode()
@@ -64,7 +64,7 @@ class ScramClient:
             raise ScramRefused("the broker does not know the password")
 
     def _signed(self, key: bytes, message: bytes) -> bytes:
-        return hmac.new(key, message, self._hash).digest()
+        return signed(self._mechanism, key, message)
 
 
 def _attributes(message: bytes) -> dict[str, str]:

@@ -7,7 +7,6 @@ options of TLS do nothing where `security.protocol` asks for none. What a broker
 """
 
 import enum
-import re
 import secrets
 import ssl
 from collections.abc import Mapping
@@ -20,7 +19,9 @@ from pydantic import Field, SecretStr, field_validator
 from runtime.configuration import ConfigurationError, load_settings
 from wire.client.client_errors import Unreachable, error_code
 from wire.client.connection import Connection, ConnectionOptions, Handshake
-from wire.client.scram import HASHES, ScramClient, ScramRefused
+from wire.client.scram import ScramClient, ScramRefused
+from wire.rules.jaas import parse_jaas
+from wire.rules.scram import HASHES
 from wire.tls.settings import HIDDEN, TLS_SECRETS, TlsSettings
 
 SASL_HANDSHAKE: Final = 17
@@ -34,10 +35,6 @@ PLAIN: Final = "PLAIN"
 MECHANISMS: Final = (PLAIN, *HASHES)
 NONCE_BYTES: Final = 24
 
-_LOGIN_MODULE: Final = re.compile(r"^\s*(?P<module>[\w.]+)\s+required\b(?P<options>.*?);?\s*$", re.DOTALL)
-_LOGIN_OPTION: Final = re.compile(
-    r"""(?P<name>\w+)\s*=\s*(?:"(?P<quoted>(?:[^"\\]|\\.)*)"|'(?P<single>[^']*)'|(?P<bare>[^\s"';]+))"""
-)
 _LOGIN_MODULES: Final = ("PlainLoginModule", "ScramLoginModule")
 
 
@@ -145,15 +142,10 @@ def _check_login(security: ClientSecurity) -> None:
 
 def parse_login(line: str) -> tuple[str, str]:
     """User name and password of a `sasl.jaas.config`. ValueError does not repeat what is secret."""
-    found = _LOGIN_MODULE.match(line)
-    if found is None or found["module"].rpartition(".")[2] not in _LOGIN_MODULES:
+    found = parse_jaas(line)
+    if found is None or found.name not in _LOGIN_MODULES:
         raise ValueError(f"accepted are {' and '.join(_LOGIN_MODULES)}, required, with options")
-    options = {
-        option["name"]: re.sub(r"\\(.)", r"\1", option["quoted"])
-        if option["quoted"] is not None
-        else option["single"] or option["bare"] or ""
-        for option in _LOGIN_OPTION.finditer(found["options"])
-    }
+    options = found.options
     if not options.get("username") or "password" not in options:
         raise ValueError('username="..." and password="..." are missing')
     return options["username"], options["password"]

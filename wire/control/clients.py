@@ -113,6 +113,11 @@ class ControllerClient:
         reply: pb.AlterClientQuotasReply = await self._call("AlterClientQuotas", request)
         return reply
 
+    async def alter_scram_users(self, request: pb.AlterScramUsersRequest) -> pb.AlterScramUsersReply:
+        """Change SCRAM credentials of users."""
+        reply: pb.AlterScramUsersReply = await self._call("AlterScramUsers", request)
+        return reply
+
     async def alter_group_configs(self, request: pb.AlterGroupConfigsRequest) -> pb.AlterGroupConfigsReply:
         """Change configs of groups."""
         reply: pb.AlterGroupConfigsReply = await self._call("AlterGroupConfigs", request)

@@ -195,6 +195,21 @@ class ClientQuota(_message.Message):
     values: _containers.ScalarMap[str, float]
     def __init__(self, entity: _Optional[_Iterable[_Union[QuotaEntityPart, _Mapping]]] = ..., values: _Optional[_Mapping[str, float]] = ...) -> None: ...
 
+class ScramUser(_message.Message):
+    __slots__ = ("name", "credentials")
+    class CredentialsEntry(_message.Message):
+        __slots__ = ("key", "value")
+        KEY_FIELD_NUMBER: _ClassVar[int]
+        VALUE_FIELD_NUMBER: _ClassVar[int]
+        key: str
+        value: str
+        def __init__(self, key: _Optional[str] = ..., value: _Optional[str] = ...) -> None: ...
+    NAME_FIELD_NUMBER: _ClassVar[int]
+    CREDENTIALS_FIELD_NUMBER: _ClassVar[int]
+    name: str
+    credentials: _containers.ScalarMap[str, str]
+    def __init__(self, name: _Optional[str] = ..., credentials: _Optional[_Mapping[str, str]] = ...) -> None: ...
+
 class GroupConfigs(_message.Message):
     __slots__ = ("group", "configs")
     class ConfigsEntry(_message.Message):

@@ -99,6 +99,11 @@ class ControllerStub:
                 request_serializer=wire_dot_control_dot_controller__pb2.AlterClientQuotasRequest.SerializeToString,
                 response_deserializer=wire_dot_control_dot_controller__pb2.AlterClientQuotasReply.FromString,
                 _registered_method=True)
+        self.AlterScramUsers = channel.unary_unary(
+                '/antipode.control.Controller/AlterScramUsers',
+                request_serializer=wire_dot_control_dot_controller__pb2.AlterScramUsersRequest.SerializeToString,
+                response_deserializer=wire_dot_control_dot_controller__pb2.AlterScramUsersReply.FromString,
+                _registered_method=True)
         self.AlterGroupConfigs = channel.unary_unary(
                 '/antipode.control.Controller/AlterGroupConfigs',
                 request_serializer=wire_dot_control_dot_controller__pb2.AlterGroupConfigsRequest.SerializeToString,
@@ -196,9 +201,15 @@ class ControllerServicer:
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
-    def AlterGroupConfigs(self, request, context):
+    def AlterScramUsers(self, request, context):
         """Configs of single groups; the broker that asks has checked the values. Answered when the living brokers know.
         """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def AlterGroupConfigs(self, request, context):
+        """Missing associated documentation comment in .proto file."""
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
@@ -277,6 +288,11 @@ def add_ControllerServicer_to_server(servicer, server):
                     servicer.AlterClientQuotas,
                     request_deserializer=wire_dot_control_dot_controller__pb2.AlterClientQuotasRequest.FromString,
                     response_serializer=wire_dot_control_dot_controller__pb2.AlterClientQuotasReply.SerializeToString,
+            ),
+            'AlterScramUsers': grpc.unary_unary_rpc_method_handler(
+                    servicer.AlterScramUsers,
+                    request_deserializer=wire_dot_control_dot_controller__pb2.AlterScramUsersRequest.FromString,
+                    response_serializer=wire_dot_control_dot_controller__pb2.AlterScramUsersReply.SerializeToString,
             ),
             'AlterGroupConfigs': grpc.unary_unary_rpc_method_handler(
                     servicer.AlterGroupConfigs,
@@ -640,6 +656,33 @@ class Controller:
             '/antipode.control.Controller/AlterClientQuotas',
             wire_dot_control_dot_controller__pb2.AlterClientQuotasRequest.SerializeToString,
             wire_dot_control_dot_controller__pb2.AlterClientQuotasReply.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def AlterScramUsers(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/antipode.control.Controller/AlterScramUsers',
+            wire_dot_control_dot_controller__pb2.AlterScramUsersRequest.SerializeToString,
+            wire_dot_control_dot_controller__pb2.AlterScramUsersReply.FromString,
             options,
             channel_credentials,
             insecure,

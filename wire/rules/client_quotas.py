@@ -111,6 +111,11 @@ def _is_address(text: str) -> bool:
     return True
 
 
+def quota_texts(values: QuotaValues) -> dict[str, str]:
+    """All quotas of an entity as ZooKeeper keeps them."""
+    return {key: quota_text(key, value) for key, value in values.items()}
+
+
 def quota_text(key: str, value: float) -> str:
     """The value as ZooKeeper keeps it: whole numbers without a point."""
     return str(round(value)) if key in _WHOLE_NUMBERS_MAX else repr(float(value))

@@ -23,7 +23,7 @@ from google.protobuf import json_format
 
 from wire.control.cluster_pb2 import LinkRecord
 from wire.protocol.json_documents import is_number_text, parse_json
-from wire.rules.client_quotas import CLIENT_ID, IP, QUOTA_KEYS, USER, QuotaEntity, quota_text
+from wire.rules.client_quotas import CLIENT_ID, IP, QUOTA_KEYS, USER, QuotaEntity
 from wire.rules.links import InvalidPattern, check_pattern, patterns_of
 
 BROKERS = "/brokers"
@@ -452,11 +452,6 @@ def quotas_in(path: str, payload: bytes) -> dict[str, float]:
 def decode_entity_config(path: str, payload: bytes) -> dict[str, str]:
     """All configs of a user, a client or an address; a parent node without content has none."""
     return decode_config(path, payload) if payload else {}
-
-
-def encode_entity_config(kept: Mapping[str, str], quotas: Mapping[str, float]) -> bytes:
-    """Quotas beside `kept`, which is of other kinds, such as credentials."""
-    return encode_topic_config({**kept, **{key: quota_text(key, value) for key, value in quotas.items()}})
 
 
 def encode_config_change(entity_path: str) -> bytes:

@@ -183,7 +183,7 @@ class Fetch:
         self._bytes_max = services.config.fetch_bytes_max
         if self._has_quota:
             self._bytes_max = min(
-                self._bytes_max, services.quotas.most_fetched(exchange.header.client_id) or self._bytes_max
+                self._bytes_max, services.quotas.most_fetched(exchange.quota_client) or self._bytes_max
             )
         self._bytes_min = min(request.min_bytes, self._bytes_max)
 
@@ -425,10 +425,10 @@ class Fetch:
             return 0
         if not self._has_quota:
             return self._exchange.throttle_time_ms()
-        quotas, client_id = self._services.quotas, self._exchange.header.client_id
-        throttle_time_ms = self._exchange.throttle_time_ms(quotas.used_bytes(quotas.fetch, client_id, reading.size))
+        quotas, client = self._services.quotas, self._exchange.quota_client
+        throttle_time_ms = self._exchange.throttle_time_ms(quotas.used_bytes(quotas.fetch, client, reading.size))
         if throttle_time_ms:
-            quotas.take_back_bytes(quotas.fetch, client_id, reading.size)
+            quotas.take_back_bytes(quotas.fetch, client, reading.size)
         return throttle_time_ms
 
     def _answer_empty(self, reading: _Reading, throttle_time_ms: int) -> None:

@@ -347,7 +347,7 @@ def _throttle_time_ms(services: BrokerServices, exchange: Exchange) -> int:
     bandwidth_ms = 0.0
     quotas = services.quotas
     if quotas.produce.is_in_use and not exchange.is_exempt:
-        bandwidth_ms = quotas.used_bytes(quotas.produce, exchange.header.client_id, exchange.frame_bytes)
+        bandwidth_ms = quotas.used_bytes(quotas.produce, exchange.quota_client, exchange.frame_bytes)
     return exchange.throttle_time_ms(bandwidth_ms)
 
 

@@ -1,8 +1,8 @@
-"""DescribeUserScramCredentials: there are none, because there is no SASL.
+"""DescribeUserScramCredentials: which mechanisms users have credentials for, and their iterations.
 
-Behaviour: as an Apache Kafka without credentials: all users are none, each user that is named has
-RESOURCE_NOT_FOUND, and one that is named twice DUPLICATE_RESOURCE. Kafka's config tool asks this
-whenever it shows a user's quotas. Versions: 0.
+Behaviour: all users that have some, or those that are named: RESOURCE_NOT_FOUND for one without,
+DUPLICATE_RESOURCE for one that is named twice. Salts and keys are never answered. Kafka's config
+tool asks this whenever it shows a user's quotas. Versions: 0.
 """
 
 from __future__ import annotations
@@ -14,26 +14,49 @@ from kio.schema.errors import ErrorCode
 from broker.metadata.request_context import RequestContext
 from broker.network.entities import builder
 from broker.services import BrokerServices
+from wire.rules.scram import MECHANISM_NUMBERS, decode_credential
 
 API_KEY = 50
 MIN_VERSION = 0
 MAX_VERSION = 0
 
 
-async def handle(services: BrokerServices, context: RequestContext, request: Any) -> Any:  # noqa: ARG001
+async def handle(services: BrokerServices, context: RequestContext, request: Any) -> Any:
     """Answer a DescribeUserScramCredentials request."""
-    build = builder(API_KEY, context.api_version)
-    names = [user.name for user in request.users or ()]
-    results = tuple(_result(build, name, is_repeated=names.count(name) > 1) for name in dict.fromkeys(names))
-    return build.response(error_code=ErrorCode.none, error_message=None, results=results)
+    build, stored = builder(API_KEY, context.api_version), services.image.scram_users
+    named = [user.name for user in request.users or ()] or sorted(stored)
+    results = []
+    for name in dict.fromkeys(named):
+        error, message = ErrorCode.none, None
+        if named.count(name) > 1:
+            error = ErrorCode.duplicate_resource
+            message = f"Cannot describe SCRAM credentials for the same user twice in a single request: {name}"
+        elif name not in stored:
+            error = ErrorCode.resource_not_found
+            message = f"Attempt to describe a user credential that does not exist: {name}"
+        infos = () if error is not ErrorCode.none else _infos(build, stored[name])
+        results.append(
+            build.part(
+                "DescribeUserScramCredentialsResult",
+                user=name,
+                error_code=error,
+                error_message=message,
+                credential_infos=infos,
+            )
+        )
+    return build.response(error_code=ErrorCode.none, error_message=None, results=tuple(results))
 
 
-def _result(build: Any, name: str, *, is_repeated: bool) -> Any:
-    error = ErrorCode.resource_not_found
-    message = f"Attempt to describe a user credential that does not exist: {name}"
-    if is_repeated:
-        error = ErrorCode.duplicate_resource
-        message = f"Cannot describe SCRAM credentials for the same user twice in a single request: {name}"
-    return build.part(
-        "DescribeUserScramCredentialsResult", user=name, error_code=error, error_message=message, credential_infos=()
+def _infos(build: Any, credentials: Any) -> tuple[Any, ...]:
+    return tuple(
+        build.part("CredentialInfo", mechanism=number, iterations=_iterations(credentials[mechanism]))
+        for mechanism, number in MECHANISM_NUMBERS.items()
+        if mechanism in credentials
     )
+
+
+def _iterations(text: str) -> int:
+    try:
+        return decode_credential(text).iterations
+    except ValueError:  # another program wrote it
+        return 0

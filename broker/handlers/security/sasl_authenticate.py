@@ -1,30 +1,54 @@
-"""SaslAuthenticate: refused, because no listener here asks for a login.
+"""SaslAuthenticate: a message of the mechanism that the client has named.
 
-Behaviour: ILLEGAL_SASL_STATE, as a plaintext listener of Kafka answers. Versions: 0 to 2.
-Not done: SASL.
+Behaviour: as `broker/authentication/core/sasl_login.py` decides. What is refused is answered after
+`connection.failed.authentication.delay.ms`, with a reason that does not say which part of the login
+was wrong, and the connection closes. The session's lifetime is that of `connections.max.reauth.ms`
+or of a token. A listener without SASL answers ILLEGAL_SASL_STATE. Versions: 0 to 2.
 """
 
 from __future__ import annotations
 
+from datetime import timedelta
+from functools import partial
 from typing import Any
 
 from kio.schema.errors import ErrorCode
 from kio.static.primitive import i64Timedelta
 
-from broker.metadata.request_context import RequestContext
-from broker.network.entities import NO_THROTTLE, builder
+from broker.authentication.core.sasl_login import Answer
+from broker.network.connections import Frame
+from broker.network.entities import builder
+from broker.network.exchange import Exchange
 from broker.services import BrokerServices
+from wire.protocol.frames import decode_request_body
 
 API_KEY = 36
 MIN_VERSION = 0
 MAX_VERSION = 2
 
+_NO_SASL = Answer(
+    ErrorCode.illegal_sasl_state, "this listener has no login: connect with security.protocol=PLAINTEXT or SSL"
+)
 
-async def handle(_services: BrokerServices, context: RequestContext, _request: Any) -> Any:
+
+def handle_frame(_services: BrokerServices, exchange: Exchange, frame: Frame) -> None:
     """Answer a SaslAuthenticate request."""
-    return builder(API_KEY, context.api_version).response(
-        error_code=ErrorCode.illegal_sasl_state,
-        error_message="this listener has no authentication: connect with security.protocol=PLAINTEXT",
-        auth_bytes=b"",
-        session_lifetime=i64Timedelta.parse(NO_THROTTLE),
+    session = exchange.connection.sasl
+    if session is None:
+        exchange.answer_entity(_response(exchange, _NO_SASL))
+        return
+    answer = session.authenticate(bytes(decode_request_body(frame, exchange.header).auth_bytes))
+    entity = _response(exchange, answer)
+    if answer.is_refused:
+        session.refuse(answer, partial(exchange.answer_entity, entity))
+    else:
+        exchange.answer_entity(entity)
+
+
+def _response(exchange: Exchange, answer: Answer) -> Any:
+    return builder(API_KEY, exchange.header.api_version).response(
+        error_code=answer.error,
+        error_message=answer.reason or None,
+        auth_bytes=answer.message,
+        session_lifetime=i64Timedelta.parse(timedelta(milliseconds=answer.session_ms)),
     )

@@ -1,24 +1,38 @@
-"""SaslHandshake: refused, because no listener here asks for a login.
+"""SaslHandshake: the client names the mechanism by which it logs in.
 
-Behaviour: ILLEGAL_SASL_STATE without any mechanism, as a plaintext listener of Kafka answers; a
-client that is set up for SASL then says what is wrong. Versions: 0 and 1. Not done: SASL.
+Behaviour: a mechanism that is not offered is UNSUPPORTED_SASL_MECHANISM with those that are, and
+the connection closes; a listener without SASL answers ILLEGAL_SASL_STATE without any, and a client
+that is set up for SASL then says what is wrong. After version 0 the messages come without headers.
+Versions: 0 and 1.
 """
 
 from __future__ import annotations
 
-from typing import Any
+from functools import partial
 
 from kio.schema.errors import ErrorCode
 
-from broker.metadata.request_context import RequestContext
+from broker.network.connections import Frame
 from broker.network.entities import builder
+from broker.network.exchange import Exchange
 from broker.services import BrokerServices
+from wire.protocol.frames import decode_request_body
 
 API_KEY = 17
 MIN_VERSION = 0
 MAX_VERSION = 1
 
 
-async def handle(_services: BrokerServices, context: RequestContext, _request: Any) -> Any:
+def handle_frame(_services: BrokerServices, exchange: Exchange, frame: Frame) -> None:
     """Answer a SaslHandshake request."""
-    return builder(API_KEY, context.api_version).response(error_code=ErrorCode.illegal_sasl_state, mechanisms=())
+    build, session = builder(API_KEY, exchange.header.api_version), exchange.connection.sasl
+    if session is None:
+        exchange.answer_entity(build.response(error_code=ErrorCode.illegal_sasl_state, mechanisms=()))
+        return
+    request = decode_request_body(frame, exchange.header)
+    answer = session.handshake(request.mechanism, exchange.header.api_version)
+    entity = build.response(error_code=answer.error, mechanisms=session.mechanisms)
+    if answer.is_refused:
+        session.refuse(answer, partial(exchange.answer_entity, entity))
+    else:
+        exchange.answer_entity(entity)

@@ -124,6 +124,8 @@ class ClusterImage:
     """
     links: Mapping[str, LinkRecord] = field(default_factory=dict)
     quotas: Mapping[QuotaEntity, QuotaValues] = field(default_factory=dict)
+    scram_users: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
+    """SCRAM credentials by user and mechanism, in the form of ZooKeeper."""
     group_configs: Mapping[str, GroupConfigs] = field(default_factory=dict)
     """The configs that are set for single groups of this site."""
     confirmed_epochs: Mapping[str, int] = field(default_factory=dict)
@@ -364,6 +366,7 @@ def apply_batch(image: ClusterImage, batch: ControlBatch) -> ClusterImage:
         confirmed_epochs=_without(image.confirmed_epochs, newly_leased),
         carriers=image.carriers if has_same_links else {},
         quotas=_merged_quotas(image.quotas, batch),
+        scram_users=_merged_scram_users(image.scram_users, batch),
         group_configs=_merged_group_configs(image.group_configs, batch),
     )
 
@@ -508,6 +511,16 @@ def _merged_quotas(former: Mapping[QuotaEntity, QuotaValues], batch: ControlBatc
         quotas[entity_from_message(named.entity)] = dict(named.values)
     quotas = {entity: values for entity, values in quotas.items() if values}
     return former if former == quotas else quotas
+
+
+def _merged_scram_users(
+    former: Mapping[str, Mapping[str, str]], batch: ControlBatch
+) -> Mapping[str, Mapping[str, str]]:
+    users = {} if batch.is_full else dict(former)
+    for named in batch.scram_users:
+        users[named.name] = dict(named.credentials)
+    users = {user: credentials for user, credentials in users.items() if credentials}
+    return former if former == users else users
 
 
 def _merged_group_configs(former: Mapping[str, GroupConfigs], batch: ControlBatch) -> Mapping[str, GroupConfigs]:

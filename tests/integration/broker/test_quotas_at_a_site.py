@@ -89,7 +89,7 @@ async def test_what_is_no_quota_beside_quotas_stays_and_quotas_written_by_hand_a
 ) -> None:
     path = "/config/users/bob"
     await site.zookeeper.create(
-        path, znodes.encode_entity_config({"SCRAM-SHA-256": "salt"}, {"producer_byte_rate": 7.0}), make_path=True
+        path, znodes.encode_topic_config({"SCRAM-SHA-256": "salt", "producer_byte_rate": "7"}), make_path=True
     )
     await site.zookeeper.create(znodes.config_change_path(), znodes.encode_config_change("users/bob"), is_sequence=True)
     entity = (("user", "bob"),)

@@ -76,6 +76,7 @@ class LoneController(controller_pb2_grpc.ControllerServicer):
         self._state_path = state_path
         self._topics: dict[str, cluster_pb2.TopicInfo] = {}
         self._group_configs: dict[str, dict[str, str]] = {}
+        self._scram_users: dict[str, dict[str, str]] = {}
         self._quotas: dict[QuotaEntity, dict[str, float]] = {}
         self._stub: Any = None
         self._broker: cluster_pb2.BrokerInfo | None = None
@@ -106,7 +107,9 @@ class LoneController(controller_pb2_grpc.ControllerServicer):
             node_id=registration.node_id,
             broker_epoch=1,
             endpoints=[
-                cluster_pb2.Endpoint(listener=end.listener, host=end.host, port=end.port, security_protocol="PLAINTEXT")
+                cluster_pb2.Endpoint(
+                    listener=end.listener, host=end.host, port=end.port, security_protocol=end.security_protocol
+                )
                 for end in registration.endpoints
             ],
             grpc_address=registration.grpc_address,
@@ -218,6 +221,20 @@ class LoneController(controller_pb2_grpc.ControllerServicer):
             values = {**self._quotas.get(entity, {}), **change.set}
             self._quotas[entity] = {key: value for key, value in values.items() if key not in change.remove}
             await self._send(client_quotas=[quota_message(entity, self._quotas[entity])])
+        return reply
+
+    async def AlterScramUsers(
+        self, request: controller_pb2.AlterScramUsersRequest, context: Context
+    ) -> controller_pb2.AlterScramUsersReply:
+        reply = controller_pb2.AlterScramUsersReply()
+        for change in request.changes:
+            reply.results.add()
+            credentials = {**self._scram_users.get(change.name, {}), **change.set}
+            self._scram_users[change.name] = {
+                mechanism: text for mechanism, text in credentials.items() if mechanism not in change.remove
+            }
+            user = cluster_pb2.ScramUser(name=change.name, credentials=self._scram_users[change.name])
+            await self._send(scram_users=[user])
         return reply
 
     async def AlterGroupConfigs(

@@ -12,13 +12,33 @@ from typing import Any
 from tests.support.lone_brokers.lone_broker_process import LoneBroker
 from tests.support.processes.ports import LOOPBACK
 from tests.support.processes.processes import Processes
-from tests.support.processes.secured_kafka import Certificates, make_certificates
+from tests.support.processes.secured_kafka import PLAIN_MODULE, SCRAM_MODULE, Certificates, make_certificates
 
-PROTOCOLS = {"CLIENT": "PLAINTEXT", "ENCRYPTED": "SSL", "MUTUAL": "SSL"}
+PROTOCOLS = {
+    "CLIENT": "PLAINTEXT",
+    "ENCRYPTED": "SSL",
+    "MUTUAL": "SSL",
+    "LOGIN": "SASL_PLAINTEXT",
+    "SECURED": "SASL_SSL",
+    "BRIEF": "SASL_PLAINTEXT",
+}
+PASSWORDS = {"alice": "alice's, really", "bob": "bob's"}
+"""Users of PLAIN."""
+BROKER, BROKER_PASSWORD = "broker", "the broker's own"
+"""Its user of SCRAM."""
+BRIEF_SESSION_MS = 1500
+
+
+def jaas(mechanism: str, user: str, password: str) -> str:
+    """A client's login line."""
+    module = PLAIN_MODULE if mechanism == "PLAIN" else SCRAM_MODULE
+    return f'{module} required username="{user}" password="{password}";'
 
 
 class SecuredBroker(LoneBroker):
-    """CLIENT is plaintext, ENCRYPTED asks for no certificate, MUTUAL for one."""
+    """CLIENT is plaintext, ENCRYPTED asks for no certificate, MUTUAL for one, at LOGIN and SECURED
+    clients log in, at BRIEF for a short session.
+    """
 
     def __init__(self, processes: Processes, directory: Path, **properties: str) -> None:
         self.certificates: Certificates = make_certificates(directory / "certificates")
@@ -29,9 +49,23 @@ class SecuredBroker(LoneBroker):
             "ssl.truststore.location": str(self.certificates.authority),
             "listener.name.mutual.ssl.client.auth": "required",
             "listener.name.mutual.ssl.principal.mapping.rules": "RULE:^CN=([a-z]+)$/$1/",
+            "sasl.enabled.mechanisms": "PLAIN,SCRAM-SHA-256,SCRAM-SHA-512",
+            "listener.name.brief.connections.max.reauth.ms": str(BRIEF_SESSION_MS),
+            **self._lines(),
             **properties,
         }
         super().__init__(processes, directory, **given)
+
+    @staticmethod
+    def _lines() -> dict[str, str]:
+        users = " ".join(f'user_{name}="{password}"' for name, password in PASSWORDS.items())
+        plain = f"{PLAIN_MODULE} required {users};"
+        own = {name: jaas(name, BROKER, BROKER_PASSWORD) for name in ("SCRAM-SHA-256", "SCRAM-SHA-512")}
+        return {
+            f"listener.name.{listener}.{mechanism.lower()}.sasl.jaas.config": line
+            for listener in ("login", "secured", "brief")
+            for mechanism, line in {"PLAIN": plain, **own}.items()
+        }
 
     def at(self, listener: str) -> str:
         """Where clients of a listener connect."""

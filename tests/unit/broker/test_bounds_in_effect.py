@@ -12,7 +12,7 @@ from broker.coordination.internal_log import InternalLog
 from broker.metadata.core.cluster_image import PartitionImage
 from broker.metadata.request_context import RequestContext
 from broker.metrics import TopicMetrics
-from broker.quotas.client_throttling import Quotas
+from broker.quotas.client_throttling import QuotaClient, Quotas
 from broker.replication.core.fetch_sessions import FetchPartitionState, FetchSessions
 from broker.replication.core.partition import Partition
 from broker.replication.follower_append import truncate_replica
@@ -33,6 +33,9 @@ from wire.rules.client_quotas import CONTROLLER_MUTATION_RATE, PRODUCER_BYTE_RAT
 EVERY_CLIENT = quota_entity([("client-id", None)])
 
 
+CLIENT = QuotaClient("ANONYMOUS", "c")
+
+
 def quotas_with(clock: ManualClock, kind: str, bound: float, **properties: str) -> Quotas:
     """A broker's quotas with one bound for every client; properties with underscores for dots."""
     given = {key.replace("_", "."): value for key, value in properties.items()}
@@ -47,12 +50,12 @@ async def test_a_clients_rate_is_taken_over_the_windows_of_the_file() -> None:
     clock = ManualClock()
     quotas = quotas_with(clock, PRODUCER_BYTE_RATE, 100, quota_window_num="3", quota_window_size_seconds="5")
     # what two quiet windows of 5 s even out is no excess; another 100 bytes are one second too many
-    assert quotas.used_bytes(quotas.produce, "c", 1000) == 0
-    assert quotas.used_bytes(quotas.produce, "c", 100) == pytest.approx(1000)
+    assert quotas.used_bytes(quotas.produce, CLIENT, 1000) == 0
+    assert quotas.used_bytes(quotas.produce, CLIENT, 100) == pytest.approx(1000)
     clock.advance(14_999)
-    assert quotas.used_bytes(quotas.produce, "c", 1000) > 0
+    assert quotas.used_bytes(quotas.produce, CLIENT, 1000) > 0
     clock.advance(15_000)
-    assert quotas.used_bytes(quotas.produce, "c", 1000) == 0
+    assert quotas.used_bytes(quotas.produce, CLIENT, 1000) == 0
 
 
 async def test_partitions_may_be_created_at_once_as_in_all_windows_of_the_file() -> None:

@@ -31,14 +31,9 @@ TRANSLATE = {
 }
 
 ASKED_OF_A_SITE = {
-    "security.inter.broker.protocol": "SASL_SSL",
     "authorizer.class.name": "org.apache.kafka.metadata.authorizer.StandardAuthorizer",
     "super.users": "User:admin",
     "allow.everyone.if.no.acl.found": "false",
-    "sasl.enabled.mechanisms": "SCRAM-SHA-512",
-    "sasl.mechanism.inter.broker.protocol": "PLAIN",
-    "listener.name.client.scram-sha-512.sasl.jaas.config": "hush",
-    "connections.max.reauth.ms": "3600000",
     "delegation.token.secret.key": "hush",
     "zookeeper.set.acl": "true",
     "zookeeper.ssl.client.enable": "true",

@@ -30,13 +30,28 @@ def test_older_spellings_are_read() -> None:
     assert (settings.node_id, settings.log_dirs) == (4, ("/z",))
 
 
+LOGIN = {
+    "listeners": "CLIENT://h:1,SASL_PLAINTEXT://h:2",
+    "sasl.enabled.mechanisms": "PLAIN",
+    "listener.name.sasl_plaintext.plain.sasl.jaas.config": 'x.PlainLoginModule required user_a="hush";',
+}
 REFUSED = [
     ({"node.id": "-1"}, "node.id"),
     ({"listeners": "CLIENT:9092"}, "listeners"),
     ({"listeners": "C://h:1,C://h:2"}, "listeners"),
     ({"advertised.listeners": "OTHER://h:1"}, "advertised.listeners"),
-    ({"listener.security.protocol.map": "CLIENT:SASL_SSL"}, "listener.security.protocol.map"),
-    ({"listeners": "SASL_SSL://h:1"}, "listener.security.protocol.map"),
+    ({"listener.security.protocol.map": "CLIENT:TLS"}, "listener.security.protocol.map"),
+    ({"listener.security.protocol.map": "OTHER:SSL"}, "listener.security.protocol.map"),
+    ({"listeners": "SASL_SSL://h:1"}, "listener.name.sasl_ssl.ssl.keystore.location"),
+    ({"listeners": "SASL_PLAINTEXT://h:1"}, "listener.name.sasl_plaintext.sasl.enabled.mechanisms"),
+    ({"listeners": "SASL_PLAINTEXT://h:1", "sasl.enabled.mechanisms": "GSSAPI"}, "sasl.enabled.mechanisms"),
+    (
+        {"listeners": "SASL_PLAINTEXT://h:1", "sasl.enabled.mechanisms": "PLAIN"},
+        "listener.name.sasl_plaintext.plain.sasl.jaas.config",
+    ),
+    ({**LOGIN, "connections.max.reauth.ms": "soon"}, "connections.max.reauth.ms"),
+    ({**LOGIN, "security.inter.broker.protocol": "SASL_PLAINTEXT"}, "sasl.mechanism.inter.broker.protocol"),
+    ({**LOGIN, "ssl.principal.mapping.rules": "RULE:x"}, "ssl.principal.mapping.rules"),
     ({"security.inter.broker.protocol": "SSL"}, "security.inter.broker.protocol"),
     ({"authorizer.class.name": "org.apache.kafka.metadata.authorizer.StandardAuthorizer"}, "authorizer.class.name"),
     ({"log.retention.ms": "soon"}, "log.retention.ms"),

@@ -12,6 +12,7 @@ from wire.rules.client_quotas import (
     entity_from_message,
     entity_message,
     quota_entity,
+    quota_texts,
     refusal_of_entity,
     refusal_of_value,
 )
@@ -89,8 +90,8 @@ def test_fractions_are_for_percentages_and_mutations() -> None:
 
 
 def test_quotas_are_stored_as_kafka_writes_them_and_beside_what_is_there() -> None:
-    payload = znodes.encode_entity_config(
-        {"SCRAM-SHA-256": "x"}, {"producer_byte_rate": 1024.0, "request_percentage": 2.5}
+    payload = znodes.encode_topic_config(
+        {"SCRAM-SHA-256": "x", **quota_texts({"producer_byte_rate": 1024.0, "request_percentage": 2.5})}
     )
     assert payload == (
         b'{"version":1,"config":{"SCRAM-SHA-256":"x","producer_byte_rate":"1024","request_percentage":"2.5"}}'

@@ -1,0 +1,132 @@
+"""One connection's login: handshakes and messages in, answers and the connection's state out. Pure.
+
+| state | a handshake | a message | another request |
+| --- | --- | --- | --- |
+| no login | begins an exchange | refused | ends the connection |
+| exchange | refused | goes to its mechanism | ends the connection |
+| login | begins a new exchange, not within a second of the last | refused | passes while the session lasts |
+
+Invariants. (a) Only a mechanism's own `Login` makes a login. (b) The principal of a connection
+never changes: a new exchange has to end with the same name, and by the same mechanism. (c) After a
+refusal the connection answers nothing more. (d) With a session that ends, each request after its
+end closes the connection. Sources: KIP-152 (the requests), KIP-368 (new exchanges).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Final, NamedTuple
+
+from kio.schema.errors import ErrorCode
+
+from broker.authentication.core.sasl_mechanisms import Login, LoginRefused, Mechanism
+
+SASL_HANDSHAKE: Final = 17
+API_VERSIONS: Final = 18
+SASL_AUTHENTICATE: Final = 36
+BEFORE_LOGIN: Final = frozenset({SASL_HANDSHAKE, API_VERSIONS, SASL_AUTHENTICATE})
+SESSION_MS_MIN: Final = 1000
+"""Between two exchanges of a connection."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SaslOffer:
+    """What a listener offers: mechanisms by name, each made anew for an exchange, and the longest
+    session of each in ms (0: without end).
+    """
+
+    mechanisms: Mapping[str, Callable[[], Mechanism]]
+    session_ms_max: Mapping[str, int]
+    failure_delay_ms: int
+
+
+class Answer(NamedTuple):
+    """The answer to a handshake or a message. After one that `is_refused` the connection closes."""
+
+    error: ErrorCode = ErrorCode.none
+    reason: str = ""
+    message: bytes = b""
+    session_ms: int = 0
+
+    @property
+    def is_refused(self) -> bool:
+        """Whether the connection closes."""
+        return self.error is not ErrorCode.none
+
+
+class SaslLogin:
+    """See the module."""
+
+    def __init__(self, offer: SaslOffer) -> None:
+        self._offer = offer
+        self._exchange: Mechanism | None = None
+        self._mechanism = ""
+        self._is_refused = False
+        self._began_at_ms = 0.0
+        self.is_raw = False
+        """Whether messages come without the header of a request (SaslHandshake 0)."""
+        self.login: Login | None = None
+        self.ends_at_ms: float | None = None
+        """When the session ends, by the monotonic clock."""
+
+    @property
+    def is_exchanging(self) -> bool:
+        """Whether an exchange is under way."""
+        return self._exchange is not None
+
+    def refusal(self, api_key: int, monotonic_ms: float) -> str:
+        """Why a request may not be asked now; nothing when it may."""
+        if self._is_refused:
+            return "its login was refused"
+        if api_key in BEFORE_LOGIN:
+            return ""
+        if self.login is None or self._exchange is not None:
+            return f"request {api_key} came before the login"
+        if self.ends_at_ms is not None and monotonic_ms >= self.ends_at_ms:
+            return "its session has ended and the client has not logged in again"
+        return ""
+
+    def handshake(self, mechanism: str, version: int, monotonic_ms: float) -> Answer:
+        """The client names a mechanism."""
+        is_early = self.login is not None and monotonic_ms - self._began_at_ms < SESSION_MS_MIN
+        if self._is_refused or self._exchange is not None or is_early:
+            return self._refuse(ErrorCode.illegal_sasl_state, "SaslHandshake is not expected now")
+        if mechanism not in self._offer.mechanisms or (self.login is not None and mechanism != self._mechanism):
+            return self._refuse(ErrorCode.unsupported_sasl_mechanism, f"the mechanism {mechanism!r} is not offered")
+        self._exchange = self._offer.mechanisms[mechanism]()
+        self._mechanism = mechanism
+        self._began_at_ms = monotonic_ms
+        self.is_raw = version == 0
+        return Answer()
+
+    def authenticate(self, message: bytes, *, now_ms: int, monotonic_ms: float) -> Answer:
+        """The client's next message."""
+        if self._exchange is None or self._is_refused:
+            return self._refuse(ErrorCode.illegal_sasl_state, "SaslAuthenticate is not expected now")
+        try:
+            step = self._exchange.step(message)
+        except LoginRefused as refusal:
+            return self._refuse(ErrorCode.sasl_authentication_failed, str(refusal))
+        if step.login is None:
+            return Answer(message=step.answer)
+        if self.login is not None and step.login.name != self.login.name:
+            return self._refuse(
+                ErrorCode.sasl_authentication_failed, "Cannot change principals during re-authentication"
+            )
+        session_ms = self._session_ms(step.login, now_ms)
+        self._exchange, self.login, self.is_raw = None, step.login, False
+        self.ends_at_ms = None if session_ms is None else monotonic_ms + session_ms
+        return Answer(message=step.answer, session_ms=session_ms or 0)
+
+    def _session_ms(self, login: Login, now_ms: int) -> int | None:
+        most = self._offer.session_ms_max.get(self._mechanism, 0)
+        left = None if login.expires_at_ms is None else max(login.expires_at_ms - now_ms, 0)
+        if left is None:
+            return most or None
+        return min(left, most) if most else left
+
+    def _refuse(self, error: ErrorCode, reason: str) -> Answer:
+        self._is_refused = True
+        self._exchange = None
+        return Answer(error, reason)

@@ -1,0 +1,160 @@
+"""The server's side of PLAIN and SCRAM: messages of a client in, answers and a login out. Pure.
+
+A mechanism is made for one exchange. `step` takes the client's next message and returns what to
+answer, with the login once it is complete; LoginRefused ends the exchange, and its text is for the
+client: it never says which part of a login was wrong. Sources: RFC 4616, RFC 5802, KIP-84.
+"""
+
+from __future__ import annotations
+
+import base64
+import hmac
+import re
+from collections.abc import Callable, Mapping
+from typing import Final, NamedTuple, Protocol
+
+from wire.rules.scram import ITERATIONS_MIN, SALT_BYTES, ScramCredential, hashed, signed
+
+PLAIN: Final = "PLAIN"
+OAUTHBEARER: Final = "OAUTHBEARER"
+INVALID_PASSWORD: Final = "Authentication failed: Invalid username or password"  # noqa: S105  a message
+_CLIENT_FIRST: Final = re.compile(
+    r"(?P<header>[ny],(?:a=(?P<authorization>[^,]*))?,)n=(?P<user>[^,]*),r=(?P<nonce>[!-+\--~]+)(?P<rest>,.*)?",
+    re.DOTALL,
+)
+_CLIENT_FINAL: Final = re.compile(
+    r"(?P<signed>c=(?P<binding>[^,]+),r=(?P<nonce>[^,]+)(?:,[^p][^,]*)*),p=(?P<proof>[^,]+)"
+)
+
+
+class Login(NamedTuple):
+    """Who has logged in, and until when a token says so (ms since the epoch; None: for ever)."""
+
+    name: str
+    expires_at_ms: int | None = None
+
+
+class Step(NamedTuple):
+    """The answer to one message."""
+
+    answer: bytes
+    login: Login | None = None
+
+
+class LoginRefused(Exception):
+    """The exchange has failed; the text is for the client."""
+
+
+class Mechanism(Protocol):
+    """One exchange."""
+
+    def step(self, message: bytes) -> Step:
+        """Take the client's next message. LoginRefused."""
+        ...
+
+
+ScramLookUp = Callable[[str, str], ScramCredential | None]
+"""The credential of a user for a mechanism: (mechanism, name)."""
+
+
+class PlainExchange:
+    """PLAIN: name and password in one message."""
+
+    def __init__(self, passwords: Mapping[str, str]) -> None:
+        self._passwords = passwords
+
+    def step(self, message: bytes) -> Step:
+        """Take the message."""
+        try:
+            authorization, name, password = message.decode().split("\0")
+        except ValueError as error:
+            raise LoginRefused("Invalid SASL/PLAIN response: expected 3 tokens, separated by NUL") from error
+        if not name or not password:
+            raise LoginRefused("Authentication failed: username or password not specified")
+        if authorization and authorization != name:
+            raise LoginRefused(
+                "Authentication failed: Client requested an authorization id that is different from username"
+            )
+        # the comparison takes as long for a name that does not exist
+        expected = self._passwords.get(name, "")
+        is_right = hmac.compare_digest(expected.encode(), password.encode())
+        if not is_right or name not in self._passwords:
+            raise LoginRefused(INVALID_PASSWORD)
+        return Step(b"", Login(name))
+
+
+class ScramExchange:
+    """SCRAM: two messages. A name that does not exist gets a salt all the same, the same one each
+    time, so that the first answer does not say which names exist.
+    """
+
+    def __init__(self, mechanism: str, look_up: ScramLookUp, *, nonce: str, secret: bytes) -> None:
+        """`nonce` is chance, and new for each exchange; `secret` is the process's."""
+        self._mechanism = mechanism
+        self._look_up = look_up
+        self._nonce = nonce
+        self._secret = secret
+        self._name = ""
+        self._credential: ScramCredential | None = None
+        self._header = self._client_first = self._server_first = ""
+
+    def step(self, message: bytes) -> Step:
+        """Take the client's first, then its final message."""
+        try:
+            text = message.decode()
+        except UnicodeDecodeError as error:
+            raise self._refused() from error
+        return self._final(text) if self._server_first else self._first(text)
+
+    def _first(self, text: str) -> Step:
+        found = _CLIENT_FIRST.fullmatch(text)
+        if found is None:
+            raise LoginRefused("Invalid SCRAM client first message format")
+        self._name = found["user"].replace("=2C", ",").replace("=3D", "=")
+        if found["authorization"] and found["authorization"] != found["user"]:
+            raise LoginRefused(
+                "Authentication failed: Client requested an authorization id that is different from username"
+            )
+        self._header = found["header"]
+        self._client_first = text[len(self._header) :]
+        self._credential = self._look_up(self._mechanism, self._name)
+        salt, iterations = self._invented_salt(), ITERATIONS_MIN
+        if self._credential is not None:
+            salt, iterations = self._credential.salt, self._credential.iterations
+        self._nonce = found["nonce"] + self._nonce
+        self._server_first = f"r={self._nonce},s={base64.b64encode(salt).decode()},i={iterations}"
+        return Step(self._server_first.encode())
+
+    def _final(self, text: str) -> Step:
+        found = _CLIENT_FINAL.fullmatch(text)
+        if found is None:
+            raise LoginRefused("Invalid SCRAM client final message format")
+        if found["nonce"] != self._nonce or _decoded(found["binding"]) != self._header.encode():
+            raise LoginRefused("Invalid client nonce in the final client message.")
+        if self._credential is None:
+            raise self._refused()
+        exchange = f"{self._client_first},{self._server_first},{found['signed']}".encode()
+        signature = signed(self._mechanism, self._credential.stored_key, exchange)
+        proof = _decoded(found["proof"])
+        if len(proof) != len(signature):
+            raise self._refused()
+        client_key = bytes(left ^ right for left, right in zip(proof, signature, strict=True))
+        if not hmac.compare_digest(hashed(self._mechanism, client_key), self._credential.stored_key):
+            raise self._refused()
+        ours = signed(self._mechanism, self._credential.server_key, exchange)
+        return Step(b"v=" + base64.b64encode(ours), Login(self._name))
+
+    def _invented_salt(self) -> bytes:
+        return signed(self._mechanism, self._secret, self._name.encode())[:SALT_BYTES]
+
+    def _refused(self) -> LoginRefused:
+        return LoginRefused(
+            f"Authentication failed during authentication due to invalid credentials with SASL mechanism {self._mechanism}"
+        )
+
+
+def _decoded(text: str) -> bytes:
+    try:
+        return base64.b64decode(text, validate=True)
+    except ValueError as error:
+        raise LoginRefused("Invalid SCRAM client final message format") from error

@@ -1,0 +1,138 @@
+"""What a listener offers its clients to log in by, from its properties: mechanisms, users of PLAIN,
+credentials of SCRAM.
+
+A mechanism's line is `listener.name.{name}.{mechanism}.sasl.jaas.config`, the mechanism in lower
+case. A broker's own user is in its line too, as in Kafka (`username` and `password`). SCRAM accepts
+this user by that password until ZooKeeper has a credential of it: brokers that have one line accept
+each other before there is anything in ZooKeeper, and the first administrator can log in as this
+user.
+"""
+
+from __future__ import annotations
+
+import secrets
+from collections.abc import Callable, Mapping
+from functools import partial
+from typing import Final
+
+from broker.authentication.core.sasl_login import SaslOffer
+from broker.authentication.core.sasl_mechanisms import PLAIN, Mechanism, PlainExchange, ScramExchange
+from runtime.configuration import ConfigurationError
+from wire.rules.jaas import LoginModule, parse_jaas
+from wire.rules.scram import (
+    HASHES,
+    ITERATIONS_MIN,
+    SALT_BYTES,
+    ScramCredential,
+    credential_of,
+    decode_credential,
+    salted_password,
+)
+from wire.tls.settings import HIDDEN
+
+ENABLED: Final = "sasl.enabled.mechanisms"
+JAAS: Final = "sasl.jaas.config"
+SESSION_MS: Final = "connections.max.reauth.ms"
+FAILURE_DELAY_MS: Final = "connection.failed.authentication.delay.ms"
+MECHANISMS: Final = (PLAIN, *HASHES)
+_USER_PREFIX: Final = "user_"
+_NONCE_BYTES: Final = 24
+_MODULES: Final = {PLAIN: "PlainLoginModule", **dict.fromkeys(HASHES, "ScramLoginModule")}
+_ACCEPTED_LINES: Final = {
+    PLAIN: 'PlainLoginModule required user_NAME="PASSWORD" ...;',
+    **dict.fromkeys(HASHES, 'ScramLoginModule required; or with username="..." password="..."'),
+}
+
+
+class ScramUsers:
+    """The site's SCRAM credentials, as the newest image has them."""
+
+    def __init__(self) -> None:
+        self._stored: Mapping[str, Mapping[str, str]] = {}
+
+    def take(self, stored: Mapping[str, Mapping[str, str]]) -> None:
+        """By user and mechanism, in the form of ZooKeeper."""
+        self._stored = stored
+
+    @property
+    def stored(self) -> Mapping[str, Mapping[str, str]]:
+        """By user and mechanism, in the form of ZooKeeper."""
+        return self._stored
+
+    def credential(self, own: Mapping[str, ScramCredential], mechanism: str, name: str) -> ScramCredential | None:
+        """Of a user; `own` are those of the line itself, by name."""
+        text = self._stored.get(name, {}).get(mechanism)
+        if text is None:
+            return own.get(name)
+        try:
+            return decode_credential(text)
+        except ValueError:  # what another program wrote is nothing to log in by
+            return None
+
+
+def read_sasl_offer(properties: Mapping[str, str], users: ScramUsers) -> SaslOffer:
+    """The offer of a listener with these properties, without its prefix. ConfigurationError repeats
+    nothing secret.
+    """
+    enabled = [name.strip() for name in properties.get(ENABLED, "").split(",") if name.strip()]
+    if not enabled:
+        raise ConfigurationError(ENABLED, "(not set)", f"accepted: one or more of {', '.join(MECHANISMS)}")
+    unknown = next((name for name in enabled if name not in MECHANISMS), None)
+    if unknown is not None:
+        raise ConfigurationError(ENABLED, unknown, f"accepted: {', '.join(MECHANISMS)}")
+    return SaslOffer(
+        mechanisms={name: _mechanism(name, properties, users) for name in enabled},
+        session_ms_max={name: _milliseconds(properties, name, SESSION_MS, 0) for name in enabled},
+        failure_delay_ms=_milliseconds(properties, "", FAILURE_DELAY_MS, 100),
+    )
+
+
+def of_mechanism(properties: Mapping[str, str], mechanism: str, key: str) -> tuple[str, str | None]:
+    """A mechanism's own key where it is set, or the key that holds for all; and its value."""
+    own = f"{mechanism.lower()}.{key}"
+    return (own, properties[own]) if own in properties else (key, properties.get(key))
+
+
+def login_line(properties: Mapping[str, str], mechanism: str) -> LoginModule:
+    """The login module of a mechanism. ConfigurationError."""
+    key, line = of_mechanism(properties, mechanism, JAAS)
+    module = None if line is None else parse_jaas(line)
+    if module is None or module.name != _MODULES[mechanism]:
+        own = f"{mechanism.lower()}.{JAAS}" if line is None else key
+        given = "(not set)" if line is None else HIDDEN
+        raise ConfigurationError(own, given, f"accepted: {_ACCEPTED_LINES[mechanism]}")
+    return module
+
+
+def _mechanism(name: str, properties: Mapping[str, str], users: ScramUsers) -> Callable[[], Mechanism]:
+    options = login_line(properties, name).options
+    if name == PLAIN:
+        passwords = {
+            key.removeprefix(_USER_PREFIX): value for key, value in options.items() if key.startswith(_USER_PREFIX)
+        }
+        return partial(PlainExchange, passwords)
+    look_up = partial(users.credential, _own_credential(name, options))
+    secret = secrets.token_bytes(32)
+
+    def begin() -> Mechanism:
+        return ScramExchange(name, look_up, nonce=secrets.token_urlsafe(_NONCE_BYTES), secret=secret)
+
+    return begin
+
+
+def _own_credential(mechanism: str, options: Mapping[str, str]) -> dict[str, ScramCredential]:
+    user, password = options.get("username"), options.get("password")
+    if not user or not password:
+        return {}
+    salt = secrets.token_bytes(SALT_BYTES)
+    salted = salted_password(mechanism, password, salt, ITERATIONS_MIN)
+    return {user: credential_of(mechanism, salted, salt=salt, iterations=ITERATIONS_MIN)}
+
+
+def _milliseconds(properties: Mapping[str, str], mechanism: str, key: str, default: int) -> int:
+    found, text = of_mechanism(properties, mechanism, key) if mechanism else (key, properties.get(key))
+    if text is None or not text.strip():
+        return default
+    if not text.strip().isdecimal():
+        raise ConfigurationError(found, text, "accepted: milliseconds, 0 or more")
+    return int(text)

@@ -1,0 +1,133 @@
+"""SASL of one connection: gives each request to `SaslLogin`, acts on its answers, and keeps the
+connection's principal.
+
+It is the gate of its connection (`broker/network/connections.py`) until the client has logged in,
+and longer where sessions end. A refusal is answered after
+`connection.failed.authentication.delay.ms` so that passwords cannot be tried at a rate; nothing
+more of the connection is read meanwhile.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import struct
+from collections.abc import Callable, Sequence
+from typing import Final, Protocol
+
+from broker.authentication.core.sasl_login import Answer, SaslLogin, SaslOffer
+from runtime.clock import Clock
+from runtime.logs import get_logger
+from wire.rules.principals import USER, Principal
+
+log = get_logger(__name__)
+
+MESSAGE_BYTES_MAX: Final = 512 * 1024
+"""Kafka's `sasl.server.max.receive.size`."""
+_HEADER_BYTES: Final = 8
+_API_KEY: Final = struct.Struct(">h")
+_SIZE: Final = struct.Struct(">i")
+
+
+class Client(Protocol):
+    """What a session needs of its connection."""
+
+    address: str
+    listener: str
+    principal: Principal
+
+    def answer(self, parts: Sequence[bytes] | None) -> None:
+        """End the request in flight."""
+        ...
+
+    def close(self, reason: str) -> None:
+        """Close now."""
+        ...
+
+    def open_gate(self) -> None:
+        """Each request goes to the handler from now on."""
+        ...
+
+    def shut_gate(self) -> None:
+        """Each request comes here first from now on."""
+        ...
+
+
+class LoginCounts:
+    """What became of the logins at one listener."""
+
+    def __init__(self) -> None:
+        self.successful_count = 0
+        self.failed_count = 0
+
+
+class SaslSession:
+    """See the module."""
+
+    def __init__(
+        self, client: Client, offer: SaslOffer, clock: Clock, counts: LoginCounts, *, frame_bytes_max: int
+    ) -> None:
+        self._client = client
+        self._offer = offer
+        self._clock = clock
+        self._counts = counts
+        self._frame_bytes_max = frame_bytes_max
+        self._login = SaslLogin(offer)
+
+    @property
+    def mechanisms(self) -> tuple[str, ...]:
+        """Those that are offered."""
+        return tuple(self._offer.mechanisms)
+
+    @property
+    def frame_bytes_bounds(self) -> tuple[int, int]:
+        """The least and the most that a frame may have now."""
+        if self._login.is_raw:
+            return 0, MESSAGE_BYTES_MAX
+        return _HEADER_BYTES, MESSAGE_BYTES_MAX if self._login.login is None else self._frame_bytes_max
+
+    def admits(self, frame: memoryview) -> bool:
+        """True when the handler may have the frame; else it is answered here, or the connection
+        closed.
+        """
+        if self._login.is_raw:
+            self._take_raw(bytes(frame))
+            return False
+        refusal = self._login.refusal(_API_KEY.unpack_from(frame)[0], self._clock.monotonic_ms())
+        if refusal:
+            self._client.close(refusal)
+        return not refusal
+
+    def handshake(self, mechanism: str, version: int) -> Answer:
+        """The answer to SaslHandshake."""
+        answer = self._login.handshake(mechanism, version, self._clock.monotonic_ms())
+        self._client.shut_gate()
+        return answer
+
+    def authenticate(self, message: bytes) -> Answer:
+        """The answer to SaslAuthenticate, which the caller gives (`refuse` for a refusal)."""
+        answer = self._login.authenticate(message, now_ms=self._clock.now_ms(), monotonic_ms=self._clock.monotonic_ms())
+        login = self._login.login
+        if login is not None and not answer.is_refused and not self._login.is_exchanging:
+            self._counts.successful_count += 1
+            self._client.principal = Principal(USER, login.name)
+            if self._login.ends_at_ms is None:
+                self._client.open_gate()
+        return answer
+
+    def refuse(self, answer: Answer, answering: Callable[[], None]) -> None:
+        """Answer a refusal by `answering` after the delay, and close the connection."""
+        self._counts.failed_count += 1
+        log.info("login refused", client=self._client.address, listener=self._client.listener, reason=answer.reason)
+
+        def end() -> None:
+            answering()
+            self._client.close("its login was refused")
+
+        asyncio.get_running_loop().call_later(self._offer.failure_delay_ms / 1000, end)
+
+    def _take_raw(self, message: bytes) -> None:
+        answer = self.authenticate(message)
+        if answer.is_refused:
+            self.refuse(answer, lambda: None)
+        else:
+            self._client.answer([_SIZE.pack(len(answer.message)), answer.message])

@@ -1,0 +1,91 @@
+"""AlterUserScramCredentials: forwarded to the active controller, which stores credentials and sends
+them to every broker.
+
+Behaviour: each user for itself, as Apache Kafka checks it; the answer comes when the living brokers
+know. The client sends a salted password, never the password. A site has users of its own. Versions:
+0.
+"""
+
+from __future__ import annotations
+
+from typing import Any, Final
+
+from kio.schema.errors import ErrorCode
+
+from broker.metadata.request_context import RequestContext
+from broker.network.entities import builder
+from broker.services import BrokerServices
+from wire.control import controller_pb2 as pb
+from wire.control.clients import ControllerUnavailable
+from wire.rules.scram import ITERATIONS_MAX, ITERATIONS_MIN, MECHANISM_NUMBERS, credential_of, encode_credential
+
+API_KEY = 51
+MIN_VERSION = 0
+MAX_VERSION = 0
+
+_MECHANISMS: Final = {number: name for name, number in MECHANISM_NUMBERS.items()}
+_Outcome = tuple[ErrorCode, str | None]
+_UNACCEPTABLE: Final = ErrorCode.unacceptable_credential
+
+
+async def handle(services: BrokerServices, context: RequestContext, request: Any) -> Any:
+    """Answer an AlterUserScramCredentials request."""
+    build = builder(API_KEY, context.api_version)
+    named = [(entry.name, int(entry.mechanism)) for entry in (*request.deletions, *request.upsertions)]
+    outcomes: dict[str, _Outcome] = {}
+    changes: dict[str, pb.ScramUserChange] = {}
+    for entry in (*request.deletions, *request.upsertions):
+        refusal = _refusal(entry)
+        if named.count((entry.name, int(entry.mechanism))) > 1:
+            message = "A user credential cannot be altered twice in the same request"
+            refusal = (ErrorCode.duplicate_resource, message)
+        if refusal is not None:
+            outcomes[entry.name] = refusal
+            continue
+        _add(changes.setdefault(entry.name, pb.ScramUserChange(name=entry.name)), entry)
+    wanted = [change for name, change in changes.items() if name not in outcomes]
+    outcomes |= await _alter(services, wanted)
+    results = (
+        build.part("AlterUserScramCredentialsResult", user=name, error_code=error, error_message=message)
+        for name, (error, message) in ((name, outcomes[name]) for name in dict.fromkeys(name for name, _ in named))
+    )
+    return build.response(results=tuple(results))
+
+
+async def _alter(services: BrokerServices, wanted: list[pb.ScramUserChange]) -> dict[str, _Outcome]:
+    if not wanted:
+        return {}
+    try:
+        reply = await services.controller.alter_scram_users(pb.AlterScramUsersRequest(changes=wanted))
+    except ControllerUnavailable as error:
+        return {change.name: (ErrorCode.not_controller, str(error)) for change in wanted}
+    return {
+        change.name: (ErrorCode(result.error_code), result.error_message or None)
+        for change, result in zip(wanted, reply.results, strict=True)
+    }
+
+
+def _refusal(entry: Any) -> _Outcome | None:
+    if not entry.name:
+        return _UNACCEPTABLE, "Username must not be empty"
+    if int(entry.mechanism) not in _MECHANISMS:
+        return ErrorCode.unsupported_sasl_mechanism, "Unknown SCRAM mechanism"
+    iterations = getattr(entry, "iterations", ITERATIONS_MIN)
+    if iterations < ITERATIONS_MIN:
+        return _UNACCEPTABLE, "Too few iterations"
+    if iterations > ITERATIONS_MAX:
+        return _UNACCEPTABLE, "Too many iterations"
+    if not getattr(entry, "salt", b"x") or not getattr(entry, "salted_password", b"x"):
+        return _UNACCEPTABLE, "Salt and salted password must not be empty"
+    return None
+
+
+def _add(change: pb.ScramUserChange, entry: Any) -> None:
+    mechanism = _MECHANISMS[int(entry.mechanism)]
+    if not hasattr(entry, "salted_password"):
+        change.remove.append(mechanism)
+        return
+    credential = credential_of(
+        mechanism, bytes(entry.salted_password), salt=bytes(entry.salt), iterations=entry.iterations
+    )
+    change.set[mechanism] = encode_credential(credential)

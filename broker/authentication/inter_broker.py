@@ -12,9 +12,9 @@ from __future__ import annotations
 import ssl
 from collections.abc import Callable, Mapping
 from dataclasses import replace
-from typing import Final
 
 from broker.authentication.listener_security import ListenerSecurity, listener_prefix
+from broker.authentication.sasl_offers import INTER_BROKER_MECHANISM as MECHANISM
 from broker.authentication.sasl_offers import JAAS, of_mechanism
 from broker.metadata.core.cluster_image import ClusterImage
 from runtime.addresses import HostPort
@@ -26,7 +26,6 @@ from wire.client.security import ClientSecurity, SecurityProtocol, load_security
 
 log = get_logger(__name__)
 
-MECHANISM: Final = "sasl.mechanism.inter.broker.protocol"
 Secured = Callable[[ConnectionOptions, HostPort], ConnectionOptions]
 """The options for a connection to a broker at an address. Raises Unreachable."""
 

@@ -14,7 +14,15 @@ from dataclasses import dataclass
 from typing import Final
 
 from broker.authentication.core.principal_rules import PrincipalRules
-from broker.authentication.sasl_offers import ENABLED, FAILURE_DELAY_MS, JAAS, SESSION_MS, ScramUsers, read_sasl_offer
+from broker.authentication.sasl_offers import (
+    ENABLED,
+    FAILURE_DELAY_MS,
+    INTER_BROKER_MECHANISM,
+    JAAS,
+    SESSION_MS,
+    ScramUsers,
+    read_sasl_offer,
+)
 from runtime.configuration import ConfigurationError, load_settings
 from wire.client.security import SecurityProtocol
 from wire.tls.server_settings import ServerTlsSettings
@@ -51,6 +59,7 @@ _KEYS: Final = frozenset(
         JAAS,
         SESSION_MS,
         FAILURE_DELAY_MS,
+        INTER_BROKER_MECHANISM,
         *(str(field.alias) for field in ServerTlsSettings.model_fields.values()),
     }
 )

@@ -33,6 +33,7 @@ from wire.tls.settings import HIDDEN
 ENABLED: Final = "sasl.enabled.mechanisms"
 JAAS: Final = "sasl.jaas.config"
 SESSION_MS: Final = "connections.max.reauth.ms"
+INTER_BROKER_MECHANISM: Final = "sasl.mechanism.inter.broker.protocol"
 FAILURE_DELAY_MS: Final = "connection.failed.authentication.delay.ms"
 MECHANISMS: Final = (PLAIN, *HASHES)
 _USER_PREFIX: Final = "user_"

@@ -104,6 +104,10 @@ integration: setup-java ## Tests with real processes: ZooKeeper, brokers, other 
 spark: setup-java ## Tests in a Spark session
 	$(PYTEST) -q tests/spark
 
+.PHONY: spark-bundle
+spark-bundle: setup ## out/spark/antipode.tar.gz: what Spark's workers need, for spark-submit --archives
+	$(BIN)/python -m deploy.spark_bundle
+
 .PHONY: chaos
 chaos: setup ## All fault scenarios, the long ones included (SCENARIO=word picks some; FAULTS=150, SEED= repeats choices)
 	ANTIPODE_FAULTS=$(or $(FAULTS),150) ANTIPODE_SEED=$(SEED) $(PYTEST) -v tests/chaos tests/sim $(if $(SCENARIO),-k "$(SCENARIO)")

@@ -285,6 +285,17 @@ FIGURES: Mapping[str, Mapping[str, Figure]] = {
         "after_kill_s": Figure(title="start after kill -9", unit="s", pick=Pick.LOWEST),
         "after_stop_s": Figure(title="start after stop", unit="s", pick=Pick.LOWEST),
     },
+    "spark": {
+        "per_s": Figure(
+            title="rate",
+            unit="records/s",
+            pick=Pick.HIGHEST,
+            case_targets={"count": Target(ratio_min=20), "read": Target(ratio_min=3)},
+        ),
+        "trigger_ms": Figure(title="batch of a stream, median", unit="ms", pick=Pick.LOWEST),
+        "digests_s": Figure(title="digests of everything", unit="s", pick=Pick.LOWEST),
+        "digest_bytes": Figure(title="digests of everything", unit="bytes", pick=Pick.LOWEST),
+    },
 }
 SECTIONS = tuple(FIGURES)
 

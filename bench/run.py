@@ -30,6 +30,7 @@ from bench import (
     replicated,
     request_rate,
     resident_memory,
+    spark,
     start_up,
     transactions,
     translate,
@@ -70,6 +71,7 @@ ALONE: Mapping[str, Callable[[Plan], None]] = {
     "unavailability": unavailability.measure,
     "compaction": compaction.measure,
     "recovery": recovery.measure,
+    "spark": spark.measure,
 }
 """Sections that start brokers of their own, one side after the other."""
 

@@ -40,6 +40,8 @@ COMMANDS: Final[Mapping[str, tuple[str, str]]] = {
     "archive": ("cli.archive", "app"),
     "restore": ("cli.restore", "restore"),
     "pipeline": ("cli.pipeline", "app"),
+    "spark-cluster": ("cli.spark_cluster", "spark_cluster"),
+    "checkpoint": ("cli.checkpoint", "app"),
     "elect": ("cli.elect", "elect"),
     "topics": ("cli.topics", "app"),
     "brokers": ("cli.brokers", "app"),

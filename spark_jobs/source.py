@@ -20,13 +20,18 @@ import pyarrow as pa
 from pyspark.sql.datasource import (
     DataSource,
     DataSourceReader,
+    DataSourceStreamReader,
+    DataSourceStreamWriter,
+    DataSourceWriter,
     InputPartition,
 )
 from pyspark.sql.types import StructType
 
 from spark_jobs.connector.batch_reader import new_reader
-from spark_jobs.connector.core.options import InvalidOption, Mode, ReadOptions, Use, parse_read
+from spark_jobs.connector.core.options import InvalidOption, Mode, ReadOptions, Use, parse_read, parse_write
 from spark_jobs.connector.record_rows import schema_of
+from spark_jobs.connector.sink import BatchSink, StreamSink
+from spark_jobs.connector.stream_reader import StreamReader
 from spark_jobs.core.extents import Split
 from spark_jobs.core.schemas import BATCH_SCHEMA, DIGEST_SCHEMA, RECORD_SCHEMA
 from spark_jobs.log_reader import read_split
@@ -58,6 +63,18 @@ class AntipodeSource(DataSource):
         if "splits" in self.options:
             return SplitReader({key.lower(): value for key, value in self.options.items()})
         return new_reader(parse_read(dict(self.options), Use.READ, SECURITY_KEYS))
+
+    def streamReader(self, schema: StructType) -> DataSourceStreamReader:  # noqa: ARG002, N802  Spark's signature
+        """For streaming reads."""
+        return StreamReader(parse_read(dict(self.options), Use.READ_STREAM, SECURITY_KEYS))
+
+    def writer(self, schema: StructType, overwrite: bool) -> DataSourceWriter:  # noqa: ARG002  Spark's signature
+        """For batch writes."""
+        return BatchSink(parse_write(dict(self.options), Use.WRITE, SECURITY_KEYS), schema)
+
+    def streamWriter(self, schema: StructType, overwrite: bool) -> DataSourceStreamWriter:  # noqa: ARG002, N802
+        """For streaming writes."""
+        return StreamSink(parse_write(dict(self.options), Use.WRITE_STREAM, SECURITY_KEYS), schema)
 
 
 class SplitPartition(InputPartition):

@@ -121,13 +121,20 @@ class KafkaClient(TopicCalls, GroupCalls):
     # To the partitions' leaders: retried
 
     async def produce(
-        self, topic: str, partition: int, batches: Buffer, *, acks: int = -1, timeout_ms: int = 30_000
+        self,
+        topic: str,
+        partition: int,
+        batches: Buffer,
+        *,
+        acks: int = -1,
+        timeout_ms: int = 30_000,
+        transactional_id: str | None = None,
     ) -> PartitionProduced:
         """Append raw batches at the leader. At least once: a retry repeats them, which only an
         idempotent producer's id undoes.
         """
         request = ProduceRequest(
-            None, acks, timeout_ms, [TopicRecords(topic, None, [PartitionRecords(partition, batches)])]
+            transactional_id, acks, timeout_ms, [TopicRecords(topic, None, [PartitionRecords(partition, batches)])]
         )
 
         async def attempt() -> PartitionProduced:

@@ -12,15 +12,23 @@ from typing import Any, Final, NamedTuple
 
 from kio.schema.errors import ErrorCode
 
-from wire.client.broker_requests import TopicPartition
+from wire.client.broker_requests import CommittedOffset, TopicPartition
 from wire.client.client_errors import broker_error, error_code
 from wire.client.connection import Connection
 
 INIT_PRODUCER_ID: Final = 22
 ADD_PARTITIONS_TO_TXN: Final = 24
+ADD_OFFSETS_TO_TXN: Final = 25
 END_TXN: Final = 26
+TXN_OFFSET_COMMIT: Final = 28
 
-_HIGHEST: Final = {INIT_PRODUCER_ID: 5, ADD_PARTITIONS_TO_TXN: 3, END_TXN: 4}
+_HIGHEST: Final = {
+    INIT_PRODUCER_ID: 5,
+    ADD_PARTITIONS_TO_TXN: 3,
+    ADD_OFFSETS_TO_TXN: 3,
+    END_TXN: 4,
+    TXN_OFFSET_COMMIT: 3,
+}
 
 
 class ProducerIdentity(NamedTuple):
@@ -70,6 +78,56 @@ async def request_partitions(
     # not attempted.
     for code in sorted(codes, key=lambda code: code is ErrorCode.operation_not_attempted):
         _check(connection, ADD_PARTITIONS_TO_TXN, code)
+
+
+async def request_group(
+    connection: Connection, transactional_id: str, identity: ProducerIdentity, group_id: str
+) -> None:
+    """AddOffsetsToTxn: the group's offsets become part of the transaction. BrokerError."""
+    values = {
+        "transactional_id": transactional_id,
+        "producer_id": identity.producer_id,
+        "producer_epoch": identity.producer_epoch,
+        "group_id": group_id,
+    }
+    response = await _call(connection, ADD_OFFSETS_TO_TXN, values)
+    _check(connection, ADD_OFFSETS_TO_TXN, response.error_code)
+
+
+async def request_group_offsets(
+    connection: Connection,
+    transactional_id: str,
+    identity: ProducerIdentity,
+    group_id: str,
+    offsets: Mapping[TopicPartition, CommittedOffset],
+) -> None:
+    """TxnOffsetCommit, of the group's coordinator: the offsets are the group's once the transaction
+    is committed. BrokerError.
+    """
+    by_topic: dict[str, list[dict[str, Any]]] = {}
+    for (topic, partition), offset in offsets.items():
+        by_topic.setdefault(topic, []).append(
+            {
+                "partition_index": partition,
+                "committed_offset": offset.offset,
+                "committed_leader_epoch": offset.leader_epoch,
+                "committed_metadata": offset.metadata,
+            }
+        )
+    values = {
+        "transactional_id": transactional_id,
+        "group_id": group_id,
+        "producer_id": identity.producer_id,
+        "producer_epoch": identity.producer_epoch,
+        "generation_id": -1,
+        "member_id": "",
+        "group_instance_id": None,
+        "topics": [{"name": name, "partitions": partitions} for name, partitions in by_topic.items()],
+    }
+    response = await _call(connection, TXN_OFFSET_COMMIT, values)
+    for topic in response.topics:
+        for partition in topic.partitions:
+            _check(connection, TXN_OFFSET_COMMIT, partition.error_code)
 
 
 async def request_end(

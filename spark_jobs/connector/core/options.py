@@ -27,7 +27,10 @@ from spark_jobs.connector.core.planning import NO_LIMIT
 READ_UNCOMMITTED, READ_COMMITTED = 0, 1
 SPLIT_BYTES: Final = 128 * 1024 * 1024
 FETCH_BYTES: Final = 8 * 1024 * 1024
-TRANSACTION_TIMEOUT_MS: Final = 60_000
+TRANSACTION_TIMEOUT_MS: Final = 900_000
+"""The longest that brokers allow by default: a task's transaction is open until all tasks of its
+batch have written.
+"""
 Value = TypeVar("Value")
 
 

@@ -1,0 +1,47 @@
+"""Copies a Structured Streaming checkpoint with other offsets in its last batch, so that the query
+goes on at another cluster. The old checkpoint stays as it is.
+"""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+
+from runtime.process import OperationalFailure
+from spark_jobs.connector.core.checkpoints import (
+    InvalidCheckpoint,
+    OffsetsFile,
+    batch_to_go_on_from,
+    parse_offsets_file,
+)
+
+
+class Checkpoint:
+    """A checkpoint in a directory of this machine's file system."""
+
+    def __init__(self, directory: Path) -> None:
+        self.directory = directory
+        try:
+            self.batch = batch_to_go_on_from(self._batches("offsets"), self._batches("commits"))
+            self.offsets = parse_offsets_file((directory / "offsets" / str(self.batch)).read_text(encoding="utf-8"))
+        except (OSError, InvalidCheckpoint) as error:
+            raise OperationalFailure(f"{directory} is no checkpoint to go on from: {error}") from error
+
+    def copy(self, to: Path, change: Callable[[OffsetsFile], OffsetsFile]) -> None:
+        """Write the changed copy, whole or not at all. Batches after the last one that has ended
+        are left out: the query reads them again. OperationalFailure when `to` is there.
+        """
+        if to.exists():
+            raise OperationalFailure(f"{to} is there already; accepted: a directory that is not")
+        partial = to.with_name(f"{to.name}.partial")
+        shutil.rmtree(partial, ignore_errors=True)
+        shutil.copytree(self.directory, partial, ignore=shutil.ignore_patterns("*.crc", "*.tmp"))
+        for batch in self._batches("offsets"):
+            if batch != self.batch:
+                (partial / "offsets" / str(batch)).unlink()
+        (partial / "offsets" / str(self.batch)).write_text(str(change(self.offsets)), encoding="utf-8")
+        partial.rename(to)
+
+    def _batches(self, part: str) -> list[int]:
+        return [int(file.name) for file in (self.directory / part).iterdir() if file.name.isdigit()]

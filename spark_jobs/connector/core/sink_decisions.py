@@ -1,0 +1,123 @@
+"""How the sink's batch becomes visible whole or not at all: tasks write in transactions that they
+leave open, the driver decides, then all are committed. Pure.
+
+The decision is kept as metadata of an offset of a group that is named after the query, since a
+transaction can hold offsets, and links carry them. Metadata is bounded (Kafka's
+offset.metadata.max.bytes, 4,096), so a decision about many tasks takes several groups.
+"""
+
+from __future__ import annotations
+
+import enum
+import json
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Final, NamedTuple
+
+TASKS_PER_GROUP: Final = 100
+
+
+class BatchNotWhole(ValueError):
+    """A batch that was decided cannot be made visible whole."""
+
+
+class TaskTransaction(NamedTuple):
+    """The open transaction of a task."""
+
+    task: int
+    producer_id: int
+    producer_epoch: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Decision:
+    """These transactions are the batch: they are to be committed, whatever ends in between. None
+    are left once they are committed.
+    """
+
+    batch: int
+    transactions: tuple[TaskTransaction, ...] = ()
+
+
+class Outcome(enum.Enum):
+    """What became of a transaction that was to be committed."""
+
+    COMMITTED = "committed"
+    """Now or before."""
+    ABORTED = "aborted"
+    """By the brokers, before."""
+    UNKNOWN = "unknown"
+    """The coordinator does not know this transaction: it ended at another site, or long ago."""
+
+
+class Ended(NamedTuple):
+    """A transaction of a decision, and what became of it."""
+
+    transaction: TaskTransaction
+    outcome: Outcome
+
+
+def group_name(query: str, number: int) -> str:
+    """The group that holds a part of the query's decision."""
+    return f"antipode-spark.{query}" + (f".decision-{number}" if number else "")
+
+
+def transactional_id(query: str, task: int | None) -> str:
+    """The transactional id of a task; None: of the query's decisions."""
+    return f"antipode-spark.{query}" + ("" if task is None else f".{task}")
+
+
+def encoded(decision: Decision) -> list[str]:
+    """The metadata of each group."""
+    parts = [
+        decision.transactions[at : at + TASKS_PER_GROUP]
+        for at in range(0, max(1, len(decision.transactions)), TASKS_PER_GROUP)
+    ]
+    return [
+        json.dumps({"batch": decision.batch, "groups": len(parts), "transactions": part}, separators=(",", ":"))
+        for part in parts
+    ]
+
+
+def newest(texts: Iterable[str | None]) -> tuple[Decision, int] | None:
+    """The part of the newest decision among a group's metadata, and how many groups hold it."""
+    found = []
+    for text in texts:
+        try:
+            values = json.loads(text or "")
+            transactions = tuple(TaskTransaction(*map(int, one)) for one in values["transactions"])
+            found.append((Decision(batch=int(values["batch"]), transactions=transactions), int(values["groups"])))
+        except (ValueError, KeyError, TypeError):
+            continue
+    return max(found, key=lambda one: one[0].batch, default=None)
+
+
+def joined(parts: Sequence[Decision]) -> Decision:
+    """The decision whose parts these are."""
+    return Decision(batch=parts[0].batch, transactions=tuple(one for part in parts for one in part.transactions))
+
+
+def is_void(ends: Sequence[Ended], *, query: str, batch: int) -> bool:
+    """After a decision was carried out again: whether nothing of it became visible, so that the
+    batch may be written anew. BatchNotWhole when only a part did, or may have.
+    """
+    lost = [end for end in ends if end.outcome is not Outcome.COMMITTED]
+    if not lost or all(end.outcome is Outcome.ABORTED for end in ends):
+        return bool(lost)
+    tasks = ", ".join(f"{end.transaction.task} ({end.outcome.value})" for end in lost)
+    raise BatchNotWhole(
+        f"batch {batch} of query {query} was decided, but these of its {len(ends)} transactions could not be "
+        f"committed: {tasks}. Brokers abort them after kafka.transaction.timeout.ms, and a failover in that moment "
+        f"does. Accepted: delete the offsets of group {group_name(query, 0)}; then the batch is written again, and "
+        "rows of committed tasks are there twice"
+    )
+
+
+def check_time(begun_ms: Mapping[int, int], *, now_ms: int, timeout_ms: int) -> None:
+    """BatchNotWhole before a decision when transactions are so old that brokers may abort them."""
+    oldest_ms = now_ms - min(begun_ms.values(), default=now_ms)
+    if oldest_ms * 10 > timeout_ms * 9:
+        raise BatchNotWhole(
+            f"the batch took {oldest_ms} ms to write, and kafka.transaction.timeout.ms is {timeout_ms}. Accepted: a "
+            "longer one, up to transaction.max.timeout.ms of the brokers, or a smaller maxOffsetsPerTrigger"
+        )

@@ -1,0 +1,180 @@
+"""The data source's writers. A batch query writes at least once, as the Kafka connector does; a
+streaming query writes exactly once.
+
+Each task of a streaming query has a transactional id of its own, by query and partition, and leaves
+its transaction open. The driver notes which transactions are the batch and commits them. A batch
+that is run again, after a failure or after `kill -9` of anything, is carried out as it was decided,
+or, if it was not, written anew: whatever rows its tasks have this time.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Callable, Coroutine, Iterable, Iterator
+from typing import Any, Final, TypeVar
+
+import pyarrow as pa
+from pyspark import TaskContext
+from pyspark.sql.datasource import DataSourceArrowWriter, DataSourceStreamArrowWriter, WriterCommitMessage
+from pyspark.sql.types import StructType
+
+from spark_jobs.connector.cluster import open_client
+from spark_jobs.connector.core.offsets import TopicPartition
+from spark_jobs.connector.core.options import WriteOptions
+from spark_jobs.connector.core.sink_decisions import Decision, TaskTransaction, check_time, is_void, transactional_id
+from spark_jobs.connector.core.sink_rows import COLUMNS, OutputRow, check_columns
+from spark_jobs.connector.sink_decider import SinkDecider, newest_identity
+from spark_jobs.connector.sink_producer import SinkProducer
+from spark_jobs.connector.transaction_coordinator import Fenced
+from wire.client.raw_client import KafkaClient
+from wire.client.transaction_requests import ProducerIdentity
+
+QUERY_ID: Final = "sql.streaming.queryId"
+BATCH_ID: Final = "streaming.sql.batchId"
+Result = TypeVar("Result")
+
+
+class BatchSink(DataSourceArrowWriter):
+    """Writes a batch query: an idempotent producer for each task."""
+
+    def __init__(self, options: WriteOptions, schema: StructType) -> None:
+        self._options = options
+        self._columns = _checked_columns(options, schema)
+
+    def write(self, iterator: Iterator[pa.RecordBatch]) -> WriterCommitMessage:
+        """One task's rows."""
+        rows = _rows(iterator, self._columns)
+
+        _with_client(self._options, lambda client: SinkProducer(client, self._options, task=_task()).write(rows))
+        return WriterCommitMessage()
+
+
+class Prepared(WriterCommitMessage):
+    """What a task reports to the driver. `transaction` None: it had no rows, or (`is_decided`) the
+    batch was decided before.
+    """
+
+    def __init__(self, query: str, identity: ProducerIdentity, *, is_decided: bool) -> None:
+        self.query = query
+        self.identity = identity
+        self.is_decided = is_decided
+        self.transaction: TaskTransaction | None = None
+        self.ends: dict[TopicPartition, int] = {}
+        self.begun_ms = time.time_ns() // 1_000_000
+
+
+class StreamSink(DataSourceStreamArrowWriter):
+    """Writes a streaming query: a transaction for each task of each batch."""
+
+    def __init__(self, options: WriteOptions, schema: StructType) -> None:
+        self._options = options
+        self._columns = _checked_columns(options, schema)
+
+    def write(self, iterator: Iterator[pa.RecordBatch]) -> WriterCommitMessage:
+        """One task's rows of one batch."""
+        rows, batch = _rows(iterator, self._columns), int(_property(BATCH_ID))
+        query = self._options.query or _property(QUERY_ID)
+        return _with_client(self._options, lambda client: self._prepared(client, rows, query, batch))
+
+    def commit(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:  # noqa: N803  Spark's name
+        """Decide the batch and make it visible. Fenced when another driver runs the query."""
+        prepared = [message for message in messages if isinstance(message, Prepared)]
+        written = [message for message in prepared if message.transaction is not None]
+        if not written or any(message.is_decided for message in prepared):
+            return
+        now_ms = time.time_ns() // 1_000_000
+        begun_ms = {number: message.begun_ms for number, message in enumerate(written)}
+        check_time(begun_ms, now_ms=now_ms, timeout_ms=self._options.transaction_timeout_ms)
+        transactions = tuple(message.transaction for message in written if message.transaction is not None)
+        ends = {place: end for message in written for place, end in message.ends.items()}
+        identity = newest_identity([message.identity for message in prepared])
+        decision = Decision(batch=batchId, transactions=transactions)
+
+        async def decide(client: KafkaClient) -> None:
+            query = written[0].query
+            decider = SinkDecider(client, self._options, query)
+            await decider.decide(decision, identity, ends)
+            if is_void(await decider.carry_out(decision), query=query, batch=batchId):
+                raise Fenced(f"another driver runs query {query}")
+            await decider.finish(batchId, *min(ends.items()))
+
+        _with_client(self._options, decide)
+
+    def abort(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:  # noqa: N803  Spark's name
+        """Nothing: the next attempt aborts what is open, or carries out what was decided."""
+
+    async def _prepared(self, client: KafkaClient, rows: Iterator[OutputRow], query: str, batch: int) -> Prepared:
+        decider = SinkDecider(client, self._options, query)
+        identity = await decider.fence()
+        earlier = await decider.decided()
+        if earlier is not None and earlier.batch >= batch:
+            # All tasks find the same; one of them carries it out.
+            is_whole = _task() != 0 or earlier.batch > batch or await decider.carry_out_again(earlier)
+            if not is_whole:
+                raise Fenced(f"all transactions of batch {batch} were aborted: start the query again, it writes anew")
+            return Prepared(query, identity, is_decided=True)
+        message = Prepared(query, identity, is_decided=False)
+        producer = SinkProducer(client, self._options, task=_task())
+        own = await producer.prepare(rows, transactional_id(query, _task()))
+        if own is not None:
+            message.transaction = TaskTransaction(_task(), *own)
+            message.ends = producer.ends
+        return message
+
+
+def _checked_columns(options: WriteOptions, schema: StructType) -> dict[str, int]:
+    """Positions of the columns that are written."""
+    types = {field.name.lower(): field.dataType.simpleString() for field in schema.fields}
+    check_columns(types, has_topic_option=bool(options.topic))
+    return {name: position for position, name in enumerate(types) if name in COLUMNS}
+
+
+def _rows(batches: Iterable[pa.RecordBatch], columns: dict[str, int]) -> Iterator[OutputRow]:
+    for batch in batches:
+        nothing = [None] * batch.num_rows
+        found = {name: batch.column(position).to_pylist() for name, position in columns.items()}
+        yield from map(
+            _row,
+            found.get("topic", nothing),
+            found.get("key", nothing),
+            found["value"],
+            found.get("headers", nothing),
+            found.get("partition", nothing),
+        )
+
+
+def _row(topic: Any, key: Any, value: Any, headers: Any, partition: Any) -> OutputRow:
+    named = [(header["key"], header["value"]) for header in headers] if headers else ()
+    return OutputRow(
+        topic,
+        key.encode() if isinstance(key, str) else key,
+        value.encode() if isinstance(value, str) else value,
+        named,
+        partition,
+    )
+
+
+def _with_client(options: WriteOptions, work: Callable[[KafkaClient], Coroutine[Any, Any, Result]]) -> Result:
+    async def run() -> Result:
+        client = await open_client(options.cluster)
+        try:
+            return await work(client)
+        finally:
+            await client.close()
+
+    return asyncio.run(run())
+
+
+def _task() -> int:
+    context = TaskContext.get()
+    return context.partitionId() if context is not None else 0
+
+
+def _property(name: str) -> str:
+    """What Spark gives each task of a streaming query."""
+    context = TaskContext.get()
+    value = context.getLocalProperty(name) if context is not None else None
+    if value is None:
+        raise RuntimeError(f"Spark gives this task no property {name}: is it one of a streaming query?")
+    return str(value)

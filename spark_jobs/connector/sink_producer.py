@@ -1,0 +1,117 @@
+"""Writes the rows of one task: into a transaction that is left open, or as an idempotent producer.
+One batch of a partition is under way at a time.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Iterable
+from typing import Final, TypeVar
+
+from spark_jobs.connector.core.offsets import TopicPartition
+from spark_jobs.connector.core.options import WriteOptions
+from spark_jobs.connector.core.sink_rows import Batcher, InvalidRows, OutputRow, PendingBatch
+from spark_jobs.connector.transaction_coordinator import TransactionCoordinator
+from wire.batches.record_batch import TRANSACTIONAL_BIT, Compression
+from wire.batches.records import seal_batch
+from wire.client.raw_client import KafkaClient
+from wire.client.transaction_requests import (
+    ProducerIdentity,
+    request_partitions,
+)
+
+ROWS_PER_CLOCK: Final = 1_000
+PARTITIONS_AT_ONCE: Final = 8
+Answer = TypeVar("Answer")
+
+
+class SinkProducer:
+    """One task's writer. `ends` are the offsets behind what it has written."""
+
+    def __init__(self, client: KafkaClient, options: WriteOptions, *, task: int) -> None:
+        self._client = client
+        self._options = options
+        self._coordinator = TransactionCoordinator(client)
+        self._transactional_id: str | None = None
+        self._batcher = Batcher(task)
+        self._compression = Compression[options.compression.upper()]
+        self._identity = ProducerIdentity(-1, -1)
+        self._sequences: dict[TopicPartition, int] = {}
+        self._counts: dict[str, int] = {}
+        self._sending: dict[TopicPartition, asyncio.Task[None]] = {}
+        self.ends: dict[TopicPartition, int] = {}
+
+    async def write(self, rows: Iterable[OutputRow]) -> int:
+        """Write all rows without a transaction; how many. InvalidRows, KafkaClientError."""
+        self._identity = ProducerIdentity(await self._client.new_producer_id(), 0)
+        return await self._produce(rows)
+
+    async def prepare(self, rows: Iterable[OutputRow], transactional_id: str) -> ProducerIdentity | None:
+        """Write all rows into a transaction and leave it open; None when there are no rows. Earlier
+        attempts under the same id are fenced, and what they left is aborted. InvalidRows,
+        KafkaClientError.
+        """
+        self._transactional_id = transactional_id
+        self._identity = await self._coordinator.identity(transactional_id, self._options.transaction_timeout_ms)
+        return self._identity if await self._produce(rows) else None
+
+    async def _produce(self, rows: Iterable[OutputRow]) -> int:
+        count_of_rows, now_ms = 0, 0
+        try:
+            for row in rows:
+                if count_of_rows % ROWS_PER_CLOCK == 0:
+                    now_ms = time.time_ns() // 1_000_000
+                count_of_rows += 1
+                topic = row.topic or self._options.topic
+                if not topic:
+                    raise InvalidRows("column topic is null; accepted: a topic in each row, or the option topic")
+                count = self._counts.get(topic) or await self._partition_count(topic)
+                place = (topic, self._batcher.partition_of(row, count))
+                full = self._batcher.add(place, row, now_ms)
+                if full is not None:
+                    await self._send(place, full)
+            for place, left in self._batcher.rest():
+                await self._send(place, left)
+            await asyncio.gather(*self._sending.values())
+        finally:
+            for task in self._sending.values():
+                task.cancel()
+        return count_of_rows
+
+    async def _send(self, place: TopicPartition, pending: PendingBatch) -> None:
+        """Begin to write a batch, once the partition's earlier one is written."""
+        earlier = self._sending.pop(place, None)
+        if earlier is not None:
+            await earlier
+        while len(self._sending) >= PARTITIONS_AT_ONCE:
+            await self._sending.pop(next(iter(self._sending)))
+        if place not in self._sequences and self._transactional_id is not None:
+            name = self._transactional_id
+            await self._coordinator.at(name, lambda at: request_partitions(at, name, self._identity, [place]))
+        self._sending[place] = asyncio.get_running_loop().create_task(self._write_batch(place, pending))
+        await asyncio.sleep(0)  # the request goes out before the next rows are encoded
+
+    async def _write_batch(self, place: TopicPartition, pending: PendingBatch) -> None:
+        sequence = self._sequences.get(place, 0)
+        batch = seal_batch(
+            b"".join(pending.records),
+            record_count=len(pending.records),
+            base_timestamp=pending.base_timestamp,
+            max_timestamp=pending.max_timestamp,
+            compression=self._compression,
+            producer_id=self._identity.producer_id,
+            producer_epoch=self._identity.producer_epoch,
+            base_sequence=sequence,
+            attributes=TRANSACTIONAL_BIT if self._transactional_id is not None else 0,
+        )
+        self._sequences[place] = sequence + len(pending.records)
+        produced = await self._client.produce(*place, batch, transactional_id=self._transactional_id)
+        self.ends[place] = produced.base_offset + len(pending.records)
+
+    async def _partition_count(self, topic: str) -> int:
+        metadata = (await self._client.metadata([topic])).topics.get(topic)
+        if metadata is None or metadata.error_code:
+            raise InvalidRows(f"topic {topic} is not there; accepted: a topic that has been created")
+        self._counts[topic] = len(metadata.partitions)
+        return self._counts[topic]

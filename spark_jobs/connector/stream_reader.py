@@ -1,0 +1,142 @@
+"""The data source's reader of a streaming query. Spark keeps the position in the query's checkpoint,
+so the source has no state of its own: any driver goes on with it, at either site.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any, NamedTuple
+
+import pyarrow as pa
+from pyspark.sql.datasource import DataSourceStreamReader, InputPartition
+from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadLimit, ReadMaxRows, SupportsTriggerAvailableNow
+
+from spark_jobs.connector.batch_reader import RangePartition, read_range
+from spark_jobs.connector.cluster import ClusterReader
+from spark_jobs.connector.core.filters import EVERYTHING
+from spark_jobs.connector.core.offsets import (
+    OffsetsByTopic,
+    PartitionOffsets,
+    TopicPartition,
+    decode_position,
+    encode_position,
+    resolve_start,
+)
+from spark_jobs.connector.core.options import ReadOptions
+from spark_jobs.connector.core.planning import NO_LIMIT, DataLost, limited, ranges, splits
+from spark_jobs.connector.core.stream_positions import check_lost, known_epochs, lost_records
+
+
+class _Position(NamedTuple):
+    """A position that was compared with today's logs: where reading goes on, what each partition's
+    epoch is and where that epoch ends.
+    """
+
+    offsets: PartitionOffsets
+    epochs: PartitionOffsets
+    epoch_ends: Mapping[TopicPartition, tuple[int, int]]
+
+
+class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
+    """One streaming query. The driver plans, workers read."""
+
+    def __init__(self, options: ReadOptions) -> None:
+        self._options = options
+        self._cluster: ClusterReader | None = None
+        self._target: PartitionOffsets | None = None
+        self._reported = ""
+
+    def initialOffset(self) -> dict[str, Any]:  # noqa: N802  Spark's name
+        """Where a query without a checkpoint begins."""
+        options, cluster = self._options, self._asked()
+        logs = cluster.logs(cluster.partitions(options.subscription)).ranges
+        found = cluster.at_times(options.starting.times(logs))
+        starts = resolve_start(options.starting, logs, found, is_latest_without_match=options.is_latest_without_match)
+        return dict(encode_position(starts, {}))
+
+    def getDefaultReadLimit(self) -> ReadLimit:  # noqa: N802  Spark's name
+        """`maxOffsetsPerTrigger`."""
+        limit = self._options.offsets_per_trigger
+        return ReadAllAvailable() if limit == NO_LIMIT else ReadMaxRows(limit)
+
+    def prepareForTriggerAvailableNow(self) -> None:  # noqa: N802  Spark's name
+        """Note where the logs end now: a query of what is available reads no further."""
+        cluster = self._asked()
+        logs = cluster.logs(cluster.partitions(self._options.subscription)).ranges
+        self._target = {key: log.end_offset for key, log in logs.items()}
+
+    def latestOffset(self, start: Mapping[str, Any], limit: ReadLimit) -> dict[str, Any]:  # noqa: N802  Spark's name
+        """Where the next batch ends. RecordsLost, DataLost."""
+        cluster = self._asked()
+        logs = cluster.logs(cluster.partitions(self._options.subscription)).ranges
+        offsets, epochs = decode_position(start)
+        gone = sorted(offsets.keys() - logs.keys())
+        if gone and self._options.is_failing_on_loss:
+            names = ", ".join(f"{topic}-{partition}" for topic, partition in gone)
+            raise DataLost(f"{names} was read and is not there any more. Accepted: failOnDataLoss=false")
+        position = self._compared(offsets, epochs, {key: log.end_offset for key, log in logs.items()})
+        starts = {key: position.offsets.get(key, log.start_offset) for key, log in logs.items()}
+        ends = {key: max(log.end_offset, starts[key]) for key, log in logs.items()}
+        if self._target is not None:
+            ends = {key: max(starts[key], min(end, self._target.get(key, starts[key]))) for key, end in ends.items()}
+        ends = limited(starts, ends, limit.max_rows if isinstance(limit, ReadMaxRows) else NO_LIMIT)
+        return dict(self._encoded(ends, position))
+
+    def partitions(self, start: Mapping[str, Any], end: Mapping[str, Any]) -> Sequence[RangePartition]:
+        """The ranges of a batch. A batch that is run again at another site may end behind what that
+        site has: then RecordsLost, or it is read as far as it is there.
+        """
+        offsets, epochs = decode_position(start)
+        ends, end_epochs = decode_position(end)
+        cluster = self._asked()
+        new = ends.keys() - offsets.keys()
+        logs = cluster.logs(ends).ranges
+        there = {key: log.end_offset for key, log in logs.items()}
+        starts = self._compared(offsets, epochs, there).offsets
+        starts |= {key: logs[key].start_offset for key in new}
+        ends = self._compared(ends, end_epochs, there).offsets
+        found = ranges(starts, ends, logs, is_failing_on_loss=self._options.is_failing_on_loss)
+        parts = splits(found, split_bytes=0, partitions_min=self._options.partitions_min)
+        return [RangePartition(part) for part in parts]
+
+    def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
+        """Arrow batches of one range."""
+        assert isinstance(partition, RangePartition)
+        return read_range(self._options, partition.wanted, EVERYTHING)
+
+    def commit(self, end: Mapping[str, Any]) -> None:
+        """Nothing: the checkpoint is the only position."""
+
+    def stop(self) -> None:
+        """Close the driver's connections."""
+        if self._cluster is not None:
+            self._cluster.close()
+            self._cluster = None
+
+    def _asked(self) -> ClusterReader:
+        if self._cluster is None:
+            self._cluster = ClusterReader(self._options.cluster, isolation_level=self._options.isolation_level)
+        return self._cluster
+
+    def _compared(
+        self, offsets: PartitionOffsets, epochs: PartitionOffsets, log_ends: Mapping[TopicPartition, int]
+    ) -> _Position:
+        """The position in today's logs. RecordsLost."""
+        asked = {key: epoch for key, epoch in epochs.items() if key in log_ends and key in offsets}
+        epoch_ends = {key: (end.leader_epoch, end.end_offset) for key, end in self._asked().epoch_ends(asked).items()}
+        known = {key: offset for key, offset in offsets.items() if key in log_ends}
+        lost = lost_records(known, epochs, epoch_ends, log_ends)
+        moved = check_lost(lost, is_failing_on_loss=self._options.is_failing_on_loss)
+        report = "; ".join(map(str, lost))
+        if report and report != self._reported:
+            print(f"antipode: {report}; the query reads on from there (failOnDataLoss=false)", file=sys.stderr)
+            self._reported = report
+        return _Position({**known, **moved}, epochs, epoch_ends)
+
+    def _encoded(self, ends: PartitionOffsets, position: _Position) -> OffsetsByTopic:
+        if not self._options.keeps_epochs:
+            return encode_position(ends, {})
+        known = known_epochs(ends, position.offsets, position.epochs, position.epoch_ends)
+        unknown = {key: end for key, end in ends.items() if key not in known and end > 0}
+        return encode_position(ends, known | self._asked().epochs_before(unknown))

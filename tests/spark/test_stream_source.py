@@ -1,0 +1,125 @@
+"""The data source "antipode" in streaming queries. Promised: a query goes on from its checkpoint,
+its own or the Kafka connector's; with our sink each record is written once, also when everything is
+killed in between.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+from pathlib import Path
+
+import pytest
+from pyspark.errors import PySparkException
+from pyspark.sql import SparkSession
+
+from deploy import jar_sets
+from runtime.children import Child
+from tests.spark.streams import Streams, newest_file
+from tests.support.eventually import eventually_sync
+from tests.support.lone_brokers.lone_broker_process import LoneBroker
+from tests.support.processes.processes import Processes
+
+pytestmark = pytest.mark.timeout(480)
+
+REPOSITORY = Path(__file__).parents[2]
+
+
+@pytest.fixture
+def streams(spark: SparkSession, brokers: tuple[LoneBroker, LoneBroker]) -> Streams:
+    return Streams(spark, brokers[0].bootstrap)
+
+
+def move_position(checkpoint: Path, offset: int, moved: int) -> None:
+    """Have the checkpoint say that the query has read up to another offset of partition 0."""
+    newest = newest_file(checkpoint / "offsets")
+    newest.write_text(newest.read_text().replace(f'"0": {offset}', f'"0": {moved}'))
+    (newest.parent / f".{newest.name}.crc").unlink(missing_ok=True)
+
+
+def test_a_query_goes_on_from_its_checkpoint_and_writes_each_record_once(streams: Streams, tmp_path: Path) -> None:
+    source, target = streams.create(partitions=3), streams.create(partitions=2)
+    checkpoint = tmp_path / "checkpoint"
+    for first, end in ((0, 150), (150, 180)):
+        streams.fill(source, first, end, partitions=3)
+        streams.carry(source, target, checkpoint)
+        assert streams.values(target) == list(range(end))
+    assert json.loads(newest_file(checkpoint / "offsets").read_text().splitlines()[-1]) == {
+        source: {"0": 60, "1": 60, "2": 60},
+        f"{source} (leader epochs)": {"0": 0, "1": 0, "2": 0},
+    }
+
+
+def test_a_batch_that_is_run_again_is_not_written_again(streams: Streams, tmp_path: Path) -> None:
+    source, target = streams.create(partitions=2), streams.create()
+    checkpoint = tmp_path / "checkpoint"
+    streams.fill(source, 0, 100, partitions=2)
+    streams.carry(source, target, checkpoint)
+    # As after kill -9 between the sink's commits and Spark's own note of the batch.
+    newest = newest_file(checkpoint / "commits")
+    newest.unlink()
+    (newest.parent / f".{newest.name}.crc").unlink(missing_ok=True)
+    streams.carry(source, target, checkpoint)
+    assert streams.values(target) == list(range(100))
+
+
+@pytest.mark.java
+@pytest.mark.skipif(not jar_sets.SPARK_KAFKA.is_there, reason="Spark's Kafka connector is not in the parts folder")
+def test_a_checkpoint_of_the_kafka_connector_serves_us_and_ours_serves_it(streams: Streams, tmp_path: Path) -> None:
+    source, target = streams.create(partitions=2), streams.create()
+    for number, reader in enumerate(("kafka", "antipode", "kafka")):
+        streams.fill(source, number * 60, number * 60 + 60, partitions=2)
+        plain = {"antipode.leader.epochs": "false"} if reader == "antipode" else {}
+        streams.carry(source, target, tmp_path / "checkpoint", reader=reader, **plain)
+        assert streams.values(target) == list(range(number * 60 + 60))
+
+
+def test_a_position_that_the_log_does_not_have_stops_the_query_or_not_as_told(streams: Streams, tmp_path: Path) -> None:
+    source, target = streams.create(), streams.create()
+    checkpoint = tmp_path / "checkpoint"
+    streams.fill(source, 0, 100, partitions=1)
+    streams.carry(source, target, checkpoint)
+    # The query has read more than this log has, as after a failover that lost the end.
+    move_position(checkpoint, 100, 120)
+    with pytest.raises(PySparkException, match=f"{source}-0: the query has read up to offset 120"):
+        streams.carry(source, target, checkpoint)
+    streams.carry(source, target, checkpoint, failOnDataLoss="false")
+    streams.fill(source, 100, 110, partitions=1)
+    streams.carry(source, target, checkpoint, failOnDataLoss="false")
+    assert streams.values(target) == list(range(110))
+
+
+@pytest.fixture
+def job(processes: Processes, streams: Streams, tmp_path: Path) -> Child:
+    source, target = streams.create(partitions=3), streams.create(partitions=2)
+    command = [sys.executable, str(Path(__file__).with_name("stream_job.py")), streams.bootstrap, source, target]
+    return Child(
+        name="stream-job",
+        command=[*command, str(tmp_path / "checkpoint"), str(tmp_path / "progress")],
+        directory=tmp_path,
+        log=tmp_path / "job.log",
+        environment={"PYTHONPATH": os.pathsep.join([str(REPOSITORY)])},
+    )
+
+
+def test_a_query_that_is_killed_again_and_again_writes_each_record_once(
+    processes: Processes, streams: Streams, job: Child, tmp_path: Path
+) -> None:
+    source, target = job.command[3:5]
+    progress = tmp_path / "progress"
+    total = 30_000
+    streams.fill(source, 0, total, partitions=3)
+    running = processes.run(job)
+    seen = -1
+    for _ in range(2):
+        eventually_sync(
+            lambda before=seen: int(progress.read_text() or -1) > before + 2 if progress.exists() else False, 120_000
+        )
+        running.kill()
+        seen = int(progress.read_text())
+        progress.unlink()
+        running.start()
+    eventually_sync(lambda: len(streams.values(target)) >= total, 200_000)
+    running.kill()
+    assert streams.values(target) == list(range(total))

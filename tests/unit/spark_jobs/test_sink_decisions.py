@@ -1,0 +1,87 @@
+"""Decisions of the sink: kept in bounded metadata, carried out whole, or given up before."""
+
+from __future__ import annotations
+
+import pytest
+
+from spark_jobs.connector.core.sink_decisions import (
+    BatchNotWhole,
+    Decision,
+    Ended,
+    Outcome,
+    TaskTransaction,
+    check_time,
+    encoded,
+    is_void,
+    joined,
+    newest,
+)
+from spark_jobs.connector.core.sink_rows import Batcher, InvalidRows, OutputRow, check_columns
+
+METADATA_BYTES_MAX = 4096
+"""Kafka's offset.metadata.max.bytes by default."""
+
+
+def test_a_decision_about_many_tasks_fits_into_metadata_and_comes_back() -> None:
+    transactions = tuple(TaskTransaction(task, 2**41 + task, 32_000) for task in range(345))
+    texts = encoded(Decision(batch=10**9, transactions=transactions))
+    assert max(map(len, texts)) <= METADATA_BYTES_MAX
+    parts = [newest([text]) for text in texts]
+    assert [part[1] for part in parts if part is not None] == [4] * 4
+    assert joined([part[0] for part in parts if part is not None]) == Decision(batch=10**9, transactions=transactions)
+
+
+def test_the_newest_decision_counts_and_other_metadata_does_not() -> None:
+    texts = [None, "", "x", "{}", *encoded(Decision(batch=3)), *encoded(Decision(batch=7)), *encoded(Decision(batch=5))]
+    assert newest(texts) == (Decision(batch=7), 1)
+    assert newest([None, "5"]) is None
+
+
+@pytest.mark.parametrize(
+    ("outcomes", "expected"),
+    [
+        ([Outcome.COMMITTED, Outcome.COMMITTED], False),
+        ([Outcome.ABORTED, Outcome.ABORTED], True),
+        ([], False),
+        ([Outcome.COMMITTED, Outcome.ABORTED], None),
+        ([Outcome.UNKNOWN, Outcome.UNKNOWN], None),
+        ([Outcome.ABORTED, Outcome.UNKNOWN], None),
+    ],
+)
+def test_a_batch_is_written_anew_only_when_all_of_it_was_aborted(
+    outcomes: list[Outcome], expected: bool | None
+) -> None:
+    ends = [Ended(TaskTransaction(task, 1, 1), outcome) for task, outcome in enumerate(outcomes)]
+    if expected is not None:
+        assert is_void(ends, query="q", batch=1) is expected
+        return
+    with pytest.raises(BatchNotWhole, match=r"batch 1 of query q was decided.*delete the offsets of group"):
+        is_void(ends, query="q", batch=1)
+
+
+def test_transactions_that_are_nearly_timed_out_are_not_decided() -> None:
+    check_time({0: 1_000, 1: 5_000}, now_ms=9_000, timeout_ms=10_000)
+    with pytest.raises(BatchNotWhole, match="took 9100 ms"):
+        check_time({0: 1_000, 1: 5_000}, now_ms=10_100, timeout_ms=10_000)
+
+
+def test_rows_go_where_they_say_or_by_their_key() -> None:
+    batcher = Batcher(task=1)
+    assert batcher.partition_of(OutputRow("t", b"k", b"v", (), 2), 3) == 2
+    assert batcher.partition_of(OutputRow("t", None, b"v", (), None), 3) == 1
+    with pytest.raises(InvalidRows, match="column partition is 3; accepted: 0 to 2"):
+        batcher.partition_of(OutputRow("t", b"k", b"v", (), 3), 3)
+
+
+@pytest.mark.parametrize(
+    ("types", "message"),
+    [
+        ({"key": "string"}, "no column value"),
+        ({"value": "bigint", "topic": "string"}, "column value is bigint; accepted: string or binary"),
+        ({"value": "string"}, "no column topic"),
+        ({"value": "string", "topic": "string", "headers": "string"}, "column headers is string"),
+    ],
+)
+def test_columns_that_cannot_be_written_are_refused(types: dict[str, str], message: str) -> None:
+    with pytest.raises(InvalidRows, match=message):
+        check_columns(types, has_topic_option=False)

@@ -9,8 +9,9 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from cli.shared.failures import failures_as_messages, usage_error
 from cli.shared.kafka_admin import DEFAULT_BOOTSTRAP, BootstrapServer, client_of
-from cli.shared.output import Output, OutputFormat, console, failures_as_messages, print_json, print_table, usage_error
+from cli.shared.output import Output, OutputFormat, console, print_json, print_table
 from runtime.process import OperationalFailure
 
 if TYPE_CHECKING:

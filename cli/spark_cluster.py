@@ -1,5 +1,5 @@
-"""`antipode spark-cluster`: a standalone Spark cluster of a master and workers on this machine, until
-it is ended.
+"""`antipode spark-cluster`: a standalone Spark cluster of a master and workers on this machine,
+until it is ended.
 """
 
 from __future__ import annotations
@@ -11,7 +11,8 @@ from typing import Annotated
 
 import typer
 
-from cli.shared.output import Output, OutputFormat, console, failures_as_messages, print_json
+from cli.shared.failures import failures_as_messages
+from cli.shared.output import Output, OutputFormat, console, print_json
 
 
 def spark_cluster(

@@ -1,5 +1,5 @@
-"""The data source's reader of a streaming query. Spark keeps the position in the query's checkpoint,
-so the source has no state of its own: any driver goes on with it, at either site.
+"""The data source's reader of a streaming query. Spark keeps the position in the query's
+checkpoint, so the source has no state of its own: any driver goes on with it, at either site.
 """
 
 from __future__ import annotations

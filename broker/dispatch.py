@@ -23,6 +23,9 @@ from typing import Any
 
 from kio.schema.errors import ErrorCode
 
+from broker.authorization.authorizer import CLUSTER_ACTION
+from broker.handlers.access.rules import answer_allowed
+from broker.handlers.access.table import RULES
 from broker.handlers.cluster.api_versions import unsupported_version_response
 from broker.handlers.registry import advertised_versions, load_handlers, request_label
 from broker.network.connections import Connection, Frame
@@ -42,6 +45,7 @@ from wire.protocol.frames import (
     encode_response,
     parse_request_header,
 )
+from wire.protocol.private import PRIVATE_NAMES
 from wire.protocol.schemas import API_VERSIONS_KEY, api_name, has_schema
 
 log = get_logger(__name__)
@@ -54,6 +58,7 @@ class Dispatcher:
         self._services = services
         self.clock = services.clock
         self.quotas = services.quotas
+        self._authorizer = services.authorizer
         self._handlers = load_handlers()
         self.supported = {
             key: VersionRange(module.MIN_VERSION, module.MAX_VERSION) for key, module in self._handlers.items()
@@ -74,6 +79,9 @@ class Dispatcher:
         if self.quotas.counts_time:
             exchange.busy = BusyTime()
         module = self._handlers[header.api_key]
+        if self._authorizer.is_enabled and self._is_private_denied(exchange):
+            self._refuse_private(exchange, frame)
+            return
         hot = getattr(module, "handle_frame", None)
         if hot is None:
             request = decode_request_body(frame, header)
@@ -127,7 +135,12 @@ class Dispatcher:
             self._fail(exchange)
 
     async def _run(self, exchange: Exchange, module: types.ModuleType, request: Any) -> None:
-        answer = await exchange.handled_by(module.handle(self._services, exchange.context, request))
+        rules = RULES.get(exchange.header.api_key) if self._authorizer.is_enabled else None
+        if rules is None:
+            answer = await exchange.handled_by(module.handle(self._services, exchange.context, request))
+        else:
+            answering = answer_allowed(self._services, exchange.context, request, module.handle, rules)
+            answer = await exchange.handled_by(answering)
         if isinstance(answer, bytes):
             exchange.answer_encoded(answer)
         else:
@@ -144,6 +157,21 @@ class Dispatcher:
         if entity is None:
             exchange.count_errors([ErrorCode.unknown_server_error])
             exchange.abort("the request failed inside the broker")
+        else:
+            exchange.answer_entity(entity)
+
+    def _is_private_denied(self, exchange: Exchange) -> bool:
+        """Private APIs are for brokers, mirrors and our tools: they need ClusterAction."""
+        is_private = exchange.header.api_key in PRIVATE_NAMES
+        return is_private and not self._authorizer.may(exchange.context, CLUSTER_ACTION)
+
+    def _refuse_private(self, exchange: Exchange, frame: Frame) -> None:
+        header, error = exchange.header, ErrorCode.cluster_authorization_failed
+        request = decode_request_body(frame, header)
+        entity = error_response(header.api_key, header.api_version, request, error=error)
+        if entity is None:
+            exchange.count_errors([error])
+            exchange.abort("a private API needs ClusterAction on the cluster")
         else:
             exchange.answer_entity(entity)
 

@@ -18,6 +18,7 @@ from broker.settings.config import BrokerSettings
 from runtime.clock import Clock
 
 if TYPE_CHECKING:
+    from broker.authorization.authorizer import Authorizer
     from broker.groups.coordinator import GroupCoordinator
     from broker.log.directories.log_store import LogStore
     from broker.metrics import BrokerMetrics
@@ -61,6 +62,7 @@ class BrokerServices:
     transaction_admission: TransactionAdmission
     transaction_markers: TransactionMarkers
     controller: ControllerClient
+    authorizer: Authorizer
     active_site: ActiveSite
     topic_change_reports: TopicChangeReports
     apply_peer_reports: ApplyPeerReports

@@ -23,6 +23,7 @@ from runtime.logs import get_logger, state_change_logger
 from runtime.retries import jittered_backoff
 from runtime.zookeeper import CreateNode, DeleteNode, NodeStat, SessionState, SetNode, TransactionStep, ZooKeeper
 from wire.znodes import layout as znodes
+from wire.znodes.acl_znodes import ACL_PATHS
 from wire.znodes.controller_znodes import UNREGISTERED_BROKERS
 
 RESIGN_TIMEOUT_S = 2.0
@@ -95,7 +96,7 @@ class Candidacy:
                 wait.cancel()
 
     async def _create_layout(self) -> None:
-        for path in (*znodes.PERSISTENT_PATHS, UNREGISTERED_BROKERS):
+        for path in (*znodes.PERSISTENT_PATHS, *ACL_PATHS, UNREGISTERED_BROKERS):
             await self._zookeeper.ensure_path(path)
         if await self._zookeeper.exists(znodes.CONTROLLER_EPOCH) is None:
             try:

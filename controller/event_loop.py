@@ -15,6 +15,7 @@ from functools import partial
 
 from kazoo.exceptions import KazooException
 
+from controller.acl_store import acl_changes, read_acls
 from controller.admin_requests import AdminRequests
 from controller.balance_rule import BalanceRule
 from controller.channels import BrokerChannels
@@ -35,6 +36,7 @@ from runtime.supervision import not_broken_off
 from runtime.zookeeper import CreateNode, DeleteNode, SetNode, ZooKeeper
 from wire.control.cluster_pb2 import LinkRecord
 from wire.znodes import layout as znodes
+from wire.znodes.acl_znodes import ACL_CHANGES, EXTENDED_ACL_CHANGES
 from wire.znodes.admin_znodes import PREFERRED_ELECTION, REASSIGN_PARTITIONS
 
 COMMANDS_QUEUED_MAX = 1000
@@ -237,6 +239,8 @@ class ActiveController:
             partial(follow, self._reader.topic_names, self._on_topic_names),
             partial(follow, self._reader.deletion_marks, self._on_deletion_marks),
             partial(follow, self._reader.config_changes, self._on_config_changes),
+            partial(follow, partial(acl_changes, self._zookeeper, ACL_CHANGES), self._on_acl_changes),
+            partial(follow, partial(acl_changes, self._zookeeper, EXTENDED_ACL_CHANGES), self._on_acl_changes),
             partial(follow, partial(self._reader.links, site=self.cluster.rules.site), self._on_links),
             partial(follow, partial(self._reader.request, PREFERRED_ELECTION), self._requests.take_election),
             partial(follow, partial(self._reader.request, REASSIGN_PARTITIONS), self._requests.take_reassignment),
@@ -299,6 +303,12 @@ class ActiveController:
         if any(entity.startswith("groups/") for entity in notices.values()):
             await self._tell(ask.GroupConfigsRead(configs=await self._reader.group_configs()))
         if notices:
+            await self._writer.write([DeleteNode(path=path) for path in notices])
+
+    async def _on_acl_changes(self, notices: list[str]) -> None:
+        """Read all ACLs again, then remove the notices: another tool has changed some."""
+        if notices:
+            await self._tell(ask.AclsRead(acls=await read_acls(self._zookeeper)))
             await self._writer.write([DeleteNode(path=path) for path in notices])
 
     async def _retry_deletions(self) -> None:

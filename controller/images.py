@@ -9,7 +9,9 @@ from controller.core.cluster import Broker, Cluster, Topic, TopicPartition
 from controller.core.commands import Publish
 from wire.control.broker_pb2 import ControlBatch, DeletedTopic
 from wire.control.cluster_pb2 import BrokerInfo, Endpoint, PartitionState, ScramUser, TopicInfo
+from wire.rules.acls import ResourcePattern
 from wire.rules.client_quotas import QuotaEntity, quota_message
+from wire.znodes.acl_znodes import acls_message
 from wire.znodes.group_configs import group_configs_message
 from wire.znodes.layout import NO_LEADER
 
@@ -72,6 +74,7 @@ class PendingChanges:
     deleted_links: set[str] = field(default_factory=set)
     quotas: set[QuotaEntity] = field(default_factory=set)
     scram_users: set[str] = field(default_factory=set)
+    acls: set[ResourcePattern] = field(default_factory=set)
     group_configs: set[str] = field(default_factory=set)
 
     def add(self, publish: Publish) -> None:
@@ -84,6 +87,7 @@ class PendingChanges:
         self.deleted_links |= set(publish.deleted_links)
         self.quotas |= publish.quotas
         self.scram_users |= publish.scram_users
+        self.acls |= publish.acls
         self.group_configs |= publish.group_configs
 
     def add_image(self) -> None:
@@ -121,6 +125,10 @@ class PendingChanges:
         users: Iterable[str] = cluster.scram_users if self.is_full else self.scram_users
         batch.scram_users.extend(
             ScramUser(name=user, credentials=cluster.scram_users.get(user, {})) for user in sorted(users)
+        )
+        batch.acls.extend(
+            acls_message(pattern, cluster.acls.get(pattern, ()))
+            for pattern in (cluster.acls if self.is_full else self.acls)
         )
         batch.group_configs.extend(
             group_configs_message(group, cluster.group_configs.get(group, {})) for group in sorted(groups)

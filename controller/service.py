@@ -27,6 +27,7 @@ from wire.control import controller_pb2 as pb
 from wire.control.clients import ACTIVE_CONTROLLER_KEY, new_topic_id
 from wire.control.controller_pb2_grpc import ControllerServicer
 from wire.rules.client_quotas import entity_from_message
+from wire.znodes.acl_znodes import acls_message, creation_from_message, filter_from_message
 from wire.znodes.layout import TOPIC_ID_BYTES, ControllerRegistration
 
 if TYPE_CHECKING:
@@ -314,6 +315,30 @@ class Controller(ControllerServicer):
         return pb.AlterScramUsersReply(
             results=[
                 pb.QuotaResult(error_code=outcome.error, error_message=outcome.message) for outcome in decision.quotas
+            ]
+        )
+
+    async def AlterAcls(  # noqa: N802
+        self, request: pb.AlterAclsRequest, context: Context
+    ) -> pb.AlterAclsReply:
+        """Add and remove ACLs."""
+        active = await self._active(context)
+        try:
+            command = ask.AlterAcls(
+                creations=tuple(map(creation_from_message, request.creations)),
+                removals=tuple(map(filter_from_message, request.removals)),
+            )
+        except ValueError as error:
+            await context.abort(grpc.StatusCode.INVALID_ARGUMENT, str(error))
+        decision = await self._submit(active, command, context)
+        return pb.AlterAclsReply(
+            results=[
+                pb.AclResult(
+                    error_code=outcome.error,
+                    error_message=outcome.message,
+                    removed=[acls_message(acl.pattern, (acl.entry,)) for acl in outcome.removed],
+                )
+                for outcome in decision.acls
             ]
         )
 

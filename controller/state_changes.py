@@ -11,6 +11,7 @@ from collections.abc import Iterable
 
 from controller.core import facts
 from runtime.logs import STATE_CHANGE, LogLines, state_change_logger
+from wire.rules.acls import Acl
 
 
 def log_state_changes(changes: Iterable[facts.Fact]) -> None:
@@ -90,6 +91,8 @@ def _log_topic(change: facts.Fact) -> None:
             log.info("client quota", entity=dict(entity), quotas=dict(values))
         case facts.ScramUserReplaced(user=user, credentials=credentials):
             log.info("scram credentials", user=user, mechanisms=sorted(credentials))
+        case facts.AclsReplaced(pattern=pattern, entries=entries):
+            log.info("ACLs", resource=str(pattern), acls=[str(Acl(pattern, entry)) for entry in sorted(entries)])
         case facts.GroupConfigsReplaced(group=group, configs=configs):
             log.info("group configs", group=group, configs=dict(configs))
         case _:

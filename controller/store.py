@@ -16,6 +16,7 @@ from typing import ParamSpec, TypeVar
 
 from kazoo.exceptions import NoNodeError
 
+from controller.acl_store import acl_steps, read_acls
 from controller.core import facts
 from controller.core.cluster import (
     UNCLEAN_ELECTION,
@@ -125,6 +126,7 @@ class ClusterReader:
         cluster.links, cluster.link_problems = await self.links(site=rules.site)
         cluster.quotas = await self.quotas()
         cluster.scram_users = await self.scram_users()
+        cluster.acls = await read_acls(self._zookeeper)
         cluster.group_configs = await self.group_configs()
         cluster.unregistered = await self._unregistered()
         found = await self.stored_topics(await self._zookeeper.children(znodes.TOPICS))
@@ -261,9 +263,7 @@ class ClusterReader:
         return links, problems
 
     async def quotas(self) -> dict[QuotaEntity, QuotaValues]:
-        """All client quotas. One that cannot be understood is left out, with an error in the
-        log.
-        """
+        """All client quotas. One that cannot be understood is left out, with a line in the log."""
         users = await self._nodes(znodes.USER_CONFIGS)
         entities: list[QuotaEntity] = []
         for user in users:
@@ -462,6 +462,8 @@ class ClusterWriter:
                 return await entity_config_steps(self._zookeeper, change.entity, QUOTA_KEYS, quota_texts(change.values))
             case facts.ScramUserReplaced(must_store=True):
                 return await entity_config_steps(self._zookeeper, ((USER, change.user),), HASHES, change.credentials)
+            case facts.AclsReplaced(must_store=True):
+                return await acl_steps(self._zookeeper, change)
             case facts.GroupConfigsReplaced(must_store=True):
                 return await self._group_config_steps(change)
             case _:

@@ -15,13 +15,9 @@ from typing import Final
 from runtime.configuration import ConfigurationError
 
 _NO_TOKENS: Final = "there are no delegation tokens"
-_NO_ACLS: Final = "there are no ACLs, every client may do everything"
 _ZOOKEEPER: Final = "ZooKeeper is spoken to in plaintext and without access lists"
 
 _SITE: Final[Mapping[str, tuple[frozenset[str], str]]] = {
-    "authorizer.class.name": (frozenset(), f"nothing: {_NO_ACLS}"),
-    "super.users": (frozenset(), f"nothing: {_NO_ACLS}"),
-    "allow.everyone.if.no.acl.found": (frozenset({"true"}), f"true, or nothing: {_NO_ACLS}"),
     "delegation.token.master.key": (frozenset(), f"nothing: {_NO_TOKENS}"),
     "delegation.token.secret.key": (frozenset(), f"nothing: {_NO_TOKENS}"),
     "zookeeper.set.acl": (frozenset({"false"}), f"false, or nothing: {_ZOOKEEPER}"),

@@ -10,6 +10,7 @@ from broker.assembly.replication import Replication
 from broker.assembly.storage import Storage
 from broker.authentication.entrances import Entrances
 from broker.authentication.inter_broker import InterBroker
+from broker.authorization.authorizer import Authorizer
 from broker.dispatch import Dispatcher
 from broker.metadata.cluster import Cluster
 from broker.metadata.core.cluster_image import ClusterImage
@@ -61,6 +62,8 @@ class Serving:
         self._settings = settings
         self._configs = configs
         self.quotas = Quotas(settings, doors.clock)
+        self.authorizer = Authorizer(settings, lambda: cluster.image)
+        metrics.families.append(self.authorizer.metric_families)
         self._active_site = ActiveSite(inter_broker.secured)
         self._topic_change_reports = TopicChangeReports(inter_broker.secured)
         self.controlled_shutdown = ControlledShutdown()
@@ -80,6 +83,7 @@ class Serving:
             transaction_admission=coordination.admission,
             transaction_markers=coordination.markers,
             controller=controller,
+            authorizer=self.authorizer,
             active_site=self._active_site,
             topic_change_reports=self._topic_change_reports,
             apply_peer_reports=control.apply_peer_reports,

@@ -3,9 +3,13 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Final
 
 from wire.protocol.private import CLIENT_SOFTWARE_NAME
 from wire.rules.principals import ANONYMOUS, Principal
+
+FORWARDED_CLIENT_ID: Final = "antipode-forwarded"
+"""What a broker hands on for its clients carries this client id. It has authorized the client."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -20,6 +24,11 @@ class RequestContext:
     client_address: str
     client_software: str = ""
     principal: Principal = ANONYMOUS
+
+    @property
+    def is_forwarded(self) -> bool:
+        """True for what another broker hands on, which is not handed on again."""
+        return self.client_id == FORWARDED_CLIENT_ID
 
     @property
     def is_own_tool(self) -> bool:

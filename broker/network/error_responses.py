@@ -43,14 +43,21 @@ _EMPTY: Final[Mapping[str, Callable[[], Any]]] = {
 
 
 def error_response(
-    api_key: int, version: int, request: Any, *, error: ErrorCode = ErrorCode.unknown_server_error
+    api_key: int,
+    version: int,
+    request: Any,
+    *,
+    error: ErrorCode = ErrorCode.unknown_server_error,
+    must_say: bool = True,
 ) -> Any | None:
-    """The response entity with the error, None where the request can have none."""
+    """The response entity with the error, None where the request can have none. With `must_say`
+    false an empty response will do where no field can say the error.
+    """
     if api_key == PRODUCE_KEY and request.acks == 0:
         return None
     response_type = schemas.response_type(api_key, version)
     answer = _filled(response_type, request, error)
-    return answer if _says(answer, error) else None
+    return answer if not must_say or _says(answer, error) else None
 
 
 def _filled(entity_type: Any, asked: Any, error: ErrorCode) -> Any:

@@ -12,7 +12,7 @@ import re
 from collections.abc import Mapping
 from typing import Annotated, Final, Literal
 
-from pydantic import BeforeValidator, Field
+from pydantic import AfterValidator, BeforeValidator, Field
 
 from broker.authentication.inter_broker import check_inter_broker, inter_broker_listener
 from broker.authentication.listener_security import (
@@ -44,6 +44,7 @@ from runtime.configuration import ConfigurationError, Settings, load_settings, s
 from runtime.logs import get_logger
 from runtime.protection import check_site_protection
 from wire.access.settings import CONTROL_KEYS
+from wire.rules.principals import parse_principal
 from wire.rules.topic_configs import TOPIC_CONFIGS, InvalidTopicConfig
 
 log = get_logger(__name__)
@@ -53,6 +54,28 @@ SITE_NODES: Final = 1000
 never share one.
 """
 SITE_NUMBER_MAX: Final = 1023
+
+
+AUTHORIZERS: Final = (
+    "org.apache.kafka.metadata.authorizer.StandardAuthorizer",
+    "kafka.security.authorizer.AclAuthorizer",
+    "kafka.security.auth.SimpleAclAuthorizer",
+    "antipode.AclAuthorizer",
+)
+"""Kafka's names of authorizers, now and before, and ours: one authorizer."""
+
+
+def _authorizer(name: str) -> str:
+    if name and name not in AUTHORIZERS:
+        raise ValueError("this authorizer does not exist")
+    return name
+
+
+def _principals(value: object) -> object:
+    if not isinstance(value, str):
+        return value
+    names = [name.strip() for name in value.split(";") if name.strip()]
+    return tuple(str(parse_principal(name)) for name in names)
 
 
 class Listener(Settings):
@@ -187,6 +210,15 @@ class BrokerSettings(Settings):
         default=True, alias="antipode.controller.candidate", description="accepted: true or false"
     )
 
+    authorizer_class: Annotated[str, AfterValidator(_authorizer)] = Field(
+        default="",
+        alias="authorizer.class.name",
+        description=f"accepted: {', '.join(AUTHORIZERS)}, which are all the same one, or an empty value for none",
+    )
+    super_users: Annotated[tuple[str, ...], BeforeValidator(_principals)] = Field(
+        default=(), alias="super.users", description="accepted: User:name[;User:name...]"
+    )
+    allows_everyone_without_acl: bool = Field(default=False, alias="allow.everyone.if.no.acl.found")
     default_partition_count: int = Field(default=1, alias="num.partitions", ge=1)
     default_replication_factor: int = Field(default=1, alias="default.replication.factor", ge=1)
     may_delete_topics: bool = Field(default=True, alias="delete.topic.enable")

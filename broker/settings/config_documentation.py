@@ -13,6 +13,7 @@ from broker.settings.core.broker_configs import TOPIC_PROPERTIES
 
 _TEXTS: Final = {
     "advertised.listeners": "Addresses that clients receive, where they differ from the listeners' own.",
+    "allow.everyone.if.no.acl.found": "Whether a resource that no ACL concerns is open to everyone, when there is an authorizer.",
     "antipode.arbiter.connect": "ZooKeeper ensemble in a third place that decides which site of a link with a lease may write.",
     "antipode.arbiter.session.timeout.ms": "How long the arbiter waits for this broker before it reports it as absent.",
     "antipode.cluster.id": "Cluster id of a new site; sites of an exact link share one.",
@@ -28,6 +29,7 @@ _TEXTS: Final = {
     "antipode.shutdown.grace.ms": "How long a stopping broker waits for requests in progress.",
     "antipode.site.name": "Name of the site that the broker belongs to.",
     "antipode.site.number": "Number of the site, unique among linked sites; ranges of node ids and producer ids follow from it.",
+    "authorizer.class.name": "Authorizer that checks requests against ACLs; empty: every client may do everything.",
     "auto.create.topics.enable": "Whether a Metadata request may create topics that do not exist.",
     "auto.leader.rebalance.enable": "Whether the controller moves leaderships back to the preferred replicas.",
     "broker.rack": "Rack of the broker; replicas are spread over racks, and consumers may read in their own.",
@@ -104,6 +106,7 @@ _TEXTS: Final = {
     "socket.receive.buffer.bytes": "Receive buffer of a connection; -1: as the system sets it.",
     "socket.request.max.bytes": "Largest request that is read.",
     "socket.send.buffer.bytes": "Send buffer of a connection; -1: as the system sets it.",
+    "super.users": "Principals that may do everything, whatever the ACLs say, separated by semicolons.",
     "transaction.max.timeout.ms": "Longest timeout that a transactional producer may ask for.",
     "transaction.partition.verification.enable": "Whether leaders ask the coordinator if a partition takes part in a transaction.",
     "transaction.remove.expired.transaction.cleanup.interval.ms": "How often the broker looks for expired transactional ids.",

@@ -22,7 +22,7 @@ from kio.schema.errors import ErrorCode
 from broker.authentication.inter_broker import Secured, plaintext
 from broker.metadata.core.access import passive_link_for_new_topic
 from broker.metadata.core.cluster_image import ClusterImage
-from broker.metadata.request_context import RequestContext
+from broker.metadata.request_context import FORWARDED_CLIENT_ID, RequestContext
 from broker.network.entities import allowed_ms
 from runtime.addresses import HostPort
 from runtime.logs import get_logger
@@ -51,8 +51,6 @@ class HasImage(Protocol):
 Services = TypeVar("Services", bound=HasImage)
 Handler = Callable[[Services, RequestContext, Any], Awaitable[Any]]
 
-FORWARDED_CLIENT_ID: Final = "antipode-forwarded"
-"""The client id of requests that a peer sends for its clients."""
 LINK_LISTENER: Final = "LINK"
 TIMEOUT_MS: Final = 8_000
 """In all, over every broker that is tried, however long the client allows: less than the ten
@@ -85,7 +83,7 @@ class ActiveSite:
 
         Without `timeout_ms` that is the time which the client allows, if its request names one.
         """
-        if context.client_id == FORWARDED_CLIENT_ID:
+        if context.is_forwarded:
             return None
         return await self._is_forwarded(active_brokers(image, topics), context, request, timeout_ms)
 
@@ -101,7 +99,7 @@ class ActiveSite:
         """The answer of any broker of the site, None when none answers in time;
         `timeout_ms` as above.
         """
-        if context.client_id == FORWARDED_CLIENT_ID:
+        if context.is_forwarded:
             return None
         return await self._is_forwarded(site_brokers(image, site), context, request, timeout_ms)
 
@@ -188,7 +186,7 @@ async def in_parts(
     `entries` is the request's field with one entry for each of `names` (empty: no topic's name),
     `results` that of the response.
     """
-    if context.client_id == FORWARDED_CLIENT_ID:
+    if context.is_forwarded:
         return None
     by_site: dict[str | None, list[Any]] = {}
     for entry, name in zip(getattr(request, entries), names, strict=True):

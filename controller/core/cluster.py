@@ -30,6 +30,7 @@ from controller.core import partition_states, replica_states
 from controller.core.partition_states import PartitionPhase
 from controller.core.replica_states import ReplicaPhase
 from wire.control.cluster_pb2 import LinkRecord
+from wire.rules.acls import AccessEntry, ResourcePattern
 from wire.rules.client_quotas import QuotaEntity, QuotaValues
 from wire.rules.links import SiteRole, governing_link, links_of_topic, role_of
 from wire.znodes.group_configs import GroupConfigs
@@ -199,6 +200,7 @@ class Cluster:
     """
     quotas: dict[QuotaEntity, QuotaValues] = field(default_factory=dict)
     scram_users: dict[str, Mapping[str, str]] = field(default_factory=dict)
+    acls: dict[ResourcePattern, frozenset[AccessEntry]] = field(default_factory=dict)
     group_configs: dict[str, GroupConfigs] = field(default_factory=dict)
     altered_unclean_election: bool | None = None
     """`unclean.leader.election.enable` of the brokers as altered while they run; None when the
@@ -226,6 +228,7 @@ class Cluster:
             link_problems=dict(self.link_problems),
             quotas=dict(self.quotas),
             scram_users=dict(self.scram_users),
+            acls=dict(self.acls),
             group_configs=dict(self.group_configs),
             partition_phases=dict(self.partition_phases),
             replica_phases=dict(self.replica_phases),
@@ -375,7 +378,12 @@ class Cluster:
                 self.links.pop(change.name)
             case fact.UncleanElectionAltered():
                 self.altered_unclean_election = change.is_allowed
-            case fact.ClientQuotaReplaced() | fact.ScramUserReplaced() | fact.GroupConfigsReplaced():
+            case (
+                fact.ClientQuotaReplaced()
+                | fact.ScramUserReplaced()
+                | fact.AclsReplaced()
+                | fact.GroupConfigsReplaced()
+            ):
                 self._apply_entity_configs(change)
             case fact.TopicReleased():
                 self.topics[change.topic.name] = change.topic
@@ -389,7 +397,7 @@ class Cluster:
                 pass
 
     def _apply_entity_configs(
-        self, change: fact.ClientQuotaReplaced | fact.ScramUserReplaced | fact.GroupConfigsReplaced
+        self, change: fact.ClientQuotaReplaced | fact.ScramUserReplaced | fact.AclsReplaced | fact.GroupConfigsReplaced
     ) -> None:
         match change:
             case fact.ClientQuotaReplaced():
@@ -400,6 +408,10 @@ class Cluster:
                 self.scram_users.pop(change.user, None)
                 if change.credentials:
                     self.scram_users[change.user] = change.credentials
+            case fact.AclsReplaced():
+                self.acls.pop(change.pattern, None)
+                if change.entries:
+                    self.acls[change.pattern] = change.entries
             case fact.GroupConfigsReplaced():
                 self.group_configs.pop(change.group, None)
                 if change.configs:

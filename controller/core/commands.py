@@ -14,6 +14,7 @@ from msgspec import Struct, field
 from controller.core.cluster import Broker, Leadership, Topic, TopicPartition
 from controller.core.facts import Fact
 from wire.control.cluster_pb2 import LinkRecord
+from wire.rules.acls import AccessEntry, Acl, AclFilter, ResourcePattern
 from wire.rules.client_quotas import QuotaEntity
 
 
@@ -293,6 +294,19 @@ class ScramUsersRead(Struct, frozen=True, kw_only=True):
     users: Mapping[str, Mapping[str, str]]
 
 
+class AlterAcls(Struct, frozen=True, kw_only=True):
+    """Add ACLs, then remove those that a filter means."""
+
+    creations: tuple[Acl, ...] = ()
+    removals: tuple[AclFilter, ...] = ()
+
+
+class AclsRead(Struct, frozen=True, kw_only=True):
+    """All ACLs as they are stored now, after a notice of change."""
+
+    acls: Mapping[ResourcePattern, frozenset[AccessEntry]]
+
+
 class GroupConfigChange(Struct, frozen=True, kw_only=True):
     """Configs of one group to set and to remove; with `replaces_all` what is not set is removed."""
 
@@ -343,13 +357,22 @@ Command = (
     | ClientQuotasRead
     | AlterScramUsers
     | ScramUsersRead
+    | AlterAcls
+    | AclsRead
     | AlterGroupConfigs
     | GroupConfigsRead
 )
 
 
 EntityConfigCommand = (
-    AlterClientQuotas | ClientQuotasRead | AlterScramUsers | ScramUsersRead | AlterGroupConfigs | GroupConfigsRead
+    AlterClientQuotas
+    | ClientQuotasRead
+    | AlterScramUsers
+    | ScramUsersRead
+    | AlterAcls
+    | AclsRead
+    | AlterGroupConfigs
+    | GroupConfigsRead
 )
 
 
@@ -379,6 +402,14 @@ class QuotaOutcome(Struct, frozen=True, kw_only=True):
     message: str = ""
 
 
+class AclOutcome(Struct, frozen=True, kw_only=True):
+    """What became of one creation or one filter of a request about ACLs."""
+
+    error: ErrorCode = ErrorCode.none
+    message: str = ""
+    removed: tuple[Acl, ...] = ()
+
+
 class Publish(Struct, frozen=True, kw_only=True):
     """Effect: send a change to every living broker. A named topic goes with its configs, partitions
     with their leaderships.
@@ -391,6 +422,7 @@ class Publish(Struct, frozen=True, kw_only=True):
     deleted_links: tuple[str, ...] = ()
     quotas: frozenset[QuotaEntity] = frozenset()
     scram_users: frozenset[str] = frozenset()
+    acls: frozenset[ResourcePattern] = frozenset()
     group_configs: frozenset[str] = frozenset()
 
 
@@ -413,6 +445,7 @@ class Decision(Struct, frozen=True, kw_only=True):
     reply: tuple[TopicOutcome, ...] = ()
     partitions: tuple[PartitionOutcome, ...] = ()
     quotas: tuple[QuotaOutcome, ...] = ()
+    acls: tuple[AclOutcome, ...] = ()
     error: ErrorCode = ErrorCode.none
     message: str = ""
     """The message for the client beside `error`."""

@@ -15,6 +15,7 @@ from kio.schema.errors import ErrorCode
 from controller.core import elections, facts
 from controller.core.cluster import Cluster, Leadership, Replica, TopicPartition
 from controller.core.commands import (
+    AclOutcome,
     Decision,
     Effect,
     PartitionOutcome,
@@ -26,6 +27,7 @@ from controller.core.commands import (
 from controller.core.elections import Election, NoLeader
 from controller.core.partition_states import PartitionPhase
 from controller.core.replica_states import ReplicaPhase
+from wire.rules.acls import ResourcePattern
 from wire.rules.client_quotas import QuotaEntity
 from wire.znodes.layout import NO_LEADER
 
@@ -50,8 +52,10 @@ class Draft:
         self.removed_links: set[str] = set()
         self.changed_quotas: set[QuotaEntity] = set()
         self.changed_scram_users: set[str] = set()
+        self.changed_acls: set[ResourcePattern] = set()
         self.changed_group_configs: set[str] = set()
         self.quota_reply: list[QuotaOutcome] = []
+        self.acl_reply: list[AclOutcome] = []
         self.has_membership_changed = False
         self.image_nodes: set[int] = set()
         self._facts: list[facts.Fact] = []
@@ -167,6 +171,7 @@ class Draft:
             or self.removed_links
             or self.changed_quotas
             or self.changed_scram_users
+            or self.changed_acls
             or self.changed_group_configs
             or self.has_membership_changed
         )
@@ -183,6 +188,7 @@ class Draft:
                     deleted_links=tuple(sorted(self.removed_links)),
                     quotas=frozenset(self.changed_quotas),
                     scram_users=frozenset(self.changed_scram_users),
+                    acls=frozenset(self.changed_acls),
                     group_configs=frozenset(self.changed_group_configs),
                 )
             )
@@ -192,6 +198,7 @@ class Draft:
             reply=tuple(self.reply),
             partitions=tuple(self.partition_reply),
             quotas=tuple(self.quota_reply),
+            acls=tuple(self.acl_reply),
             error=self.error,
             message=self.message,
             reason="; ".join([reason, *self._shown_reasons()]),

@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from controller.core.partition_states import PartitionPhase
     from controller.core.replica_states import ReplicaPhase
     from wire.control.cluster_pb2 import LinkRecord
+    from wire.rules.acls import AccessEntry, ResourcePattern
     from wire.rules.client_quotas import QuotaEntity
 
 
@@ -215,6 +216,16 @@ class ScramUserReplaced(Struct, frozen=True, kw_only=True):
     must_store: bool = True
 
 
+class AclsReplaced(Struct, frozen=True, kw_only=True):
+    """A pattern of resources has these ACLs, or none; `must_store` is false when another tool wrote
+    them.
+    """
+
+    pattern: ResourcePattern
+    entries: frozenset[AccessEntry]
+    must_store: bool = True
+
+
 class GroupConfigsReplaced(Struct, frozen=True, kw_only=True):
     """A group has these configs of its own, or none; `must_store` is false when another tool wrote
     them.
@@ -251,5 +262,6 @@ Fact = (
     | LinkRemoved
     | ClientQuotaReplaced
     | ScramUserReplaced
+    | AclsReplaced
     | GroupConfigsReplaced
 )

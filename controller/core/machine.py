@@ -13,8 +13,8 @@ from collections import deque
 from collections.abc import Iterable
 from typing import Final, assert_never
 
-from controller.core import commands as ask
 from controller.core import (
+    acl_admin,
     facts,
     group_config_admin,
     isr_changes,
@@ -27,6 +27,7 @@ from controller.core import (
     topic_admin,
     topic_deletion,
 )
+from controller.core import commands as ask
 from controller.core.cluster import Cluster, InvariantBroken
 from controller.core.commands import Command, Decision
 from controller.core.draft import Draft
@@ -148,8 +149,10 @@ def _names(names: Iterable[str]) -> str:
 
 
 def _apply_entity_configs(draft: Draft, command: ask.EntityConfigCommand) -> str:
-    """Decide a change of single clients', users' or groups' configs."""
+    """Decide a change of single clients', users' or groups' configs, or of ACLs."""
     match command:
+        case ask.AlterAcls() | ask.AclsRead():
+            return acl_admin.consider(draft, command)
         case ask.AlterClientQuotas() | ask.ClientQuotasRead():
             return quota_admin.consider(draft, command)
         case ask.AlterScramUsers() | ask.ScramUsersRead():

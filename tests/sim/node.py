@@ -48,6 +48,7 @@ from tests.sim.rpc import RpcServer
 from tests.sim.virtual_loop import Process
 from tests.sim.world import VirtualClock, World
 from tests.sim.zookeeper_door import SimZooKeeper
+from tests.support.memory.no_authorizer import NO_AUTHORIZER
 from wire.control import broker_pb2_grpc
 from wire.control.broker_pb2 import DescribeGroupOffsetsReply
 from wire.control.clients import ControllerClient
@@ -100,6 +101,7 @@ class Services:
         self.clock = clock
         self.metrics = BrokerMetrics()
         self.quotas = Quotas(settings, clock)
+        self.authorizer = NO_AUTHORIZER
         self._sessions = 0
         self.fetch_sessions = FetchSessions(slots=100, eviction_ms=120_000, new_id=self._new_id)
 

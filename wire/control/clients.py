@@ -118,6 +118,11 @@ class ControllerClient:
         reply: pb.AlterScramUsersReply = await self._call("AlterScramUsers", request)
         return reply
 
+    async def alter_acls(self, request: pb.AlterAclsRequest) -> pb.AlterAclsReply:
+        """Add and remove ACLs."""
+        reply: pb.AlterAclsReply = await self._call("AlterAcls", request)
+        return reply
+
     async def alter_group_configs(self, request: pb.AlterGroupConfigsRequest) -> pb.AlterGroupConfigsReply:
         """Change configs of groups."""
         reply: pb.AlterGroupConfigsReply = await self._call("AlterGroupConfigs", request)

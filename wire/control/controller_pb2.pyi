@@ -482,6 +482,30 @@ class AlterScramUsersReply(_message.Message):
     results: _containers.RepeatedCompositeFieldContainer[QuotaResult]
     def __init__(self, results: _Optional[_Iterable[_Union[QuotaResult, _Mapping]]] = ...) -> None: ...
 
+class AlterAclsRequest(_message.Message):
+    __slots__ = ("creations", "removals")
+    CREATIONS_FIELD_NUMBER: _ClassVar[int]
+    REMOVALS_FIELD_NUMBER: _ClassVar[int]
+    creations: _containers.RepeatedCompositeFieldContainer[_cluster_pb2.ResourceAcls]
+    removals: _containers.RepeatedCompositeFieldContainer[_cluster_pb2.AclFilter]
+    def __init__(self, creations: _Optional[_Iterable[_Union[_cluster_pb2.ResourceAcls, _Mapping]]] = ..., removals: _Optional[_Iterable[_Union[_cluster_pb2.AclFilter, _Mapping]]] = ...) -> None: ...
+
+class AclResult(_message.Message):
+    __slots__ = ("error_code", "error_message", "removed")
+    ERROR_CODE_FIELD_NUMBER: _ClassVar[int]
+    ERROR_MESSAGE_FIELD_NUMBER: _ClassVar[int]
+    REMOVED_FIELD_NUMBER: _ClassVar[int]
+    error_code: int
+    error_message: str
+    removed: _containers.RepeatedCompositeFieldContainer[_cluster_pb2.ResourceAcls]
+    def __init__(self, error_code: _Optional[int] = ..., error_message: _Optional[str] = ..., removed: _Optional[_Iterable[_Union[_cluster_pb2.ResourceAcls, _Mapping]]] = ...) -> None: ...
+
+class AlterAclsReply(_message.Message):
+    __slots__ = ("results",)
+    RESULTS_FIELD_NUMBER: _ClassVar[int]
+    results: _containers.RepeatedCompositeFieldContainer[AclResult]
+    def __init__(self, results: _Optional[_Iterable[_Union[AclResult, _Mapping]]] = ...) -> None: ...
+
 class GroupConfigChange(_message.Message):
     __slots__ = ("group", "set", "remove", "replaces_all")
     class SetEntry(_message.Message):

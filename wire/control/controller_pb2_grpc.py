@@ -99,6 +99,11 @@ class ControllerStub:
                 request_serializer=wire_dot_control_dot_controller__pb2.AlterClientQuotasRequest.SerializeToString,
                 response_deserializer=wire_dot_control_dot_controller__pb2.AlterClientQuotasReply.FromString,
                 _registered_method=True)
+        self.AlterAcls = channel.unary_unary(
+                '/antipode.control.Controller/AlterAcls',
+                request_serializer=wire_dot_control_dot_controller__pb2.AlterAclsRequest.SerializeToString,
+                response_deserializer=wire_dot_control_dot_controller__pb2.AlterAclsReply.FromString,
+                _registered_method=True)
         self.AlterScramUsers = channel.unary_unary(
                 '/antipode.control.Controller/AlterScramUsers',
                 request_serializer=wire_dot_control_dot_controller__pb2.AlterScramUsersRequest.SerializeToString,
@@ -201,6 +206,13 @@ class ControllerServicer:
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
+    def AlterAcls(self, request, context):
+        """Adds ACLs, then removes those that a filter means.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
     def AlterScramUsers(self, request, context):
         """Configs of single groups; the broker that asks has checked the values. Answered when the living brokers know.
         """
@@ -288,6 +300,11 @@ def add_ControllerServicer_to_server(servicer, server):
                     servicer.AlterClientQuotas,
                     request_deserializer=wire_dot_control_dot_controller__pb2.AlterClientQuotasRequest.FromString,
                     response_serializer=wire_dot_control_dot_controller__pb2.AlterClientQuotasReply.SerializeToString,
+            ),
+            'AlterAcls': grpc.unary_unary_rpc_method_handler(
+                    servicer.AlterAcls,
+                    request_deserializer=wire_dot_control_dot_controller__pb2.AlterAclsRequest.FromString,
+                    response_serializer=wire_dot_control_dot_controller__pb2.AlterAclsReply.SerializeToString,
             ),
             'AlterScramUsers': grpc.unary_unary_rpc_method_handler(
                     servicer.AlterScramUsers,
@@ -656,6 +673,33 @@ class Controller:
             '/antipode.control.Controller/AlterClientQuotas',
             wire_dot_control_dot_controller__pb2.AlterClientQuotasRequest.SerializeToString,
             wire_dot_control_dot_controller__pb2.AlterClientQuotasReply.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def AlterAcls(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/antipode.control.Controller/AlterAcls',
+            wire_dot_control_dot_controller__pb2.AlterAclsRequest.SerializeToString,
+            wire_dot_control_dot_controller__pb2.AlterAclsReply.FromString,
             options,
             channel_credentials,
             insecure,

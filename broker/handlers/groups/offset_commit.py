@@ -9,11 +9,13 @@ members. Versions: 2 to 10; 2 to 4 may name a retention time, 10 names topics by
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from typing import TYPE_CHECKING, Any, Final
 
 from kio.schema.errors import ErrorCode
 
+from broker.authorization.authorizer import Check
+from broker.authorization.authorizer import topics as read_topics
 from broker.coordination.state_shard import CoordinatorRefusal
 from broker.groups.core.group_messages import CommitOffsets, CommittedOffset, PartitionsReply, Reply, TopicPartition
 from broker.metadata.request_context import RequestContext
@@ -29,6 +31,7 @@ from wire.protocol.offset_commit_codec import (
     encode_offset_commit_response,
     parse_offset_commit_request,
 )
+from wire.rules.acls import Operation, ResourceType
 
 if TYPE_CHECKING:
     from broker.network.connections import Frame
@@ -50,8 +53,13 @@ def handle_frame(services: BrokerServices, exchange: Exchange, frame: Frame) -> 
     names = image.topic_names if version >= _TOPIC_IDS_FROM else None
     request = parse_offset_commit_request(frame, exchange.header.body_position, version)
 
+    group_error, denied = _denied(services, exchange, request, names)
+    if group_error is not ErrorCode.none:
+        _answer(exchange, request, PartitionsReply(error=group_error), names, denied)
+        return
+
     def is_known(partition: TopicPartition) -> bool:
-        routed = image.routed_topic(partition.topic)
+        routed = None if partition.topic in denied else image.routed_topic(partition.topic)
         return routed is not None and partition.partition in routed.topic.partitions
 
     command = CommitOffsets(
@@ -65,7 +73,7 @@ def handle_frame(services: BrokerServices, exchange: Exchange, frame: Frame) -> 
     try:
         replied = services.groups.commit(command)
     except CoordinatorRefusal as refusal:
-        _answer(exchange, request, PartitionsReply(error=refusal.code), names)
+        _answer(exchange, request, PartitionsReply(error=refusal.code), names, denied)
         return
 
     def finish(done: asyncio.Future[Reply]) -> None:
@@ -73,9 +81,25 @@ def handle_frame(services: BrokerServices, exchange: Exchange, frame: Frame) -> 
         if reply.error is ErrorCode.none and not services.groups.may_acknowledge(request.group_id):
             # the lease has ended since the commit was written: the client commits again
             reply = PartitionsReply(error=ErrorCode.coordinator_load_in_progress)
-        _answer(exchange, request, reply, names)
+        _answer(exchange, request, reply, names, denied)
 
     exchange.when(replied, finish)
+
+
+def _denied(
+    services: BrokerServices, exchange: Exchange, request: OffsetCommitRequest, names: Names | None
+) -> tuple[ErrorCode, Collection[str]]:
+    """The error for the whole request, and the topics for whose partitions nothing may be
+    committed.
+    """
+    if not services.authorizer.is_enabled:
+        return ErrorCode.none, ()
+    context = exchange.context
+    if not services.authorizer.may(context, Check(Operation.READ, ResourceType.GROUP, request.group_id)):
+        return ErrorCode.group_authorization_failed, ()
+    named = [name for topic in request.topics if (name := _name_of(topic, names))]
+    checks = read_topics(Operation.READ, named)
+    return ErrorCode.none, {check.name for check in services.authorizer.denied(context, checks)}
 
 
 def _reply_of(done: asyncio.Future[Reply]) -> PartitionsReply:
@@ -88,14 +112,24 @@ def _reply_of(done: asyncio.Future[Reply]) -> PartitionsReply:
     return reply
 
 
-def _answer(exchange: Exchange, request: OffsetCommitRequest, reply: PartitionsReply, names: Names | None) -> None:
+def _answer(
+    exchange: Exchange,
+    request: OffsetCommitRequest,
+    reply: PartitionsReply,
+    names: Names | None,
+    denied: Collection[str],
+) -> None:
     outcomes = []
     for topic in request.topics:
         name = _name_of(topic, names)
         codes = [
             (
                 named.partition_index,
-                int(_outcome(TopicPartition(name, named.partition_index), reply.error, reply.errors)),
+                int(
+                    ErrorCode.topic_authorization_failed
+                    if name in denied
+                    else _outcome(TopicPartition(name, named.partition_index), reply.error, reply.errors)
+                ),
             )
             for named in topic.partitions
         ]

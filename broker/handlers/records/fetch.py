@@ -24,11 +24,13 @@ from uuid import UUID
 
 from kio.schema.errors import ErrorCode
 
+from broker.authorization.authorizer import CLUSTER_ACTION, Check
 from broker.handlers.records.produce import hinted_endpoints
 from broker.log.errors import StorageError
 from broker.log.log_slice import LogSlice
 from broker.metadata.core.access import CONSUMER_REPLICA_ID, MIRROR_REPLICA_ID, TOOL_REPLICA_ID
 from broker.metadata.core.cluster_image import ClusterImage
+from broker.metadata.request_context import RequestContext
 from broker.network.entities import topic_id_bytes
 from broker.replication.core.fetch_sessions import (
     NO_FOLLOWER,
@@ -56,6 +58,7 @@ from wire.protocol.fetch_codec import (
     fetch_response_parts,
 )
 from wire.protocol.leader_hints import NO_HINT, LeaderHint
+from wire.rules.acls import Operation, ResourceType
 
 if TYPE_CHECKING:
     from broker.network.connections import Frame
@@ -186,6 +189,7 @@ class Fetch:
                 self._bytes_max, services.quotas.most_fetched(exchange.quota_client) or self._bytes_max
             )
         self._bytes_min = min(request.min_bytes, self._bytes_max)
+        self._asking = exchange.context if services.authorizer.is_enabled else None
 
     def begin(self) -> None:
         """Answer at once, or wait for more bytes."""
@@ -240,6 +244,8 @@ class Fetch:
             hosted: HostedPartition | None = None
             name = state.topic if isinstance(state.topic, str) else image.topic_names.get(state.topic)
             try:
+                if self._asking is not None:
+                    self._check_may_read(self._asking, _known(name))
                 hosted = services.replicas.get(image, _known(name), state.partition)
                 fetched = self._read_partition(hosted, state, reading)
                 self._watch(hosted, state)
@@ -249,6 +255,15 @@ class Fetch:
             reading.results.append((state, hosted, fetched))
         self._is_recorded = True
         return reading
+
+    def _check_may_read(self, context: RequestContext, topic: str) -> None:
+        """PartitionFailure unless the client may read the topic; replicas, mirrors and tools read
+        by the right of brokers.
+        """
+        is_consumer = self._request.replica_id == CONSUMER
+        check = Check(Operation.READ, ResourceType.TOPIC, topic) if is_consumer else CLUSTER_ACTION
+        if not self._services.authorizer.may(context, check):
+            raise PartitionFailure(ErrorCode.topic_authorization_failed)
 
     def _read_partition(
         self, hosted: HostedPartition, state: FetchPartitionState, reading: _Reading

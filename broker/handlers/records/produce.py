@@ -20,6 +20,8 @@ from typing import TYPE_CHECKING, Final
 
 from kio.schema.errors import ErrorCode
 
+from broker.authorization.authorizer import Check
+from broker.authorization.authorizer import topics as written_topics
 from broker.handlers.records.transactional_produce import TransactionalProduce
 from broker.log.errors import StorageError
 from broker.metadata.core.cluster_image import ClusterImage
@@ -39,6 +41,7 @@ from wire.protocol.produce_codec import (
     encode_produce_response,
     parse_produce_request,
 )
+from wire.rules.acls import Operation, ResourceType
 from wire.rules.topic_names import is_internal_topic
 
 if TYPE_CHECKING:
@@ -84,17 +87,20 @@ def handle_frame(services: BrokerServices, exchange: Exchange, frame: Frame) -> 
     """Answer a Produce request."""
     header = exchange.header
     request = parse_produce_request(frame, header.body_position, header.api_version)
+    refused: tuple[TopicProduced, ...] = ()
+    if services.authorizer.is_enabled:
+        request, refused = _without_denied(services, exchange, request)
     admission: TransactionalProduce | None = None
     if request.transactional_id is not None:
         admission = TransactionalProduce(services, request, header.api_version)
         if admission.is_needed and (services.controlled_shutdown.is_under_way or not admission.ask_now()):
-            exchange.later(_append_admitted(services, exchange, _copied(request), admission))
+            exchange.later(_append_admitted(services, exchange, _copied(request), admission, refused))
             return
     if services.controlled_shutdown.is_under_way:
-        exchange.later(_append_when_moved(services, exchange, _copied(request)))
+        exchange.later(_append_when_moved(services, exchange, _copied(request), refused))
         return
     try:
-        done = _append_all(services, services.image, request, header.api_version, admission)
+        done = _append_all(services, services.image, request, header.api_version, admission, refused=refused)
     finally:
         if admission is not None:
             admission.end()
@@ -102,6 +108,36 @@ def handle_frame(services: BrokerServices, exchange: Exchange, frame: Frame) -> 
         exchange.later(_finish_flushed(services, exchange, request, done, to_flush))
     else:
         _finish(services, exchange, request, done)
+
+
+def _without_denied(
+    services: BrokerServices, exchange: Exchange, request: ProduceRequest
+) -> tuple[ProduceRequest, tuple[TopicProduced, ...]]:
+    """The request without the topics that the client may not write to, and their results. All are
+    refused where it may not use the transactional id.
+    """
+    authorizer, context, image = services.authorizer, exchange.context, services.image
+    names = [topic.name or image.topic_names.get(topic_id_bytes(topic.topic_id), "") for topic in request.topics]
+    error, denied = ErrorCode.topic_authorization_failed, set(names)
+    transactional_id = request.transactional_id
+    if transactional_id is not None and not authorizer.may(
+        context, Check(Operation.WRITE, ResourceType.TRANSACTIONAL_ID, transactional_id)
+    ):
+        error = ErrorCode.transactional_id_authorization_failed
+    else:
+        checks = written_topics(Operation.WRITE, [name for name in names if name])
+        denied = {check.name for check in authorizer.denied(context, checks)}
+    if not denied:
+        return request, ()
+    refused = tuple(
+        TopicProduced(
+            topic.name, topic.topic_id, [PartitionProduced(part.partition_index, error) for part in topic.partitions]
+        )
+        for topic, name in zip(request.topics, names, strict=True)
+        if name in denied
+    )
+    kept = [topic for topic, name in zip(request.topics, names, strict=True) if name not in denied]
+    return request._replace(topics=kept), refused
 
 
 def _copied(request: ProduceRequest) -> ProduceRequest:
@@ -120,12 +156,16 @@ def _copied(request: ProduceRequest) -> ProduceRequest:
 
 
 async def _append_admitted(
-    services: BrokerServices, exchange: Exchange, request: ProduceRequest, admission: TransactionalProduce
+    services: BrokerServices,
+    exchange: Exchange,
+    request: ProduceRequest,
+    admission: TransactionalProduce,
+    refused: tuple[TopicProduced, ...],
 ) -> None:
     """Ask the transaction's coordinator first."""
     try:
         await admission.ask()
-        done = _append_all(services, services.image, request, exchange.header.api_version, admission)
+        done = _append_all(services, services.image, request, exchange.header.api_version, admission, refused=refused)
     finally:
         admission.end()
     if to_flush := done.to_flush():
@@ -134,10 +174,12 @@ async def _append_admitted(
         _finish(services, exchange, request, done)
 
 
-async def _append_when_moved(services: BrokerServices, exchange: Exchange, request: ProduceRequest) -> None:
+async def _append_when_moved(
+    services: BrokerServices, exchange: Exchange, request: ProduceRequest, refused: tuple[TopicProduced, ...]
+) -> None:
     """Leaderships move: wait for that, so that a refusal can name the new leader."""
     await services.controlled_shutdown.moved()
-    done = _append_all(services, services.image, request, exchange.header.api_version)
+    done = _append_all(services, services.image, request, exchange.header.api_version, refused=refused)
     if to_flush := done.to_flush():
         await _finish_flushed(services, exchange, request, done, to_flush)
     else:
@@ -150,8 +192,13 @@ def _append_all(
     request: ProduceRequest,
     version: int,
     admission: TransactionalProduce | None = None,
+    *,
+    refused: tuple[TopicProduced, ...] = (),
 ) -> _Append:
+    """Append what the client may write; `refused` is answered beside it."""
     done = _Append()
+    done.topics.extend(refused)
+    done.error_count += sum(len(topic.partitions) for topic in refused)
     has_topic_ids = version >= _TOPIC_IDS_FROM
     for topic in request.topics:
         name: str | None = topic.name

@@ -1,6 +1,7 @@
-"""CreateAcls: there are no access lists here.
+"""CreateAcls: forwarded to the active controller, which stores ACLs and sends them to every broker.
 
-Behaviour: as an Apache Kafka without an authorizer, SECURITY_DISABLED for each. Versions: 1 to 3.
+Behaviour: each ACL for itself; one that is there already is no error. The answer comes when the
+living brokers know. Without an authorizer SECURITY_DISABLED for each. Versions: 1 to 3.
 """
 
 from __future__ import annotations
@@ -13,14 +14,60 @@ from broker.handlers.security.describe_acls import NO_AUTHORIZER
 from broker.metadata.request_context import RequestContext
 from broker.network.entities import builder
 from broker.services import BrokerServices
+from wire.control import controller_pb2 as pb
+from wire.control.clients import ControllerUnavailable
+from wire.rules.acls import (
+    AccessEntry,
+    Acl,
+    Operation,
+    PatternType,
+    Permission,
+    ResourcePattern,
+    ResourceType,
+    refusal_of_acl,
+)
+from wire.znodes.acl_znodes import acls_message
 
 API_KEY = 30
 MIN_VERSION = 1
 MAX_VERSION = 3
 
+Outcome = tuple[ErrorCode, str | None]
 
-async def handle(services: BrokerServices, context: RequestContext, request: Any) -> Any:  # noqa: ARG001
+
+async def handle(services: BrokerServices, context: RequestContext, request: Any) -> Any:
     """Answer a CreateAcls request."""
     build = builder(API_KEY, context.api_version)
-    refused = build.part("AclCreationResult", error_code=ErrorCode.security_disabled, error_message=NO_AUTHORIZER)
-    return build.response(results=(refused,) * len(request.creations))
+    outcomes: list[Outcome] = [(ErrorCode.security_disabled, NO_AUTHORIZER)] * len(request.creations)
+    if services.authorizer.is_enabled:
+        outcomes = await _create(services, request.creations)
+    results = [build.part("AclCreationResult", error_code=code, error_message=message) for code, message in outcomes]
+    return build.response(results=tuple(results))
+
+
+async def _create(services: BrokerServices, creations: Any) -> list[Outcome]:
+    acls = [_acl(creation) for creation in creations]
+    wanted = [acl for acl in acls if isinstance(acl, Acl)]
+    created: list[Outcome] = []
+    if wanted:
+        forwarded = pb.AlterAclsRequest(creations=[acls_message(acl.pattern, (acl.entry,)) for acl in wanted])
+        try:
+            reply = await services.controller.alter_acls(forwarded)
+            created = [(ErrorCode(result.error_code), result.error_message or None) for result in reply.results]
+        except ControllerUnavailable as error:
+            created = [(ErrorCode.not_controller, str(error))] * len(wanted)
+    answers = iter(created)
+    return [next(answers) if isinstance(acl, Acl) else (ErrorCode.invalid_request, acl) for acl in acls]
+
+
+def _acl(creation: Any) -> Acl | str:
+    """The ACL of a request, or why there can be none."""
+    try:
+        pattern = ResourcePattern(
+            ResourceType(creation.resource_type), creation.resource_name, PatternType(creation.resource_pattern_type)
+        )
+        operation, permission = Operation(creation.operation), Permission(creation.permission_type)
+    except ValueError as error:
+        return str(error)
+    acl = Acl(pattern, AccessEntry(creation.principal, creation.host, operation, permission))
+    return refusal_of_acl(acl) or acl

@@ -1,7 +1,7 @@
-"""DeleteAcls: there are no access lists here.
+"""DeleteAcls: forwarded to the active controller, which removes what the filters mean.
 
-Behaviour: as an Apache Kafka without an authorizer, SECURITY_DISABLED for each filter. Versions: 1
-to 3.
+Behaviour: each filter for itself, answered with the ACLs that are gone, when the living brokers
+know. Without an authorizer SECURITY_DISABLED for each. Versions: 1 to 3.
 """
 
 from __future__ import annotations
@@ -10,20 +10,71 @@ from typing import Any
 
 from kio.schema.errors import ErrorCode
 
-from broker.handlers.security.describe_acls import NO_AUTHORIZER
+from broker.handlers.security.describe_acls import NO_AUTHORIZER, filter_of
 from broker.metadata.request_context import RequestContext
 from broker.network.entities import builder
 from broker.services import BrokerServices
+from wire.control import controller_pb2 as pb
+from wire.control.clients import ControllerUnavailable
+from wire.rules.acls import AclFilter
+from wire.znodes.acl_znodes import acls_from_message, filter_message
 
 API_KEY = 31
 MIN_VERSION = 1
 MAX_VERSION = 3
 
 
-async def handle(services: BrokerServices, context: RequestContext, request: Any) -> Any:  # noqa: ARG001
+async def handle(services: BrokerServices, context: RequestContext, request: Any) -> Any:
     """Answer a DeleteAcls request."""
     build = builder(API_KEY, context.api_version)
-    refused = build.part(
-        "DeleteAclsFilterResult", error_code=ErrorCode.security_disabled, error_message=NO_AUTHORIZER, matching_acls=()
+    if not services.authorizer.is_enabled:
+        refused = _result(build, ErrorCode.security_disabled, NO_AUTHORIZER)
+        return build.response(filter_results=(refused,) * len(request.filters))
+    filters = [_filter(entity) for entity in request.filters]
+    wanted = [one for one in filters if isinstance(one, AclFilter)]
+    removed: list[Any] = []
+    if wanted:
+        forwarded = pb.AlterAclsRequest(removals=[filter_message(one) for one in wanted])
+        try:
+            reply = await services.controller.alter_acls(forwarded)
+            removed = [_removed(build, result) for result in reply.results]
+        except ControllerUnavailable as error:
+            removed = [_result(build, ErrorCode.not_controller, str(error))] * len(wanted)
+    answers = iter(removed)
+    results = [
+        next(answers) if isinstance(one, AclFilter) else _result(build, ErrorCode.invalid_request, one)
+        for one in filters
+    ]
+    return build.response(filter_results=tuple(results))
+
+
+def _filter(entity: Any) -> AclFilter | str:
+    """The filter of a request, or why it is none."""
+    try:
+        return filter_of(entity)
+    except ValueError as error:
+        return str(error)
+
+
+def _removed(build: Any, result: pb.AclResult) -> Any:
+    matching = tuple(
+        build.part(
+            "DeleteAclsMatchingAcl",
+            error_code=ErrorCode.none,
+            error_message=None,
+            resource_type=pattern.resource_type,
+            resource_name=pattern.name,
+            pattern_type=pattern.pattern_type,
+            principal=entry.principal,
+            host=entry.host,
+            operation=entry.operation,
+            permission_type=entry.permission,
+        )
+        for pattern, entries in map(acls_from_message, result.removed)
+        for entry in sorted(entries)
     )
-    return build.response(filter_results=(refused,) * len(request.filters))
+    return _result(build, ErrorCode(result.error_code), result.error_message or None, matching)
+
+
+def _result(build: Any, error: ErrorCode, message: str | None, matching: tuple[Any, ...] = ()) -> Any:
+    return build.part("DeleteAclsFilterResult", error_code=error, error_message=message, matching_acls=matching)

@@ -1,6 +1,7 @@
-"""DescribeAcls: there are no access lists here.
+"""DescribeAcls: the ACLs that a filter means.
 
-Behaviour: as an Apache Kafka without an authorizer, SECURITY_DISABLED. Versions: 1 to 3.
+Behaviour: from this broker's image, so a change is visible as soon as the controller has sent it to
+this broker. Without an authorizer SECURITY_DISABLED. Versions: 1 to 3.
 """
 
 from __future__ import annotations
@@ -12,6 +13,7 @@ from kio.schema.errors import ErrorCode
 from broker.metadata.request_context import RequestContext
 from broker.network.entities import builder
 from broker.services import BrokerServices
+from wire.rules.acls import AccessEntry, AclFilter, Operation, PatternType, Permission, ResourcePattern, ResourceType
 
 API_KEY = 29
 MIN_VERSION = 1
@@ -20,7 +22,53 @@ MAX_VERSION = 3
 NO_AUTHORIZER = "No Authorizer is configured."
 
 
-async def handle(services: BrokerServices, context: RequestContext, request: Any) -> Any:  # noqa: ARG001
+def filter_of(entity: Any) -> AclFilter:
+    """The filter of a DescribeAcls or DeleteAcls request. ValueError for a number that is none of
+    the protocol.
+    """
+    return AclFilter(
+        ResourceType(entity.resource_type_filter),
+        entity.resource_name_filter,
+        PatternType(entity.pattern_type_filter),
+        entity.principal_filter,
+        entity.host_filter,
+        Operation(entity.operation),
+        Permission(entity.permission_type),
+    )
+
+
+async def handle(services: BrokerServices, context: RequestContext, request: Any) -> Any:
     """Answer a DescribeAcls request."""
     build = builder(API_KEY, context.api_version)
-    return build.response(error_code=ErrorCode.security_disabled, error_message=NO_AUTHORIZER, resources=())
+    if not services.authorizer.is_enabled:
+        return build.response(error_code=ErrorCode.security_disabled, error_message=NO_AUTHORIZER, resources=())
+    try:
+        wanted = filter_of(request)
+    except ValueError as error:
+        return build.response(error_code=ErrorCode.invalid_request, error_message=str(error), resources=())
+    found = (
+        (pattern, [entry for entry in sorted(entries) if wanted.matches_entry(entry)])
+        for pattern, entries in sorted(services.image.acls.items())
+        if wanted.matches_pattern(pattern)
+    )
+    resources = tuple(_resource(build, pattern, entries) for pattern, entries in found if entries)
+    return build.response(error_code=ErrorCode.none, error_message=None, resources=resources)
+
+
+def _resource(build: Any, pattern: ResourcePattern, entries: list[AccessEntry]) -> Any:
+    return build.part(
+        "DescribeAclsResource",
+        resource_type=pattern.resource_type,
+        resource_name=pattern.name,
+        pattern_type=pattern.pattern_type,
+        acls=tuple(
+            build.part(
+                "AclDescription",
+                principal=entry.principal,
+                host=entry.host,
+                operation=entry.operation,
+                permission_type=entry.permission,
+            )
+            for entry in entries
+        ),
+    )

@@ -22,7 +22,6 @@ from broker.metadata.core.topic_names import is_valid_topic_name
 from broker.metadata.request_context import RequestContext
 from broker.network.entities import builder, topic_uuid
 from broker.services import BrokerServices
-from broker.site.active_site import FORWARDED_CLIENT_ID
 from broker.site.unknown_topics import ask_peers, unknown_topics
 from wire.rules.topic_names import is_internal_topic
 
@@ -37,7 +36,7 @@ async def handle(services: BrokerServices, context: RequestContext, request: Any
     """Answer a DescribeTopicPartitions request."""
     build = builder(API_KEY, context.api_version)
     named = [topic.name for topic in request.topics]
-    unheard = {} if context.client_id == FORWARDED_CLIENT_ID else unknown_topics(services.image, named)
+    unheard = {} if context.is_forwarded else unknown_topics(services.image, named)
     reported = await ask_peers(services.active_site, services.image, unheard, may_create=False)
     image = services.image
     names = sorted({*named} or image.routed_topic_names())

@@ -9,9 +9,9 @@ UNKNOWN_TOPIC_OR_PARTITION meanwhile, as by KRaft's brokers; their partitions co
 client's quota of mutations, as in Kafka without refusal: it rests. Names that a link carries are
 created at the active site only. From version 12 on a client may name topics by id. An id wins over
 a name beside it (Java's client sends an empty one), and a request that has an id is about its ids
-alone. A topic that is asked for twice is answered once. Authorized operations are all there are,
-for clients that ask (`broker/metadata/core/authorized_operations.py`). Versions: 0 to 13. Encoded
-by hand (metadata_encoding.py).
+alone. A topic that is asked for twice is answered once. Topics that the client may not describe are
+left out of a list of all, TOPIC_AUTHORIZATION_FAILED by name and UNKNOWN_TOPIC_ID by id. Versions:
+0 to 13. Encoded by hand (metadata_encoding.py).
 """
 
 from __future__ import annotations
@@ -22,6 +22,7 @@ from uuid import UUID
 
 from kio.schema.errors import ErrorCode
 
+from broker.handlers.access.client_view import ClientView
 from broker.metadata.core.access import passive_link_for_new_topic
 from broker.metadata.core.authorized_operations import ALL_OF_A_TOPIC, ALL_OF_THE_CLUSTER, answered
 from broker.metadata.core.cluster_image import ClusterImage, TopicImage
@@ -29,7 +30,6 @@ from broker.metadata.core.topic_names import is_valid_topic_name
 from broker.metadata.metadata_encoding import MetadataCache, MetadataWriter
 from broker.metadata.request_context import RequestContext
 from broker.services import BrokerServices
-from broker.site.active_site import FORWARDED_CLIENT_ID
 from broker.site.topic_creation import COORDINATORS_TOPICS
 from broker.site.unknown_topics import NOTHING_KNOWN, Asked, KnownTopics, ask_peers, unknown_topics
 from wire.protocol.frames import decode_request_body
@@ -63,7 +63,7 @@ def _unknown(services: BrokerServices, context: RequestContext, request: Any) ->
     """What to ask the peers; nothing in answer to a peer, so that two sites do not ask each other
     in turn.
     """
-    if context.client_id == FORWARDED_CLIENT_ID or (_ids(request) and context.api_version < TOPIC_IDS_FROM):
+    if context.is_forwarded or (_ids(request) and context.api_version < TOPIC_IDS_FROM):
         return {}
     return unknown_topics(services.image, [topic for topic in _asked(request) if topic is not None])
 
@@ -98,9 +98,14 @@ def answer(
     not have.
     """
     image, listener, mutation_ms = services.image, exchange.connection.listener, 0.0
-    writer = _writer(request, version)
+    view = _view(services, exchange, cache)
+    writer = _writer(request, version, view)
     if request.topics is None or (version == 0 and not request.topics):
-        body = cache.full_answer(writer, image, listener)
+        body = (
+            cache.full_answer(writer, image, listener)
+            if view is None
+            else _all_shown(image, writer, cache, view, listener)
+        )
     elif version < TOPIC_IDS_FROM and _ids(request):
         body = cache.answer(writer, image, listener, _refused_ids(writer, request))
     else:
@@ -109,7 +114,9 @@ def answer(
             and services.config.may_auto_create_topics
             and getattr(request, "allow_auto_topic_creation", True)
         )
-        topics, missing, errors = _topics(image, writer, cache, _asked(request), reported, may_create=may_create)
+        topics, missing, errors = _topics(
+            image, writer, cache, _asked(request), reported, may_create=may_create, view=view
+        )
         exchange.count_errors(errors)
         if missing:
             mutation_ms = _create(services, exchange, missing)
@@ -118,6 +125,22 @@ def answer(
     if throttle_time_ms and version >= THROTTLE_TIME_FROM:
         body = throttle_time_ms.to_bytes(4, "big") + body[4:]  # answers are kept encoded, and this is their first field
     exchange.answer_body([body], body_size=len(body))
+
+
+def _view(services: BrokerServices, exchange: Exchange, cache: MetadataCache) -> ClientView | None:
+    """What the client may see; None for everything."""
+    if not services.authorizer.is_enabled or not cache.is_merged:
+        return None
+    return ClientView(services.authorizer, exchange.context)
+
+
+def _all_shown(
+    image: ClusterImage, writer: MetadataWriter, cache: MetadataCache, view: ClientView, listener: str
+) -> bytes:
+    """A response with every topic that the client may describe."""
+    found = [cache.find(image, name) for name in view.described(cache.names(image))]
+    topics = [cache.topic(view.writer_for(writer, topic.name), image, topic) for topic in found if topic is not None]
+    return cache.answer(writer, image, listener, topics)
 
 
 def _create(services: BrokerServices, exchange: Exchange, names: list[str]) -> float:
@@ -130,13 +153,15 @@ def _create(services: BrokerServices, exchange: Exchange, names: list[str]) -> f
     return permits.throttle_time_ms
 
 
-def _writer(request: Any, version: int) -> MetadataWriter:
+def _writer(request: Any, version: int, view: ClientView | None) -> MetadataWriter:
     asks_for_topics = getattr(request, "include_topic_authorized_operations", False)
     asks_for_the_cluster = getattr(request, "include_cluster_authorized_operations", False)
     return MetadataWriter(
         version,
         topic_operations=answered(ALL_OF_A_TOPIC, is_asked=asks_for_topics),
-        cluster_operations=answered(ALL_OF_THE_CLUSTER, is_asked=asks_for_the_cluster),
+        cluster_operations=answered(
+            ALL_OF_THE_CLUSTER if view is None else view.cluster_operations(), is_asked=asks_for_the_cluster
+        ),
     )
 
 
@@ -171,6 +196,7 @@ def _topics(
     reported: KnownTopics,
     *,
     may_create: bool,
+    view: ClientView | None,
 ) -> tuple[list[bytes], list[str], list[ErrorCode]]:
     """The topics' parts of the answer, the names of those that are to be created, and the errors of
     topics.
@@ -180,8 +206,14 @@ def _topics(
     errors: list[ErrorCode] = []
     for asked in wanted:
         found = _found(image, cache, asked) or (None if asked is None else reported.get(asked))
+        shown_name = asked if isinstance(asked, str) else None if found is None else found.name
+        if view is not None and shown_name is not None and not view.may_describe(shown_name):
+            errors.append(view.refusal(asked))
+            encoded.append(_refused(writer, view, asked))
+            continue
         if found is not None:
-            encoded.append(cache.topic(writer, image, found))
+            topic_writer = writer if view is None else view.writer_for(writer, found.name)
+            encoded.append(cache.topic(topic_writer, image, found))
             continue
         error, name, topic_id = ErrorCode.unknown_topic_id, None, NO_TOPIC_ID
         if isinstance(asked, UUID):
@@ -196,10 +228,24 @@ def _topics(
                 and name != CLUSTER_METADATA_TOPIC
                 and passive_link_for_new_topic(image, name) is None
             ):
-                missing.append(name)
+                if view is None or view.may_create(name):
+                    missing.append(name)
+                else:
+                    error = ErrorCode.topic_authorization_failed
         errors.append(error)
         encoded.append(writer.topic(error=error, name=name, topic_id=topic_id, partitions=(), live=()))
     return encoded, missing, errors
+
+
+def _refused(writer: MetadataWriter, view: ClientView, asked: Asked | None) -> bytes:
+    """A topic that the client may not know: named, it gets the error; by its id it is unknown."""
+    return writer.topic(
+        error=view.refusal(asked),
+        name=None if isinstance(asked, UUID) else asked,
+        topic_id=asked.bytes if isinstance(asked, UUID) else NO_TOPIC_ID,
+        partitions=(),
+        live=(),
+    )
 
 
 def _found(image: ClusterImage, cache: MetadataCache, asked: Asked | None) -> TopicImage | None:

@@ -13,6 +13,8 @@ from typing import Any
 
 from kio.schema.errors import ErrorCode
 
+from broker.authorization.authorizer import CLUSTER_ACTION, Check
+from broker.authorization.authorizer import topics as written_topics
 from broker.coordination.state_shard import CoordinatorRefusal
 from broker.groups.core.group_messages import TopicPartition
 from broker.handlers.registry import request_label
@@ -21,6 +23,7 @@ from broker.services import BrokerServices
 from broker.transactions.core.transaction_messages import AddPartitions, AddReply, VerifyPartitions
 from broker.transactions.core.transaction_states import BUMPING_CLIENT_VERSION
 from wire.protocol.add_partitions_codec import TopicResults, encode_add_partitions_response
+from wire.rules.acls import Operation, ResourceType
 
 API_KEY = 24
 MIN_VERSION = 0
@@ -37,6 +40,8 @@ async def handle(services: BrokerServices, context: RequestContext, request: Any
     """Answer an AddPartitionsToTxn request; the answer is encoded already."""
     version = context.api_version
     if version >= _SEVERAL_TRANSACTIONS_FROM:
+        if not services.authorizer.may(context, CLUSTER_ACTION):
+            return _refused(services, context, request, ErrorCode.cluster_authorization_failed)
         results = [
             (one.transactional_id, _by_topic(one.topics, await _add(services, context, one, one.topics)))
             for one in request.transactions
@@ -44,10 +49,34 @@ async def handle(services: BrokerServices, context: RequestContext, request: Any
         _count_errors(services, results)
         return encode_add_partitions_response(version, results)
     one, topics = _Older(request), request.v3_and_below_topics
+    writes = Check(Operation.WRITE, ResourceType.TRANSACTIONAL_ID, one.transactional_id)
+    if not services.authorizer.may(context, writes):
+        return _refused(services, context, request, ErrorCode.transactional_id_authorization_failed)
     errors = await _add(services, context, one, topics)
     results = [(one.transactional_id, _by_topic(topics, errors))]
     _count_errors(services, results)
     return encode_add_partitions_response(version, results)
+
+
+def _refused(services: BrokerServices, context: RequestContext, request: Any, error: ErrorCode) -> bytes:
+    """The same error for every partition of every transaction."""
+    transactions = (
+        [(one.transactional_id, one.topics) for one in request.transactions]
+        if context.api_version >= _SEVERAL_TRANSACTIONS_FROM
+        else [(_Older(request).transactional_id, request.v3_and_below_topics)]
+    )
+    results = [
+        (
+            name,
+            _by_topic(
+                topics,
+                {TopicPartition(topic.name, index): error for topic in topics for index in topic.partitions},
+            ),
+        )
+        for name, topics in transactions
+    ]
+    _count_errors(services, results)
+    return encode_add_partitions_response(context.api_version, results)
 
 
 def _count_errors(services: BrokerServices, results: list[tuple[str, TopicResults]]) -> None:
@@ -69,14 +98,13 @@ class _Older:
 
 async def _add(services: BrokerServices, context: RequestContext, transaction: Any, topics: Any) -> Errors:
     partitions = [TopicPartition(topic.name, index) for topic in topics for index in topic.partitions]
-    unknown = _unknown(services, partitions)
-    if unknown and not transaction.verify_only:
-        return {
-            partition: ErrorCode.unknown_topic_or_partition
-            if partition in unknown
-            else ErrorCode.operation_not_attempted
-            for partition in partitions
-        }
+    failed = dict.fromkeys(_unknown(services, partitions), ErrorCode.unknown_topic_or_partition)
+    if context.api_version < _SEVERAL_TRANSACTIONS_FROM:
+        checks = written_topics(Operation.WRITE, {partition.topic for partition in partitions})
+        denied = {check.name for check in services.authorizer.denied(context, checks)}
+        failed |= {one: ErrorCode.topic_authorization_failed for one in partitions if one.topic in denied}
+    if failed and not transaction.verify_only:
+        return {partition: failed.get(partition, ErrorCode.operation_not_attempted) for partition in partitions}
     try:
         reply = await _ask(services, context, transaction, frozenset(partitions))
     except CoordinatorRefusal as refusal:

@@ -21,6 +21,7 @@ from broker.services import BrokerServices
 from broker.transactions.core.producer_ids import bumped_epoch
 from broker.transactions.core.transaction_messages import InitProducer
 from wire.control.clients import ControllerUnavailable
+from wire.rules.acls import Operation, ResourceType
 
 API_KEY = 22
 MIN_VERSION = 0
@@ -37,6 +38,8 @@ async def handle(services: BrokerServices, context: RequestContext, request: Any
         return _answer(context, error=ErrorCode.invalid_request)
     if request.transactional_id is not None:
         return await _transactional(services, context, request)
+    if not _may_write_idempotently(services, context):
+        return _answer(context, error=ErrorCode.cluster_authorization_failed)
     epoch = bumped_epoch(producer_id, named_epoch)
     if epoch is not None:
         return _answer(context, producer_id=producer_id, epoch=epoch)
@@ -44,6 +47,14 @@ async def handle(services: BrokerServices, context: RequestContext, request: Any
         return _answer(context, producer_id=await services.producer_ids.next_id(), epoch=0)
     except ControllerUnavailable:
         return _answer(context, error=ErrorCode.coordinator_load_in_progress)
+
+
+def _may_write_idempotently(services: BrokerServices, context: RequestContext) -> bool:
+    """A producer that may write to any topic needs no right of the cluster (KIP-679)."""
+    authorizer = services.authorizer
+    if not authorizer.is_enabled or authorizer.may_cluster(context, Operation.IDEMPOTENT_WRITE, is_logged=False):
+        return True
+    return authorizer.may_any(context, Operation.WRITE, ResourceType.TOPIC)
 
 
 async def _transactional(services: BrokerServices, context: RequestContext, request: Any) -> Any:

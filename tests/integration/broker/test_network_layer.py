@@ -30,6 +30,7 @@ from tests.support.clients.raw_client import RawClient
 from tests.support.clock import ManualClock
 from tests.support.eventually import eventually
 from tests.support.lone_brokers.connection_servers import Held, Starter, connection_servers, framed
+from tests.support.memory.no_authorizer import NO_AUTHORIZER
 
 pytestmark = [pytest.mark.integration, pytest.mark.timeout(60)]
 
@@ -402,7 +403,7 @@ async def test_a_failing_handler_is_answered_with_its_error_and_the_connection_l
     clock = SystemClock()
     settings = {"node.id": "1", "listeners": "CLIENT://:0", "log.dirs": "none", "zookeeper.connect": "none:1"}
     quotas = Quotas(load_broker_settings(settings), clock)
-    dispatcher = Dispatcher(SimpleNamespace(clock=clock, metrics=metrics, quotas=quotas))  # type: ignore[arg-type]
+    dispatcher = Dispatcher(SimpleNamespace(clock=clock, metrics=metrics, quotas=quotas, authorizer=NO_AUTHORIZER))  # type: ignore[arg-type]
     monkeypatch.setattr("broker.handlers.groups.list_groups.handle", broken)
     _, port = start(dispatcher)
 

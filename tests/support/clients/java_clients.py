@@ -37,6 +37,7 @@ REASSIGN = "org.apache.kafka.tools.reassign.ReassignPartitionsCommand"
 LEADER_ELECTION = "org.apache.kafka.tools.LeaderElectionCommand"
 CLUSTER = "org.apache.kafka.tools.ClusterTool"
 TRANSACTIONS = "org.apache.kafka.tools.TransactionsCommand"
+ACLS = "org.apache.kafka.tools.AclCommand"
 
 
 class KafkaPrograms:

@@ -34,6 +34,7 @@ from dr.sites.core.mirror_reports import sync_reports_of_mirror
 from tests.support.clock import ManualClock
 from tests.support.eventually import eventually
 from tests.support.memory.memory_log import MemoryLog
+from tests.support.memory.no_authorizer import NO_AUTHORIZER
 from wire.batches.group_records import OFFSETS_TOPIC
 from wire.control.broker_pb2 import ControlBatch
 from wire.control.cluster_pb2 import BrokerInfo, Endpoint, LinkRecord, PartitionState, SiteView, TopicInfo
@@ -75,6 +76,8 @@ class SilentSite:
 
 class Services(SimpleNamespace):
     """What the group handlers use of a broker's services."""
+
+    authorizer = NO_AUTHORIZER
 
     @property
     def image(self) -> ClusterImage:

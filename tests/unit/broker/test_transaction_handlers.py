@@ -28,6 +28,7 @@ from broker.transactions.transaction_routing import TransactionRouting
 from tests.support.clock import ManualClock
 from tests.support.eventually import eventually
 from tests.support.memory.memory_log import MemoryLog
+from tests.support.memory.no_authorizer import NO_AUTHORIZER
 from wire.batches.group_records import OFFSETS_TOPIC
 from wire.batches.transaction_records import TRANSACTIONS_TOPIC
 from wire.control.broker_pb2 import ControlBatch
@@ -84,6 +85,7 @@ async def services(clock: ManualClock) -> AsyncIterator[SimpleNamespace]:
     await eventually(lambda: not coordinator.is_loading)
     asked_for: list[str] = []
     yield SimpleNamespace(
+        authorizer=NO_AUTHORIZER,
         image=image,
         cluster=Cluster(image),
         clock=clock,

@@ -31,9 +31,6 @@ TRANSLATE = {
 }
 
 ASKED_OF_A_SITE = {
-    "authorizer.class.name": "org.apache.kafka.metadata.authorizer.StandardAuthorizer",
-    "super.users": "User:admin",
-    "allow.everyone.if.no.acl.found": "false",
     "delegation.token.secret.key": "hush",
     "zookeeper.set.acl": "true",
     "zookeeper.ssl.client.enable": "true",
@@ -76,8 +73,6 @@ def test_protection_that_is_not_there_is_refused_by_its_key(
             SITE,
             {
                 "security.inter.broker.protocol": "PLAINTEXT",
-                "authorizer.class.name": "",
-                "allow.everyone.if.no.acl.found": "true",
                 "ssl.client.auth": "none",
                 "ssl.keystore.location": " ",
                 "zookeeper.set.acl": "false",

@@ -1,0 +1,181 @@
+"""The broker's authorizer: whether a request's principal may do something, with the audit log and
+the counts of denials.
+
+Verdicts come from `core/acl_table.py` over the ACLs of the newest image, and are remembered until
+any ACL changes: produce and fetch ask for the same few again and again. Without
+`authorizer.class.name` it is not enabled, and callers that look at `is_enabled` first pay nothing
+else. What a broker hands on for its client (`RequestContext.is_forwarded`) was authorized there; it
+is trusted only from a principal that has ClusterAction.
+
+The audit log (logger `broker.authorization`) has a line for each request and operation: denied at
+INFO, allowed at DEBUG. Filters, such as those of a list of topics, are not logged as denials.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Collection, Iterable, Iterator
+from typing import Final, NamedTuple, Protocol
+
+from prometheus_client.core import CounterMetricFamily
+
+from broker.authorization.core.acl_table import AclRules, AclTable, Requester, Verdict
+from broker.metadata.core.cluster_image import ClusterImage
+from broker.metadata.request_context import FORWARDED_CLIENT_ID
+from broker.settings.config import BrokerSettings
+from runtime.logs import get_logger
+from wire.protocol.schemas import api_name
+from wire.rules.acls import CLUSTER_NAME, OPERATIONS, Operation, ResourceAcls, ResourceType
+from wire.rules.principals import Principal
+
+VERDICTS_REMEMBERED_MAX: Final = 100_000
+RESOURCES_SHOWN_MAX: Final = 20
+"""Names in one line of the audit log."""
+
+log = get_logger("broker.authorization")
+
+
+class Asking(Protocol):
+    """What the authorizer needs of a request's context."""
+
+    @property
+    def api_key(self) -> int: ...
+    @property
+    def client_id(self) -> str | None: ...
+    @property
+    def principal(self) -> Principal: ...
+    @property
+    def client_address(self) -> str: ...
+
+
+class Check(NamedTuple):
+    """Something that a request does with one resource."""
+
+    operation: Operation
+    resource_type: ResourceType
+    name: str = CLUSTER_NAME
+
+
+CLUSTER_ACTION: Final = Check(Operation.CLUSTER_ACTION, ResourceType.CLUSTER)
+
+
+class Authorizer:
+    """See the module. `image` gives the newest image."""
+
+    def __init__(self, settings: BrokerSettings, image: Callable[[], ClusterImage]) -> None:
+        self.is_enabled = bool(settings.authorizer_class)
+        self._settings = settings
+        self._image = image
+        self._acls: ResourceAcls | None = None
+        self._is_loaded = False
+        self._rules = self._made_rules(AclTable({}))
+        self._verdicts: dict[tuple[Principal, str, Check], Verdict] = {}
+        self._denials: Counter[tuple[str, str]] = Counter()
+
+    def _made_rules(self, table: AclTable) -> AclRules:
+        return AclRules(
+            table,
+            super_users=self._settings.super_users,
+            allows_everyone_without_acl=self._settings.allows_everyone_without_acl,
+            is_loaded=self._is_loaded,
+        )
+
+    def _follow_image(self) -> None:
+        image = self._image()
+        if image.acls is self._acls and image.is_complete is self._is_loaded:
+            return
+        self._acls, self._is_loaded = image.acls, image.is_complete
+        self._rules = self._made_rules(self._rules.table.following(image.acls))
+        self._verdicts.clear()
+
+    def verdict(self, context: Asking, check: Check) -> Verdict:
+        """What holds for the context's principal, without a line in the log."""
+        self._follow_image()
+        key = (context.principal, context.client_address, check)
+        found = self._verdicts.get(key)
+        if found is None:
+            if len(self._verdicts) >= VERDICTS_REMEMBERED_MAX:
+                self._verdicts.clear()
+            requester = Requester(context.principal, context.client_address)
+            found = self._verdicts[key] = self._rules.verdict(requester, *check)
+        return found
+
+    def _is_trusted(self, context: Asking) -> bool:
+        return context.client_id == FORWARDED_CLIENT_ID and self.verdict(context, CLUSTER_ACTION).is_allowed
+
+    def may(self, context: Asking, check: Check, *, is_logged: bool = True) -> bool:
+        """Whether the principal may do it; without an authorizer every principal may."""
+        return not self.denied(context, (check,), is_logged=is_logged)
+
+    def may_cluster(self, context: Asking, operation: Operation, *, is_logged: bool = True) -> bool:
+        """Whether the principal may do something with the cluster."""
+        return self.may(context, Check(operation, ResourceType.CLUSTER), is_logged=is_logged)
+
+    def denied(self, context: Asking, checks: Collection[Check], *, is_logged: bool = True) -> set[Check]:
+        """Those that the principal may not do. With `is_logged` false a denial is part of a filter
+        and goes neither to the log nor to the metric.
+        """
+        if not self.is_enabled or self._is_trusted(context):
+            return set()
+        verdicts = {check: self.verdict(context, check) for check in checks}
+        denied = {check for check, verdict in verdicts.items() if not verdict.is_allowed}
+        if is_logged:
+            self._report(context, verdicts)
+        return denied
+
+    def may_any(self, context: Asking, operation: Operation, resource_type: ResourceType) -> bool:
+        """Whether the principal may do it with at least one resource of the type (KIP-679)."""
+        if not self.is_enabled or self._is_trusted(context):
+            return True
+        self._follow_image()
+        requester = Requester(context.principal, context.client_address)
+        verdict = self._rules.verdict_by_type(requester, operation, resource_type)
+        self._report(context, {Check(operation, resource_type, "(any)"): verdict})
+        return verdict.is_allowed
+
+    def operations(self, context: Asking, resource_type: ResourceType, name: str = CLUSTER_NAME) -> int:
+        """The bit field of what the principal may do with the resource (KIP-430)."""
+        checks = [Check(operation, resource_type, name) for operation in OPERATIONS[resource_type]]
+        denied = self.denied(context, checks, is_logged=False)
+        return sum(1 << check.operation for check in checks if check not in denied)
+
+    def _report(self, context: Asking, verdicts: dict[Check, Verdict]) -> None:
+        groups: dict[tuple[bool, Operation, ResourceType, str], list[str]] = {}
+        for check, verdict in verdicts.items():
+            key = (verdict.is_allowed, check.operation, check.resource_type, verdict.rule)
+            groups.setdefault(key, []).append(check.name)
+        for (is_allowed, operation, resource_type, rule), names in groups.items():
+            write = log.debug if is_allowed else log.info
+            if not is_allowed:
+                self._denials[operation.name, resource_type.name] += len(names)
+            write(
+                "allowed" if is_allowed else "denied",
+                principal=str(context.principal),
+                operation=operation.name,
+                host=context.client_address,
+                resource_type=resource_type.name,
+                resources=names[:RESOURCES_SHOWN_MAX],
+                count=len(names),
+                request=api_name(context.api_key),
+                rule=rule,
+            )
+
+    def metric_families(self) -> Iterator[CounterMetricFamily]:
+        """Denials by operation and type of resource; nothing while the authorizer is not
+        enabled.
+        """
+        if not self.is_enabled:
+            return
+        family = CounterMetricFamily(
+            "antipode_broker_authorization_denials",
+            "Denied checks of requests, by operation and type of resource",
+            labels=["operation", "resource_type"],
+        )
+        for (operation, resource_type), count in sorted(self._denials.items()):
+            family.add_metric([operation, resource_type], count)
+        yield family
+
+
+def topics(operation: Operation, names: Iterable[str]) -> list[Check]:
+    """The same operation with several topics."""
+    return [Check(operation, ResourceType.TOPIC, name) for name in names]

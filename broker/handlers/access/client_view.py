@@ -1,0 +1,54 @@
+"""What one client may see of the topics, for Metadata, whose answers are encoded by hand."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from uuid import UUID
+
+from kio.schema.errors import ErrorCode
+
+from broker.authorization.authorizer import Authorizer, Check, topics
+from broker.metadata.core.authorized_operations import NOT_ASKED
+from broker.metadata.metadata_encoding import MetadataWriter
+from broker.metadata.request_context import RequestContext
+from wire.rules.acls import Operation, ResourceType
+
+
+class ClientView:
+    """Made for one request, whose context it keeps."""
+
+    def __init__(self, authorizer: Authorizer, context: RequestContext) -> None:
+        self._authorizer = authorizer
+        self._context = context
+
+    def described(self, names: Iterable[str]) -> list[str]:
+        """Those of the topics that the client may describe."""
+        checks = topics(Operation.DESCRIBE, names)
+        denied = self._authorizer.denied(self._context, checks, is_logged=False)
+        return [check.name for check in checks if check not in denied]
+
+    def may_describe(self, name: str) -> bool:
+        """Whether the client may know the topic; a denial is logged."""
+        return self._authorizer.may(self._context, Check(Operation.DESCRIBE, ResourceType.TOPIC, name))
+
+    def may_create(self, name: str) -> bool:
+        """Whether a topic that is missing may be made for the client."""
+        if self._authorizer.may_cluster(self._context, Operation.CREATE, is_logged=False):
+            return True
+        return self._authorizer.may(self._context, Check(Operation.CREATE, ResourceType.TOPIC, name))
+
+    def cluster_operations(self) -> int:
+        """What the client may do with the cluster."""
+        return self._authorizer.operations(self._context, ResourceType.CLUSTER)
+
+    def writer_for(self, writer: MetadataWriter, topic: str) -> MetadataWriter:
+        """The writer of one topic, with what the client may do with it where the client asks."""
+        if writer.topic_operations == NOT_ASKED:
+            return writer
+        operations = self._authorizer.operations(self._context, ResourceType.TOPIC, topic)
+        return MetadataWriter(writer.version, topic_operations=operations, cluster_operations=writer.cluster_operations)
+
+    @staticmethod
+    def refusal(asked: UUID | str | None) -> ErrorCode:
+        """How a topic that the client may not know is answered."""
+        return ErrorCode.unknown_topic_id if isinstance(asked, UUID) else ErrorCode.topic_authorization_failed

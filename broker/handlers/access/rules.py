@@ -1,0 +1,183 @@
+"""What requests need before their handlers see them, as rules of a table (`table.py`), and how the
+rules are applied.
+
+A denied whole is answered with the error of its type of resource. Denied entries of a request are
+taken out, answered with that error, and put beside what the handler answers for the others; so a
+handler never sees what its client may not do. What a client may not know is left out of lists.
+Both use `error_response`, which fills the response from the request.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass, replace
+from typing import Any, Final
+
+from kio.schema.errors import ErrorCode
+
+from broker.authorization.authorizer import Authorizer, Check
+from broker.metadata.core.authorized_operations import NOT_ASKED
+from broker.metadata.core.cluster_image import ClusterImage
+from broker.metadata.request_context import RequestContext
+from broker.network.error_responses import error_response
+from broker.services import BrokerServices
+from wire.rules.acls import Operation, ResourceType
+
+ERRORS: Final = {
+    ResourceType.TOPIC: ErrorCode.topic_authorization_failed,
+    ResourceType.GROUP: ErrorCode.group_authorization_failed,
+    ResourceType.CLUSTER: ErrorCode.cluster_authorization_failed,
+    ResourceType.TRANSACTIONAL_ID: ErrorCode.transactional_id_authorization_failed,
+    ResourceType.DELEGATION_TOKEN: ErrorCode.delegation_token_authorization_failed,
+    ResourceType.USER: ErrorCode.cluster_authorization_failed,
+}
+"""What a client gets whose principal may not do something with a resource of the type."""
+
+Handle = Callable[[BrokerServices, RequestContext, Any], Awaitable[Any]]
+EntryCheck = Callable[[Any, Any, ClusterImage], Check | None]
+"""What an entry of a request does, by the entry, the request and the image; None: nothing that
+needs a right.
+"""
+
+
+@dataclass(frozen=True, slots=True)
+class Whole:
+    """The request as a whole needs one of these rights, with `needs_all` all of them; none at all
+    where there is no check. The error is that of the first.
+    """
+
+    checks: Callable[[Any], tuple[Check, ...]]
+    needs_all: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Each:
+    """Each entry of the field `entries` needs a right; its refusal goes into the response's field
+    `results`. `exempt`: with this right no entry is looked at. `is_all_when_empty`: the
+    handler must not see the field empty.
+    """
+
+    entries: str
+    results: str
+    check: EntryCheck
+    exempt: Callable[[Any], Check | None] = lambda _: None
+    is_all_when_empty: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Shown:
+    """Entries of the response's field `results` that the client may not know are left out. With the
+    right `exempt` of the cluster all are shown.
+    """
+
+    results: str
+    check: Callable[[Any], Check]
+    exempt: Operation | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Operations:
+    """The response's entries in `results` get the authorized operations of their resource, or the
+    response itself where `results` is empty.
+    """
+
+    results: str
+    resource_type: ResourceType
+    name: Callable[[Any], str]
+    field: str = "authorized_operations"
+
+
+@dataclass(frozen=True, slots=True)
+class After:
+    """A function that takes out of an answer what the client may not know."""
+
+    change: Callable[[BrokerServices, RequestContext, Any, Any], Any]
+
+
+Rule = Whole | Each | Shown | Operations | After
+
+
+async def answer_allowed(
+    services: BrokerServices, context: RequestContext, request: Any, handle: Handle, rules: tuple[Rule, ...]
+) -> Any:
+    """The handler's answer to what the client may do, with refusals of the rest; None where no
+    response can say that the whole is refused.
+    """
+    authorizer = services.authorizer
+    refused: dict[str, tuple[Any, ...]] = {}
+    for rule in rules:
+        if isinstance(rule, Whole):
+            error = _refusal(authorizer, context, rule, rule.checks(request))
+            if error is not ErrorCode.none:
+                return error_response(context.api_key, context.api_version, request, error=error, must_say=False)
+        elif isinstance(rule, Each) and getattr(request, rule.entries, None):
+            asked = request
+            request, results = _without_denied(services, context, request, rule)
+            if rule.is_all_when_empty and not getattr(request, rule.entries):
+                error = ERRORS[ResourceType.TOPIC]
+                return error_response(context.api_key, context.api_version, asked, error=error)
+            refused[rule.results] = (*refused.get(rule.results, ()), *results)
+    answer = await handle(services, context, request)
+    for rule in rules:
+        if isinstance(rule, Shown):
+            answer = _without_hidden(authorizer, context, answer, rule)
+        elif isinstance(rule, Operations):
+            answer = _with_operations(authorizer, context, answer, rule)
+        elif isinstance(rule, After):
+            answer = rule.change(services, context, request, answer)
+    for field, results in refused.items():
+        if results and getattr(answer, "error_code", ErrorCode.none) is ErrorCode.none:
+            answer = replace(answer, **{field: (*getattr(answer, field), *results)})
+    return answer
+
+
+def _refusal(authorizer: Authorizer, context: RequestContext, rule: Whole, checks: tuple[Check, ...]) -> ErrorCode:
+    if not checks:
+        return ErrorCode.none
+    if rule.needs_all:
+        is_allowed = not authorizer.denied(context, checks)
+    else:
+        is_allowed = any(authorizer.may(context, check, is_logged=check is checks[-1]) for check in checks)
+    return ErrorCode.none if is_allowed else ERRORS[checks[0].resource_type]
+
+
+def _without_denied(
+    services: BrokerServices, context: RequestContext, request: Any, rule: Each
+) -> tuple[Any, tuple[Any, ...]]:
+    authorizer = services.authorizer
+    exempt = rule.exempt(request)
+    if exempt is not None and authorizer.may(context, exempt, is_logged=False):
+        return request, ()
+    checked = [(entry, rule.check(entry, request, services.image)) for entry in getattr(request, rule.entries)]
+    denied = authorizer.denied(context, [check for _, check in checked if check is not None])
+    if not denied:
+        return request, ()
+    results: list[Any] = []
+    for error in dict.fromkeys(ERRORS[check.resource_type] for check in denied):
+        entries = tuple(entry for entry, check in checked if check in denied and ERRORS[check.resource_type] is error)
+        refusal = error_response(
+            context.api_key, context.api_version, replace(request, **{rule.entries: entries}), error=error
+        )
+        results += getattr(refusal, rule.results)
+    kept = tuple(entry for entry, check in checked if check not in denied)
+    return replace(request, **{rule.entries: kept}), tuple(results)
+
+
+def _without_hidden(authorizer: Authorizer, context: RequestContext, answer: Any, rule: Shown) -> Any:
+    if rule.exempt is not None and authorizer.may_cluster(context, rule.exempt, is_logged=False):
+        return answer
+    entries = getattr(answer, rule.results)
+    denied = authorizer.denied(context, [rule.check(entry) for entry in entries], is_logged=False)
+    return replace(answer, **{rule.results: tuple(entry for entry in entries if rule.check(entry) not in denied)})
+
+
+def _with_operations(authorizer: Authorizer, context: RequestContext, answer: Any, rule: Operations) -> Any:
+    def filled(entity: Any) -> Any:
+        if getattr(entity, rule.field, NOT_ASKED) == NOT_ASKED:
+            return entity
+        operations = authorizer.operations(context, rule.resource_type, rule.name(entity))
+        return replace(entity, **{rule.field: type(getattr(entity, rule.field))(operations)})
+
+    if not rule.results:
+        return filled(answer)
+    return replace(answer, **{rule.results: tuple(map(filled, getattr(answer, rule.results)))})

@@ -1,0 +1,129 @@
+"""The authorizer over an image: settings, loading, changes, the audit log."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import pytest
+import structlog
+
+from broker.authorization.authorizer import Authorizer, Check
+from broker.metadata.core.cluster_image import ClusterImage, apply_batch
+from broker.metadata.request_context import RequestContext
+from broker.settings.config import load_broker_settings
+from wire.control.broker_pb2 import ControlBatch
+from wire.rules.acls import AccessEntry, Operation, PatternType, Permission, ResourcePattern, ResourceType
+from wire.rules.principals import Principal
+from wire.znodes.acl_znodes import acls_message
+
+ORDERS = ResourcePattern(ResourceType.TOPIC, "orders", PatternType.LITERAL)
+READ_ORDERS = Check(Operation.READ, ResourceType.TOPIC, "orders")
+
+
+def context(user: str, *, client_id: str = "c") -> RequestContext:
+    return RequestContext(
+        api_key=1,
+        api_version=12,
+        correlation_id=1,
+        client_id=client_id,
+        listener="CLIENT",
+        client_address="10.0.0.1",
+        principal=Principal("User", user),
+    )
+
+
+class Site:
+    """An image that changes, and the authorizer over it."""
+
+    def __init__(self, properties: Mapping[str, str] | None = None) -> None:
+        self.image = ClusterImage(site="a", node_id=1)
+        settings = load_broker_settings(
+            {
+                "node.id": "1",
+                "listeners": "CLIENT://:0",
+                "log.dirs": "none",
+                "zookeeper.connect": "none:1",
+                "authorizer.class.name": "kafka.security.authorizer.AclAuthorizer",
+                "super.users": "User:admin;User:CN=broker,O=a",
+                **(properties or {}),
+            }
+        )
+        self.authorizer = Authorizer(settings, lambda: self.image)
+
+    def apply(self, *entries: AccessEntry, is_full: bool = False) -> None:
+        self.image = apply_batch(self.image, ControlBatch(is_full=is_full, acls=[acls_message(ORDERS, entries)]))
+
+    def may_read(self, user: str) -> bool:
+        return self.authorizer.may(context(user), READ_ORDERS)
+
+
+def entry(user: str, permission: Permission = Permission.ALLOW) -> AccessEntry:
+    return AccessEntry(f"User:{user}", "*", Operation.READ, permission)
+
+
+@pytest.mark.parametrize("allows_everyone", ["true", "false"])
+def test_while_acls_are_not_loaded_only_super_users_pass(allows_everyone: str) -> None:
+    site = Site({"allow.everyone.if.no.acl.found": allows_everyone})
+    assert [site.may_read(user) for user in ("admin", "CN=broker,O=a", "alice")] == [True, True, False]
+    site.apply(is_full=True)
+    assert site.may_read("alice") is (allows_everyone == "true")
+    site.apply(entry("bob"))
+    assert [site.may_read(user) for user in ("alice", "bob", "admin")] == [False, True, True]
+
+
+def test_a_remembered_verdict_ends_with_any_change() -> None:
+    site = Site()
+    site.apply(entry("alice"), is_full=True)
+    assert site.may_read("alice")
+    site.apply(entry("alice"), entry("*", Permission.DENY))
+    assert not site.may_read("alice")
+    site.apply()
+    assert not site.may_read("alice")
+    site.apply(entry("alice"))
+    assert site.may_read("alice")
+
+
+def test_an_image_without_news_of_acls_keeps_the_same_ones() -> None:
+    site = Site()
+    site.apply(entry("alice"), is_full=True)
+    known = site.image.acls
+    site.image = apply_batch(site.image, ControlBatch())
+    assert site.image.acls is known
+    site.apply(entry("alice"), is_full=True)
+    assert site.image.acls is known
+
+
+def test_the_audit_log_has_a_line_for_each_denial_and_none_for_filters() -> None:
+    site = Site()
+    site.apply(entry("bob"), is_full=True)
+    checks = [READ_ORDERS, replace_name("payments"), replace_name("refunds")]
+    with structlog.testing.capture_logs() as lines:
+        assert len(site.authorizer.denied(context("alice"), checks)) == 3
+        site.authorizer.denied(context("alice"), checks, is_logged=False)
+    (line,) = [line for line in lines if line["log_level"] == "info"]
+    assert line["event"] == "denied"
+    shown = {
+        name: line[name] for name in ("principal", "operation", "host", "resource_type", "count", "request", "rule")
+    }
+    assert shown == {
+        "principal": "User:alice",
+        "operation": "READ",
+        "host": "10.0.0.1",
+        "resource_type": "TOPIC",
+        "count": 3,
+        "request": "fetch",
+        "rule": "DefaultDeny",
+    }
+    assert line["resources"] == ["orders", "payments", "refunds"]
+
+
+def replace_name(name: str) -> Check:
+    return READ_ORDERS._replace(name=name)
+
+
+def test_authorized_operations_are_those_of_the_acls() -> None:
+    site = Site()
+    site.apply(entry("alice"), is_full=True)
+    bits = site.authorizer.operations(context("alice"), ResourceType.TOPIC, "orders")
+    assert bits == 1 << Operation.READ | 1 << Operation.DESCRIBE
+    assert site.authorizer.operations(context("alice"), ResourceType.TOPIC, "payments") == 0

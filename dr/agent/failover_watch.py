@@ -10,16 +10,17 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Final
 
 from dr.agent.arbiter import Arbiter, ArbiterSilent
 from dr.agent.core.failover_gates import LossState, LossWatch, Views, closed_gates
+from dr.agent.core.silences import Silences
 from dr.agent.links_store import LinksStore
 from dr.agent.peer_watch import PeerWatch
 from dr.agent.site_cache import DISCONNECTED, SiteCache
 from dr.failover.core.playbook import FailoverPolicy
-from dr.failover.execution import FailoverRun
+from dr.failover.execution import FailoverReport, FailoverRun
 from dr.failover.journal import Journal
 from dr.sites.channels import Channels
 from dr.sites.core.evidence import UNKNOWN
@@ -38,6 +39,8 @@ LOOKS_PER_LEASE: Final = 8
 IDLE_INTERVAL_S: Final = 1.0
 INTERVAL_MS_MIN: Final = 200
 ASK_TIMEOUT_MS: Final = 3_000
+ASK_OF_COPY_MS: Final = 2_000
+FIRST_COPY: Final = "the first copy is not known to be complete yet"
 AGAIN_MS: Final = 10_000
 """The pause after a failover that was refused."""
 
@@ -47,11 +50,13 @@ class _Watched:
     """One link, in one epoch."""
 
     epoch: int
-    watch: LossWatch = field(default_factory=LossWatch)
+    watch: LossWatch
     verdict: str = ""
     is_waiting: bool = False
     """The active site is lost, and a person has to act."""
     try_again_at_ms: float = 0.0
+    is_copy_complete: bool = False
+    ask_of_copy_at_ms: float = 0.0
 
 
 @dataclass(slots=True)
@@ -89,6 +94,8 @@ class FailoverWatch:
         self._clock = clock
         self._watched: dict[str, _Watched] = {}
         self._counts: dict[str, FailoverCounts] = {}
+        self._silences: dict[str, Silences] = {}
+        self._turns: dict[str, asyncio.Lock] = {}
         self._loops = Supervisor()
         self._state_change = state_change_logger()
 
@@ -115,13 +122,40 @@ class FailoverWatch:
         """The counts by link."""
         return dict(self._counts)
 
+    def silences(self) -> Mapping[str, Silences]:
+        """By link that this agent has watched: how long its active site was silent."""
+        return dict(self._silences)
+
+    async def request(self, record: LinkRecord, *, asked_by: str) -> FailoverReport:
+        """A failover that an application asks for, through the gates of one that this site begins
+        by itself; a source that answers is fenced and drained. OperationalFailure says what is
+        closed.
+        """
+        mode = failover_mode(record)
+        if mode is not FailoverMode.AUTOMATIC:
+            raise OperationalFailure(
+                f"link {record.name} does not fail over by itself (its mode is {mode.value or 'manual'})"
+            )
+        views = await self._views(record)
+        held = views.arbiter
+        if views.arbiter_problem or held is None or held.epoch != record.epoch:
+            raise OperationalFailure(
+                views.arbiter_problem or f"the arbiter is not at epoch {record.epoch} of link {record.name}"
+            )
+        closed = await self._closed_gates(record, await self._is_copy_complete(record))
+        if closed is None:
+            raise OperationalFailure(f"link {record.name} changes at this moment: ask again")
+        if closed:
+            raise OperationalFailure(f"a person has to decide: {'; '.join(closed)}")
+        return await self._carry_out(record, asked_by=asked_by, needs_lost_source=False)
+
     async def _run(self) -> None:
         while True:
             ours = self._links()
             self._watched = {
                 one.name: known
                 if (known := self._watched.get(one.name)) is not None and known.epoch == one.epoch
-                else _Watched(one.epoch)
+                else _Watched(one.epoch, LossWatch(self._silences.setdefault(one.name, Silences())))
                 for one in ours
             }
             await asyncio.gather(*(self._look(record) for record in ours))
@@ -154,22 +188,15 @@ class FailoverWatch:
         views = await self._views(record)
         now_ms = self._clock.monotonic_ms()
         loss = watched.watch.observe(record, views, now_ms=now_ms)
+        if not watched.is_copy_complete:
+            await self._look_at_copy(record, watched, is_answering=loss.state is LossState.ANSWERS)
         if loss.state is not LossState.LOST:
-            watched.verdict, watched.is_waiting = loss.reason, False
+            first_copy = "" if watched.is_copy_complete else f"; {FIRST_COPY} at {self._site}"
+            watched.verdict, watched.is_waiting = loss.reason + first_copy, False
             return
-        observer = self._observer(record)
-        evidence = await observer.site_evidence(self._own_client())
-        if record.epoch != evidence.record.epoch:
-            return  # it has just changed
-        accounts = (await self._store.failovers(record.name)).values()
-        marked = await self._arbiter.out_of_sync(record.name, timeout_ms=ASK_TIMEOUT_MS)
-        closed = closed_gates(
-            record,
-            evidence,
-            failovers_at_ms=[LossAccount.from_json(text).accounted_at_ms for text in accounts],
-            now_ms=self._clock.now_ms(),
-            out_of_sync=[holder.node_id for holder in marked if holder.site == record.active_site],
-        )
+        closed = await self._closed_gates(record, watched.is_copy_complete)
+        if closed is None:
+            return  # the link has just changed
         if closed:
             self._report(record, watched, f"{loss.reason}; a person has to decide: {'; '.join(closed)}")
         elif failover_mode(record) is FailoverMode.OBSERVE:
@@ -178,6 +205,40 @@ class FailoverWatch:
             self._report(record, watched, f"{loss.reason}: {self._site} would fail over now (the link only observes)")
         elif now_ms >= watched.try_again_at_ms:
             await self._fail_over(record, watched, loss.reason)
+
+    async def _closed_gates(self, record: LinkRecord, is_copy_complete: bool) -> list[str] | None:
+        """Sentences; None where the link's record is another one by now."""
+        evidence = await self._observer(record).site_evidence(self._own_client())
+        if record.epoch != evidence.record.epoch:
+            return None
+        accounts = (await self._store.failovers(record.name)).values()
+        marked = await self._arbiter.out_of_sync(record.name, timeout_ms=ASK_TIMEOUT_MS)
+        return closed_gates(
+            record,
+            evidence,
+            failovers_at_ms=[LossAccount.from_json(text).accounted_at_ms for text in accounts],
+            now_ms=self._clock.now_ms(),
+            is_copy_complete=is_copy_complete,
+            out_of_sync=[holder.node_id for holder in marked if holder.site == record.active_site],
+        )
+
+    async def _is_copy_complete(self, record: LinkRecord) -> bool:
+        return await self._store.complete(record.name) == record.epoch
+
+    async def _look_at_copy(self, record: LinkRecord, watched: _Watched, *, is_answering: bool) -> None:
+        """Once in an epoch the active site reports that it is protected, which is kept here."""
+        watched.is_copy_complete = await self._is_copy_complete(record)
+        now_ms = self._clock.monotonic_ms()
+        if watched.is_copy_complete or not is_answering or now_ms < watched.ask_of_copy_at_ms:
+            return
+        watched.ask_of_copy_at_ms = now_ms + ASK_OF_COPY_MS
+        try:
+            reply = await self._other_client(record).describe_link(record.name)
+        except OperationalFailure:
+            return  # asked again
+        if reply.HasField("protection") and reply.protection.epoch == record.epoch and not reply.protection.reason:
+            await self._store.store_complete(record.name, record.epoch)
+            watched.is_copy_complete = True
 
     def _report(self, record: LinkRecord, watched: _Watched, verdict: str) -> None:
         if not watched.is_waiting:
@@ -230,19 +291,7 @@ class FailoverWatch:
         self._state_change.error(
             "the active site is lost: failing over", link=record.name, epoch=record.epoch, reason=reason
         )
-        policy = FailoverPolicy(
-            lag_records_max=record.failover_lag_records_max or None, is_old_site_down=True, needs_lost_source=True
-        )
-        with Journal(None, self._clock) as journal:
-            run = FailoverRun(
-                link=record.name,
-                target=self._own_client(),
-                source=self._other_client(record),
-                journal=journal,
-                policy=policy,
-                clock=self._clock,
-            )
-            report = await run.run()
+        report = await self._carry_out(record, asked_by=f"the agents of {self._site}", needs_lost_source=True)
         counts = self._count(record.name)
         if report.is_done:
             counts.done += 1
@@ -253,3 +302,23 @@ class FailoverWatch:
         counts.refused += 1
         watched.try_again_at_ms = self._clock.monotonic_ms() + AGAIN_MS
         self._report(record, watched, f"{reason}; a person has to decide: {report.reason}")
+
+    async def _carry_out(self, record: LinkRecord, *, asked_by: str, needs_lost_source: bool) -> FailoverReport:
+        """One at a time, as `antipode failover` does it."""
+        policy = FailoverPolicy(
+            lag_records_max=record.failover_lag_records_max or None,
+            is_old_site_down=True,
+            needs_lost_source=needs_lost_source,
+        )
+        async with self._turns.setdefault(record.name, asyncio.Lock()):
+            with Journal(None, self._clock) as journal:
+                run = FailoverRun(
+                    link=record.name,
+                    target=self._own_client(),
+                    source=self._other_client(record),
+                    journal=journal,
+                    policy=policy,
+                    clock=self._clock,
+                    asked_by=asked_by,
+                )
+                return await run.run()

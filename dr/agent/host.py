@@ -69,6 +69,7 @@ class SiteAgentHost:
                 leases=lambda: {} if self._parts is None else self._parts.leases.leases(),
                 waiting=lambda: {} if self._parts is None else self._parts.failovers.waiting(),
                 failovers=lambda: {} if self._parts is None else self._parts.failovers.counts(),
+                silences=lambda: {} if self._parts is None else self._parts.failovers.silences(),
                 rehearsals=lambda: {} if self._parts is None else self._parts.rehearsals.states(),
             )
 

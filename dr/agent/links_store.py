@@ -128,6 +128,7 @@ class LinksStore:
             link_znodes.rehearsal_path(name),
             link_znodes.vows_path(name),
             link_znodes.opened_path(name),
+            link_znodes.complete_path(name),
         ):
             with contextlib.suppress(NoNodeError):
                 await self._zookeeper.delete(path)
@@ -238,11 +239,24 @@ class LinksStore:
 
     async def opened(self, link: str) -> int:
         """The last epoch that the arbiter is known to have opened for this site; 0 for none."""
-        found = await self._zookeeper.get_or_none(link_znodes.opened_path(link))
+        return await self._epoch_at(link_znodes.opened_path(link))
+
+    async def store_complete(self, link: str, epoch: int) -> None:
+        """The active site reports in this epoch that this standby protects it. NoNodeError: the
+        link was deleted.
+        """
+        await self._store_beside(link_znodes.complete_path(link), str(epoch).encode())
+
+    async def complete(self, link: str) -> int:
+        """The last epoch in which the first copy is known to be complete here; 0 for none."""
+        return await self._epoch_at(link_znodes.complete_path(link))
+
+    async def _epoch_at(self, path: str) -> int:
+        found = await self._zookeeper.get_or_none(path)
         if found is None:
             return 0
         if not found[0].isdigit():
-            raise znodes.MalformedZnode(link_znodes.opened_path(link), f"{found[0]!r} is not an epoch")
+            raise znodes.MalformedZnode(path, f"{found[0]!r} is not an epoch")
         return int(found[0])
 
     async def record_failover(self, link: str, *, epoch: int, document: str) -> None:

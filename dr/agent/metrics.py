@@ -7,10 +7,11 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping
 
 from prometheus_client import CollectorRegistry
-from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily
+from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, HistogramMetricFamily
 from prometheus_client.metrics_core import Metric
 from prometheus_client.registry import Collector
 
+from dr.agent.core.silences import Silences
 from dr.agent.failover_watch import FailoverCounts
 from dr.proof.core.verification import LinkVerification
 from dr.sites.core.lease_sentences import FROM_STANDBY
@@ -24,7 +25,7 @@ class SiteAgentMetrics(Collector):
     compares: the state of the proof, and the offset below which each partition is equal. `leases`
     has the links with a lease; `waiting` and `failovers` those whose active site this agent
     watches; `rehearsals` the last rehearsal of each link on clones of this site's logs, and its age
-    in ms.
+    in ms; `silences` how long the active sites of links were silent.
     """
 
     def __init__(
@@ -38,6 +39,7 @@ class SiteAgentMetrics(Collector):
         waiting: Callable[[], Mapping[str, bool]],
         failovers: Callable[[], Mapping[str, FailoverCounts]],
         rehearsals: Callable[[], Mapping[str, tuple[LinkRehearsal, float]]],
+        silences: Callable[[], Mapping[str, Silences]],
     ) -> None:
         self._contested = contested
         self._protection = protection
@@ -46,6 +48,7 @@ class SiteAgentMetrics(Collector):
         self._waiting = waiting
         self._failovers = failovers
         self._rehearsals = rehearsals
+        self._silences = silences
         registry.register(self)
 
     def collect(self) -> Iterable[Metric]:
@@ -78,6 +81,7 @@ class SiteAgentMetrics(Collector):
         yield from self._leased()
         yield from self._watched()
         yield from self._rehearsed()
+        yield from self._silent()
 
     def _leased(self) -> Iterable[Metric]:
         reachable = GaugeMetricFamily(
@@ -124,6 +128,29 @@ class SiteAgentMetrics(Collector):
                 count.add_metric([link, outcome], number)
         yield waits
         yield count
+
+    def _silent(self) -> Iterable[Metric]:
+        silence = HistogramMetricFamily(
+            "antipode_site_active_silence_seconds",
+            "How long the active site of the link was silent by every view from here, each time that it answered again; "
+            "at the broker with the lowest node id of the standby.",
+            labels=["link"],
+        )
+        recommended = GaugeMetricFamily(
+            "antipode_site_recommended_lease_seconds",
+            "The shortest lease that is well above every silence of the active site since this process started; absent "
+            "while there was none.",
+            labels=["link"],
+        )
+        for link, silences in sorted(self._silences().items()):
+            buckets = [
+                ("+Inf" if bound == float("inf") else str(bound), float(count)) for bound, count in silences.buckets()
+            ]
+            silence.add_metric([link], buckets, silences.sum_ms / 1000)
+            if silences.recommended_lease_ms:
+                recommended.add_metric([link], silences.recommended_lease_ms / 1000)
+        yield silence
+        yield recommended
 
     def _rehearsed(self) -> Iterable[Metric]:
         age = GaugeMetricFamily(

@@ -35,6 +35,7 @@ from dr.sites.core.protection import UnprotectedTopic, unprotected_topics
 from dr.sites.core.sync_policies import altered, leasing, reinstating
 from runtime.clock import Clock
 from runtime.logs import state_change_logger
+from runtime.process import OperationalFailure
 from runtime.zookeeper import ZooKeeper
 from wire.client.connection import installed_version
 from wire.control import site_pb2 as site
@@ -51,6 +52,7 @@ CONFIRM_LEASES = 2
 ADOPT_TIMEOUT_MS = 10_000
 """Used when the caller gives no timeout."""
 ARBITER_TIMEOUT_MS = 3_000
+ASKED_BY_MAX = 500
 RUN_NAME = re.compile("[0-9a-z-]{1,100}")
 
 Reply = TypeVar("Reply")
@@ -427,6 +429,25 @@ class SiteAgentService(SiteAgentServicer):
         return site.ListFailoversReply(
             json=accounts.values(), runs=await store.runs(request.link) if request.with_runs else ()
         )
+
+    @_answers
+    async def RequestFailover(  # noqa: N802
+        self, request: site.RequestFailoverRequest, _: Context
+    ) -> site.RequestFailoverReply:
+        """A failover that an application asks for."""
+        stored, _version = await self._parts.store.get(request.link)
+        if stored.active_site == self._site:
+            raise Refusal(grpc.StatusCode.FAILED_PRECONDITION, f"{self._site} is active for link {stored.name} already")
+        if not request.asked_by.strip():
+            raise Refusal(grpc.StatusCode.INVALID_ARGUMENT, "asked_by is empty: accepted is who asks, and why")
+        try:
+            report = await self._parts.failovers.request(stored, asked_by=request.asked_by.strip()[:ASKED_BY_MAX])
+        except OperationalFailure as failure:
+            raise Refusal(grpc.StatusCode.FAILED_PRECONDITION, str(failure)) from failure
+        if not report.is_done:
+            raise Refusal(grpc.StatusCode.FAILED_PRECONDITION, report.reason)
+        account = "" if report.account is None else report.account.to_json()
+        return site.RequestFailoverReply(epoch=report.epoch, json=account)
 
     @_answers
     async def RecordRun(self, request: site.RecordRunRequest, _: Context) -> site.RecordRunReply:  # noqa: N802

@@ -126,6 +126,8 @@ class FailoverRun:
     timeouts: FailoverTimeouts = field(default_factory=FailoverTimeouts)
     clock: Clock = field(default_factory=SystemClock)
     progress: Progress = lambda _step, _reason: None
+    asked_by: str = ""
+    """Who asked for the run, where that is not the user of this process."""
     _steps: list[StepReport] = field(default_factory=list)
     _account: LossAccount | None = None
     _unix_at_zero_ms: int = 0
@@ -171,7 +173,7 @@ class FailoverRun:
 
     async def run(self) -> FailoverReport:
         """Go on until the target is active or the playbook refuses."""
-        keeper = RunKeeper(self.link, self.target, self.clock, policy=asdict(self.policy))
+        keeper = RunKeeper(self.link, self.target, self.clock, policy=asdict(self.policy), asked_by=self.asked_by)
         try:
             report = await self._run(keeper)
             self._note_run(keeper, report.epoch, report.reason, outcome=report.outcome)

@@ -55,7 +55,9 @@ class RunRecord:
 class RunKeeper:
     """Keeps one run. `close` must be awaited."""
 
-    def __init__(self, link: str, site: SiteClient, clock: Clock, *, policy: dict[str, Any]) -> None:
+    def __init__(
+        self, link: str, site: SiteClient, clock: Clock, *, policy: dict[str, Any], asked_by: str = ""
+    ) -> None:
         actor = acting()
         self._site = site
         self._clock = clock
@@ -64,7 +66,7 @@ class RunKeeper:
         self._record = RunRecord(
             link=link,
             to_site=site.name,
-            who=actor["who"],
+            who=f"{asked_by} ({actor['who']})" if asked_by else actor["who"],
             command=actor["command"],
             began_at_ms=self._began_at_ms,
             updated_at_ms=self._began_at_ms,

@@ -172,6 +172,12 @@ class SiteClient:
         reply: site.ListFailoversReply = await self._call("ListFailovers", site.ListFailoversRequest(link=link))
         return list(reply.json)
 
+    async def request_failover(self, link: str, *, asked_by: str, timeout_ms: int) -> site.RequestFailoverReply:
+        """Ask the standby's agents to fail over. SiteRefused names the closed gate."""
+        request = site.RequestFailoverRequest(link=link, asked_by=asked_by)
+        reply: site.RequestFailoverReply = await self._call("RequestFailover", request, timeout_ms=timeout_ms)
+        return reply
+
     async def record_run(self, link: str, *, run: str, document: str) -> None:
         """Keep how a run of a failover goes, beside the link."""
         request = site.RecordRunRequest(link=link, run=run, json=document)

@@ -332,6 +332,22 @@ class ListFailoversReply(_message.Message):
     runs: _containers.RepeatedScalarFieldContainer[str]
     def __init__(self, json: _Optional[_Iterable[str]] = ..., runs: _Optional[_Iterable[str]] = ...) -> None: ...
 
+class RequestFailoverRequest(_message.Message):
+    __slots__ = ("link", "asked_by")
+    LINK_FIELD_NUMBER: _ClassVar[int]
+    ASKED_BY_FIELD_NUMBER: _ClassVar[int]
+    link: str
+    asked_by: str
+    def __init__(self, link: _Optional[str] = ..., asked_by: _Optional[str] = ...) -> None: ...
+
+class RequestFailoverReply(_message.Message):
+    __slots__ = ("epoch", "json")
+    EPOCH_FIELD_NUMBER: _ClassVar[int]
+    JSON_FIELD_NUMBER: _ClassVar[int]
+    epoch: int
+    json: str
+    def __init__(self, epoch: _Optional[int] = ..., json: _Optional[str] = ...) -> None: ...
+
 class RecordRunRequest(_message.Message):
     __slots__ = ("link", "run", "json")
     LINK_FIELD_NUMBER: _ClassVar[int]

@@ -94,6 +94,11 @@ class SiteAgentStub:
                 request_serializer=wire_dot_control_dot_site__pb2.ListFailoversRequest.SerializeToString,
                 response_deserializer=wire_dot_control_dot_site__pb2.ListFailoversReply.FromString,
                 _registered_method=True)
+        self.RequestFailover = channel.unary_unary(
+                '/antipode.control.SiteAgent/RequestFailover',
+                request_serializer=wire_dot_control_dot_site__pb2.RequestFailoverRequest.SerializeToString,
+                response_deserializer=wire_dot_control_dot_site__pb2.RequestFailoverReply.FromString,
+                _registered_method=True)
         self.RecordRun = channel.unary_unary(
                 '/antipode.control.SiteAgent/RecordRun',
                 request_serializer=wire_dot_control_dot_site__pb2.RecordRunRequest.SerializeToString,
@@ -196,6 +201,14 @@ class SiteAgentServicer:
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
+    def RequestFailover(self, request, context):
+        """An application asks a standby's agent for a failover to this site, through the gates of an automatic one; answers when it has ended.
+        FAILED_PRECONDITION says which gate is closed, or why the failover was refused.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
     def RecordRun(self, request, context):
         """Keeps how a run of a failover goes, beside the link; a run replaces its own record only.
         """
@@ -280,6 +293,11 @@ def add_SiteAgentServicer_to_server(servicer, server):
                     servicer.ListFailovers,
                     request_deserializer=wire_dot_control_dot_site__pb2.ListFailoversRequest.FromString,
                     response_serializer=wire_dot_control_dot_site__pb2.ListFailoversReply.SerializeToString,
+            ),
+            'RequestFailover': grpc.unary_unary_rpc_method_handler(
+                    servicer.RequestFailover,
+                    request_deserializer=wire_dot_control_dot_site__pb2.RequestFailoverRequest.FromString,
+                    response_serializer=wire_dot_control_dot_site__pb2.RequestFailoverReply.SerializeToString,
             ),
             'RecordRun': grpc.unary_unary_rpc_method_handler(
                     servicer.RecordRun,
@@ -621,6 +639,33 @@ class SiteAgent:
             '/antipode.control.SiteAgent/ListFailovers',
             wire_dot_control_dot_site__pb2.ListFailoversRequest.SerializeToString,
             wire_dot_control_dot_site__pb2.ListFailoversReply.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def RequestFailover(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/antipode.control.SiteAgent/RequestFailover',
+            wire_dot_control_dot_site__pb2.RequestFailoverRequest.SerializeToString,
+            wire_dot_control_dot_site__pb2.RequestFailoverReply.FromString,
             options,
             channel_credentials,
             insecure,

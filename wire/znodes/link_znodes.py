@@ -65,6 +65,13 @@ def opened_path(link: str) -> str:
     return f"{link_path(link)}/opened"
 
 
+def complete_path(link: str) -> str:
+    """The last epoch in which the active site reported that its standby protects it, as a decimal
+    number: the first copy is complete.
+    """
+    return f"{link_path(link)}/complete"
+
+
 def encode(message: LinkProtection | LinkVerification | LinkRehearsal) -> bytes:
     """Encode an agent's data about a link as JSON."""
     return json_format.MessageToJson(message, indent=None, ensure_ascii=False).encode()

@@ -16,6 +16,8 @@ Invariants (the tests' names carry the letters):
     G-c  no failover of a copy that is incomplete, that no mirror has reported of since the last
          change of direction, or that lacks more than the link allows
     G-d  no more than `FAILOVERS_MAX` within `PERIOD_MS`
+    G-f  no failover before the active site has reported, in this epoch, that the standby protects it
+         (F16: not during the first copy, nor right after a change of direction)
     G-e  no failover of a sync link while a broker of the active site is marked out of sync
 """
 
@@ -26,6 +28,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Final
 
+from dr.agent.core.silences import Silences
 from dr.sites.core.evidence import UNKNOWN, SiteEvidence
 from wire.control.cluster_pb2 import LinkRecord
 from wire.control.site_pb2 import ArbiterRecord
@@ -70,15 +73,18 @@ class Loss:
 
 
 class LossWatch:
-    """One link, seen from its standby."""
+    """One link, seen from its standby. `silences` has those that ended by themselves."""
 
-    def __init__(self) -> None:
+    def __init__(self, silences: Silences | None = None) -> None:
+        self.silences = silences or Silences()
         self._silent_since_ms: float | None = None
 
     def observe(self, record: LinkRecord, views: Views, *, now_ms: float) -> Loss:
         """Take in the views of one moment; `now_ms` is monotonic."""
         loss = _seen(record, views)
         if loss.state is not LossState.SILENT:
+            if loss.state is LossState.ANSWERS and self._silent_since_ms is not None:
+                self.silences.note(now_ms - self._silent_since_ms)
             self._silent_since_ms = None
             return loss
         if self._silent_since_ms is None:
@@ -111,6 +117,7 @@ def closed_gates(
     *,
     failovers_at_ms: Sequence[int],
     now_ms: int,
+    is_copy_complete: bool,
     out_of_sync: Sequence[int] = (),
 ) -> list[str]:
     """The reasons, in sentences, why only a person may promote the standby; none when it may be
@@ -118,9 +125,12 @@ def closed_gates(
     `failovers_at_ms`: Unix ms of the link's former failovers; `now_ms`: Unix ms.
 
     `out_of_sync`: node ids of the active site's brokers that the arbiter has marked;
-    `failovers_at_ms`: Unix ms of the link's former failovers; `now_ms`: Unix ms.
+    `failovers_at_ms`: Unix ms of the link's former failovers; `now_ms`: Unix ms;
+    `is_copy_complete`: the active site has reported in this epoch that the standby protects it.
     """
+    first_copy = f"the first copy at {evidence.site} was not complete yet in epoch {record.epoch}"
     return [
+        *([] if is_copy_complete else [first_copy]),
         *_incomplete(evidence),
         *_out_of_sync(record, out_of_sync),
         *_lag(record, evidence),

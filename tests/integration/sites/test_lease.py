@@ -9,11 +9,15 @@ from typing import Any
 import pytest
 
 from dr.drill.faults import ARBITER_KIND, Toxic
+from dr.sites.channels import Channels
+from dr.sites.core.loss import LossAccount
+from dr.sites.site_client import SiteClient, SiteRefused
 from runtime.zookeeper import ZooKeeper
 from tests.support.embedded.embedded_sites import LINK, EmbeddedSites, SitesStarter
 from tests.support.embedded.sample_topic import TOPIC, create_topic, equal_ends, produce
 from tests.support.embedded.site_writer import SiteWriter
 from tests.support.eventually import eventually
+from wire.control.site_pb2 import RequestFailoverReply
 from wire.znodes.arbiter_znodes import LINKS
 
 pytestmark = [pytest.mark.integration, pytest.mark.timeout(400)]
@@ -44,6 +48,12 @@ async def lease_at(sites: EmbeddedSites, site: str) -> dict[str, Any]:
 
 async def has_permit_from(sites: EmbeddedSites, giver: str) -> bool:
     return bool((await lease_at(sites, "a"))["permit_from"] == giver)
+
+
+async def has_complete_copy(sites: EmbeddedSites, standby: str) -> bool:
+    """Whether the standby would fail over by itself if the active site were lost."""
+    verdict = str((await lease_at(sites, standby))["failover_verdict"])
+    return verdict != "None" and "first copy" not in verdict
 
 
 async def test_a_healthy_site_goes_on_whatever_it_loses_alone_and_is_not_promoted_over(
@@ -87,6 +97,7 @@ async def test_a_healthy_site_goes_on_whatever_it_loses_alone_and_is_not_promote
     first_of_b = await first_acknowledged(sites, "b")
     assert max(answer.answered_at_ms for answer in at_a.acknowledged) < first_of_b
     await equal_ends(sites)
+    await eventually(lambda: has_complete_copy(sites, "a"), 60_000)
     # the site is lost: the standby reports it, a person fails over, and the lease is proof enough
     sites.broker("b").kill()
 
@@ -117,6 +128,7 @@ async def test_a_site_that_is_cut_off_stops_within_its_lease_and_the_standby_tak
     altered = await command(sites, "links", "alter", LINK, "--reinstate", "automatic")
     assert altered.returncode == 0, altered.stderr
     network = sites.network
+    await eventually(lambda: has_complete_copy(sites, "b"), 60_000)
     async with writer(sites, "a") as at_a, writer(sites, "b") as at_b:
         await at_a.writes()
         assert not at_b.acknowledged
@@ -144,6 +156,7 @@ async def test_a_site_that_is_cut_off_stops_within_its_lease_and_the_standby_tak
 
 async def a_site_that_wakes_after_its_lease_acknowledges_nothing(sites: EmbeddedSites) -> None:
     """The broker of b, the active site, is stopped with requests in flight, and a takes over."""
+    await eventually(lambda: has_complete_copy(sites, "a"), 60_000)
     async with writer(sites, "a") as at_a, writer(sites, "b") as at_b:
         await at_b.writes()
         broker = sites.broker("b")
@@ -157,6 +170,19 @@ async def a_site_that_wakes_after_its_lease_acknowledges_nothing(sites: Embedded
         return bool((await link_at(sites, "b"))["link"]["active_site"] == "a")
 
     await eventually(follows, 60_000)
+    await eventually(lambda: has_complete_copy(sites, "b"), 60_000)
+    with pytest.raises(SiteRefused, match="the link has failed over 2 times within the last hour"):
+        await requested(sites, "b")
+
+
+async def requested(sites: EmbeddedSites, site: str) -> RequestFailoverReply:
+    """As an application asks the standby's agents for a failover."""
+    channels = Channels()
+    try:
+        client = SiteClient(site, sites.environment.sites[site].grpc, channels)
+        return await client.request_failover(LINK, asked_by="shop: no orders come in", timeout_ms=60_000)
+    finally:
+        await channels.close()
 
 
 async def test_a_slow_control_plane_stops_no_writer_and_no_site_is_promoted_over(start_sites: SitesStarter) -> None:
@@ -180,6 +206,13 @@ async def test_a_slow_control_plane_stops_no_writer_and_no_site_is_promoted_over
         assert [answer for answer in at_a.answers[known:] if not answer.is_acknowledged] == []
     network.heal()
     assert (await link_at(sites, "b"))["link"]["epoch"] == 1
+    await eventually(lambda: has_complete_copy(sites, "b"), 60_000)
+    reply = await requested(sites, "b")
+    assert (reply.epoch, LossAccount.from_json(reply.json).loses_nothing) == (2, True)
+    (run,) = json.loads((await command(sites, "failovers", "list", LINK, "--output", "json")).stdout)
+    assert (run["outcome"], run["who"].split(" (")[0]) == ("done", "shop: no orders come in")
+    with pytest.raises(SiteRefused, match="b is active for link a-b already"):
+        await requested(sites, "b")
 
 
 async def test_a_running_link_gets_a_lease_and_loses_it(start_sites: SitesStarter, zookeeper_connect: str) -> None:
@@ -234,6 +267,7 @@ async def test_a_link_that_degrades_does_so_only_after_the_arbiter_knows(start_s
     async with writer(sites, "a") as at_a:
         await at_a.writes()
         assert await is_in_sync()
+        await eventually(lambda: has_complete_copy(sites, "b"), 60_000)
         arbiter = sites.process("arbiter")
         arbiter.kill()
         await eventually(lambda: has_permit_from(sites, "standby"), 60_000)

@@ -21,6 +21,7 @@ from broker.telemetry.quota_metrics import QuotaMetrics
 from clients.producer import ProducerCounts
 from clients.producer_metrics import ProducerMetrics
 from controller.metrics import ControllerMetrics
+from dr.agent.core.silences import Silences
 from dr.agent.failover_watch import FailoverCounts
 from dr.agent.metrics import SiteAgentMetrics
 from dr.proof.core.verification import LinkVerification
@@ -55,8 +56,15 @@ def _broker_families() -> Iterable[Metric]:
         waiting=lambda: {"a-b": False},
         failovers=lambda: {"a-b": FailoverCounts()},
         rehearsals=lambda: {"a-b": (LinkRehearsal(), 0.0)},
+        silences=lambda: {"a-b": _one_silence()},
     )
     return [*metrics.collect(), *agent.collect()]
+
+
+def _one_silence() -> Silences:
+    silences = Silences()
+    silences.note(1.0)
+    return silences
 
 
 def _controller_families() -> Iterable[Metric]:

@@ -38,7 +38,7 @@ async def level(_: LinkRecord) -> None:
 def shown(registry: CollectorRegistry, **given: Callable[[], Any]) -> None:
     """The metrics of an agent that has only what is given."""
     nothing: dict[str, Any] = dict.fromkeys(
-        ("contested", "protection", "verification", "leases", "waiting", "failovers", "rehearsals"), dict
+        ("contested", "protection", "verification", "leases", "waiting", "failovers", "rehearsals", "silences"), dict
     )
     SiteAgentMetrics(registry, **{**nothing, **given})
 

@@ -48,7 +48,7 @@ def evidence(copies: dict[TopicPartition, PartitionPosition], **fields: Any) -> 
 
 
 def gates(found: SiteEvidence, *, record: LinkRecord = RECORD, failovers: tuple[int, ...] = ()) -> list[str]:
-    return closed_gates(record, found, failovers_at_ms=failovers, now_ms=NOW_MS)
+    return closed_gates(record, found, failovers_at_ms=failovers, now_ms=NOW_MS, is_copy_complete=True)
 
 
 @pytest.mark.parametrize(
@@ -158,7 +158,26 @@ def test_g_e_a_sync_link_waits_for_a_person_while_its_active_site_was_out_of_syn
     sync = LinkRecord()
     sync.CopyFrom(RECORD)
     sync.sync_policy, sync.sync_timeout_ms = "degrade", 500
-    closed = closed_gates(sync, found, failovers_at_ms=(), now_ms=NOW_MS, out_of_sync=(2, 1))
+    closed = closed_gates(sync, found, failovers_at_ms=(), now_ms=NOW_MS, is_copy_complete=True, out_of_sync=(2, 1))
     assert closed == ["brokers 1, 2 of a acknowledged records that the standby may lack"]
-    assert closed_gates(sync, found, failovers_at_ms=(), now_ms=NOW_MS) == []
-    assert closed_gates(RECORD, found, failovers_at_ms=(), now_ms=NOW_MS, out_of_sync=(1,)) == []
+    assert closed_gates(sync, found, failovers_at_ms=(), now_ms=NOW_MS, is_copy_complete=True) == []
+    assert closed_gates(RECORD, found, failovers_at_ms=(), now_ms=NOW_MS, is_copy_complete=True, out_of_sync=(1,)) == []
+
+
+def test_g_f_a_first_copy_that_is_not_complete_waits_for_a_person() -> None:
+    found = evidence({KEY: COPY})
+    (problem,) = closed_gates(RECORD, found, failovers_at_ms=(), now_ms=NOW_MS, is_copy_complete=False)
+    assert problem == "the first copy at b was not complete yet in epoch 3"
+
+
+def test_a_silence_that_ends_by_itself_is_counted_and_one_of_an_unknown_site_is_not() -> None:
+    watch = LossWatch()
+    answering = replace(NOTHING_SEEN, present_brokers=1)
+    watch.observe(RECORD, NOTHING_SEEN, now_ms=1_000)
+    watch.observe(RECORD, NOTHING_SEEN, now_ms=2_500)
+    watch.observe(RECORD, answering, now_ms=2_700)
+    watch.observe(RECORD, NOTHING_SEEN, now_ms=3_000)
+    watch.observe(RECORD, replace(NOTHING_SEEN, arbiter_problem="silent"), now_ms=9_000)
+    watch.observe(RECORD, answering, now_ms=9_100)
+    assert (watch.silences.longest_ms, watch.silences.sum_ms) == (1_700, 1_700)
+    assert watch.silences.buckets()[-1] == (float("inf"), 1)

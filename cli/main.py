@@ -46,6 +46,7 @@ COMMANDS: Final[Mapping[str, tuple[str, str]]] = {
     "topics": ("cli.topics", "app"),
     "brokers": ("cli.brokers", "app"),
     "configs": ("cli.configs", "app"),
+    "acls": ("cli.acls", "app"),
     "quotas": ("cli.quotas", "app"),
     "log-dirs": ("cli.log_dirs", "app"),
     "quarantine": ("cli.quarantine", "app"),

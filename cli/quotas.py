@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from wire.rules.client_quotas import QuotaEntity
 
 app = typer.Typer(
-    help="Quotas of users, client ids and addresses. A site has its own; they are not mirrored.\n\n"
+    help="Quotas of users, client ids and addresses. The mirror of an exact link carries them to the standby.\n\n"
     "Example: antipode quotas set --client-id reports consumer_byte_rate=1048576",
     no_args_is_help=True,
 )

@@ -103,6 +103,8 @@ class Ports:
     surplus_records: Callable[[], Mapping[PartitionKey, int]] = dict
     # How far ACLs are followed, for those who ask.
     acls: Callable[[], str] = lambda: ""
+    # What of the source's access rules is not at the target, and why: reported with groups'.
+    access_problems: Callable[[], Mapping[str, str]] = dict
     # Which of MirrorMaker 2's topics cannot be written.
     mirror_maker: Callable[[], str] = lambda: ""
     # Whether the target keeps where each copy begins (core/beginnings.py).
@@ -378,6 +380,7 @@ class Mirror:
             else None,
             daemon=self._ports.daemon,
             slots=self._ports.slots,
+            other_problems=self._ports.access_problems,
         )
 
     def _make_resets(self) -> Resets:

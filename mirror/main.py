@@ -35,6 +35,7 @@ from mirror.sites.dialing import Dialing
 from mirror.sites.kafka_producers import KafkaProducersOfSource, KafkaProducersOfTarget
 from mirror.sites.kafka_site import RETRY_BUDGET_MS, KafkaSite
 from mirror.sites.kafka_transfer import KafkaAppend, KafkaFetch, KafkaProgress
+from mirror.topics.access_sync import AccessSync
 from mirror.topics.quarantine import KafkaQuarantine
 from mirror.topics.topic_actor import ControllerActor
 from mirror.translate.link_holder import LinkHolder
@@ -262,6 +263,16 @@ class MirrorDaemon:
             link=lambda: link_view if self.mirror is None else self.mirror.link(),
             interval_ms=config.config_sync_interval_ms,
         )
+        access = AccessSync(
+            source=source_client,
+            target=target_client,
+            link=lambda: link_view if self.mirror is None else self.mirror.link(),
+            interval_ms=config.acl_sync_interval_ms,
+            excluded_principals=config.acl_principal_blacklist,
+        )
+        workers = {"transactional-ids": transactional_ids.run, "group-configs": group_configs.run}
+        if config.is_syncing_acls is not False:
+            workers["access"] = access.run
         self._closing += [source_site, target_site, actor, source_client, target_client]
         return Ports(
             source=source_site,
@@ -281,7 +292,8 @@ class MirrorDaemon:
             open_progress=lambda: KafkaProgress(source, dialing.source),
             open_append=lambda: KafkaAppend(target, dialing.appends(in_flight_max=config.in_flight_max)),
             read_link=self._links.read,
-            workers={"transactional-ids": transactional_ids.run, "group-configs": group_configs.run},
+            workers=workers,
+            access_problems=lambda: access.problems,
             tallies=dialing.tallies,
             verifier=ExactVerifier(source_client, target_client),
             quarantine=KafkaQuarantine(target_client),

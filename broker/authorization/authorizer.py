@@ -161,11 +161,7 @@ class Authorizer:
             )
 
     def metric_families(self) -> Iterator[CounterMetricFamily]:
-        """Denials by operation and type of resource; nothing while the authorizer is not
-        enabled.
-        """
-        if not self.is_enabled:
-            return
+        """Denials by operation and type of resource."""
         family = CounterMetricFamily(
             "antipode_broker_authorization_denials",
             "Denied checks of requests, by operation and type of resource",

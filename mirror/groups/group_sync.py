@@ -130,10 +130,12 @@ class GroupSync:
         metrics: CheckpointMetrics | None = None,
         daemon: str = "",
         slots: Callable[[], frozenset[int]] = lambda: ALL_SLOTS,
+        other_problems: Callable[[], Mapping[str, str]] = dict,
     ) -> None:
         """`daemon` is the name that people know this one by, `slots` its part of the link."""
         self._daemon = daemon
         self._slots = slots
+        self._other_problems = other_problems
         self._metrics = metrics
         self._board = board
         self._source = source
@@ -268,7 +270,7 @@ class GroupSync:
                 slots=slots,
                 synced_at_ms=synced_at_ms,
                 synced_ms_ago=synced_ms_ago,
-                problems=self._problems,
+                problems={**self._problems, **self._other_problems()},
                 is_resting=link.role is LinkRole.TURNED,
             )
             await self._target.send_report(report, link=link.name, link_epoch=link.epoch)

@@ -357,8 +357,11 @@ class MirrorConfig(Settings):
     is_syncing_configs: bool = Field(
         default=True, alias="sync.topic.configs.enabled", description="true copies topic configs from the source"
     )
-    is_syncing_acls: bool = Field(
-        default=False, alias="sync.topic.acls.enabled", description="true copies the source's ACLs, for reading"
+    is_syncing_acls: bool | None = Field(
+        default=None,
+        alias="sync.topic.acls.enabled",
+        description="true or false; on an exact link ACLs and quotas are carried unless it is false, on a translate "
+        "link those of topics only if it is true, for reading",
     )
     acl_sync_interval_ms: int = Field(default=5000, alias="acl.sync.interval.ms", ge=50, description="50 ms or more")
     acl_principal_blacklist: tuple[str, ...] = Field(

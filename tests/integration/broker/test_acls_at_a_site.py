@@ -6,8 +6,11 @@ from __future__ import annotations
 
 import asyncio
 import json
+import subprocess
+import sys
 from collections.abc import AsyncIterator, Awaitable, Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 from confluent_kafka import admin as librdkafka
@@ -120,6 +123,39 @@ async def test_kafkas_own_tool_adds_lists_and_removes_acls(site: SiteBroker, kaf
         await kafka_acls("--remove", "--force", *removal)
     assert "patternType" not in await kafka_acls("--list")
     assert await stored(site, prefixed) is None
+
+
+async def test_our_command_adds_lists_and_removes_acls(site: SiteBroker) -> None:
+    async def run(*arguments: str, code: int = 0) -> Any:
+        command = [sys.executable, "-m", "cli.main", "acls", *arguments, "--bootstrap-server", site.bootstrap]
+        done = await asyncio.to_thread(subprocess.run, [*command, "--output", "json"], capture_output=True, text=True)
+        assert done.returncode == code, done.stderr
+        return json.loads(done.stdout) if code == 0 else done.stderr
+
+    producer = (
+        "add",
+        "--allow-principal",
+        "User:alice",
+        "--producer",
+        "--topic",
+        "or",
+        "--resource-pattern-type",
+        "prefixed",
+    )
+    assert len(await run(*producer, "--dry-run")) == 3
+    assert await run("list") == []
+    added = await run(*producer)
+    assert {row["operation"] for row in added} == {"Write", "Describe", "Create"}
+    assert await run(*producer) == [], "they are there"
+    assert await run("list", "--topic", "orders", "--resource-pattern-type", "match") == added
+    assert await run("list", "--principal", "User:bob") == []
+    chosen = ("remove", "--topic", "or", "--resource-pattern-type", "prefixed", "--operation", "Write")
+    (removed,) = await run(*chosen)
+    assert removed["operation"] == "Write"
+    assert len(await run("list")) == 2
+    assert "accepted: All, Read" in await run(
+        "add", "--allow-principal", "User:a", "--topic", "t", "--operation", "Fly", code=2
+    )
 
 
 async def test_librdkafka_and_kafka_python_manage_acls(site: SiteBroker) -> None:

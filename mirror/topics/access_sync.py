@@ -1,0 +1,169 @@
+"""Keeps the ACLs and client quotas of an exact link's target like those of its source, so that
+after a failover the same principals may do the same things.
+
+Everything is carried, whatever resource it names: a principal that is locked out of one topic is
+locked out. What only the target has stays, except what this daemon has seen at the source: ACLs
+that were made for the target alone are not the mirror's. Both ends need an authorizer for ACLs; an
+end without one, or one that refuses, is reported in `problems`, which `antipode links check` shows.
+After a change of the link's direction nothing is written.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import re
+from collections.abc import Callable, Collection, Mapping, Sequence
+from typing import Any, Final
+
+from kio.schema.errors import ErrorCode
+
+from mirror.link.core.link_roles import LinkRole
+from mirror.link.link_watch import LinkView
+from mirror.topics.core.acls import changes
+from runtime.logs import get_logger
+from wire.client.acl_requests import create_acls, delete_acls, describe_acls, exactly
+from wire.client.client_errors import BrokerError, KafkaClientError, broker_error, error_code
+from wire.client.raw_client import KafkaClient
+from wire.rules.acls import Acl, AclFilter
+from wire.rules.client_quotas import QuotaEntity, quota_entity
+
+DESCRIBE_CLIENT_QUOTAS: Final = 48
+ALTER_CLIENT_QUOTAS: Final = 49
+ACLS: Final = "(ACLs)"
+QUOTAS: Final = "(quotas)"
+"""The keys of `problems`; no group has such a name."""
+
+Quota = tuple[QuotaEntity, str, float]
+"""One value of one entity."""
+
+_log = get_logger("mirror.access")
+
+
+class AccessSync:
+    """One task."""
+
+    def __init__(
+        self,
+        *,
+        source: KafkaClient,
+        target: KafkaClient,
+        link: Callable[[], LinkView],
+        interval_ms: int,
+        excluded_principals: Sequence[str] = (),
+    ) -> None:
+        self._source = source
+        self._target = target
+        self._link = link
+        self._interval_s = interval_ms / 1000
+        self._excluded_principals = excluded_principals
+        self._acls_before: frozenset[Acl] = frozenset()
+        self._quotas_before: frozenset[Quota] = frozenset()
+        self.problems: dict[str, str] = {}
+
+    async def run(self) -> None:
+        """Compare each interval until cancelled."""
+        while True:
+            await self.round()
+            await asyncio.sleep(self._interval_s)
+
+    async def round(self) -> None:
+        """Compare once and carry what differs; what fails is in `problems`."""
+        if self._link().role in (LinkRole.TURNED, LinkRole.GONE):
+            self._acls_before, self._quotas_before = frozenset(), frozenset()
+            self.problems = {}
+            return
+        problems: dict[str, str] = {}
+        for name, carry in ((ACLS, self._carry_acls), (QUOTAS, self._carry_quotas)):
+            try:
+                await carry()
+            except KafkaClientError as error:
+                problems[name] = f"not carried to the standby: {error}"
+        for name in problems.keys() - self.problems.keys():
+            _log.warning("a part of the access rules is not carried", part=name, reason=problems[name])
+        self.problems = problems
+
+    async def _carry_acls(self) -> None:
+        theirs = await _acls(self._source)
+        actual = await _acls(self._target)
+        if theirs is None and actual is None:
+            return
+        if theirs is None or actual is None:
+            end = "source" if theirs is None else "standby"
+            raise KafkaClientError(f"the {end} has no authorizer, the other site has one")
+        wanted = frozenset(acl for acl in theirs if not self._is_excluded(acl.entry.principal))
+        to_add, to_remove = changes(wanted, actual=actual, wanted_before=self._acls_before)
+        if to_add:
+            await create_acls(self._target, to_add)
+        if to_remove:
+            await delete_acls(self._target, [exactly(acl) for acl in to_remove])
+        _note("ACLs", to_add, to_remove)
+        self._acls_before = wanted
+
+    def _is_excluded(self, principal: str) -> bool:
+        return any(re.fullmatch(pattern, principal) for pattern in self._excluded_principals)
+
+    async def _carry_quotas(self) -> None:
+        wanted, actual = await _quotas(self._source), await _quotas(self._target)
+        to_set = wanted - actual
+        named = {(entity, key) for entity, key, _ in wanted}
+        gone = {(entity, key) for entity, key, _ in self._quotas_before} - named
+        to_remove = {quota for quota in actual if quota[:2] in gone}
+        by_entity: dict[QuotaEntity, list[Mapping[str, Any]]] = {}
+        for entity, key, value in sorted(to_set, key=str):
+            by_entity.setdefault(entity, []).append({"key": key, "value": value, "remove": False})
+        for entity, key, _ in sorted(to_remove, key=str):
+            by_entity.setdefault(entity, []).append({"key": key, "value": 0.0, "remove": True})
+        if by_entity:
+            await _alter_quotas(self._target, by_entity)
+        _note("quotas", to_set, to_remove)
+        self._quotas_before = wanted
+
+
+def _note(what: str, added: Collection[object], removed: Collection[object]) -> None:
+    if added or removed:
+        _log.info(f"{what} are carried", added=sorted(map(str, added)), removed=sorted(map(str, removed)))
+
+
+async def _acls(client: KafkaClient) -> set[Acl] | None:
+    """All ACLs; None where there is no authorizer."""
+    try:
+        return await describe_acls(client, AclFilter())
+    except BrokerError as error:
+        if error.code is ErrorCode.security_disabled:
+            return None
+        raise
+
+
+async def _quotas(client: KafkaClient) -> frozenset[Quota]:
+    connection = await _controller(client)
+    answer = await connection.call(DESCRIBE_CLIENT_QUOTAS, {"components": (), "strict": False})
+    code = error_code(answer.error_code)
+    if code is not ErrorCode.none:
+        raise broker_error(
+            code, message=answer.error_message, node=str(connection.address), api_key=DESCRIBE_CLIENT_QUOTAS
+        )
+    return frozenset(
+        (quota_entity((part.entity_type, part.entity_name) for part in entry.entity), value.key, value.value)
+        for entry in answer.entries or ()
+        for value in entry.values
+    )
+
+
+async def _alter_quotas(client: KafkaClient, by_entity: Mapping[QuotaEntity, Sequence[Mapping[str, Any]]]) -> None:
+    connection = await _controller(client)
+    entries = [
+        {"entity": [{"entity_type": kind, "entity_name": name} for kind, name in entity], "ops": ops}
+        for entity, ops in by_entity.items()
+    ]
+    answer = await connection.call(ALTER_CLIENT_QUOTAS, {"entries": entries, "validate_only": False})
+    for entry in answer.entries:
+        code = error_code(entry.error_code)
+        if code is not ErrorCode.none:
+            raise broker_error(
+                code, message=entry.error_message, node=str(connection.address), api_key=ALTER_CLIENT_QUOTAS
+            )
+
+
+async def _controller(client: KafkaClient) -> Any:
+    metadata = await client.metadata([])
+    return await client.connection(metadata.controller_id)

@@ -1,0 +1,111 @@
+"""ACLs and quotas of one real site carried to another one, as the mirror of an exact link does
+it.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from mirror.link.core.link_roles import LinkRole
+from mirror.topics.access_sync import ACLS, AccessSync
+from tests.support.processes.zookeeper import ZooKeeperProcess
+from tests.support.sites.site_broker import SiteBroker
+from wire.client.acl_requests import create_acls, delete_acls, describe_acls, exactly
+from wire.client.raw_client import KafkaClient
+from wire.control import controller_pb2 as pb
+from wire.rules.acls import (
+    AccessEntry,
+    Acl,
+    AclFilter,
+    Operation,
+    PatternType,
+    Permission,
+    ResourcePattern,
+    ResourceType,
+)
+from wire.rules.client_quotas import USER, QuotaEntity, entity_message
+
+pytestmark = [pytest.mark.integration, pytest.mark.timeout(180)]
+
+ALICE: QuotaEntity = ((USER, "alice"),)
+
+
+def acl(name: str, who: str = "alice", kind: ResourceType = ResourceType.TOPIC) -> Acl:
+    pattern = ResourcePattern(kind, name, PatternType.PREFIXED)
+    return Acl(pattern, AccessEntry(f"User:{who}", "*", Operation.READ, Permission.ALLOW))
+
+
+async def start(zookeeper: ZooKeeperProcess, directory: Path, **properties: str) -> SiteBroker:
+    broker = SiteBroker(zookeeper.new_chroot("site"), directory, super_users="User:ANONYMOUS", **properties)
+    await broker.start()
+    return broker
+
+
+async def set_quota(site: SiteBroker, value: float | None) -> None:
+    change = pb.QuotaChange(entity=entity_message(ALICE))
+    if value is None:
+        change.remove.append("producer_byte_rate")
+    else:
+        change.set["producer_byte_rate"] = value
+    await site.broker.controller.alter_client_quotas(pb.AlterClientQuotasRequest(changes=[change]))
+
+
+def sync(source: KafkaClient, target: KafkaClient, link: Any) -> AccessSync:
+    return AccessSync(
+        source=source, target=target, link=lambda: link, interval_ms=100, excluded_principals=("User:local.*",)
+    )
+
+
+async def test_acls_and_quotas_follow_the_active_site_and_what_only_the_standby_has_stays(
+    zookeeper_server: ZooKeeperProcess, tmp_path: Path
+) -> None:
+    authorizer = {"authorizer_class_name": "antipode.AclAuthorizer"}
+    a, b = [await start(zookeeper_server, tmp_path / name, **authorizer) for name in "ab"]
+    link = SimpleNamespace(role=LinkRole.MIRRORING)
+    try:
+        async with (
+            KafkaClient(a.bootstrap, site_local=True) as source,
+            KafkaClient(b.bootstrap, site_local=True) as target,
+        ):
+            carried, group, excluded = acl("orders"), acl("reports", kind=ResourceType.GROUP), acl("x", "local-admin")
+            standbys = acl("standby-only")
+            await create_acls(source, [carried, group, excluded])
+            await create_acls(target, [standbys])
+            await set_quota(a, 1000.0)
+            access = sync(source, target, link)
+            await access.round()
+            assert access.problems == {}
+            assert await describe_acls(target, AclFilter()) == {carried, group, standbys}
+            assert b.broker.cluster.image.quotas == {ALICE: {"producer_byte_rate": 1000.0}}
+            await delete_acls(source, [exactly(group)])
+            await set_quota(a, None)
+            await access.round()
+            assert await describe_acls(target, AclFilter()) == {carried, standbys}
+            assert b.broker.cluster.image.quotas == {}
+            link.role = LinkRole.TURNED
+            await delete_acls(source, [exactly(carried)])
+            await access.round()
+            assert await describe_acls(target, AclFilter()) == {carried, standbys}, "nothing is written any more"
+    finally:
+        await a.stop()
+        await b.stop()
+
+
+async def test_a_standby_without_an_authorizer_is_reported(zookeeper_server: ZooKeeperProcess, tmp_path: Path) -> None:
+    a = await start(zookeeper_server, tmp_path / "a", authorizer_class_name="antipode.AclAuthorizer")
+    b = await start(zookeeper_server, tmp_path / "b")
+    try:
+        async with (
+            KafkaClient(a.bootstrap, site_local=True) as source,
+            KafkaClient(b.bootstrap, site_local=True) as target,
+        ):
+            access = sync(source, target, SimpleNamespace(role=LinkRole.MIRRORING))
+            await access.round()
+            assert "the standby has no authorizer" in access.problems[ACLS]
+    finally:
+        await a.stop()
+        await b.stop()

@@ -28,6 +28,7 @@ from broker.handlers.access.rules import answer_allowed
 from broker.handlers.access.table import RULES
 from broker.handlers.cluster.api_versions import unsupported_version_response
 from broker.handlers.registry import advertised_versions, load_handlers, request_label
+from broker.network.admin_audit import audit_request
 from broker.network.connections import Connection, Frame
 from broker.network.error_responses import error_response
 from broker.network.exchange import BusyTime, Exchange
@@ -141,6 +142,7 @@ class Dispatcher:
         else:
             answering = answer_allowed(self._services, exchange.context, request, module.handle, rules)
             answer = await exchange.handled_by(answering)
+        audit_request(exchange.context, request, answer)
         if isinstance(answer, bytes):
             exchange.answer_encoded(answer)
         else:
@@ -169,6 +171,7 @@ class Dispatcher:
         header, error = exchange.header, ErrorCode.cluster_authorization_failed
         request = decode_request_body(frame, header)
         entity = error_response(header.api_key, header.api_version, request, error=error)
+        audit_request(exchange.context, request, entity)
         if entity is None:
             exchange.count_errors([error])
             exchange.abort("a private API needs ClusterAction on the cluster")

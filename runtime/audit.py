@@ -17,6 +17,9 @@ DENIED: Final = "denied"
 FAILED: Final = "failed"
 """The caller may, and it did not work."""
 
+NAMES_SHOWN: Final = 20
+"""Of a request with thousands of topics; the line says how many there are in all."""
+
 _log = get_logger(AUDIT)
 
 

@@ -1,0 +1,151 @@
+"""A pair whose control plane demands certificates: who is refused what, and a failover, a way back
+and a switchover by those who may.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.support.clients.kafka_clients import librdkafka_consume
+from tests.support.embedded.embedded_sites import FRONT_DOOR, REPOSITORY, EmbeddedSites, SitesStarter
+from tests.support.embedded.sample_topic import TOPIC, create_topic, equal_ends, produce
+from tests.support.eventually import eventually_sync
+
+pytestmark = [pytest.mark.integration, pytest.mark.timeout(300)]
+
+ATTEMPTS: Mapping[str, tuple[str, ...]] = {
+    "AdoptLink": ("failover", "a-b", "--to", "b", "--old-site-is-down"),
+    "DeleteLink": ("links", "delete", "a-b", "--yes"),
+    "AlterLink": ("links", "alter", "a-b", "--sync", "block"),
+    "PauseMirror": ("links", "pause", "a-b"),
+}
+"""What a viewer tries, by the operation that is refused."""
+
+
+def audited(sites: EmbeddedSites) -> list[str]:
+    """Every audit line of every process."""
+    found = []
+    for log in sites.directory.rglob("*.log"):
+        found += [
+            line
+            for line in log.read_text(encoding="utf-8", errors="replace").splitlines()
+            if "logger=antipode.audit" in line
+        ]
+    return found
+
+
+def active_site(sites: EmbeddedSites) -> str:
+    done = sites.command("links", "status", "a-b", "--output", "json")
+    (found,) = json.loads(done.stdout)["links"]
+    return str(found["active_site"])
+
+
+def elsewhere(*arguments: str) -> subprocess.CompletedProcess[str]:
+    """A command on a machine without the sites' environment file, which names an operator's."""
+    environment = {key: value for key, value in os.environ.items() if key != "ANTIPODE_ENVIRONMENT"}
+    environment["PYTHONPATH"] = str(REPOSITORY)
+    return subprocess.run(
+        [*FRONT_DOOR, *arguments], capture_output=True, text=True, timeout=60, check=False, env=environment, cwd="/"
+    )
+
+
+def refusals_of_a_viewer(sites: EmbeddedSites) -> None:
+    viewer = ("--command-config", sites.document["security"]["viewer_command_config"])
+    assert sites.command("links", "list", *viewer).returncode == 0
+    for operation, attempt in ATTEMPTS.items():
+        refused = sites.command(*attempt, *viewer)
+        said = " ".join((refused.stdout + refused.stderr).split())
+        assert refused.returncode == 1, (attempt, said)
+        assert "viewer has role viewer and may not call" in said, (attempt, said)
+        assert "Traceback" not in said
+        assert any(
+            f"event={operation}" in line and "principal=viewer" in line and "outcome=denied" in line
+            for line in audited(sites)
+        ), operation
+
+
+def refusals_of_a_stranger(sites: EmbeddedSites, directory: Path) -> None:
+    """Without a certificate, and with one of another authority."""
+    agents = [f"{name}={','.join(site.grpc)}" for name, site in sites.environment.sites.items()]
+    given = [part for agent in agents for part in ("--site", agent)]
+    other = directory / "other"
+    for arguments in (
+        ("authority", "--dir", str(other)),
+        ("certificate", "--dir", str(other), "--role", "operator", "--name", "eve", "--file", str(other / "eve.pem")),
+    ):
+        made = sites.command("credentials", *arguments)
+        assert made.returncode == 0, made.stderr
+    config = other / "eve.properties"
+    ca = sites.document["security"]["ca"]
+    config.write_text(
+        f"antipode.control.ssl.truststore.location={ca}\nantipode.control.ssl.keystore.location={other / 'eve.pem'}\n"
+    )
+    for credentials in ((), ("--command-config", str(config))):
+        refused = elsewhere("links", "delete", "a-b", "--yes", *given, *credentials)
+        assert refused.returncode == 1
+        assert "UNAVAILABLE" in refused.stderr, refused.stderr
+        assert ("needs --command-config" in refused.stderr) is not bool(credentials), "who has none gets a hint"
+
+
+def no_key_is_shown(sites: EmbeddedSites) -> None:
+    shown: dict[str, str] = {"JSON": sites.output, "standard error": sites.errors}
+    shown |= {str(log): log.read_text(encoding="utf-8", errors="replace") for log in sites.directory.rglob("*.log")}
+    keys = [
+        line
+        for file in (sites.directory / "security").iterdir()
+        for line in file.read_text(encoding="utf-8").partition("-----BEGIN PRIVATE KEY-----")[2].splitlines()[1:2]
+    ]
+    assert keys
+    for where, text in shown.items():
+        assert not any(key in text for key in keys), where
+
+
+def done(sites: EmbeddedSites, *arguments: str) -> Any:
+    answer = sites.command(*arguments)
+    assert answer.returncode == 0, answer.stdout + answer.stderr
+    return answer
+
+
+async def test_a_secured_pair_refuses_strangers_and_viewers_and_fails_over_and_back_for_its_operator(
+    start_sites: SitesStarter, tmp_path: Path
+) -> None:
+    sites = start_sites("--secure")
+    files = [Path(path) for path in sites.document["security"].values()]
+    assert all(file.exists() for file in files)
+    assert all(
+        file.stat().st_mode & 0o077 == 0 for file in (sites.directory / "security").iterdir() if file.name != "ca.pem"
+    )
+    await create_topic(sites)
+    produce(sites, 100)
+    assert await equal_ends(sites) == {(TOPIC, 0): 100}
+
+    refusals_of_a_viewer(sites)
+    refusals_of_a_stranger(sites, tmp_path)
+    assert active_site(sites) == "a", "nothing of this had an effect"
+
+    sites.broker("a").kill()
+    done(sites, "failover", "a-b", "--to", "b", "--old-site-is-down")
+    produce(sites, 50, site="b")
+    sites.broker("a").start()
+
+    def switched_back() -> bool:
+        return sites.command("switchover", "a-b", "--to", "a").returncode == 0
+
+    eventually_sync(switched_back, 120_000)
+    assert active_site(sites) == "a"
+    done(sites, "switchover", "a-b", "--to", "b")
+    assert len(librdkafka_consume(sites.bootstrap("b"), TOPIC, 150, group="readers")) == 150
+
+    lines = audited(sites)
+    promoted = [line for line in lines if "event=AdoptLink" in line and "principal=operator" in line]
+    assert any("outcome=allowed" in line and "active_site=b" in line for line in promoted)
+    assert any("event=CreateTopics" in line and "interface=kafka" in line for line in lines)
+    no_key_is_shown(sites)
+    sites.stop()

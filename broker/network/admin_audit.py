@@ -1,4 +1,4 @@
-"""The audit lines of Kafka's admin requests: which of them change something, and what each is about.
+"""The audit lines of Kafka's admin requests: which change something, and what each is about.
 
 Values are left out: those of configs may be secrets, and those of SCRAM users are. The decision
 itself (denied operations of every request) is in the authorizer's own log.
@@ -147,7 +147,7 @@ AUDITED: Final[Mapping[int, tuple[str, Subjects]]] = {
 
 
 def audit_request(context: RequestContext, request: Any, answer: Any) -> None:
-    """Write the line of a request that changes something, after it; of any other request nothing."""
+    """Write the line of a request that changes something, after it; of no other request."""
     known = AUDITED.get(context.api_key)
     if known is None or (context.api_key == QUARANTINE and request.action != DELETE):
         return

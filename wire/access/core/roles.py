@@ -89,6 +89,7 @@ _CONTROLLER: Final[Mapping[str, Rule]] = {
     "AlterClientQuotas": _change(_B, _O),
     "AlterGroupConfigs": _change(_B, _O),
     "UnregisterBroker": _change(_B, _O),
+    "AlterScramUsers": _change(_B, _O),
 }
 _SITE_AGENT: Final[Mapping[str, Rule]] = {
     "GetSiteView": _read(_B, _M, _O, _V),
@@ -104,6 +105,7 @@ _SITE_AGENT: Final[Mapping[str, Rule]] = {
     "RecordFailover": _change(_B, _O),
     "ListFailovers": _read(_B, _O, _V),
     "RecordRehearsal": _change(_B, _O),
+    "RecordRun": _read(_B, _O),
     "GrantVow": _read(_B),
 }
 _MIRROR_ADMIN: Final[Mapping[str, Rule]] = {

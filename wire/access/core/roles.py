@@ -107,6 +107,7 @@ _SITE_AGENT: Final[Mapping[str, Rule]] = {
     "ListFailovers": _read(_B, _O, _V),
     "RecordRehearsal": _change(_B, _O),
     "RecordRun": _read(_B, _O),
+    "RequestFailover": _change(_O),
     "GrantVow": _read(_B),
 }
 _MIRROR_ADMIN: Final[Mapping[str, Rule]] = {

@@ -45,7 +45,7 @@ class Asking(Protocol):
     @property
     def principal(self) -> Principal: ...
     @property
-    def client_address(self) -> str: ...
+    def client_host(self) -> str: ...
 
 
 class Check(NamedTuple):
@@ -91,12 +91,12 @@ class Authorizer:
     def verdict(self, context: Asking, check: Check) -> Verdict:
         """What holds for the context's principal, without a line in the log."""
         self._follow_image()
-        key = (context.principal, context.client_address, check)
+        key = (context.principal, context.client_host, check)
         found = self._verdicts.get(key)
         if found is None:
             if len(self._verdicts) >= VERDICTS_REMEMBERED_MAX:
                 self._verdicts.clear()
-            requester = Requester(context.principal, context.client_address)
+            requester = Requester(context.principal, context.client_host)
             found = self._verdicts[key] = self._rules.verdict(requester, *check)
         return found
 
@@ -128,7 +128,7 @@ class Authorizer:
         if not self.is_enabled or self._is_trusted(context):
             return True
         self._follow_image()
-        requester = Requester(context.principal, context.client_address)
+        requester = Requester(context.principal, context.client_host)
         verdict = self._rules.verdict_by_type(requester, operation, resource_type)
         self._report(context, {Check(operation, resource_type, "(any)"): verdict})
         return verdict.is_allowed
@@ -152,7 +152,7 @@ class Authorizer:
                 "allowed" if is_allowed else "denied",
                 principal=str(context.principal),
                 operation=operation.name,
-                host=context.client_address,
+                host=context.client_host,
                 resource_type=resource_type.name,
                 resources=names[:RESOURCES_SHOWN_MAX],
                 count=len(names),

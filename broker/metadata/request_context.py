@@ -26,6 +26,14 @@ class RequestContext:
     principal: Principal = ANONYMOUS
 
     @property
+    def client_host(self) -> str:
+        """The address without the port, as ACLs name it: IPv4 in its own form also on a socket of
+        both families.
+        """
+        host = self.client_address.rpartition(":")[0]
+        return host.removeprefix("::ffff:") if "." in host else host
+
+    @property
     def is_forwarded(self) -> bool:
         """True for what another broker hands on, which is not handed on again."""
         return self.client_id == FORWARDED_CLIENT_ID

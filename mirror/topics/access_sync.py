@@ -1,5 +1,5 @@
-"""Keeps the ACLs and client quotas of an exact link's target like those of its source, so that
-after a failover the same principals may do the same things.
+"""Keeps the ACLs, SCRAM users and client quotas of an exact link's target like those of its source,
+so that after a failover the same principals may log in and do the same things.
 
 Everything is carried, whatever resource it names: a principal that is locked out of one topic is
 locked out. What only the target has stays, except what this daemon has seen at the source: ACLs
@@ -24,13 +24,16 @@ from runtime.logs import get_logger
 from wire.client.acl_requests import create_acls, delete_acls, describe_acls, exactly
 from wire.client.client_errors import BrokerError, KafkaClientError, broker_error, error_code
 from wire.client.raw_client import KafkaClient
+from wire.protocol.scram_user_messages import SCRAM_USERS
 from wire.rules.acls import Acl, AclFilter
 from wire.rules.client_quotas import QuotaEntity, quota_entity
+from wire.rules.principals import USER
 
 DESCRIBE_CLIENT_QUOTAS: Final = 48
 ALTER_CLIENT_QUOTAS: Final = 49
 ACLS: Final = "(ACLs)"
 QUOTAS: Final = "(quotas)"
+USERS: Final = "(SCRAM users)"
 """The keys of `problems`; no group has such a name."""
 
 Quota = tuple[QuotaEntity, str, float]
@@ -58,6 +61,7 @@ class AccessSync:
         self._excluded_principals = excluded_principals
         self._acls_before: frozenset[Acl] = frozenset()
         self._quotas_before: frozenset[Quota] = frozenset()
+        self._users_before: frozenset[tuple[str, str]] = frozenset()
         self.problems: dict[str, str] = {}
 
     async def run(self) -> None:
@@ -69,11 +73,15 @@ class AccessSync:
     async def round(self) -> None:
         """Compare once and carry what differs; what fails is in `problems`."""
         if self._link().role in (LinkRole.TURNED, LinkRole.GONE):
-            self._acls_before, self._quotas_before = frozenset(), frozenset()
+            self._acls_before, self._quotas_before, self._users_before = frozenset(), frozenset(), frozenset()
             self.problems = {}
             return
         problems: dict[str, str] = {}
-        for name, carry in ((ACLS, self._carry_acls), (QUOTAS, self._carry_quotas)):
+        for name, carry in (
+            (ACLS, self._carry_acls),
+            (USERS, self._carry_users),
+            (QUOTAS, self._carry_quotas),
+        ):
             try:
                 await carry()
             except KafkaClientError as error:
@@ -101,6 +109,40 @@ class AccessSync:
 
     def _is_excluded(self, principal: str) -> bool:
         return any(re.fullmatch(pattern, principal) for pattern in self._excluded_principals)
+
+    async def _carry_users(self) -> None:
+        theirs, actual = await self._users(self._source), await self._users(self._target)
+        if theirs is None or actual is None:
+            return  # a site without an authorizer shows its users to no client
+        wanted = {key: value for key, value in theirs.items() if not self._is_excluded(f"{USER}:{key[0]}")}
+        to_set = {key: value for key, value in wanted.items() if actual.get(key) != value}
+        to_remove = (self._users_before - wanted.keys()) & actual.keys()
+        written = {**to_set, **dict.fromkeys(to_remove)}
+        if written:
+            await self._ask_users(self._target, written)
+        _note("SCRAM users", to_set, to_remove)
+        self._users_before = frozenset(wanted)
+
+    async def _users(self, client: KafkaClient) -> dict[tuple[str, str], str] | None:
+        """Credentials by user and mechanism; None where there is no authorizer."""
+        try:
+            answer = await self._ask_users(client, {})
+        except BrokerError as error:
+            if error.code is ErrorCode.security_disabled:
+                return None
+            raise
+        return {(user.name, user.mechanism): user.credential for user in answer.users}
+
+    async def _ask_users(self, client: KafkaClient, users: Mapping[tuple[str, str], str | None]) -> Any:
+        connection, record = await _controller(client), self._link()
+        entries = [
+            {"name": name, "mechanism": mechanism, "credential": credential}
+            for (name, mechanism), credential in sorted(users.items())
+        ]
+        values = {"link": record.name, "link_epoch": record.epoch, "users": entries}
+        answer = await connection.call(SCRAM_USERS, values)
+        _check(answer, connection, SCRAM_USERS)
+        return answer
 
     async def _carry_quotas(self) -> None:
         wanted, actual = await _quotas(self._source), await _quotas(self._target)
@@ -137,11 +179,7 @@ async def _acls(client: KafkaClient) -> set[Acl] | None:
 async def _quotas(client: KafkaClient) -> frozenset[Quota]:
     connection = await _controller(client)
     answer = await connection.call(DESCRIBE_CLIENT_QUOTAS, {"components": (), "strict": False})
-    code = error_code(answer.error_code)
-    if code is not ErrorCode.none:
-        raise broker_error(
-            code, message=answer.error_message, node=str(connection.address), api_key=DESCRIBE_CLIENT_QUOTAS
-        )
+    _check(answer, connection, DESCRIBE_CLIENT_QUOTAS)
     return frozenset(
         (quota_entity((part.entity_type, part.entity_name) for part in entry.entity), value.key, value.value)
         for entry in answer.entries or ()
@@ -157,11 +195,13 @@ async def _alter_quotas(client: KafkaClient, by_entity: Mapping[QuotaEntity, Seq
     ]
     answer = await connection.call(ALTER_CLIENT_QUOTAS, {"entries": entries, "validate_only": False})
     for entry in answer.entries:
-        code = error_code(entry.error_code)
-        if code is not ErrorCode.none:
-            raise broker_error(
-                code, message=entry.error_message, node=str(connection.address), api_key=ALTER_CLIENT_QUOTAS
-            )
+        _check(entry, connection, ALTER_CLIENT_QUOTAS)
+
+
+def _check(outcome: Any, connection: Any, api_key: int) -> None:
+    code = error_code(outcome.error_code)
+    if code is not ErrorCode.none:
+        raise broker_error(code, message=outcome.error_message, node=str(connection.address), api_key=api_key)
 
 
 async def _controller(client: KafkaClient) -> Any:

@@ -14,6 +14,7 @@ writer serve them too.
 | 20009 | TopicsChanged | 0 | below; a broker reports topics that its site has just made, changed or deleted to the brokers of its peer |
 | 20010 | RangeDigests | 0 | `wire/protocol/range_digest_messages.py`; what logs hold in ranges of offsets, as digests or headers |
 | 20011 | ReplaceBatches | 0 | `wire/protocol/batch_replacement_messages.py`; sound bytes for batches that are damaged on a disk |
+| 20012 | ScramUsers | 0 | `wire/protocol/scram_user_messages.py`; SCRAM users as they are stored, for the standby of an exact link |
 
 A MirrorOffsetCommit without a group has, in the member id, as of when (Unix ms) the mirror has
 carried all offsets, 0 when it has not. The metadata of its one partition names the daemon, its
@@ -59,6 +60,7 @@ from wire.protocol.quarantine_messages import (
     QuarantineResponse,
 )
 from wire.protocol.range_digest_messages import RANGE_DIGESTS, RangeDigestsRequest, RangeDigestsResponse
+from wire.protocol.scram_user_messages import SCRAM_USERS, ScramUsersRequest, ScramUsersResponse
 
 MIRROR_APPEND: Final = 20001
 SITE_METADATA: Final = 20002
@@ -86,6 +88,7 @@ PRIVATE_NAMES: Final = {
     TOPICS_CHANGED: "topics_changed",
     RANGE_DIGESTS: "range_digests",
     REPLACE_BATCHES: "replace_batches",
+    SCRAM_USERS: "scram_users",
 }
 PRIVATE_VERSIONS: Final = {
     MIRROR_APPEND: (0, 0),
@@ -99,6 +102,7 @@ PRIVATE_VERSIONS: Final = {
     TOPICS_CHANGED: (0, 0),
     RANGE_DIGESTS: (0, 0),
     REPLACE_BATCHES: (0, 0),
+    SCRAM_USERS: (0, 0),
 }
 
 NO_DIVERGENCE: Final = -1
@@ -464,6 +468,7 @@ _OWN_REQUESTS: Final[dict[int, type[Any]]] = {
     TOPICS_CHANGED: TopicsChangedRequest,
     RANGE_DIGESTS: RangeDigestsRequest,
     REPLACE_BATCHES: ReplaceBatchesRequest,
+    SCRAM_USERS: ScramUsersRequest,
 }
 _OWN_RESPONSES: Final[dict[int, type[Any]]] = {
     MIRROR_APPEND: MirrorAppendResponse,
@@ -475,6 +480,7 @@ _OWN_RESPONSES: Final[dict[int, type[Any]]] = {
     TOPICS_CHANGED: TopicsChangedResponse,
     RANGE_DIGESTS: RangeDigestsResponse,
     REPLACE_BATCHES: ReplaceBatchesResponse,
+    SCRAM_USERS: ScramUsersResponse,
 }
 
 

@@ -27,11 +27,13 @@ from kafka.admin import ResourcePattern as KafkaPythonPattern
 from kafka.admin import ResourceType as KafkaPythonType
 
 from tests.support.clients.java_clients import ACLS, KafkaPrograms
+from tests.support.clients.kafka_clients import Record, librdkafka_consume, librdkafka_produce
 from tests.support.eventually import eventually
+from tests.support.processes.secured_kafka import PLAIN_MODULE
 from tests.support.sites.site_broker import SiteBroker
 from wire.client.acl_requests import create_acls, delete_acls, describe_acls, exactly
 from wire.client.client_errors import BrokerError
-from wire.client.raw_client import KafkaClient
+from wire.client.raw_client import KafkaClient, NewTopic
 from wire.rules.acls import (
     AccessEntry,
     Acl,
@@ -228,6 +230,55 @@ async def test_acls_that_another_tool_writes_to_zookeeper_are_taken_over(site: S
         await eventually(lambda: are(Acl(first.pattern, DENY_ALL)), 10_000)
         assert await delete_acls(client, [exactly(Acl(first.pattern, DENY_ALL))])
         assert await are()
+
+
+async def test_real_clients_that_log_in_may_do_what_their_acls_say(zookeeper_connect: str, tmp_path: Path) -> None:
+    users = f'{PLAIN_MODULE} required user_alice="secret" user_bob="secret";'
+    site = SiteBroker(
+        zookeeper_connect,
+        tmp_path / "log",
+        **{
+            "listeners": "CLIENT://127.0.0.1:0,LOGIN://127.0.0.1:0",
+            "listener.security.protocol.map": "CLIENT:PLAINTEXT,LOGIN:SASL_PLAINTEXT",
+            "inter.broker.listener.name": "CLIENT",
+            "sasl.enabled.mechanisms": "PLAIN",
+            "listener.name.login.plain.sasl.jaas.config": users,
+            "authorizer.class.name": AUTHORIZER,
+            "super.users": "User:ANONYMOUS",
+        },
+    )
+    await site.start()
+    login = {"security.protocol": "sasl_plaintext", "sasl.mechanism": "PLAIN", "sasl.password": "secret"}
+    at = f"127.0.0.1:{site.broker.ports['LOGIN']}"
+    records = [Record(b"one"), Record(b"two")]
+
+    async def produce(user: str) -> None:
+        await asyncio.to_thread(
+            librdkafka_produce,
+            at,
+            "orders",
+            records,
+            settings={**login, "sasl.username": user, "message.timeout.ms": "20000"},
+        )
+
+    try:
+        async with KafkaClient(site.bootstrap) as admin:
+            await admin.create_topics([NewTopic(name="orders")])
+            with pytest.raises(Exception, match=r"(?i)authorization"):
+                await produce("alice")
+            await create_acls(admin, [acl("orders", Operation.WRITE)])
+            await produce("alice")
+            with pytest.raises(Exception, match=r"(?i)authorization"):
+                await produce("bob")
+            group = ResourcePattern(ResourceType.GROUP, "readers", PatternType.LITERAL)
+            entry = AccessEntry("User:bob", "127.0.0.1", Operation.READ, Permission.ALLOW)
+            await create_acls(admin, [acl("orders", who="bob"), Acl(group, entry)])
+            got = await asyncio.to_thread(
+                librdkafka_consume, at, "orders", 2, group="readers", settings={**login, "sasl.username": "bob"}
+            )
+            assert [record.value for record in got] == [b"one", b"two"]
+    finally:
+        await site.stop()
 
 
 async def test_an_acl_that_cannot_be_is_refused_with_the_reason(site: SiteBroker) -> None:

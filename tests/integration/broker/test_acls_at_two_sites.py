@@ -4,11 +4,19 @@ it.
 
 from __future__ import annotations
 
+import asyncio
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
+from confluent_kafka.admin import AdminClient
+from confluent_kafka.admin._scram import (
+    ScramCredentialInfo,
+    ScramMechanism,
+    UserScramCredentialDeletion,
+    UserScramCredentialUpsertion,
+)
 
 from mirror.link.core.link_roles import LinkRole
 from mirror.topics.access_sync import ACLS, AccessSync
@@ -17,6 +25,7 @@ from tests.support.sites.site_broker import SiteBroker
 from wire.client.acl_requests import create_acls, delete_acls, describe_acls, exactly
 from wire.client.raw_client import KafkaClient
 from wire.control import controller_pb2 as pb
+from wire.control.cluster_pb2 import LinkPhase, LinkRecord
 from wire.rules.acls import (
     AccessEntry,
     Acl,
@@ -28,6 +37,7 @@ from wire.rules.acls import (
     ResourceType,
 )
 from wire.rules.client_quotas import USER, QuotaEntity, entity_message
+from wire.znodes.layout import encode_link, link_path
 
 pytestmark = [pytest.mark.integration, pytest.mark.timeout(180)]
 
@@ -54,6 +64,17 @@ async def set_quota(site: SiteBroker, value: float | None) -> None:
     await site.broker.controller.alter_client_quotas(pb.AlterClientQuotasRequest(changes=[change]))
 
 
+def add_user(bootstrap: str, user: str, *, is_removed: bool = False) -> None:
+    """By librdkafka's admin client."""
+    admin = AdminClient({"bootstrap.servers": bootstrap})
+    mechanism = ScramMechanism.SCRAM_SHA_256
+    change: Any = UserScramCredentialUpsertion(user, ScramCredentialInfo(mechanism, 4096), b"secret")
+    if is_removed:
+        change = UserScramCredentialDeletion(user, mechanism)
+    for outcome in admin.alter_user_scram_credentials([change]).values():
+        outcome.result(30)
+
+
 def sync(source: KafkaClient, target: KafkaClient, link: Any) -> AccessSync:
     return AccessSync(
         source=source, target=target, link=lambda: link, interval_ms=100, excluded_principals=("User:local.*",)
@@ -65,7 +86,11 @@ async def test_acls_and_quotas_follow_the_active_site_and_what_only_the_standby_
 ) -> None:
     authorizer = {"authorizer_class_name": "antipode.AclAuthorizer"}
     a, b = [await start(zookeeper_server, tmp_path / name, **authorizer) for name in "ab"]
-    link = SimpleNamespace(role=LinkRole.MIRRORING)
+    link = SimpleNamespace(role=LinkRole.MIRRORING, name="a-b", epoch=1)
+    record = LinkRecord(name="a-b", epoch=1, source_site="x", target_site="a", active_site="x", mode="exact")
+    record.phase = LinkPhase.MIRRORING
+    await b.zookeeper.create(link_path("a-b"), encode_link(record))
+    await b.broker.cluster.wait_for(lambda image: "a-b" in image.links, timeout_ms=10_000)
     try:
         async with (
             KafkaClient(a.bootstrap, site_local=True) as source,
@@ -76,16 +101,27 @@ async def test_acls_and_quotas_follow_the_active_site_and_what_only_the_standby_
             await create_acls(source, [carried, group, excluded])
             await create_acls(target, [standbys])
             await set_quota(a, 1000.0)
+            await asyncio.to_thread(add_user, a.bootstrap, "alice")
+            await asyncio.to_thread(add_user, b.bootstrap, "standby-only")
             access = sync(source, target, link)
             await access.round()
             assert access.problems == {}
             assert await describe_acls(target, AclFilter()) == {carried, group, standbys}
             assert b.broker.cluster.image.quotas == {ALICE: {"producer_byte_rate": 1000.0}}
+            users = dict(a.broker.cluster.image.scram_users)
+            assert users.keys() == {"alice"}
+            carried_users = {**users, "standby-only": b.broker.cluster.image.scram_users["standby-only"]}
+            assert b.broker.cluster.image.scram_users == carried_users
             await delete_acls(source, [exactly(group)])
             await set_quota(a, None)
             await access.round()
             assert await describe_acls(target, AclFilter()) == {carried, standbys}
             assert b.broker.cluster.image.quotas == {}
+            await access.round()
+            assert access.problems == {}
+            await asyncio.to_thread(add_user, a.bootstrap, "alice", is_removed=True)
+            await access.round()
+            assert b.broker.cluster.image.scram_users.keys() == {"standby-only"}
             link.role = LinkRole.TURNED
             await delete_acls(source, [exactly(carried)])
             await access.round()
@@ -103,7 +139,7 @@ async def test_a_standby_without_an_authorizer_is_reported(zookeeper_server: Zoo
             KafkaClient(a.bootstrap, site_local=True) as source,
             KafkaClient(b.bootstrap, site_local=True) as target,
         ):
-            access = sync(source, target, SimpleNamespace(role=LinkRole.MIRRORING))
+            access = sync(source, target, SimpleNamespace(role=LinkRole.MIRRORING, name="a-b", epoch=1))
             await access.round()
             assert "the standby has no authorizer" in access.problems[ACLS]
     finally:

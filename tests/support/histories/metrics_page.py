@@ -15,6 +15,8 @@ from prometheus_client.core import Metric
 
 from bridge.metrics import GAUGES as BRIDGE_GAUGES
 from bridge.metrics import BridgeMetrics
+from broker.authorization.authorizer import Authorizer
+from broker.metadata.core.cluster_image import ClusterImage
 from broker.metrics import BrokerMetrics
 from broker.telemetry.gauges import add_gauges
 from broker.telemetry.quota_metrics import QuotaMetrics
@@ -33,6 +35,7 @@ from mirror.translate.metrics import TransactionMetrics
 from runtime.metrics import TaskDeaths
 from tests.support.clock import ManualClock
 from wire.control.site_pb2 import LinkLease, LinkRehearsal
+from wire.rules.acls import Operation
 
 BEGIN, END = "<!-- {}: begin -->", "<!-- {}: end -->"
 
@@ -41,6 +44,7 @@ def _broker_families() -> Iterable[Metric]:
     metrics = BrokerMetrics(log_sizes=lambda: {("t", 0): (0, 0, 0)}, follower_lags=lambda: {("t", 0): 0})
     quotas, connections = MagicMock(), MagicMock(throttled_count=0)
     metrics.families.append(QuotaMetrics(quotas, connections, MagicMock()).families)
+    metrics.families.append(_denied().metric_families)
     metrics.topic("t")
     produce = metrics.api("Produce")
     produce.record(1.0)
@@ -65,6 +69,14 @@ def _one_silence() -> Silences:
     silences = Silences()
     silences.note(1.0)
     return silences
+
+
+def _denied() -> Authorizer:
+    """An authorizer that has denied something."""
+    settings = MagicMock(authorizer_class="antipode.AclAuthorizer", super_users=(), allows_everyone_without_acl=False)
+    authorizer = Authorizer(settings, lambda: ClusterImage(site="a", node_id=1))
+    authorizer.may_cluster(MagicMock(api_key=3, client_id="c", client_host="10.0.0.1"), Operation.CREATE)
+    return authorizer
 
 
 def _controller_families() -> Iterable[Metric]:

@@ -20,14 +20,14 @@ ORDERS = ResourcePattern(ResourceType.TOPIC, "orders", PatternType.LITERAL)
 READ_ORDERS = Check(Operation.READ, ResourceType.TOPIC, "orders")
 
 
-def context(user: str, *, client_id: str = "c") -> RequestContext:
+def context(user: str, *, address: str = "10.0.0.1:50000") -> RequestContext:
     return RequestContext(
         api_key=1,
         api_version=12,
         correlation_id=1,
-        client_id=client_id,
+        client_id="c",
         listener="CLIENT",
-        client_address="10.0.0.1",
+        client_address=address,
         principal=Principal("User", user),
     )
 
@@ -127,3 +127,14 @@ def test_authorized_operations_are_those_of_the_acls() -> None:
     bits = site.authorizer.operations(context("alice"), ResourceType.TOPIC, "orders")
     assert bits == 1 << Operation.READ | 1 << Operation.DESCRIBE
     assert site.authorizer.operations(context("alice"), ResourceType.TOPIC, "payments") == 0
+
+
+@pytest.mark.parametrize(
+    ("address", "host"),
+    [("10.0.0.1:50000", "10.0.0.1"), ("::1:50000", "::1"), ("::ffff:10.0.0.1:50000", "10.0.0.1")],
+)
+def test_hosts_of_acls_are_addresses_without_a_port(address: str, host: str) -> None:
+    site = Site()
+    site.apply(AccessEntry("User:alice", host, Operation.READ, Permission.ALLOW), is_full=True)
+    assert site.authorizer.may(context("alice", address=address), READ_ORDERS)
+    assert not site.authorizer.may(context("alice", address="10.0.0.2:50000"), READ_ORDERS)

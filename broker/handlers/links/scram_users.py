@@ -1,0 +1,71 @@
+"""ScramUsers (private): the mirror of an exact link reads the SCRAM users of the active site and
+writes them at the standby.
+
+Behaviour: only where there is an authorizer, which has let in a principal with ClusterAction: the
+answer holds what is stored of passwords. Written through the standby's controller, only at the
+link's epoch and only while the site is the link's standby. Versions: 0.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from kio.schema.errors import ErrorCode
+
+from broker.metadata.core.cluster_image import LinkRole
+from broker.metadata.request_context import RequestContext
+from broker.services import BrokerServices
+from wire.control import controller_pb2 as pb
+from wire.control.clients import ControllerUnavailable
+from wire.protocol.private import PRIVATE_VERSIONS
+from wire.protocol.scram_user_messages import SCRAM_USERS, ScramUsersResponse, ScramUserStored
+
+API_KEY = SCRAM_USERS
+MIN_VERSION, MAX_VERSION = PRIVATE_VERSIONS[SCRAM_USERS]
+
+
+async def handle(services: BrokerServices, _context: RequestContext, request: Any) -> Any:
+    """Answer a ScramUsers request."""
+    if not services.authorizer.is_enabled:
+        return _answer(ErrorCode.security_disabled, "SCRAM users are shown only where there is an authorizer")
+    if request.users:
+        return await _write(services, request)
+    stored = tuple(
+        ScramUserStored(name=name, mechanism=mechanism, credential=credential)
+        for name, credentials in sorted(services.image.scram_users.items())
+        for mechanism, credential in sorted(credentials.items())
+    )
+    return _answer(users=stored)
+
+
+async def _write(services: BrokerServices, request: Any) -> ScramUsersResponse:
+    image = services.image
+    link = image.links.get(request.link)
+    if link is None or request.link_epoch > link.epoch:
+        return _answer(ErrorCode.unknown_leader_epoch)
+    if request.link_epoch < link.epoch:
+        return _answer(ErrorCode.fenced_leader_epoch)
+    if image.role_in(link) is not LinkRole.PASSIVE:
+        return _answer(ErrorCode.policy_violation, f"this site is not the standby of link {link.name}")
+    changes: dict[str, pb.ScramUserChange] = {}
+    for user in request.users:
+        change = changes.setdefault(user.name, pb.ScramUserChange(name=user.name))
+        if user.credential is None:
+            change.remove.append(user.mechanism)
+        else:
+            change.set[user.mechanism] = user.credential
+    try:
+        reply = await services.controller.alter_scram_users(pb.AlterScramUsersRequest(changes=changes.values()))
+    except ControllerUnavailable as error:
+        return _answer(ErrorCode.not_controller, str(error))
+    for change, result in zip(changes.values(), reply.results, strict=True):
+        # what is gone already need not be removed
+        if result.error_code and not (change.remove and result.error_code == ErrorCode.resource_not_found):
+            return _answer(ErrorCode(result.error_code), f"user {change.name}: {result.error_message}")
+    return _answer()
+
+
+def _answer(
+    error: ErrorCode = ErrorCode.none, message: str | None = None, users: tuple[ScramUserStored, ...] = ()
+) -> ScramUsersResponse:
+    return ScramUsersResponse(error_code=error, error_message=message, users=users)

@@ -48,6 +48,7 @@ COMMANDS: Final[Mapping[str, tuple[str, str]]] = {
     "configs": ("cli.configs", "app"),
     "acls": ("cli.acls", "app"),
     "quotas": ("cli.quotas", "app"),
+    "users": ("cli.users", "app"),
     "log-dirs": ("cli.log_dirs", "app"),
     "quarantine": ("cli.quarantine", "app"),
     "reassign": ("cli.reassign", "app"),

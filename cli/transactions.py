@@ -13,7 +13,7 @@ import typer
 from kio.schema.errors import ErrorCode
 
 from cli.shared.failures import failures_as_messages, usage_error
-from cli.shared.kafka_admin import DEFAULT_BOOTSTRAP, BootstrapServer
+from cli.shared.kafka_admin import DEFAULT_BOOTSTRAP, BootstrapServer, librdkafka_settings
 from cli.shared.output import Output, OutputFormat, console, print_json, print_table
 from runtime.process import OperationalFailure
 from wire.client.client_errors import KafkaClientError
@@ -264,7 +264,7 @@ async def _abort_producer(bootstrap_server: str, transactional_id: str) -> None:
         raise OperationalFailure(f"{transactional_id} has no open transaction: its state is {known['state']}")
 
     def take_over() -> None:
-        settings = {"bootstrap.servers": bootstrap_server, "transactional.id": transactional_id, "log_level": 0}
+        settings = {**librdkafka_settings(bootstrap_server), "transactional.id": transactional_id}
         Producer({**settings, "transaction.timeout.ms": known["timeout_ms"]}).init_transactions(RETRY_BUDGET_MS / 1000)
 
     try:

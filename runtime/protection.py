@@ -39,12 +39,11 @@ _BRIDGE_FAMILIES: Final[Mapping[str, str]] = {
     "authentication.": _BRIDGE_HTTP,
 }
 
-_LINK: Final = "an exact link is plaintext, and a translate link has source.* and target.* of it"
+_LINK: Final = "the ends of a link have source.* and target.* of it"
 _MIRROR: Final[Mapping[str, tuple[frozenset[str], str]]] = {
     "security.protocol": (frozenset({"plaintext"}), f"PLAINTEXT, or nothing: {_LINK}"),
 }
 _MIRROR_FAMILIES: Final[Mapping[str, str]] = {"ssl.": _LINK, "sasl.": _LINK}
-_END_PREFIX: Final = re.compile(r"(source|target)\.(?=(ssl|sasl|security)\.)")
 
 _SECRET: Final = re.compile(r"password|secret|jaas|master\.key|keystore\.key")
 
@@ -63,10 +62,10 @@ def check_bridge_protection(properties: Mapping[str, str]) -> None:
         _check(properties, key, key, _BRIDGE, _BRIDGE_FAMILIES)
 
 
-def check_mirror_protection(properties: Mapping[str, str], *, is_translate: bool) -> None:
+def check_mirror_protection(properties: Mapping[str, str]) -> None:
     """ConfigurationError for what a mirror's own file asks for and its link does not have."""
     for key in properties:
-        _check(properties, key, key if is_translate else _END_PREFIX.sub("", key), _MIRROR, _MIRROR_FAMILIES)
+        _check(properties, key, key, _MIRROR, _MIRROR_FAMILIES)
 
 
 def _check(

@@ -15,8 +15,9 @@ from contextlib import AsyncExitStack, suppress
 from kazoo.exceptions import NodeExistsError
 from prometheus_client import CollectorRegistry
 
+from broker.authentication.inter_broker import client_security
 from broker.main import Broker
-from broker.settings.config import BrokerSettings, load_broker_settings
+from broker.settings.config import BrokerSettings, listener_security, load_broker_settings
 from broker.site.membership import Membership
 from controller.config import ControllerSettings
 from controller.main import ControllerCandidate
@@ -32,6 +33,7 @@ from runtime.own_sessions import OwnSessions
 from runtime.process import OperationalFailure
 from runtime.zookeeper import NoteSession, ZooKeeper, note_no_session
 from wire.access.protection import protect_daemon
+from wire.client.security import SecurityProtocol, secure_clients
 
 log = get_logger(__name__)
 
@@ -76,6 +78,7 @@ async def _first_of(*events: asyncio.Event) -> None:
 async def _start_broker(running: AsyncExitStack, properties: Mapping[str, str], started: list[Broker]) -> None:
     settings = load_broker_settings(properties)
     protect_daemon(properties)
+    _secure_clients(settings)
     candidate_settings = load_settings(ControllerSettings, properties)
     registry = new_registry()
     _serve_metrics(running, settings.metrics_listener, registry)
@@ -118,6 +121,14 @@ async def _start_broker(running: AsyncExitStack, properties: Mapping[str, str], 
     await until_ready(broker)
     await server.set_serving("", is_serving=True)
     leave_startup_objects_alone()
+
+
+def _secure_clients(settings: BrokerSettings) -> None:
+    """Have the site agent's clients log in at brokers as this broker does at others."""
+    between_brokers = settings.inter_broker_listener or settings.listeners[0].name
+    security = listener_security(settings)[between_brokers]
+    if security.protocol is not SecurityProtocol.PLAINTEXT:
+        secure_clients(client_security(security, security.protocol))
 
 
 async def run_controller(properties: Mapping[str, str], stop: asyncio.Event) -> None:

@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Any
 from cli.quarantined.entries import batches
 from cli.quarantined.fates import Fate, Fates
 from cli.quarantined.replayed import Origin, Replayed, TargetLog
+from cli.shared.kafka_admin import librdkafka_settings
 from cli.shared.output import report_progress
 from runtime.process import OperationalFailure
 
@@ -155,10 +156,8 @@ class Replay:
         origin = self.entry["topic_id"] or self.entry["topic"]
         made = Producer(
             {
-                "bootstrap.servers": self.plan.to,
-                "client.id": "antipode-cli",
+                **librdkafka_settings(self.plan.to),
                 "transactional.id": f"antipode-quarantine-replay-{origin}-{self.entry['partition']}",
-                "log_level": 0,
             }
         )
         try:

@@ -13,6 +13,7 @@ import time
 from collections.abc import Iterable
 from typing import Any, NamedTuple
 
+from cli.shared.kafka_admin import librdkafka_settings
 from runtime.process import OperationalFailure
 
 HEADER_PREFIX = "antipode.origin."
@@ -151,13 +152,11 @@ class TargetLog(NamedTuple):
 
         return Consumer(
             {
-                "bootstrap.servers": self.bootstrap_servers,
-                "client.id": "antipode-cli",
+                **librdkafka_settings(self.bootstrap_servers),
                 "group.id": "antipode-quarantine-replay",
                 "auto.offset.reset": "earliest",
                 "enable.auto.commit": False,
                 "enable.partition.eof": True,
                 "isolation.level": isolation,
-                "log_level": 0,
             }
         )

@@ -50,6 +50,11 @@ def use_command_config(file: Path) -> None:
     properties = looked_up(read_properties(file))
     protect_client(properties)
     _Given.properties = properties
+    options = kafka_options()
+    if options:
+        from wire.client.security import load_security, secure_clients
+
+        secure_clients(load_security(options))
 
 
 def use_command_config_unless_given(file: Path) -> None:

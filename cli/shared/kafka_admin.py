@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Annotated, Any, NamedTuple, TypeVar
 
 import typer
 
+from cli.shared.command_config import kafka_options
 from cli.shared.failures import usage_error
 from runtime.addresses import HostPort, parse_host_ports
 from runtime.process import OperationalFailure
@@ -68,7 +69,7 @@ def connect(bootstrap_server: str) -> Cluster:
     except ValueError as error:
         raise usage_error(f"--bootstrap-server {bootstrap_server!r} is not usable: {error}") from error
     for _ in range(ASKED_TIMES_MAX):
-        client = AdminClient({"bootstrap.servers": bootstrap_server, "client.id": "antipode-cli", "log_level": 0})
+        client = AdminClient(librdkafka_settings(bootstrap_server))
         try:
             metadata = client.list_topics(timeout=TIMEOUT_S)
         except KafkaException as error:
@@ -78,6 +79,16 @@ def connect(bootstrap_server: str) -> Cluster:
         if str(metadata.orig_broker_name).rpartition("/")[0] in given:
             break  # else one was quicker that the client has learned of, of whichever site
     return Cluster(client, metadata.topics)
+
+
+def librdkafka_settings(bootstrap_server: str) -> dict[str, Any]:
+    """For a client of librdkafka, with the options of `--command-config`. ConfigurationError."""
+    from wire.client.librdkafka_options import librdkafka_options
+    from wire.client.security import load_security
+
+    given = kafka_options()
+    security = librdkafka_options(load_security(given)) if given else {}
+    return {"bootstrap.servers": bootstrap_server, "client.id": "antipode-cli", "log_level": 0, **security}
 
 
 def ask_cluster(

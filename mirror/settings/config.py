@@ -540,7 +540,7 @@ def load_config(properties: Mapping[str, str]) -> MirrorConfig:
     for end in ENDS:
         mapping[f"{end}.security"] = _security(end, mapping)
     config = load_settings(MirrorConfig, mapping)
-    check_mirror_protection(properties, is_translate=config.link_mode is LinkMode.TRANSLATE)
+    check_mirror_protection(properties)
     return config
 
 

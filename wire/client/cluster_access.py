@@ -20,6 +20,7 @@ from wire.client.client_errors import TRANSIENT, Unreachable, broker_error
 from wire.client.cluster_metadata import NOTHING_KNOWN, ClusterMetadata
 from wire.client.connection import Connection, ConnectionOptions
 from wire.client.connection_pool import ConnectionPool
+from wire.client.security import secured_by_default
 
 Result = TypeVar("Result")
 
@@ -36,7 +37,7 @@ class ClusterAccess:
         retry_budget_ms: float = 60_000,
     ) -> None:
         self._bootstrap = parse_host_ports(bootstrap) if isinstance(bootstrap, str) else tuple(bootstrap)
-        self._pool = ConnectionPool(options or ConnectionOptions())
+        self._pool = ConnectionPool(secured_by_default(options or ConnectionOptions()))
         self._is_site_local = site_local
         self._retry_budget_ms = retry_budget_ms
         self._cluster = NOTHING_KNOWN

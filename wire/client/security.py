@@ -156,6 +156,27 @@ def secured(options: ConnectionOptions, security: ClientSecurity) -> ConnectionO
     return replace(options, ssl_context=security.ssl_context(), handshake=security.handshake())
 
 
+class _OfThisProcess:
+    """What clients use that are given no security of their own: that of a command's
+    `--command-config`, or of a broker's listener between brokers.
+    """
+
+    security: ClientSecurity | None = None
+
+
+def secure_clients(security: ClientSecurity) -> None:
+    """Have every `KafkaClient` of this process use this, where it is given nothing else."""
+    _OfThisProcess.security = security
+
+
+def secured_by_default(options: ConnectionOptions) -> ConnectionOptions:
+    """The options with the process's security, where they have none of their own."""
+    security = _OfThisProcess.security
+    if security is None or options.ssl_context is not None or options.handshake is not None:
+        return options
+    return secured(options, security)
+
+
 async def _handshake(connection: Connection, mechanism: str) -> None:
     answer = await connection.call(SASL_HANDSHAKE, {"mechanism": mechanism}, version=_VERSION)
     code = error_code(answer.error_code)

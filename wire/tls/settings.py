@@ -103,6 +103,18 @@ class TlsSettings(Settings):
         """The files that a context is made of."""
         return tuple(path for path in (self.truststore, self.keystore) if path is not None)
 
+    def trusted_pem(self) -> str | None:
+        """The certificates that are trusted, in PEM; None for the system's. ConfigurationError."""
+        if self.truststore_certificates is not None:
+            with _blamed(f"{_TRUST}.certificates", "(PEM)", "certificates in PEM"):
+                return pem.unfolded(self.truststore_certificates, pem.CERTIFICATE)
+        if self.truststore is None:
+            return None
+        store = _store(_TRUST, self.truststore, self.truststore_type, _revealed(self.truststore_password))
+        if store is None:
+            return self.truststore.read_text(encoding="utf-8")
+        return "".join(pem.armoured(pem.CERTIFICATE, anchor) for anchor in store.anchors)
+
     def _trusting_context(self, purpose: ssl.Purpose) -> ssl.SSLContext:
         """A context that trusts the authorities of the options."""
         context = self._context_of_trust(purpose)

@@ -44,8 +44,6 @@ REFUSED: list[tuple[Load, Mapping[str, str], str, str]] = [
     (load_bridge_settings, BRIDGE, "authentication.method", "BASIC"),
     (load_bridge_settings, BRIDGE, "authentication.roles", "admin"),
     (load_bridge_settings, BRIDGE, "csrf.prevention.enable", "true"),
-    (load_config, EXACT, "source.security.protocol", "SSL"),
-    (load_config, EXACT, "target.ssl.truststore.location", "/keys/trust.jks"),
     (load_config, EXACT, "security.protocol", "SASL_SSL"),
     (load_config, TRANSLATE, "security.protocol", "SSL"),
     (load_config, TRANSLATE, "ssl.truststore.location", "/keys/trust.jks"),
@@ -81,7 +79,7 @@ def test_protection_that_is_not_there_is_refused_by_its_key(
             },
         ),
         (load_bridge_settings, BRIDGE, {"authentication.method": "NONE", "client.security.protocol": "PLAINTEXT"}),
-        (load_config, EXACT, {"source.security.protocol": "PLAINTEXT"}),
+        (load_config, EXACT, {"source.security.protocol": "SSL", "target.security.protocol": "PLAINTEXT"}),
         (load_config, TRANSLATE, {"source.security.protocol": "SSL", "target.security.protocol": "SSL"}),
     ],
 )

@@ -34,6 +34,9 @@ PIPELINES: Final = (
     Pipeline(name="topic-to-files", summary="writes what a topic has got since the last run to Parquet files"),
     Pipeline(name="hot-and-cold", summary="keeps a topic's records as files, and counts over files and topic by SQL"),
     Pipeline(name="log-documents", summary="keeps matching log lines as documents, each once, and finds them by SQL"),
+    Pipeline(name="road-produce", summary="writes records as road checkpoints and recognition servers send them"),
+    Pipeline(name="road-ingest", summary="stores the records of road checkpoints, rejects bad ones, watches plates"),
+    Pipeline(name="road-report", summary="delay by hour, skew, plates at two places, references that dangle"),
 )
 
 

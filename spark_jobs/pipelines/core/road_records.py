@@ -1,0 +1,134 @@
+"""Records of road checkpoints and the commands to the pipeline, as data: how they are made, read
+and rejected. Pure.
+
+A record is JSON with the fields of FIELDS; times are `YYYY-MM-DD HH:MM:SS` in UTC; a field that the
+recognition could not read has the text UNREADABLE. Payloads are never in a record: a command names
+where they lie.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from datetime import UTC, datetime
+from typing import Any, Final, NamedTuple
+
+UNREADABLE: Final = "recognition abnormal"
+TIME_FORMAT: Final = "%Y-%m-%d %H:%M:%S"
+FIELDS: Final = (
+    "checkpoint_id",
+    "plate",
+    "plate_colour",
+    "vehicle_colour",
+    "vehicle_class",
+    "brand",
+    "series",
+    "annual_check",
+    "tissue_box",
+    "driver_belt",
+    "passenger_belt",
+    "capture_time",
+    "device_address",
+    "server_address",
+)
+REQUIRED: Final = ("checkpoint_id", "plate", "capture_time", "device_address")
+AHEAD_MAX_MS: Final = 60_000
+"""How far a device's clock may be ahead."""
+DEVICE, SERVER = "device", "server"
+"""The two routes: a smart device sends itself; a server recognises the pictures of several old ones."""
+
+
+class Command(NamedTuple):
+    """What an operator wants, and since when (Unix ms)."""
+
+    command: str
+    argument: str
+    since_ms: int
+    id: str
+
+
+WATCH, UNWATCH, ANALYSE = "watch", "unwatch", "analyse"
+_ARGUMENTS: Final = {WATCH: "plate", UNWATCH: "plate", ANALYSE: "url"}
+
+
+def road_record(number: int, *, at_ms: int, route: str = DEVICE) -> dict[str, str]:
+    """One record as a checkpoint makes it; the same number makes the same one."""
+    device = number % 5
+
+    def one_of(*values: str) -> str:
+        return values[number // 5 % len(values)]
+
+    return {
+        "checkpoint_id": f"1101{device:02d}#1#0#0",
+        "plate": f"A{number:06d}",
+        "plate_colour": "blue",
+        "vehicle_colour": one_of("white", "black", UNREADABLE),
+        "vehicle_class": one_of("car", "truck", "bus"),
+        "brand": one_of("north", "south", UNREADABLE),
+        "series": "1",
+        "annual_check": "yes",
+        "tissue_box": one_of("yes", "no"),
+        "driver_belt": "yes",
+        "passenger_belt": one_of("yes", "no", UNREADABLE),
+        "capture_time": time_text(at_ms),
+        "device_address": f"10.0.0.{device + 1}",
+        "server_address": "" if route == DEVICE else "10.0.1.1",
+    }
+
+
+def road_records(count: int, *, at_ms: int, route: str, first: int = 0, bad_every: int = 0) -> Iterator[bytes]:
+    """Values for a topic, a second apart; each `bad_every`th is no valid record."""
+    for number in range(count):
+        record = road_record(first + number, at_ms=at_ms + 1_000 * number, route=route)
+        if bad_every and number % bad_every == bad_every - 1:
+            record["plate"] = UNREADABLE
+        yield json.dumps(record).encode()
+
+
+def time_text(at_ms: int) -> str:
+    """As records have times."""
+    return datetime.fromtimestamp(at_ms / 1000, UTC).strftime(TIME_FORMAT)
+
+
+def time_ms(text: str) -> int:
+    """Unix ms of a record's time. ValueError."""
+    return round(datetime.strptime(text, TIME_FORMAT).replace(tzinfo=UTC).timestamp() * 1000)
+
+
+def rejection(value: bytes | bytearray | None, now_ms: int) -> str | None:
+    """Why a value is not stored, as a sentence; None for a record that is."""
+    try:
+        record = json.loads(bytes(value or b""))
+    except ValueError:
+        return "the value is not JSON"
+    if not isinstance(record, dict) or any(not isinstance(record.get(name), str) for name in FIELDS):
+        return "the value lacks fields of a record"
+    for name in REQUIRED:
+        if record[name] in ("", UNREADABLE):
+            return f"{name} could not be read"
+    try:
+        captured_ms = time_ms(record["capture_time"])
+    except ValueError:
+        return "capture_time is no time"
+    return "capture_time is in the future" if captured_ms > now_ms + AHEAD_MAX_MS else None
+
+
+def command_of(value: bytes | bytearray | None, *, since_ms: int, id: str) -> Command | None:  # noqa: A002
+    """From a record of the control topic; None for anything that is no command."""
+    try:
+        found: Any = json.loads(bytes(value or b""))
+        name = str(found["command"])
+        return Command(name, str(found[_ARGUMENTS[name]]), since_ms, id)
+    except (ValueError, KeyError, TypeError):
+        return None
+
+
+def watched_since(commands: list[Command]) -> dict[str, int]:
+    """Plates that are watched, and since when; later commands win."""
+    found: dict[str, int] = {}
+    for one in sorted(commands, key=lambda command: (command.since_ms, command.id)):
+        if one.command == WATCH:
+            found.setdefault(one.argument, one.since_ms)
+        elif one.command == UNWATCH:
+            found.pop(one.argument, None)
+    return found

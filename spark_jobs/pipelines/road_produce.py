@@ -1,0 +1,60 @@
+"""Records of road checkpoints into a topic: what devices and recognition servers would send.
+
+    spark-submit spark_jobs/pipelines/road_produce.py --bootstrap-server host:port --topic road-data
+        --route device --count 1000
+
+A device sends each record by itself, under its address as key; a server sends those of several
+devices in batches.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import time
+
+from pyspark.sql import SparkSession
+
+from runtime.process import OperationalFailure
+from spark_jobs.pipelines.catalogue import submitted, topic_parser
+from spark_jobs.pipelines.core.road_records import DEVICE, SERVER, road_records
+
+ANSWER_WITHIN_S = 60.0
+GATHER_MS = 100
+
+
+def parser() -> argparse.ArgumentParser:
+    """The job's options."""
+    found = topic_parser("Write generated records of road checkpoints to a topic.")
+    found.add_argument("--topic", default="road-data", help="the data topic")
+    found.add_argument("--route", choices=(DEVICE, SERVER), default=DEVICE, help="who sends")
+    found.add_argument("--count", type=int, default=1_000, help="how many records")
+    found.add_argument("--bad-every", type=int, default=0, help="each so many is a bad record; 0: none")
+    found.add_argument("--first", type=int, default=0, help="number of the first record, which its plate has")
+    return found
+
+
+def run(spark: SparkSession, given: argparse.Namespace) -> str:  # noqa: ARG001  every job has it
+    """Produce, and wait until all is acknowledged."""
+    from confluent_kafka import Producer
+
+    settings = {"bootstrap.servers": given.bootstrap_server, "acks": "all", "enable.idempotence": True}
+    producer = Producer({**settings, "linger.ms": 0 if given.route == DEVICE else GATHER_MS})
+    at_ms = round(time.time() * 1000) - 1_000 * given.count
+    values = road_records(given.count, at_ms=at_ms, route=given.route, first=given.first, bad_every=given.bad_every)
+    problems: list[str] = []
+    for value in values:
+        producer.produce(
+            given.topic,
+            value,
+            json.loads(value)["device_address"].encode(),
+            on_delivery=lambda error, _: problems.append(str(error)) if error is not None else None,
+        )
+        producer.poll(0)
+    if left := producer.flush(ANSWER_WITHIN_S) or len(problems):
+        raise OperationalFailure(f"{left} records were not written to {given.topic}: {problems[:1]}")
+    return f"wrote {given.count:,} records of route {given.route} to {given.topic}"
+
+
+if __name__ == "__main__":
+    submitted(parser(), run)

@@ -1,0 +1,146 @@
+"""The road checkpoint pipeline: two routes in, tables out; produced = stored + rejected; a command
+counts from the next record on; one analysis gives its results once; a planted plate at two places
+is the only hit.
+"""
+
+from __future__ import annotations
+
+import json
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+from confluent_kafka import KafkaError, Producer
+from pyspark.errors import StreamingQueryException
+
+from deploy import jar_sets
+from spark_jobs.pipelines import road_ingest, road_report
+from spark_jobs.pipelines.core.road_records import road_record
+from spark_jobs.topic_frames import FORMAT
+from tests.spark.test_pipelines import Jobs
+from tests.spark.test_pipelines import jobs as jobs_fixture
+from tests.support.clients.kafka_clients import Record, librdkafka_produce
+from wire.client.raw_client import KafkaClient
+
+pytestmark = [
+    pytest.mark.timeout(480),
+    pytest.mark.skipif(FORMAT == "kafka" and not jar_sets.SPARK_KAFKA.is_there, reason="no Kafka connector"),
+]
+jobs = jobs_fixture
+
+PLACES = {f"1101{device:02d}#1#0#0": 10.0 * device for device in range(5)}
+
+
+class Road:
+    """Topics and tables of one pipeline."""
+
+    def __init__(self, jobs: Jobs, directory: Path) -> None:
+        self.jobs = jobs
+        self.tables = directory / "tables"
+        self.directory = directory
+        self.names = {name: jobs.topic() for name in ("data", "control", "dead-letter", "alerts", "counts")}
+        (directory / "places.json").write_text(json.dumps(PLACES))
+
+    def produce(self, *arguments: str) -> None:
+        self.jobs.run("road-produce", "--topic", self.names["data"], *arguments)
+
+    def command(self, **fields: str) -> None:
+        librdkafka_produce(self.jobs.bootstrap, self.names["control"], [Record(value=json.dumps(fields).encode())])
+
+    def sighting(self, plate: str, device: int, at_ms: int) -> None:
+        record = road_record(device, at_ms=at_ms) | {"plate": plate}
+        librdkafka_produce(self.jobs.bootstrap, self.names["data"], [Record(value=json.dumps(record).encode())])
+
+    def ingest(self) -> None:
+        topics = [text for name, topic in self.names.items() for text in (f"--{name}", topic)]
+        self.jobs.run(
+            "road-ingest", *topics, "--to", str(self.tables), "--checkpoint", str(self.directory / "c"), "--once"
+        )
+
+    def report(self) -> dict[str, Any]:
+        job = road_report.parser()
+        given = job.parse_args(["--from", str(self.tables), "--places", str(self.directory / "places.json")])
+        return dict(json.loads(road_report.run(self.jobs.spark, given)))
+
+
+@pytest.fixture
+def road(jobs: Jobs, tmp_path: Path) -> Road:
+    return Road(jobs, tmp_path)
+
+
+def test_both_routes_are_stored_or_rejected_and_the_books_balance_over_an_interruption(
+    road: Road, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    road.produce("--count", "200", "--bad-every", "20")
+    road.produce("--count", "100", "--route", "server", "--first", "1000")
+    write = road_ingest._write
+
+    def interrupted(rows: Any, given: Any, name: str, batch: int) -> None:
+        write(rows, given, name, batch)
+        if name == "rejected":
+            raise InterruptedError
+
+    with monkeypatch.context() as patched:
+        patched.setattr(road_ingest, "_write", interrupted)
+        with pytest.raises(StreamingQueryException):
+            road.ingest()
+    road.ingest()
+    stored = road_report.table(road.jobs.spark, road.tables, "stored")
+    assert (stored.count(), stored.select("plate").distinct().count()) == (290, 290)
+    assert {row.server_address for row in stored.select("server_address").distinct().collect()} == {"", "10.0.1.1"}
+    report = road.report()
+    assert (report["stored"], report["rejected"]) == (290, {"plate could not be read": 10})
+    assert sum(hour["records"] for hour in report["hours"]) == 290
+    assert report["skew"] >= 1.0
+    counts = {one["id"]: one for one in map(json.loads, road.jobs.values(road.names["counts"], 1))}
+    assert sum(one["stored"] + one["rejected"] for one in counts.values()) == 300
+    assert len(road.jobs.values(road.names["dead-letter"], 10)) >= 10
+
+
+def test_a_command_counts_from_the_next_record_on_and_an_analysis_gives_its_results_once(
+    road: Road, tmp_path: Path
+) -> None:
+    payload = tmp_path / "video.txt"
+    payload.write_text("car 1\ncar 2\ncar 3\n")
+    now_ms = round(time.time() * 1000)
+    road.sighting("WANTED", 1, now_ms)
+    road.command(command="watch", plate="WANTED")
+    road.command(command="analyse", url=payload.as_uri())
+    road.command(command="analyse", url=(tmp_path / "gone.txt").as_uri())
+    road.sighting("WANTED", 1, now_ms)
+    road.ingest()
+    road.ingest()
+    road.sighting("WANTED", 1, now_ms)
+    road.ingest()
+    report = road.report()
+    assert (report["alerts"], report["results"], report["dangling_references"]) == (2, 3, 1)
+    (alert, *_) = map(json.loads, road.jobs.values(road.names["alerts"], 2))
+    assert alert["plate"] == "WANTED"
+    assert alert["delay_ms"] >= 0
+
+
+def test_a_plate_at_two_places_in_too_short_a_time_is_the_only_hit(road: Road) -> None:
+    now_ms = round(time.time() * 1000)
+    road.produce("--count", "50")
+    road.sighting("TWICE", 0, now_ms - 600_000)
+    road.sighting("TWICE", 4, now_ms - 300_000)  # 40 km in 5 minutes
+    road.sighting("DRIVES", 0, now_ms - 600_000)
+    road.sighting("DRIVES", 1, now_ms - 240_000)  # 10 km in 6 minutes
+    road.sighting("STANDS", 2, now_ms - 600_000)
+    road.sighting("STANDS", 2, now_ms - 599_000)
+    road.ingest()
+    (hit,) = road.report()["two_places"]
+    assert (hit["plate"], hit["km"]) == ("TWICE", 40.0)
+
+
+async def test_a_payload_does_not_fit_into_a_data_topic(road: Road) -> None:
+    async with KafkaClient(road.jobs.bootstrap) as client:
+        await client.alter_topic_configs(road.names["data"], to_set={"max.message.bytes": "10000"})
+    problems: list[KafkaError | None] = []
+    producer = Producer({"bootstrap.servers": road.jobs.bootstrap})
+    producer.produce(road.names["data"], b"\1" * 20_000, on_delivery=lambda error, _: problems.append(error))
+    producer.flush(30)
+    (problem,) = problems
+    assert problem is not None
+    assert problem.code() == KafkaError.MSG_SIZE_TOO_LARGE

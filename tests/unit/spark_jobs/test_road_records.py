@@ -1,0 +1,75 @@
+"""Records of road checkpoints: what is stored, what is rejected and why, and commands in order."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+from spark_jobs.pipelines.core.road_records import (
+    FIELDS,
+    SERVER,
+    UNREADABLE,
+    Command,
+    command_of,
+    rejection,
+    road_record,
+    road_records,
+    time_ms,
+    time_text,
+    watched_since,
+)
+
+NOW_MS = 1_700_000_000_000
+
+
+def test_generated_records_of_both_routes_are_valid_and_bad_ones_are_rejected() -> None:
+    for route in ("device", SERVER):
+        values = list(road_records(20, at_ms=NOW_MS - 30_000, route=route, first=7, bad_every=5))
+        assert [rejection(value, NOW_MS) for value in values].count("plate could not be read") == 4
+        assert sum(rejection(value, NOW_MS) is None for value in values) == 16
+        servers = {json.loads(value)["server_address"] for value in values}
+        assert servers == ({"10.0.1.1"} if route == SERVER else {""})
+    assert set(road_record(1, at_ms=NOW_MS)) == set(FIELDS)
+
+
+@pytest.mark.parametrize(
+    ("change", "reason"),
+    [
+        ({"plate": UNREADABLE}, "plate could not be read"),
+        ({"brand": UNREADABLE}, None),
+        ({"checkpoint_id": ""}, "checkpoint_id could not be read"),
+        ({"capture_time": "yesterday"}, "capture_time is no time"),
+        ({"capture_time": time_text(NOW_MS + 61_000)}, "capture_time is in the future"),
+        ({"capture_time": time_text(NOW_MS + 50_000)}, None),
+        ({"series": 7}, "the value lacks fields of a record"),
+    ],
+)
+def test_a_record_is_rejected_with_a_reason(change: dict[str, object], reason: str | None) -> None:
+    record = {**road_record(1, at_ms=NOW_MS), **change}
+    assert rejection(json.dumps(record).encode(), NOW_MS) == reason
+
+
+@pytest.mark.parametrize("value", [None, b"", b"\xff", b"text"])
+def test_values_that_are_no_json_are_rejected(value: bytes | None) -> None:
+    assert rejection(value, NOW_MS) == "the value is not JSON"
+    assert rejection(b"[]", NOW_MS) == "the value lacks fields of a record"
+
+
+def test_times_go_there_and_back() -> None:
+    assert time_ms(time_text(NOW_MS)) == NOW_MS
+
+
+def test_commands_are_read_and_the_later_one_wins() -> None:
+    def command(text: str, since_ms: int) -> Command:
+        found = command_of(text.encode(), since_ms=since_ms, id=f"c-{since_ms}")
+        assert found is not None
+        return found
+
+    first = command('{"command": "watch", "plate": "A1"}', 5)
+    again = command('{"command": "watch", "plate": "A1"}', 9)
+    other = command('{"command": "watch", "plate": "B2"}', 6)
+    ended = command('{"command": "unwatch", "plate": "B2"}', 7)
+    assert watched_since([ended, again, other, first]) == {"A1": 5}
+    for text in (b"", b"[]", b'{"command": "dance", "plate": "A1"}', b'{"command": "watch"}', None):
+        assert command_of(text, since_ms=0, id="c") is None

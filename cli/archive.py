@@ -116,14 +116,10 @@ def verify(
 @contextmanager
 def spark_here(name: str, cores: int) -> Iterator[SparkSession]:
     """A Spark session on this machine for the time of the block."""
-    from deploy import jar_sets
     from deploy.parts import spark_environment
     from spark_jobs.session import noise_into, session
 
     os.environ.update(spark_environment())
-    if jar_sets.SPARK_KAFKA.is_there:  # for the jobs that read by Spark's Kafka connector
-        jars = ",".join(str(jar) for jar in jar_sets.SPARK_KAFKA.jars())
-        os.environ["PYSPARK_SUBMIT_ARGS"] = f"--jars {jars} pyspark-shell"
     report_progress("starting Spark")
     with tempfile.TemporaryDirectory() as directory, noise_into(Path(directory) / "spark.log"):
         spark = session(name, is_local=True, cores=cores or None)

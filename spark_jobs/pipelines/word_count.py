@@ -10,12 +10,13 @@ a word is its count. A line is split at single spaces, and what lies between two
 from __future__ import annotations
 
 import argparse
+from functools import partial
 
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812 - the name that every Spark program uses
 
 from spark_jobs.pipelines.catalogue import add_stream_options, submitted, topic_parser, trigger_of
-from spark_jobs.topic_frames import TopicSource, sink_of, stream_of
+from spark_jobs.topic_frames import TopicSource, stream_of, write_records
 
 
 def parser() -> argparse.ArgumentParser:
@@ -33,16 +34,20 @@ def words_counted(lines: DataFrame) -> DataFrame:
     return lines.select(split).groupBy("word").count()
 
 
+def _write(bootstrap: str, topic: str, counted: DataFrame, _batch: int) -> None:
+    rows = counted.select(
+        F.col("word").cast("binary").alias("key"), F.to_json(F.struct("word", "count")).cast("binary").alias("value")
+    )
+    write_records(rows, bootstrap=bootstrap, topic=topic)
+
+
 def run(spark: SparkSession, given: argparse.Namespace) -> str:
     """Run the query; returns when it ends."""
     source = TopicSource(bootstrap=given.bootstrap_server, topics=given.input, is_list=True)
     counted = words_counted(stream_of(spark, source))
-    rows = counted.select(
-        F.col("word").cast("binary").alias("key"), F.to_json(F.struct("word", "count")).cast("binary").alias("value")
-    )
     query = (
-        sink_of(rows, bootstrap=given.bootstrap_server, topic=given.output)
-        .queryName("word-count")
+        counted.writeStream.queryName("word-count")
+        .foreachBatch(partial(_write, given.bootstrap_server, given.output))
         .outputMode("update")
         .option("checkpointLocation", given.checkpoint)
         .trigger(**trigger_of(given))

@@ -13,20 +13,15 @@ import pyarrow.parquet as pq
 import pytest
 from pyspark.sql import SparkSession
 
-from deploy import jar_sets
 from runtime.process import OperationalFailure
 from spark_jobs.audit import Audit, AuditRequest
 from spark_jobs.audit_report import AuditReport, audited, write_audit
 from spark_jobs.audit_store import AuditStore
-from spark_jobs.topic_frames import FORMAT
 from tests.spark.conftest import TwoLogs
 from tests.support.disks.log_batches import batch
 from wire.client.raw_client import KafkaClient, NewTopic
 
-pytestmark = [
-    pytest.mark.timeout(480),
-    pytest.mark.skipif(FORMAT == "kafka" and not jar_sets.SPARK_KAFKA.is_there, reason="no Kafka connector"),
-]
+pytestmark = pytest.mark.timeout(480)
 
 MINUTE_MS = 60_000
 BEGAN_MS = round(time.time() * 1000) // MINUTE_MS * MINUTE_MS - 60 * MINUTE_MS

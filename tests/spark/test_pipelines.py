@@ -13,18 +13,13 @@ import pytest
 from pyspark.errors import StreamingQueryException
 from pyspark.sql import SparkSession
 
-from deploy import jar_sets
 from spark_jobs.pipelines import files_to_topic, log_documents, topic_to_files
 from spark_jobs.pipelines.catalogue import PIPELINES, pipeline
-from spark_jobs.topic_frames import FORMAT
 from tests.support.clients.kafka_clients import Record, librdkafka_consume, librdkafka_produce
 from tests.support.lone_brokers.lone_broker_process import LoneBroker
 from wire.client.raw_client import KafkaClient, NewTopic
 
-pytestmark = [
-    pytest.mark.timeout(480),
-    pytest.mark.skipif(FORMAT == "kafka" and not jar_sets.SPARK_KAFKA.is_there, reason="no Kafka connector"),
-]
+pytestmark = pytest.mark.timeout(480)
 
 WORDS = ("plate", "road", "camera", "north", "south", "late")
 

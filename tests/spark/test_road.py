@@ -14,19 +14,14 @@ import pytest
 from confluent_kafka import KafkaError, Producer
 from pyspark.errors import StreamingQueryException
 
-from deploy import jar_sets
 from spark_jobs.pipelines import road_ingest, road_report
 from spark_jobs.pipelines.core.road_records import road_record
-from spark_jobs.topic_frames import FORMAT
 from tests.spark.test_pipelines import Jobs
 from tests.spark.test_pipelines import jobs as jobs_fixture
 from tests.support.clients.kafka_clients import Record, librdkafka_produce
 from wire.client.raw_client import KafkaClient
 
-pytestmark = [
-    pytest.mark.timeout(480),
-    pytest.mark.skipif(FORMAT == "kafka" and not jar_sets.SPARK_KAFKA.is_there, reason="no Kafka connector"),
-]
+pytestmark = pytest.mark.timeout(480)
 jobs = jobs_fixture
 
 PLACES = {f"1101{device:02d}#1#0#0": 10.0 * device for device in range(5)}

@@ -35,7 +35,7 @@ REQUIRED: Final = ("checkpoint_id", "plate", "capture_time", "device_address")
 AHEAD_MAX_MS: Final = 60_000
 """How far a device's clock may be ahead."""
 DEVICE, SERVER = "device", "server"
-"""The two routes: a smart device sends itself; a server recognises the pictures of several old ones."""
+"""The two routes: a smart device sends itself, and a server recognises pictures of old ones."""
 
 
 class Command(NamedTuple):

@@ -16,9 +16,9 @@ from typing import Final
 from broker.authentication.core.distinguished_names import subject_of
 from broker.authentication.core.sasl_login import SaslOffer
 from broker.authentication.listener_security import ListenerSecurity
-from broker.authentication.sasl_offers import ScramUsers, read_sasl_offer
+from broker.authentication.sasl_offers import ScramUsers, TokenKeys, read_sasl_offer
 from broker.authentication.sasl_session import Client, LoginCounts, SaslSession
-from runtime.clock import Clock
+from runtime.clock import Clock, SystemClock
 from runtime.configuration import ConfigurationError
 from runtime.logs import get_logger
 from runtime.supervision import Supervisor
@@ -42,6 +42,7 @@ class Entrance:
         self.security = security
         self.context: ssl.SSLContext | None = None
         self.logins = LoginCounts()
+        self.tokens = TokenKeys()
         self._users = users
         self._on_read = on_read
         self._offer: SaslOffer | None = None
@@ -54,7 +55,7 @@ class Entrance:
             seen = _seen(security)
             self.context = security.tls.server_context()
             self._seen = seen
-        self._offer = read_sasl_offer(security.properties, self._users) if security.is_sasl else None
+        self._offer = read_sasl_offer(security.properties, self._users, self.tokens) if security.is_sasl else None
         self.security = security
         self._on_read(security)
 
@@ -113,6 +114,7 @@ class Entrances:
     def __init__(self, security: Mapping[str, ListenerSecurity], on_read: OnRead = lambda _: None) -> None:
         """`on_read` is called with a listener's security after its files were read."""
         self.users = ScramUsers()
+        self._clock = SystemClock()
         self.by_listener = {name: Entrance(found, self.users, on_read) for name, found in security.items()}
         self._watch = Supervisor()
 
@@ -124,7 +126,7 @@ class Entrances:
 
     def start(self) -> None:
         """Begin to look at files."""
-        if any(entrance.context is not None for entrance in self.by_listener.values()):
+        if any(entrance.context is not None or entrance.tokens.found for entrance in self.by_listener.values()):
             self._watch.start("certificate files", self._look)
 
     async def _look(self) -> None:
@@ -133,6 +135,7 @@ class Entrances:
             for entrance in self.by_listener.values():
                 if entrance.has_changed_files:
                     await entrance.read_files_again()
+                await entrance.tokens.look(self._clock)
 
     async def stop(self) -> None:
         """Look no more."""

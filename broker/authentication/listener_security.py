@@ -20,7 +20,9 @@ from broker.authentication.sasl_offers import (
     INTER_BROKER_MECHANISM,
     JAAS,
     SESSION_MS,
+    TOKEN_KEYS,
     ScramUsers,
+    TokenKeys,
     read_sasl_offer,
 )
 from runtime.configuration import ConfigurationError, load_settings
@@ -31,7 +33,7 @@ from wire.tls.settings import HIDDEN, TLS_SECRETS
 PROTOCOL_MAP: Final = "listener.security.protocol.map"
 PROTOCOLS: Final = tuple(protocol.value for protocol in SecurityProtocol)
 MAPPING_RULES: Final = "ssl.principal.mapping.rules"
-FAMILIES: Final = ("ssl.", "sasl.", SESSION_MS, FAILURE_DELAY_MS)
+FAMILIES: Final = ("ssl.", "sasl.", "antipode.sasl.", SESSION_MS, FAILURE_DELAY_MS)
 _PREFIX: Final = "listener.name."
 
 
@@ -60,6 +62,7 @@ _KEYS: Final = frozenset(
         SESSION_MS,
         FAILURE_DELAY_MS,
         INTER_BROKER_MECHANISM,
+        *TOKEN_KEYS,
         *(str(field.alias) for field in ServerTlsSettings.model_fields.values()),
     }
 )
@@ -119,7 +122,7 @@ def _read(properties: Mapping[str, str], name: str, protocol: SecurityProtocol) 
             rules=_rules(found.get(MAPPING_RULES, "")),
         )
         if security.is_sasl:
-            read_sasl_offer(found, ScramUsers())
+            read_sasl_offer(found, ScramUsers(), TokenKeys())
     except ConfigurationError as error:
         raise _as_written(error, properties, name) from error
     return security

@@ -15,8 +15,19 @@ from collections.abc import Callable, Mapping
 from functools import partial
 from typing import Final
 
+from broker.authentication.core.json_web_tokens import TokenRules, login_of_token
+from broker.authentication.core.oauth_bearer import OauthBearerExchange
 from broker.authentication.core.sasl_login import SaslOffer
-from broker.authentication.core.sasl_mechanisms import PLAIN, Mechanism, PlainExchange, ScramExchange
+from broker.authentication.core.sasl_mechanisms import (
+    OAUTHBEARER,
+    PLAIN,
+    Login,
+    Mechanism,
+    PlainExchange,
+    ScramExchange,
+)
+from broker.authentication.key_sets import URL, KeySet
+from runtime.clock import Clock, SystemClock
 from runtime.configuration import ConfigurationError
 from wire.rules.jaas import LoginModule, parse_jaas
 from wire.rules.scram import (
@@ -35,7 +46,28 @@ JAAS: Final = "sasl.jaas.config"
 SESSION_MS: Final = "connections.max.reauth.ms"
 INTER_BROKER_MECHANISM: Final = "sasl.mechanism.inter.broker.protocol"
 FAILURE_DELAY_MS: Final = "connection.failed.authentication.delay.ms"
-MECHANISMS: Final = (PLAIN, *HASHES)
+MECHANISMS: Final = (PLAIN, *HASHES, OAUTHBEARER)
+CALLBACK_CLASS: Final = "sasl.server.callback.handler.class"
+UNSECURED_CLASS: Final = "OAuthBearerUnsecuredValidatorCallbackHandler"
+_CLASSES: Final = (UNSECURED_CLASS, "OAuthBearerValidatorCallbackHandler")
+REFRESH_MS: Final = "sasl.oauthbearer.jwks.endpoint.refresh.ms"
+SKEW_S: Final = "sasl.oauthbearer.clock.skew.seconds"
+AUDIENCE: Final = "sasl.oauthbearer.expected.audience"
+ISSUER: Final = "sasl.oauthbearer.expected.issuer"
+NAME_CLAIM: Final = "sasl.oauthbearer.sub.claim.name"
+SCOPE_CLAIM: Final = "sasl.oauthbearer.scope.claim.name"
+SCOPES: Final = "antipode.sasl.oauthbearer.required.scopes"
+TOKEN_KEYS: Final = (
+    CALLBACK_CLASS,
+    URL,
+    REFRESH_MS,
+    SKEW_S,
+    AUDIENCE,
+    ISSUER,
+    NAME_CLAIM,
+    SCOPE_CLAIM,
+    SCOPES,
+)
 _USER_PREFIX: Final = "user_"
 _NONCE_BYTES: Final = 24
 _MODULES: Final = {PLAIN: "PlainLoginModule", **dict.fromkeys(HASHES, "ScramLoginModule")}
@@ -71,7 +103,19 @@ class ScramUsers:
             return None
 
 
-def read_sasl_offer(properties: Mapping[str, str], users: ScramUsers) -> SaslOffer:
+class TokenKeys:
+    """The key sets of one listener, at most one."""
+
+    def __init__(self) -> None:
+        self.found: list[KeySet] = []
+
+    async def look(self, clock: Clock) -> None:
+        """Read again what has changed."""
+        for keys in self.found:
+            await keys.look(clock)
+
+
+def read_sasl_offer(properties: Mapping[str, str], users: ScramUsers, tokens: TokenKeys) -> SaslOffer:
     """The offer of a listener with these properties, without its prefix. ConfigurationError repeats
     nothing secret.
     """
@@ -82,7 +126,7 @@ def read_sasl_offer(properties: Mapping[str, str], users: ScramUsers) -> SaslOff
     if unknown is not None:
         raise ConfigurationError(ENABLED, unknown, f"accepted: {', '.join(MECHANISMS)}")
     return SaslOffer(
-        mechanisms={name: _mechanism(name, properties, users) for name in enabled},
+        mechanisms={name: _mechanism(name, properties, users, tokens) for name in enabled},
         session_ms_max={name: _milliseconds(properties, name, SESSION_MS, 0) for name in enabled},
         failure_delay_ms=_milliseconds(properties, "", FAILURE_DELAY_MS, 100),
     )
@@ -105,7 +149,11 @@ def login_line(properties: Mapping[str, str], mechanism: str) -> LoginModule:
     return module
 
 
-def _mechanism(name: str, properties: Mapping[str, str], users: ScramUsers) -> Callable[[], Mechanism]:
+def _mechanism(
+    name: str, properties: Mapping[str, str], users: ScramUsers, tokens: TokenKeys
+) -> Callable[[], Mechanism]:
+    if name == OAUTHBEARER:
+        return partial(OauthBearerExchange, _token_check(properties, tokens))
     options = login_line(properties, name).options
     if name == PLAIN:
         passwords = {
@@ -119,6 +167,37 @@ def _mechanism(name: str, properties: Mapping[str, str], users: ScramUsers) -> C
         return ScramExchange(name, look_up, nonce=secrets.token_urlsafe(_NONCE_BYTES), secret=secret)
 
     return begin
+
+
+def _token_check(properties: Mapping[str, str], tokens: TokenKeys) -> Callable[[str], Login]:
+    """Who logs in by a token, by the listener's keys and rules."""
+
+    def value(key: str) -> str:
+        return (of_mechanism(properties, OAUTHBEARER, key)[1] or "").strip()
+
+    named = value(CALLBACK_CLASS).rpartition(".")[2]
+    if named and named not in _CLASSES:
+        raise ConfigurationError(CALLBACK_CLASS, named, f"accepted: {' or '.join(_CLASSES)}, or nothing")
+    is_unsecured = named == UNSECURED_CLASS
+    if not value(URL) and not is_unsecured:
+        accepted = f"the key set of the authorization server; tokens without signature need {CALLBACK_CLASS}="
+        raise ConfigurationError(URL, "(not set)", f"{accepted}{UNSECURED_CLASS}")
+    rules = TokenRules(
+        is_unsecured=is_unsecured,
+        audiences=frozenset(item.strip() for item in value(AUDIENCE).split(",") if item.strip()),
+        issuer=value(ISSUER),
+        name_claim=value(NAME_CLAIM) or "sub",
+        scope_claim=value(SCOPE_CLAIM) or "scope",
+        scopes=frozenset(item.strip() for item in value(SCOPES).split(",") if item.strip()),
+        skew_ms=1000 * _milliseconds(properties, OAUTHBEARER, SKEW_S, 30),
+    )
+    tokens.found = (
+        [KeySet(value(URL), refresh_ms=_milliseconds(properties, OAUTHBEARER, REFRESH_MS, 3_600_000))]
+        if value(URL)
+        else []
+    )
+    sets, clock = tokens.found, SystemClock()
+    return lambda token: login_of_token(token, rules, sets[0].keys if sets else {}, clock.now_ms())
 
 
 def _own_credential(mechanism: str, options: Mapping[str, str]) -> dict[str, ScramCredential]:
@@ -135,5 +214,5 @@ def _milliseconds(properties: Mapping[str, str], mechanism: str, key: str, defau
     if text is None or not text.strip():
         return default
     if not text.strip().isdecimal():
-        raise ConfigurationError(found, text, "accepted: milliseconds, 0 or more")
+        raise ConfigurationError(found, text, "accepted: a whole number, 0 or more")
     return int(text)

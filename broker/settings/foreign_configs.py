@@ -77,7 +77,6 @@ _WITHOUT_EFFECT: Final = {
     "ssl.secure.random.implementation": _OPENSSL,
     "ssl.allow.dn.changes": _OPENSSL,
     "ssl.allow.san.changes": _OPENSSL,
-    "sasl.server.callback.handler.class": _NO_PLUGINS,
     "sasl.login.callback.handler.class": _NO_PLUGINS,
     "sasl.login.class": _NO_PLUGINS,
     "sasl.server.max.receive.size": "messages of a login have at most 524288 bytes",

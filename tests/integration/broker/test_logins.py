@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import time
 from pathlib import Path
 from typing import Any
 
@@ -249,3 +250,39 @@ def logins(broker: SecuredBroker, listener: str) -> int:
         text = page.read().decode()
     label = f'kafka_server_socket_server_metrics_successful_authentication_total{{listener="{listener}"}}'
     return next((int(float(line.split()[-1])) for line in text.splitlines() if line.startswith(label)), 0)
+
+
+def by_token(token: str) -> dict[str, Any]:
+    return {
+        "security.protocol": "sasl_plaintext",
+        "sasl.mechanism": "OAUTHBEARER",
+        "oauth_cb": lambda _: (token, time.time() + 300),
+    }
+
+
+@pytest.mark.parametrize("algorithm", ["RS256", "ES256"])
+def test_librdkafka_logs_in_by_a_signed_token_also_after_the_keys_are_renewed(
+    broker: SecuredBroker, algorithm: str
+) -> None:
+    librdkafka_produce(broker.at("TOKENS"), "by-token", RECORDS, settings=by_token(broker.signer.token(algorithm)))
+    read = broker.process.log_text().count("keys of tokens were read")
+    broker.signer.renew()
+    eventually_sync(lambda: broker.process.log_text().count("keys of tokens were read") > read)
+    librdkafka_produce(broker.at("TOKENS"), "by-token", RECORDS, settings=by_token(broker.signer.token(algorithm)))
+
+
+def test_librdkafka_is_refused_with_a_token_of_another_audience(broker: SecuredBroker) -> None:
+    from confluent_kafka import Producer
+
+    errors: list[str] = []
+    settings = by_token(broker.signer.token(aud="other"))
+    producer = Producer(
+        {"bootstrap.servers": broker.at("TOKENS"), **settings, "error_cb": lambda error: errors.append(error.name())}
+    )
+
+    def is_refused() -> bool:
+        producer.poll(0.1)
+        return "_AUTHENTICATION" in errors
+
+    eventually_sync(is_refused)
+    assert "its audience is another one" in broker.process.log_text()

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from tests.support.lone_brokers.lone_broker_process import LoneBroker
+from tests.support.lone_brokers.token_signer import TokenSigner
 from tests.support.processes.ports import LOOPBACK
 from tests.support.processes.processes import Processes
 from tests.support.processes.secured_kafka import PLAIN_MODULE, SCRAM_MODULE, Certificates, make_certificates
@@ -21,6 +22,7 @@ PROTOCOLS = {
     "LOGIN": "SASL_PLAINTEXT",
     "SECURED": "SASL_SSL",
     "BRIEF": "SASL_PLAINTEXT",
+    "TOKENS": "SASL_PLAINTEXT",
 }
 PASSWORDS = {"alice": "alice's, really", "bob": "bob's"}
 """Users of PLAIN."""
@@ -37,11 +39,13 @@ def jaas(mechanism: str, user: str, password: str) -> str:
 
 class SecuredBroker(LoneBroker):
     """CLIENT is plaintext, ENCRYPTED asks for no certificate, MUTUAL for one, at LOGIN and SECURED
-    clients log in, at BRIEF for a short session.
+    clients log in, at BRIEF for a short session, at
+    TOKENS by a token.
     """
 
     def __init__(self, processes: Processes, directory: Path, **properties: str) -> None:
         self.certificates: Certificates = make_certificates(directory / "certificates")
+        self.signer = TokenSigner(directory / "keys.json")
         given: dict[str, Any] = {
             "listeners": ",".join(f"{name}://{LOOPBACK}:0" for name in PROTOCOLS),
             "listener.security.protocol.map": ",".join(f"{name}:{kind}" for name, kind in PROTOCOLS.items()),
@@ -52,6 +56,10 @@ class SecuredBroker(LoneBroker):
             "sasl.enabled.mechanisms": "PLAIN,SCRAM-SHA-256,SCRAM-SHA-512",
             "listener.name.brief.connections.max.reauth.ms": str(BRIEF_SESSION_MS),
             **self._lines(),
+            "listener.name.tokens.sasl.enabled.mechanisms": "OAUTHBEARER",
+            "listener.name.tokens.sasl.oauthbearer.jwks.endpoint.url": (directory / "keys.json").as_uri(),
+            "listener.name.tokens.sasl.oauthbearer.expected.audience": "kafka",
+            "listener.name.tokens.sasl.oauthbearer.sub.claim.name": "client",
             **properties,
         }
         super().__init__(processes, directory, **given)

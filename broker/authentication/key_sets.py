@@ -1,0 +1,85 @@
+"""The public keys by which tokens are checked: of a file or of a URL
+(`sasl.oauthbearer.jwks.endpoint.url`), read in the background.
+
+A file is looked at twice a second, as certificates are; a URL is asked each
+`sasl.oauthbearer.jwks.endpoint.refresh.ms`, and sooner while there is no answer. What was read last
+counts while nothing newer can be had. `Entrances` looks.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import urllib.request
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Final
+from urllib.parse import unquote, urlsplit
+
+from broker.authentication.core.json_web_tokens import PublicKey, read_key_set
+from runtime.clock import Clock
+from runtime.configuration import ConfigurationError
+from runtime.logs import get_logger
+
+log = get_logger(__name__)
+
+URL: Final = "sasl.oauthbearer.jwks.endpoint.url"
+ACCEPTED: Final = "accepted: file:///path or https://host/path of a JSON web key set, http on loopback alone"
+RETRY_MS: Final = 5_000
+ANSWER_WITHIN_S: Final = 10
+BYTES_MAX: Final = 1024 * 1024
+_LOOPBACK: Final = ("127.0.0.1", "localhost", "::1")
+
+
+class KeySet:
+    """One file or URL."""
+
+    def __init__(self, url: str, *, refresh_ms: int) -> None:
+        """ConfigurationError where the URL is none that is accepted, or the file is no key set."""
+        parts = urlsplit(url)
+        self._url = url
+        self._refresh_ms = refresh_ms
+        self._due_at_ms = 0.0
+        self._seen = (0, 0)
+        self.keys: Mapping[str, PublicKey] = {}
+        self._file = Path(unquote(parts.path)) if parts.scheme == "file" else None
+        is_far = parts.scheme == "http" and parts.hostname not in _LOOPBACK
+        if parts.scheme not in ("file", "http", "https") or is_far:
+            raise ConfigurationError(URL, url, ACCEPTED)
+        if self._file is not None:
+            try:
+                self._seen = self._facts()
+                self.keys = read_key_set(self._file.read_text(encoding="utf-8"))
+            except (OSError, ValueError) as error:
+                raise ConfigurationError(URL, url, f"{ACCEPTED} ({error})") from error
+
+    async def look(self, clock: Clock) -> None:
+        """Read the file if it has changed, or ask the URL if it is time."""
+        if self._file is not None:
+            try:
+                facts = self._facts()
+            except OSError:
+                return
+            if facts == self._seen:
+                return
+            self._seen = facts
+        elif clock.monotonic_ms() < self._due_at_ms:
+            return
+        try:
+            self.keys = read_key_set(await asyncio.to_thread(self._read))
+        except (OSError, ValueError) as error:
+            self._due_at_ms = clock.monotonic_ms() + RETRY_MS
+            log.warning("keys of tokens cannot be read", key=URL, url=self._url, reason=str(error))
+            return
+        self._due_at_ms = clock.monotonic_ms() + self._refresh_ms
+        log.info("keys of tokens were read", url=self._url, count=len(self.keys))
+
+    def _facts(self) -> tuple[int, int]:
+        assert self._file is not None
+        found = self._file.stat()
+        return found.st_ino, found.st_mtime_ns
+
+    def _read(self) -> str:
+        if self._file is not None:
+            return self._file.read_text(encoding="utf-8")
+        with urllib.request.urlopen(self._url, timeout=ANSWER_WITHIN_S) as answer:  # noqa: S310  checked above
+            return str(answer.read(BYTES_MAX).decode())

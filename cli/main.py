@@ -59,7 +59,7 @@ COMMANDS: Final[Mapping[str, tuple[str, str]]] = {
     "credentials": ("cli.credentials.commands", "app"),
 }
 """Module and name of each command, in the order of the help: a function, or the app of a group."""
-WITHOUT_COMMAND_CONFIG: Final = frozenset({"up", "demo", "broker", "controller", "mirror", "bridge", "credentials"})
+WITHOUT_COMMAND_CONFIG: Final = frozenset({"up", "demo", "broker", "controller", "mirror", "bridge"})
 """They have a configuration of their own, or reach no site."""
 
 

@@ -32,6 +32,9 @@ ZOOKEEPER_JARS = (
 ZOOKEEPER_LOG_JARS = ("log4j-slf4j2-impl-2.25.4.jar", "log4j-api-2.25.4.jar", "log4j-core-2.25.4.jar")
 """The jars that it needs besides to log why it does not start."""
 
+NETTY_PARTS = ("handler", "buffer", "codec-base", "common", "resolver", "transport", "transport-native-unix-common")
+"""The jars that it needs besides where users log in."""
+
 PARTS_DIRECTORY_VARIABLE = "ANTIPODE_PARTS"
 PROBE_TIMEOUT_S = 30
 
@@ -135,6 +138,12 @@ def zookeeper_jars() -> tuple[Path, ...]:
             "run `make setup`"
         )
     return jars
+
+
+def netty_jars() -> tuple[Path, ...]:
+    """Of the same folder: a ZooKeeper server whose users log in loads classes of netty's."""
+    folder = zookeeper_jars()[0].parent
+    return tuple(sorted(jar for name in NETTY_PARTS for jar in folder.glob(f"netty-{name}-4*.jar")))
 
 
 def zookeeper_version() -> str:

@@ -33,6 +33,12 @@ appender.out.layout.pattern = %d{ISO8601} %p %c{1}: %m%n
 """
 
 
+def _login_configuration(users: Mapping[str, str]) -> str:
+    """JAAS of a server whose users log in with DIGEST-MD5."""
+    options = "".join(f'\n  user_{name}="{password}"' for name, password in users.items())
+    return f"Server {{\n  org.apache.zookeeper.server.auth.DigestLoginModule required{options};\n}};\n"
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EnsembleMember:
     """How the other members reach one of them."""
@@ -54,6 +60,8 @@ class ZooKeeperServer:
     number: int = 0
     ensemble: Mapping[int, EnsembleMember] | None = None
     host: str = LOOPBACK
+    users: Mapping[str, str] | None = None
+    """Passwords by user; with users, a session without one of them is refused."""
 
     @property
     def connect(self) -> str:
@@ -66,7 +74,8 @@ class ZooKeeperServer:
         """
         self._write_files()
         configuration = self.directory / "zoo.cfg"
-        classpath = os.pathsep.join(str(jar) for jar in parts.zookeeper_jars())
+        jars = (*parts.zookeeper_jars(), *(parts.netty_jars() if self.users else ()))
+        classpath = os.pathsep.join(str(jar) for jar in jars)
         command = [
             str(parts.java().executable),
             f"-Xmx{HEAP_MB_MAX}m",
@@ -74,6 +83,7 @@ class ZooKeeperServer:
             "-XX:TieredStopAtLevel=1",
             *class_archives.ZOOKEEPER.options(),
             "-Dzookeeper.cnxTimeout=1000",
+            *self._login_options(),
             f"-Dlog4j2.configurationFile={self.directory / 'log4j2.properties'}",
             "-cp",
             classpath,
@@ -109,8 +119,24 @@ class ZooKeeperServer:
         if self.ensemble is not None:
             (data / "myid").write_text(f"{self.number}\n", encoding="ascii")
         (self.directory / "log4j2.properties").write_text(_LOGGING, encoding="ascii")
+        if self.users:
+            with open(os.open(self._login_file, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), "w") as file:
+                file.write(_login_configuration(self.users))
         settings = "".join(f"{key}={value}\n" for key, value in self._settings().items())
         (self.directory / "zoo.cfg").write_text(settings, encoding="utf-8")
+
+    @property
+    def _login_file(self) -> Path:
+        return self.directory / "jaas.conf"
+
+    def _login_options(self) -> list[str]:
+        if not self.users:
+            return []
+        return [
+            f"-Djava.security.auth.login.config={self._login_file}",
+            "-Dzookeeper.authProvider.sasl=org.apache.zookeeper.server.auth.SASLAuthenticationProvider",
+            "-Dzookeeper.sessionRequireClientSASLAuth=true",
+        ]
 
     def _settings(self) -> dict[str, str]:
         settings = {

@@ -16,6 +16,7 @@ never connect again: here another session is begun, as after one that expired.
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import enum
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
@@ -26,6 +27,7 @@ from kazoo.exceptions import (
     ConnectionClosedError,
     ConnectionLoss,
     KazooException,
+    NodeExistsError,
     NoNodeError,
     OperationTimeoutError,
     RolledBackError,
@@ -35,7 +37,9 @@ from kazoo.exceptions import (
 )
 from kazoo.protocol.states import KazooState, KeeperState, WatchedEvent
 from kazoo.retry import KazooRetry
+from kazoo.security import OPEN_ACL_UNSAFE
 
+from runtime import zookeeper_access
 from runtime.logs import get_logger
 from runtime.process import OperationalFailure
 from runtime.retries import jittered_backoff
@@ -194,6 +198,7 @@ class ZooKeeper:
             timeout=session_timeout_ms / 1000,
             connection_retry=retry,
             command_retry=KazooRetry(max_tries=0),
+            **zookeeper_access.client_options(),
         )
         self._listeners: list[SessionListener] = []
         self._state = SessionState.LOST
@@ -313,14 +318,30 @@ class ZooKeeper:
         """Create a znode, returning its path. NodeExistsError, NoNodeError for a missing parent
         unless `make_path`.
         """
+        parent = path.rpartition("/")[0]
+        if make_path and parent:
+            await self.ensure_path(parent)
         pending = self._client.create_async(
-            path, value, ephemeral=is_ephemeral, sequence=is_sequence, makepath=make_path
+            path,
+            value,
+            acl=zookeeper_access.acl_of(path),
+            ephemeral=is_ephemeral,
+            sequence=is_sequence,
         )
         return str(await self._finish(pending))
 
     async def ensure_path(self, path: str) -> None:
         """Create the path and its parents where missing."""
-        await self._finish(self._client.ensure_path_async(path))
+        if zookeeper_access.acl_of(path) is None:
+            await self._finish(self._client.ensure_path_async(path))
+            return
+        # kazoo would give all of them one ACL, and that of secrets is another one
+        parts = path.strip("/").split("/")
+        for count in range(1, len(parts) + 1):
+            part = "/" + "/".join(parts[:count])
+            if await self.exists(part) is None:
+                with contextlib.suppress(NodeExistsError):
+                    await self.create(part)
 
     async def get(self, path: str, *, watch: Watch | None = None) -> tuple[bytes, NodeStat]:
         """A znode's data and stat; `watch` fires once at the next change. NoNodeError."""
@@ -370,6 +391,18 @@ class ZooKeeper:
         """
         return _stat(await self._finish(self._client.set_async(path, value, version=version)))
 
+    async def set_acls(self, path: str, *, is_dry_run: bool = False) -> bool:
+        """Give a znode the ACL that this process gives to new ones; whether it had another one.
+        NoNodeError; NoAuthError when this process may not.
+        """
+        wanted = zookeeper_access.acl_of(path) or OPEN_ACL_UNSAFE
+        found, _ = await self._finish(self._client.get_acls_async(path))
+        if set(found) == set(wanted):
+            return False
+        if not is_dry_run:
+            await self._finish(self._client.set_acls_async(path, wanted))
+        return True
+
     async def delete(self, path: str, *, version: int = -1, recursive: bool = False) -> None:
         """Delete a znode. NoNodeError, NotEmptyError, BadVersionError."""
         if recursive:
@@ -385,7 +418,8 @@ class ZooKeeper:
         for step in steps:
             match step:
                 case CreateNode():
-                    transaction.create(step.path, step.value, ephemeral=step.is_ephemeral)
+                    acl = zookeeper_access.acl_of(step.path)
+                    transaction.create(step.path, step.value, acl=acl, ephemeral=step.is_ephemeral)
                 case SetNode():
                     transaction.set_data(step.path, step.value, version=step.version)
                 case DeleteNode():
@@ -413,6 +447,7 @@ def _end_session(connect: str, key: SessionKey) -> None:
         timeout=ENDING_TIMEOUT_MS / 1000,
         client_id=(key.session_id, key.password),
         connection_retry=KazooRetry(max_tries=-1, delay=0.05, max_delay=0.5),
+        **zookeeper_access.client_options(),
     )
     try:
         client.start_async().wait(ENDING_TIMEOUT_MS / 1000)

@@ -44,6 +44,7 @@ from runtime.configuration import ConfigurationError, Settings, load_settings, s
 from runtime.logs import get_logger
 from runtime.protection import check_site_protection
 from wire.access.settings import CONTROL_KEYS
+from wire.access.zookeeper import ZOOKEEPER_KEYS
 from wire.rules.principals import parse_principal
 from wire.rules.topic_configs import TOPIC_CONFIGS, InvalidTopicConfig
 
@@ -479,7 +480,7 @@ def read_keys() -> frozenset[str]:
     """Every key that a broker process reads, its controller candidate included."""
     settings = {field.alias or name for name, field in BrokerSettings.model_fields.items()}
     defaults = {found.name for definition in TOPIC_CONFIGS.values() for found in definition.broker_properties}
-    return frozenset(settings | defaults | CONTROLLER_KEYS | CONTROL_KEYS | _OTHER_SPELLINGS.keys())
+    return frozenset(settings | defaults | CONTROLLER_KEYS | CONTROL_KEYS | ZOOKEEPER_KEYS | _OTHER_SPELLINGS.keys())
 
 
 def _warn_of_idle(mapping: Mapping[str, object]) -> None:

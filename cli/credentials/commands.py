@@ -1,7 +1,8 @@
-"""`antipode credentials authority`, `certificate` and `token`."""
+"""`antipode credentials authority`, `certificate`, `token` and `znodes`."""
 
 from __future__ import annotations
 
+import asyncio
 import secrets
 from pathlib import Path
 from typing import Annotated
@@ -29,7 +30,7 @@ TOKEN_BYTES = 32
 
 app = typer.Typer(
     no_args_is_help=True,
-    help="Certificates and tokens for the control plane: who is a broker, a mirror, an operator or a viewer.",
+    help="Certificates and tokens for the control plane, and ACLs of znodes.",
 )
 
 Directory = Annotated[Path, typer.Option("--dir", help="The authority's directory.")]
@@ -135,6 +136,30 @@ def token(
             write_file(tokens, f"{known}{separator}{line}\n", mode=PRIVATE)
         facts = {"file": str(file), "tokens": str(tokens), "name": name, "role": role.value}
         _report(output, {**facts, "hash": hash_of(secret)}, is_dry_run=is_dry_run)
+
+
+@app.command()
+def znodes(
+    zookeeper: Annotated[str, typer.Option("--zookeeper", help="host:port[,host:port...][/chroot] of a site.")],
+    is_dry_run: DryRun = False,
+    output: Output = OutputFormat.TEXT,
+) -> None:
+    """Give the znodes that a site has the ACLs of new ones: for a site that has just set
+    zookeeper.set.acl=true.
+
+    --command-config names a file with zookeeper.sasl.username, zookeeper.sasl.password and
+    zookeeper.set.acl=true; with zookeeper.set.acl=false the znodes become open to all again, as
+    Apache Kafka's zookeeper-security-migration does it.
+
+    Example: antipode credentials znodes --zookeeper zk1.a.example.org:2181
+    --command-config ops.properties --dry-run
+    """
+    from cli.credentials.znode_acls import set_acls
+
+    with failures_as_messages():
+        changed, looked_at = asyncio.run(set_acls(zookeeper, is_dry_run=is_dry_run))
+        facts: dict[str, object] = {"zookeeper": zookeeper, "znodes": looked_at, "changed": changed}
+        _report(output, facts, is_dry_run=is_dry_run)
 
 
 def _report(output: OutputFormat, facts: dict[str, object], *, is_dry_run: bool) -> None:

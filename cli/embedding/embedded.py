@@ -34,7 +34,7 @@ from cli.embedding.parts import (
     together,
     until_ready,
 )
-from cli.embedding.security import secure, security_environment
+from cli.embedding.security import secure, security_environment, zookeeper_users
 from cli.embedding.site_layout import (
     ArbiterLayout,
     BridgeLayout,
@@ -151,8 +151,9 @@ class EmbeddedSites:
         if self.layout.security is not None:
             self.report("making certificates")
             secure(self.layout, self.layout.security)
-        zookeepers = [_zookeeper(site) for site in self.layout.sites]
-        zookeepers += [_arbiter(self.layout.arbiter)] if self.layout.arbiter is not None else []
+        users = zookeeper_users(self.layout.security)
+        zookeepers = [_zookeeper(site, users) for site in self.layout.sites]
+        zookeepers += [_arbiter(self.layout.arbiter, users)] if self.layout.arbiter is not None else []
         proxies = [_toxiproxy(self.layout)] if self.layout.toxiproxy is not None else []
         brokers = [
             _broker(self.layout, site, broker, self.broker_overrides)
@@ -294,9 +295,12 @@ def _refuse_taken_ports(layout: Layout) -> None:
         )
 
 
-def _zookeeper(site: SiteLayout) -> Part:
+def _zookeeper(site: SiteLayout, users: Mapping[str, str] | None) -> Part:
     server = ZooKeeperServer(
-        name=f"zookeeper-{site.name}", directory=site.directory / "zookeeper", port=parse_host_port(site.zookeeper).port
+        name=f"zookeeper-{site.name}",
+        directory=site.directory / "zookeeper",
+        port=parse_host_port(site.zookeeper).port,
+        users=users,
     )
     return Part(child=server.child(), is_ready=lambda: asyncio.to_thread(server.is_serving))
 
@@ -309,8 +313,10 @@ def _toxiproxy(layout: Layout) -> Part:
     return Part(child=server.child(), is_ready=lambda: asyncio.to_thread(server.is_serving))
 
 
-def _arbiter(arbiter: ArbiterLayout) -> Part:
-    server = ZooKeeperServer(name="arbiter", directory=arbiter.directory, port=parse_host_port(arbiter.zookeeper).port)
+def _arbiter(arbiter: ArbiterLayout, users: Mapping[str, str] | None) -> Part:
+    server = ZooKeeperServer(
+        name="arbiter", directory=arbiter.directory, port=parse_host_port(arbiter.zookeeper).port, users=users
+    )
     return Part(child=server.child(), is_ready=lambda: asyncio.to_thread(server.is_serving))
 
 

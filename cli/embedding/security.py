@@ -4,6 +4,7 @@ which people show who they are.
 
 from __future__ import annotations
 
+import secrets
 from typing import Final
 
 from cli.credentials.authority import PRIVATE, Authority, load_authority, make_authority, save_authority, write_file
@@ -13,15 +14,19 @@ from cli.embedding.site_layout import (
     OPERATOR,
     USER,
     VIEWER,
+    ZOOKEEPER_USER,
     Layout,
     SecurityLayout,
     control_properties,
     properties_text,
+    zookeeper_properties,
 )
 from cli.shared.command_config import use_command_config
+from runtime.configuration import read_properties
 from wire.access.core.callers import role_uri
 from wire.access.core.roles import Role
 
+SECRET_BYTES: Final = 24
 HOSTS: Final = (HOST, "localhost")
 _PEOPLE: Final = {OPERATOR: Role.OPERATOR, VIEWER: Role.VIEWER}
 
@@ -43,7 +48,16 @@ def secure(layout: Layout, security: SecurityLayout) -> None:
         _write(security, name)
     for user in (ADMIN, USER):
         write_file(security.client_config(user), "security.protocol=PLAINTEXT\n", mode=PRIVATE)
+    if not security.zookeeper_secret.exists():
+        write_file(security.zookeeper_secret, f"password={secrets.token_urlsafe(SECRET_BYTES)}\n", mode=PRIVATE)
     use_command_config(security.command_config(OPERATOR))
+
+
+def zookeeper_users(security: SecurityLayout | None) -> dict[str, str] | None:
+    """Passwords by user, for the sites' ZooKeepers; None: open to all."""
+    if security is None:
+        return None
+    return {ZOOKEEPER_USER: read_properties(security.zookeeper_secret)["password"]}
 
 
 def security_environment(security: SecurityLayout) -> dict[str, str]:
@@ -65,5 +79,6 @@ def _issue(authority: Authority, security: SecurityLayout, name: str, role: Role
 
 
 def _write(security: SecurityLayout, name: str) -> None:
-    properties = control_properties(security, name)
+    zookeeper = zookeeper_properties(security) if name == OPERATOR else {}
+    properties = {**control_properties(security, name), **zookeeper}
     write_file(security.command_config(name), properties_text(properties), mode=PRIVATE)

@@ -136,6 +136,11 @@ class SecurityLayout:
         """Key and certificate of a process or person, in one PEM file."""
         return self.directory / f"{name}.pem"
 
+    @property
+    def zookeeper_secret(self) -> Path:
+        """The password of the sites at their ZooKeepers, as a properties file."""
+        return self.directory / "zookeeper.properties"
+
     def command_config(self, name: str) -> Path:
         """What `--command-config` takes for this person."""
         return self.directory / f"{name}.properties"
@@ -145,6 +150,7 @@ class SecurityLayout:
         return self.directory / f"{name}-client.properties"
 
 
+ZOOKEEPER_USER: Final = "antipode"
 OPERATOR: Final = "operator"
 VIEWER: Final = "viewer"
 ADMIN: Final = "admin"
@@ -350,6 +356,17 @@ def control_properties(security: SecurityLayout | None, name: str) -> dict[str, 
     }
 
 
+def zookeeper_properties(security: SecurityLayout | None) -> dict[str, str]:
+    """How a process of embedded sites shows itself to ZooKeeper."""
+    if security is None:
+        return {}
+    return {
+        "zookeeper.sasl.username": ZOOKEEPER_USER,
+        "zookeeper.sasl.password": f"${{file:{security.zookeeper_secret}:password}}",
+        "zookeeper.set.acl": "true",
+    }
+
+
 def broker_properties(
     site: SiteLayout,
     broker: BrokerLayout,
@@ -388,6 +405,7 @@ def broker_properties(
         "antipode.grpc.listener": broker.grpc,
         "antipode.metrics.listener": broker.metrics,
         **control_properties(security, broker.name),
+        **zookeeper_properties(security),
     }
 
 

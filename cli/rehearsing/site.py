@@ -42,6 +42,8 @@ KEPT_KEYS: Final = (
 )
 KEPT_PREFIXES: Final = (
     "antipode.control.",
+    "zookeeper.sasl.",
+    "zookeeper.set.",
     "log.",
     "message.",
     "group.",

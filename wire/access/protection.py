@@ -17,6 +17,7 @@ from wire.access.settings import (
     check_server,
     load_control_settings,
 )
+from wire.access.zookeeper import protect_zookeeper, zookeeper_access
 
 if TYPE_CHECKING:
     from wire.access.credentials import Credentials
@@ -34,6 +35,7 @@ def check_daemon(properties: Mapping[str, object], *, is_listening: bool = True)
         check_server(settings)
     if settings.is_tls:
         _credentials(settings)
+    zookeeper_access(properties)
     return settings
 
 
@@ -48,6 +50,7 @@ def protect_daemon(properties: Mapping[str, object], *, is_listening: bool = Tru
     ConfigurationError.
     """
     settings = check_daemon(properties, is_listening=is_listening)
+    protect_zookeeper(properties)
     if not settings.is_tls:
         log.warning("the control plane is plaintext: all who reach it may do everything", setting=ALLOW_PLAINTEXT)
         protect_control_plane(Protection(interceptors=(ControlGuard(None),)))
@@ -62,5 +65,6 @@ def protect_client(properties: Mapping[str, object]) -> None:
     ConfigurationError.
     """
     settings = load_control_settings(properties)
+    protect_zookeeper(properties)
     if settings.is_tls:
         protect_control_plane(Protection(channel=_credentials(settings).channel))

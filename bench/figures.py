@@ -198,6 +198,28 @@ FIGURES: Mapping[str, Mapping[str, Figure]] = {
         "p99_ms": Figure(title="silence p99", unit="ms", pick=Pick.LOWEST),
         "longest_ms": Figure(title="silence, longest", unit="ms", pick=Pick.LOWEST),
     },
+    "recovery-time": {
+        "slowest_p50_ms": Figure(title="slowest record, p50", unit="ms", pick=Pick.LOWEST),
+        "slowest_p99_ms": Figure(
+            title="slowest record, p99",
+            unit="ms",
+            pick=Pick.LOWEST,
+            case_targets={"100 partitions, planned": Target(below=200), "1000 partitions, planned": Target(below=500)},
+        ),
+        "stopped_p50_ms": Figure(title="fence to account, p50", unit="ms", pick=Pick.LOWEST),
+        "detection_ms": Figure(title="detection and lease", unit="ms", pick=Pick.LOWEST),
+        "promotion_ms": Figure(
+            title="promotion",
+            unit="ms",
+            pick=Pick.LOWEST,
+            case_targets={"100 partitions, site": Target(below=300), "1000 partitions, site": Target(below=2_000)},
+        ),
+        "client_ms": Figure(title="until the client is back", unit="ms", pick=Pick.LOWEST),
+        "whole_ms": Figure(title="kill -9 to the next acknowledgement", unit="ms", pick=Pick.LOWEST),
+        "idle_cores": Figure(
+            title="idle, the busiest process", unit="cores", pick=Pick.LOWEST, target=Target(below=0.05)
+        ),
+    },
     "mirror": {
         **_OF_A_DRAIN,
         "first_record_s": Figure(title="start to first record", unit="s", pick=Pick.LOWEST, target=Target(below=1)),

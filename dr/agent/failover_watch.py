@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Final
 
 from dr.agent.arbiter import Arbiter, ArbiterSilent
@@ -41,6 +41,10 @@ INTERVAL_MS_MIN: Final = 200
 ASK_TIMEOUT_MS: Final = 3_000
 ASK_OF_COPY_MS: Final = 2_000
 FIRST_COPY: Final = "the first copy is not known to be complete yet"
+SETTLE_MS: Final = 100
+"""How long nothing may arrive from a lost site before the epoch is raised: its mirror has had
+nothing for a whole lease.
+"""
 AGAIN_MS: Final = 10_000
 """The pause after a failover that was refused."""
 
@@ -310,6 +314,8 @@ class FailoverWatch:
             is_old_site_down=True,
             needs_lost_source=needs_lost_source,
         )
+        if needs_lost_source:
+            policy = replace(policy, settle_ms=SETTLE_MS)
         async with self._turns.setdefault(record.name, asyncio.Lock()):
             with Journal(None, self._clock) as journal:
                 run = FailoverRun(

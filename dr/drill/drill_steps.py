@@ -298,7 +298,7 @@ class DrillStage:
             accounts=accounts,
             source_site=entry.source,
         )
-        self.result.reconciliations[step.name] = {**asdict(found), "report_dir": str(folder)}
+        self.result.reconciliations[step.name] = {**asdict(found), "report_dir": folder.name}
         accepted = {"equal": (EQUAL,), "as_accounted": (EQUAL, AS_ACCOUNTED)}.get(step.expect)
         if accepted is not None and found.outcome not in accepted:
             raise OperationalFailure(f"the sites are {found.outcome}, expected {step.expect} ({folder})")

@@ -47,6 +47,9 @@ REST_SHARE = 2.0
 """A wait pauses this many times as long as the sites took to answer: many groups are much to ask
 for.
 """
+STOPPED_POLL_S = 0.01
+STOPPED_REST_SHARE = 0.25
+"""While writers are stopped the sites are asked more often."""
 EPOCH_LOOKUP_BUDGET_MS = 10_000
 
 
@@ -237,7 +240,7 @@ class FailoverRun:
 
     async def _carry_out(self, decision: Decision, playbook: FailoverPlaybook, observer: LinkObserver) -> StepEnded:
         if decision.step in (Step.PREPARE, Step.DRAIN):
-            return await self._wait(decision)
+            return await self._wait(decision, are_writers_stopped=playbook.is_fence_proven)
         self.journal.write("step begins", step=decision.step.value, reason=decision.reason)
         self.progress(decision.step.value, decision.reason)
         started_at_ms, started_ms = self.clock.now_ms(), self.clock.monotonic_ms()
@@ -273,14 +276,15 @@ class FailoverRun:
         self._steps.append(report)
         self.journal.write("step ends", **asdict(report))
 
-    async def _wait(self, decision: Decision) -> StepEnded:
+    async def _wait(self, decision: Decision, *, are_writers_stopped: bool) -> StepEnded:
         """One pause of a preparation or a drain; consecutive ones are one step in the report."""
         step, reason = decision.step, decision.reason
         if not self._steps or self._steps[-1].step != step.value:
             self.journal.write("step begins", step=step.value, reason=reason)
             self._note(StepEnded(step=step, reason=reason), self.clock.now_ms(), self.clock.monotonic_ms())
         self.progress(step.value, reason)
-        await asyncio.sleep(max(POLL_S, REST_SHARE * self._asked_s))
+        share, least_s = (STOPPED_REST_SHARE, STOPPED_POLL_S) if are_writers_stopped else (REST_SHARE, POLL_S)
+        await asyncio.sleep(max(least_s, share * self._asked_s))
         first = self._steps[-1]
         duration_ms = self.clock.now_ms() - first.started_at_ms
         self._steps[-1] = StepReport(

@@ -28,6 +28,7 @@ def test_a_report_has_what_is_missing_and_what_a_backup_would_have_lost(tmp_path
         ended_at_ms=30_000,
         outcome=PASSED,
         measured=measured,
+        reconciliations={"after": {"outcome": "equal", "lost_records": 0, "report_dir": "reconcile-after"}},
     )
     files = write_report(result, tmp_path)
     reported = json.loads(files.json.read_text())["measured"]
@@ -38,6 +39,7 @@ def test_a_report_has_what_is_missing_and_what_a_backup_would_have_lost(tmp_path
     page = files.html.read_text()
     assert "Beside a backup" in page
     assert "8,640,000" in page
+    assert 'href="reconcile-after/"' in page  # the directory may be moved, or served
 
 
 def test_a_build_server_sees_each_step_and_each_expectation(tmp_path: Path) -> None:

@@ -10,8 +10,6 @@ from __future__ import annotations
 
 from typing import Any, Final
 
-from cryptography import x509
-
 _KEYWORDS: Final = {
     "2.5.4.3": "CN",
     "2.5.4.6": "C",
@@ -37,6 +35,8 @@ _ENCODINGS: Final = {
 
 def subject_of(certificate: bytes) -> str:
     """The subject of a certificate in DER. ValueError where it is none."""
+    from cryptography import x509  # large: a plaintext process does without
+
     subject = x509.load_der_x509_certificate(certificate).subject
     return ",".join("+".join(_part(attribute) for attribute in part) for part in reversed(subject.rdns))
 

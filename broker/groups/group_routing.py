@@ -150,8 +150,10 @@ class ImageRouting:
             return ErrorCode.unknown_leader_epoch
         if link_epoch < record.epoch:
             return ErrorCode.fenced_leader_epoch
-        may_rewind = image.role_in(record) in (LinkRole.PASSIVE, LinkRole.UNCONFIRMED)  # a failover to a time does
-        if image.link_of_group(group_id) is not record or not may_rewind:
+        role = image.role_in(record)
+        # A failover to a time moves groups back before the promoted site takes writes.
+        is_rewinding = role is LinkRole.UNCONFIRMED and record.kept_before_ms > 0
+        if image.link_of_group(group_id) is not record or not (role is LinkRole.PASSIVE or is_rewinding):
             return ErrorCode.not_coordinator
         return ErrorCode.none
 

@@ -56,14 +56,14 @@ def mirror_error(image: ClusterImage, topic: str, *, link_name: str, link_epoch:
 
 def truncation_error(image: ClusterImage, topic: str, *, link_name: str, link_epoch: int) -> ErrorCode:
     """The error that refuses a failover to truncate the topic's logs here; `none` in an epoch that
-    was raised for this site and in which it takes no writes yet.
+    a failover to a time raised for this site, and in which it takes no writes yet.
     """
     link = image.links.get(link_name)
     if link is None or link_epoch > link.epoch:
         return ErrorCode.unknown_leader_epoch
     if link_epoch < link.epoch:
         return ErrorCode.fenced_leader_epoch
-    if image.link_of(topic) is not link or image.role_in(link) is not LinkRole.UNCONFIRMED:
+    if not link.kept_before_ms or image.link_of(topic) is not link or image.role_in(link) is not LinkRole.UNCONFIRMED:
         return ErrorCode.not_leader_or_follower
     return ErrorCode.none
 

@@ -157,6 +157,7 @@ def a_topic_with_records(reader: Reader) -> None:
 PREPARED: Mapping[tuple[str, str], Callable[[Reader], None]] = {
     ("docs/reconcile.md", "How to prove two sites equal"): topics_to_compare,
     ("docs/archive.md", "Archive"): topics_to_compare,
+    ("docs/audit.md", "Count"): topics_to_compare,
     ("docs/repair.md", "How to heal two sites that differ"): topics_to_compare,
     ("docs/topics-and-groups.md", "Groups"): a_group_that_has_read,
     ("docs/configs.md", "Of a topic"): a_topic_with_records,

@@ -30,7 +30,6 @@ from deploy.parts import spark_environment
 from spark_jobs.session import noise_into, session
 
 SOURCES: Final = {Side.ANTIPODE: "antipode", Side.PEER: "kafka"}
-PARTITION_COUNT: Final = 4
 LOAD_RECORDS: Final = {100: 3_000_000, 1_000: 500_000}
 LOAD_RECORDS_MIN: Final = 20_000
 STREAM_BATCHES: Final = 6
@@ -82,7 +81,7 @@ class SparkBench:
 
     def _fill(self, topic: str, size_bytes: int, count: int) -> None:
         self._plan.say(f"writing {count:,} records of {size_bytes} bytes")
-        create_topic(self._broker.bootstrap_servers, topic, partition_count=PARTITION_COUNT)
+        create_topic(self._broker.bootstrap_servers, topic)
         librdkafka.produce(self._broker.bootstrap_servers, topic, payloads(size_bytes), count, {"acks": "1"})
         check_complete(self._broker.bootstrap_servers, topic, count)
 
@@ -172,5 +171,5 @@ class SparkBench:
     def _target(self) -> str:
         """A fresh topic to write to."""
         topic = f"spark-out-{time.monotonic_ns()}"
-        create_topic(self._broker.bootstrap_servers, topic, partition_count=PARTITION_COUNT)
+        create_topic(self._broker.bootstrap_servers, topic)
         return topic

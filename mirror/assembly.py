@@ -23,7 +23,7 @@ from mirror.admin.verifier import Verifier
 from mirror.flow.board import FlowBoard
 from mirror.flow.core.assignment import FetcherKey
 from mirror.flow.core.flow_events import LinkTurned, Side
-from mirror.flow.core.flow_state import FlowState, InvariantBroken
+from mirror.flow.core.flow_state import FlowState
 from mirror.flow.core.priorities import Classes, is_backfill_rank, is_backfilling, rank_of
 from mirror.flow.core.window import QueuedBatches
 from mirror.flow.fetchers import Fetcher
@@ -45,6 +45,7 @@ from mirror.link.ports import (
     AppendPort,
     FetchPort,
     GroupPort,
+    OffsetsTail,
     ProgressPort,
     QuarantinePort,
     SitePort,
@@ -57,6 +58,7 @@ from mirror.sharing.ownership import Ownership
 from mirror.sharing.peer_watch import PeerWatch
 from mirror.topics.topic_sync import TopicSync
 from runtime.clock import Clock
+from runtime.invariants import InvariantBroken
 from runtime.logs import get_logger, state_change_logger
 from runtime.process import OperationalFailure
 from runtime.supervision import Supervisor
@@ -95,6 +97,8 @@ class Ports:
     target_compares: bool = True
     # Who keeps what is removed of copies; None where the mirror removes nothing.
     quarantine: QuarantinePort | None = None
+    # The end of the source's `__consumer_offsets`, where it can be followed.
+    offsets_tail: OffsetsTail | None = None
     # The port that reports the target's progress to the source, for sync links.
     open_progress: Callable[[], ProgressPort] | None = None
     # What compressed connections save, by end.
@@ -369,6 +373,7 @@ class Mirror:
             link=self.link,
             clock=self._clock,
             interval_ms=self._config.group_sync_interval_ms,
+            tail=self._ports.offsets_tail,
             metrics=CheckpointMetrics(
                 registry,
                 source=link.source_site,

@@ -15,6 +15,7 @@ import socket
 from collections import defaultdict
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
+from typing import Protocol
 
 from prometheus_client import CollectorRegistry
 
@@ -32,13 +33,13 @@ from mirror.sharing.agreed_settings import self_description
 from mirror.sharing.group_sharing import Sharing
 from mirror.sharing.zookeeper_sharing import ZooKeeperSharing
 from mirror.sites.dialing import Dialing
+from mirror.sites.kafka_offsets_tail import KafkaOffsetsTail
 from mirror.sites.kafka_producers import KafkaProducersOfSource, KafkaProducersOfTarget
 from mirror.sites.kafka_site import RETRY_BUDGET_MS, KafkaSite
 from mirror.sites.kafka_transfer import KafkaAppend, KafkaFetch, KafkaProgress
 from mirror.topics.access_sync import AccessSync
 from mirror.topics.quarantine import KafkaQuarantine
 from mirror.topics.topic_actor import ControllerActor
-from mirror.translate.link_holder import LinkHolder
 from mirror.translate_link import TranslateLink
 from runtime.addresses import HostPort, parse_host_ports
 from runtime.clock import Clock, SystemClock
@@ -62,6 +63,14 @@ Healths = dict[str, Callable[[], Health]]
 """The health of mirrors by link name."""
 
 _log = get_logger("mirror")
+
+
+class Closing(Protocol):
+    """What is closed when the daemon ends."""
+
+    async def close(self) -> None:
+        """Drop the connections."""
+        ...
 
 
 class MirrorDaemon:
@@ -96,7 +105,7 @@ class MirrorDaemon:
         self._bringing_up: asyncio.Task[None] | None = None
         self._loops = Supervisor()
         self._explained = ""
-        self._closing: list[Sharing | LinkHolder | KafkaSite | KafkaClient | ControllerActor | TranslateLink] = []
+        self._closing: list[Closing] = []
         self._sharing: Sharing | ZooKeeperSharing | None = None
         self.mirror: Mirror | None = None
         self.metrics_port: int | None = None
@@ -251,6 +260,10 @@ class MirrorDaemon:
         actor = ControllerActor(config.site_agents)
         source_client = KafkaClient(source, dialing.source, site_local=True, retry_budget_ms=RETRY_BUDGET_MS)
         target_client = KafkaClient(target, dialing.target, site_local=True, retry_budget_ms=RETRY_BUDGET_MS)
+        tail_client = KafkaClient(source, dialing.source, site_local=True, retry_budget_ms=RETRY_BUDGET_MS)
+        offsets_tail = KafkaOffsetsTail(
+            source_client, tail_client, clock=self._clock, max_wait_ms=config.group_sync_interval_ms // 2
+        )
         transactional_ids = TransactionalIdSync(
             KafkaProducersOfSource(source_client),
             KafkaProducersOfTarget(target_client),
@@ -273,12 +286,13 @@ class MirrorDaemon:
         workers = {"transactional-ids": transactional_ids.run, "group-configs": group_configs.run}
         if config.is_syncing_acls is not False:
             workers["access"] = access.run
-        self._closing += [source_site, target_site, actor, source_client, target_client]
+        self._closing += [source_site, target_site, actor, offsets_tail, source_client, target_client]
         return Ports(
             source=source_site,
             target=target_site,
             source_groups=source_site,
             target_groups=target_site,
+            offsets_tail=offsets_tail,
             actor=actor,
             open_fetch=lambda: KafkaFetch(
                 source,

@@ -29,6 +29,7 @@ from controller.core import facts as fact
 from controller.core import partition_states, replica_states
 from controller.core.partition_states import PartitionPhase
 from controller.core.replica_states import ReplicaPhase
+from runtime.invariants import InvariantBroken
 from wire.control.cluster_pb2 import LinkRecord
 from wire.rules.acls import AccessEntry, ResourcePattern
 from wire.rules.client_quotas import QuotaEntity, QuotaValues
@@ -40,10 +41,6 @@ UNCLEAN_ELECTION: Final = "unclean.leader.election.enable"
 """A config of a topic or of brokers: whether an out-of-sync replica may lead when no other replica
 is left.
 """
-
-
-class InvariantBroken(Exception):
-    """The controller contradicts itself: a bug, reported with the state that shows it."""
 
 
 class TopicPartition(NamedTuple):

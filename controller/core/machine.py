@@ -28,9 +28,10 @@ from controller.core import (
     topic_deletion,
 )
 from controller.core import commands as ask
-from controller.core.cluster import Cluster, InvariantBroken
+from controller.core.cluster import Cluster
 from controller.core.commands import Command, Decision
 from controller.core.draft import Draft
+from runtime.invariants import InvariantBroken
 
 STORY_LENGTH_MAX = 32
 

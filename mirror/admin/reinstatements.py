@@ -24,11 +24,12 @@ from mirror.admin.histories import Histories, SharedHistory
 from mirror.admin.verifier import Verifier
 from mirror.flow.board import FlowBoard
 from mirror.flow.core.flow_events import CopyNotReinstated, CopyReinstated, Start
-from mirror.flow.core.flow_state import FlowState, InvariantBroken
+from mirror.flow.core.flow_state import FlowState
 from mirror.link.core.link_roles import LinkRole
 from mirror.link.core.partitions import PartitionKey
 from mirror.link.link_watch import LinkView
 from mirror.link.ports import EndToKeep, LogEnds, QuarantinePort, SitePort, SiteTopic, SourcePort, Unreachable
+from runtime.invariants import InvariantBroken
 from runtime.logs import state_change_logger
 from runtime.supervision import note_death, was_asked_to_end
 from wire.rules.links import ReinstatePolicy, carries_topic, matches, reinstate_policy

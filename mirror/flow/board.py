@@ -35,12 +35,13 @@ from mirror.flow.core.flow_events import (
     StopFetching,
     TopicReplaced,
 )
-from mirror.flow.core.flow_state import FlowFacts, FlowState, InvariantBroken
+from mirror.flow.core.flow_state import FlowFacts, FlowState
 from mirror.flow.core.lag import UNKNOWN, Lag, measure
 from mirror.link.core.link_roles import GapPolicy
 from mirror.link.core.partitions import PartitionKey
 from mirror.link.ports import Leader
 from runtime.clock import Clock
+from runtime.invariants import InvariantBroken
 from runtime.logs import get_logger, state_change_logger
 
 RETRY_INITIAL_MS = 25

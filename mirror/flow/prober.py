@@ -14,9 +14,9 @@ from kio.schema.errors import ErrorCode
 
 from mirror.flow.board import FlowBoard
 from mirror.flow.core.flow_events import SourceChecked, SourceNotFound, TargetDiffers, TargetFound, TargetNotFound
-from mirror.flow.core.flow_state import InvariantBroken
 from mirror.link.core.partitions import PartitionKey
 from mirror.link.ports import Differs, Leader, LogEnds, Refused, SitePort, SourceUnreachable, Unreachable
+from runtime.invariants import InvariantBroken
 from runtime.supervision import note_death, was_asked_to_end
 from wire.batches.log_histories import EpochEnd
 

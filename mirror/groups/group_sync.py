@@ -1,46 +1,36 @@
-"""Carries consumer groups' offsets: reads them at the source, limits them to mirrored records,
-writes them at the target.
+"""Carries consumer groups' offsets: asks both ends for what `core/group_offsets.py` decides by, and
+writes what it decides.
 
-One round an interval, in few requests however many groups there are: on a long line a round trip
-for each would be too many. A group with members at the target is left alone, and so is every offset
-that `mirror/link/core/group_offsets.py` would not move. A source offset is remembered only after it
-has been carried, so that a failed write is tried again.
+A round looks at all groups, in few requests however many groups there are: on a long line a round
+trip for each would be too many. Where the source's `__consumer_offsets` can be followed, commits
+arrive as they are written there, and a round reads no offsets at the source: it does so at the
+start, each FULL_READ_MS, and after everything that may have broken the order of the commits.
+Elsewhere, and while the source is fenced, each round reads all offsets.
 
-Where groups may work at the target (all links but those that route clients), the target's offsets
-are read again before anything is written over them: a group that was active there meanwhile keeps
-its position. `target_ahead` lists groups that stay ahead of a source at which they may have been
-reset.
-
-Offsets live as long as at the source: carried offsets are written again now and then, before a
-target that expires offsets by itself would remove them, and offsets that the source has not had for
-a while are removed at the target. Every problem of one group or of one broker is reported in
-`problems`, and delays no other group.
-
-While the source is fenced, for a failover, the target is read again each round and gets exactly the
-source's offsets. After each round the mirror reports to the target since when every offset of this
-daemon's part of the link is carried, and which are not; a failover's account of loss uses it.
+After each round the mirror reports to the target since when every offset of this daemon's part of
+the link is carried, and which are not; a failover's account of loss uses it.
 """
 
 from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import Callable, Container, Iterable, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Callable, Collection, Iterable, Mapping
 from typing import Final
-from zlib import crc32
 
 from kio.schema.errors import ErrorCode
 
 from mirror.flow.board import FlowBoard
 from mirror.flow.core.flow_state import FlowState
+from mirror.groups.core.group_offsets import Circumstances, Copy, GroupDecision, GroupOffsets, Offsets
 from mirror.groups.metrics import CheckpointMetrics
-from mirror.link.core.group_offsets import REMOVED, GroupOffset, Stay, TargetRange, offset_to_commit
+from mirror.groups.source_commits import SourceCommits
+from mirror.link.core.committed_offsets import REMOVED
 from mirror.link.core.link_roles import LinkRole
 from mirror.link.core.partitions import PartitionKey
 from mirror.link.core.slots import slot_of
 from mirror.link.link_watch import LinkView
-from mirror.link.ports import GroupPort, GroupReading, Unreachable
+from mirror.link.ports import GroupPort, OffsetsTail, Unreachable
 from runtime.clock import Clock
 from runtime.logs import get_logger
 from wire.rules.links import carries_group, carries_topic
@@ -56,26 +46,12 @@ PAUSE_SHARE = 0.2
 other without a pause.
 """
 
-WRITTEN_AGAIN_MS: Final = 3_600_000
-"""How old an offset grows at the target while it stays at the source: far less than the shortest
-sensible retention.
-"""
+FULL_READ_MS: Final = 60_000
+"""How often all offsets are read although the source's commits are followed."""
 
-FORGOTTEN_AFTER_MS: Final = 60_000
-"""How long the source must have been without an offset: a topic's deletion takes its offsets along,
-and must have been noticed first.
-"""
-
-BEHIND_BELIEVED_AFTER_MS: Final = 10_000
-"""How long a group must be behind at the source, on a link that routes all clients there, before
-the mirror takes that for a reset. On other links the group may be ahead because it has members at
-the target now and then.
-"""
-
-PROBLEM_PAUSE_MS: Final = 1_000
-PROBLEM_PAUSE_MS_MAX: Final = 30_000
-"""Rest of a group that could not be asked or written, doubled each time, so that its timeouts do
-not slow down the others' rounds.
+RECHECK_MS: Final = 10.0
+"""How soon a group whose commit is ahead of its copy is looked at again: records and commits come
+by different connections. Doubled while nothing happens, up to the interval.
 """
 
 PROBLEMS_LOGGED: Final = 10
@@ -87,32 +63,7 @@ ALL_GROUPS: Final = "all groups"
 PARTITIONS_REPORTED: Final = 5
 """Partitions that the reason of one group names."""
 
-REPORTED_AHEAD: Final = (Stay.UNKNOWN, Stay.MOVED_ON)
-"""Where the target stays ahead of a source that may want it to go back."""
-
 _log = get_logger("mirror.groups")
-
-_Offsets = Mapping[PartitionKey, GroupOffset]
-
-
-@dataclass(slots=True)
-class _Group:
-    """The state of one group."""
-
-    written_again_at_ms: float
-    # The source's offsets when they were carried last, and the target's offsets.
-    carried: dict[PartitionKey, GroupOffset] = field(default_factory=dict)
-    at_target: dict[PartitionKey, GroupOffset] = field(default_factory=dict)
-    # Since when the source is without an offset that was carried.
-    missing_since_ms: dict[PartitionKey, float] = field(default_factory=dict)
-    # Since when the source has been behind the target.
-    behind_since_ms: dict[PartitionKey, float] = field(default_factory=dict)
-    # Partitions in which the group has moved at the target by itself since both ends agreed.
-    moved_at_target: set[PartitionKey] = field(default_factory=set)
-    # Partitions in which the target stays ahead for an unproven cause, and that cause.
-    target_ahead: dict[PartitionKey, str] = field(default_factory=dict)
-    paused_until_ms: float = 0.0
-    pause_ms: int = 0
 
 
 class GroupSync:
@@ -127,12 +78,15 @@ class GroupSync:
         link: Callable[[], LinkView],
         clock: Clock,
         interval_ms: int,
+        tail: OffsetsTail | None = None,
         metrics: CheckpointMetrics | None = None,
         daemon: str = "",
         slots: Callable[[], frozenset[int]] = lambda: ALL_SLOTS,
         other_problems: Callable[[], Mapping[str, str]] = dict,
     ) -> None:
-        """`daemon` is the name that people know this one by, `slots` its part of the link."""
+        """`tail` is None where the source's commits are not followed; `daemon` is the name that
+        people know this one by, `slots` its part of the link.
+        """
         self._daemon = daemon
         self._slots = slots
         self._other_problems = other_problems
@@ -142,18 +96,21 @@ class GroupSync:
         self._target = target
         self._link = link
         self._clock = clock
-        self._interval_s = interval_ms / 1000
-        self._groups: dict[str, _Group] = {}
-        # How often each copy had lost its end when the target's group offsets were last read.
-        self._losses: dict[PartitionKey, int] = {}
+        self._interval_ms = interval_ms
+        self._commits = None if tail is None else SourceCommits(tail)
+        self._offsets = GroupOffsets()
+        # The link under which the source's commits are followed.
+        self._followed: LinkView | None = None
+        # All offsets of all groups of the source were read in the last round.
+        self._is_source_read = False
+        self._read_in_full_ms = self._next_round_ms = 0.0
+        self._recheck_ms = RECHECK_MS
         self._problem = ""
         self._problems: dict[str, str] = {}
         # By the monotonic clock, as all times here: setting the machine's clock changes no age.
         self._stale_since_ms: dict[str, float] = {}
         self._synced_ms: float | None = None
         self._reported_ahead: set[str] = set()
-        self._is_whole = True
-        self._asked_ms = 0.0
         self.committed_offsets = 0
 
     @property
@@ -175,82 +132,265 @@ class GroupSync:
         """When groups were last looked through (Unix ms), -1 before that."""
         return -1 if self._synced_ms is None else self._unix_ms(self._synced_ms)
 
-    def _unix_ms(self, monotonic_ms: float) -> int:
-        return self._clock.now_ms() - round(self._clock.monotonic_ms() - monotonic_ms)
-
     @property
     def target_ahead(self) -> Mapping[str, str]:
         """Groups that stay further on at the target than at the source, where they may have been
         reset, and why.
         """
         return {
-            name: "; ".join(_listed(f"{key}: {reason}" for key, reason in group.target_ahead.items()))
-            for name, group in self._groups.items()
-            if group.target_ahead
+            name: "; ".join(_listed(f"{key}: {reason}" for key, reason in ahead.items()))
+            for name, ahead in self._offsets.target_ahead.items()
         }
 
     def forget(self, topic: str) -> None:
         """Forget the target's offsets of the topic, whose copy was made anew."""
-        self._forget_where(lambda key: key.topic == topic)
-
-    def _forget_where(self, is_meant: Callable[[PartitionKey], bool]) -> None:
-        for group in self._groups.values():
-            for key in [key for key in group.at_target if is_meant(key)]:
-                del group.at_target[key]
-
-    def _forget_truncated(self) -> None:
-        """Forget offsets of copies that ended below their earlier end: such a copy may have been
-        deleted, with its groups' offsets.
-        """
-        losses = {key: row.facts.target_losses for key, row in self._board.our_rows()}
-        lost = {key for key, count in losses.items() if count > self._losses.get(key, 0)}
-        if lost:
-            self._forget_where(lost.__contains__)
-        self._losses = losses
+        self._offsets.forget_topic(topic)
 
     async def run(self) -> None:
-        """Carry offsets each interval until cancelled."""
+        """Carry offsets until cancelled."""
         while True:
             began_ms = self._clock.monotonic_ms()
             try:
-                await self.round()
+                is_following = await self._advance()
                 self._note_problem("")
             except Unreachable as error:
+                is_following = False
                 self._note_problem(str(error))
                 self._show({**self._problems, ALL_GROUPS: str(error)}, whole_until_ms=self._whole_until_ms(began_ms))
                 with contextlib.suppress(Unreachable):
                     await self._report_to_target(self._link(), self._covered())
-            took_s = (self._clock.monotonic_ms() - began_ms) / 1000
-            await asyncio.sleep(max(self._interval_s - took_s, self._interval_s * PAUSE_SHARE))
+            took_ms = self._clock.monotonic_ms() - began_ms
+            pause_ms = max(self._interval_ms - took_ms, self._interval_ms * PAUSE_SHARE)
+            await asyncio.sleep(0 if is_following else pause_ms / 1000)
 
     async def round(self) -> None:
-        """Carry once. Unreachable when a site does not answer at all; what is in the way of single
-        groups is in `problems`.
+        """Read all offsets of the source and carry them. Unreachable when a site does not answer at
+        all; what is in the way of single groups is in `problems`.
         """
         link = self._link()
         if link.role in (LinkRole.TURNED, LinkRole.GONE):
-            self._groups.clear()
-            self._problems.clear()
-            self._stale_since_ms = {}
+            self._offsets.clear()
+            self._problems, self._stale_since_ms = {}, {}
             await self._report_to_target(link, self._slots())
             return
         began_at_ms, began_ms, covered = self._clock.now_ms(), self._clock.monotonic_ms(), self._covered()
-        self._is_whole = True
         if link.role is LinkRole.DRAINING:
-            for group in self._groups.values():
-                group.at_target.clear()
-                group.paused_until_ms = 0.0
+            self._offsets.forget_target()
         listed = await self._source.groups()
         problems = dict(listed.problems)
-        due = self._due({name for name in listed.by_group if carries_group(link.record, name)}, problems)
+        names = {name for name in listed.by_group if carries_group(link.record, name)}
+        due = self._list(names, link)
+        is_whole = True
         if due:
-            await self._carry(due, link, problems)
-        self._show(problems, whole_until_ms=self._whole_until_ms(began_ms))
-        self._log_ahead()
-        self._synced_ms = self._clock.monotonic_ms()
-        is_carried = self._is_whole and not problems
+            asked_ms = self._clock.monotonic_ms()
+            read, states = await asyncio.gather(self._source.offsets_of(due), self._target.groups())
+            problems |= states.problems
+            self._offsets.target_states({name for name, state in states.by_group.items() if state in ACTIVE_STATES})
+            for name, reason in read.problems.items():
+                self._offsets.fail(name, reason, self._clock.monotonic_ms())
+            for name, offsets in read.by_group.items():
+                from_target = read.from_target.get(name, ())
+                self._offsets.source_read(name, offsets, from_target=from_target, now_ms=asked_ms)
+            for name in set(due) - read.by_group.keys() - read.problems.keys():
+                self._offsets.wait(name, "its coordinator at the source is moving or loading")
+            is_whole = await self._carry([name for name in due if name in read.by_group], link, asked_ms=asked_ms)
+        self._is_source_read = not listed.problems and self._offsets.are_read(names)
+        self._end_round(problems, whole_until_ms=self._whole_until_ms(began_ms))
+        is_carried = is_whole and not self._problems
         synced_at_ms, took_ms = (began_at_ms if is_carried else 0), round(self._clock.monotonic_ms() - began_ms)
         await self._report_to_target(link, covered & self._covered(), synced_at_ms=synced_at_ms, synced_ms_ago=took_ms)
+
+    # Following the source's commits.
+
+    async def _advance(self) -> bool:
+        """One step; True when the next one follows at once, since it waits by itself."""
+        link = self._link()
+        if self._commits is None or link.role is not LinkRole.MIRRORING:
+            self._follow_no_longer()
+            await self.round()
+            return False
+        if self._is_full_read_due(self._commits, link):
+            return await self._begin_to_follow(self._commits, link)
+        await self._follow(self._commits, link)
+        return True
+
+    def _is_full_read_due(self, commits: SourceCommits, link: LinkView) -> bool:
+        followed = self._followed
+        is_same_link = followed is link or (
+            followed is not None and followed.role is link.role and followed.record == link.record
+        )
+        is_recent = self._clock.monotonic_ms() - self._read_in_full_ms < FULL_READ_MS
+        return not (commits.is_following and is_same_link and is_recent)
+
+    async def _begin_to_follow(self, commits: SourceCommits, link: LinkView) -> bool:
+        """Read everything once. The tail begins before that, and is read up to its end after it: a
+        commit that the full read had already comes again, and one that was made later comes last.
+        """
+        self._followed = None
+        is_following = commits.is_following
+        if not is_following:
+            self._offsets.forget_reads()
+            is_following = await commits.begin()
+        await self.round()
+        if not is_following:
+            return False
+        changed = self._apply(await commits.read_to_end(), link)
+        if not (commits.is_following and self._is_source_read):
+            return False
+        await self._carry(changed, link, asked_ms=self._clock.monotonic_ms())
+        self._followed, self._read_in_full_ms = link, self._clock.monotonic_ms()
+        self._next_round_ms, self._recheck_ms = self._read_in_full_ms + self._interval_ms, RECHECK_MS
+        return True
+
+    async def _follow(self, commits: SourceCommits, link: LinkView) -> None:
+        """Carry what is committed next, or look at all groups when a round is due."""
+        now_ms = self._clock.monotonic_ms()
+        wait_ms = max(self._next_round_ms - now_ms, 0)
+        waiting = self._offsets.open_groups(now_ms)
+        if waiting:
+            wait_ms = min(wait_ms, self._recheck_ms)
+        changes = await commits.read(max_wait_ms=wait_ms)
+        came_ms = self._clock.monotonic_ms()
+        changed = self._apply(changes, link)
+        if came_ms >= self._next_round_ms:
+            self._next_round_ms = came_ms + self._interval_ms
+            await self._round_without_reading(commits, link)
+            return
+        self._recheck_ms = RECHECK_MS if changed else min(2 * self._recheck_ms, self._interval_ms)
+        await self._carry(self._offsets.ready({*changed, *waiting}, came_ms), link, asked_ms=came_ms)
+
+    async def _round_without_reading(self, commits: SourceCommits, link: LinkView) -> None:
+        """Look at all groups, by the source's offsets as they are known."""
+        began_ms, covered = self._clock.monotonic_ms(), self._covered()
+        complete_at_ms = commits.complete_at_ms
+        states = await self._target.groups()
+        due = self._list({name for name in self._offsets.at_source if carries_group(link.record, name)}, link)
+        self._offsets.target_states({name for name, state in states.by_group.items() if state in ACTIVE_STATES})
+        is_whole = await self._carry(due, link, asked_ms=began_ms)
+        self._end_round(states.problems, whole_until_ms=self._whole_until_ms(began_ms))
+        is_carried = is_whole and not self._problems and complete_at_ms >= 0
+        synced_at_ms = self._unix_ms(complete_at_ms) if is_carried else 0
+        ago_ms = round(self._clock.monotonic_ms() - complete_at_ms) if is_carried else 0
+        await self._report_to_target(link, covered & self._covered(), synced_at_ms=synced_at_ms, synced_ms_ago=ago_ms)
+
+    def _apply(self, changes: Mapping[str, Offsets], link: LinkView) -> list[str]:
+        now_ms = self._clock.monotonic_ms()
+        changed = [name for name in changes if carries_group(link.record, name)]
+        for name in changed:
+            self._offsets.source_changed(name, changes[name], now_ms)
+        return changed
+
+    def _follow_no_longer(self) -> None:
+        self._followed = None
+        if self._commits is not None and self._commits.is_following:
+            self._commits.stop()
+
+    # Carrying.
+
+    def _list(self, names: Collection[str], link: LinkView) -> list[str]:
+        due = self._offsets.list_groups(names, self._circumstances(link))
+        if self._metrics is not None:
+            self._metrics.forget_all_but(self._offsets)
+        return due
+
+    async def _carry(self, names: Collection[str], link: LinkView, *, asked_ms: float) -> bool:
+        """Bring the target up to what is known of these groups at the source; False when something
+        of them could not be looked at.
+        """
+        if not names:
+            return True
+        readable = await self._read_at_target(names, link)
+        facts = self._circumstances(link)
+        decisions = [self._offsets.decide(name, facts) for name in readable]
+        permits = asyncio.Semaphore(COMMITS_AT_ONCE)
+
+        async def write(decision: GroupDecision) -> None:
+            async with permits:
+                await self._write(decision, link, asked_ms)
+
+        writes = []
+        for decision in decisions:
+            self._offsets.apply(decision, facts)
+            if decision.in_sync:
+                self._target.note_in_sync(decision.group, decision.in_sync)
+            if decision.writes or decision.refreshed or decision.removed:
+                writes.append(write(decision))
+            else:
+                self._offsets.succeed(decision.group)
+        await asyncio.gather(*writes)
+        return len(readable) == len(names) and all(decision.is_whole for decision in decisions)
+
+    async def _read_at_target(self, names: Collection[str], link: LinkView) -> list[str]:
+        """Read the unknown offsets at the target; returns the groups that can be decided on: one
+        whose offsets the target does not report waits for the next round.
+        """
+        facts = self._circumstances(link)
+        unknown = [name for name in names if self._offsets.unknown_at_target(name, facts)]
+        known = set(names).difference(unknown)
+        carried = {name: self._offsets.carriable(name, facts) for name in known if not self._offsets.is_active(name)}
+        unknown += await self._target.outgrown(carried)
+        if not unknown:
+            return list(names)
+        found = await self._target.offsets_of(unknown)
+        for name, reason in found.problems.items():
+            self._offsets.fail(name, reason, self._clock.monotonic_ms())
+        facts = self._circumstances(link)
+        for name in unknown:
+            if name in found.by_group and name in self._offsets:
+                notes = found.last_in_sync.get(name, {})
+                self._offsets.target_read(name, found.by_group[name], facts, notes=notes)
+        unanswered = set(unknown) - found.by_group.keys()
+        return [name for name in names if name not in unanswered and name in self._offsets]
+
+    async def _write(self, decision: GroupDecision, link: LinkView, asked_ms: float) -> None:
+        """Send the decision's writes, then its removals: one request cannot hold both."""
+        name = decision.group
+        refused: dict[PartitionKey, ErrorCode] = {}
+        for offsets in ({**decision.refreshed, **decision.writes}, dict.fromkeys(decision.removed, REMOVED)):
+            if not offsets:
+                continue
+            try:
+                outcomes = await self._target.commit(name, offsets, link=link.name, link_epoch=link.epoch)
+            except Unreachable as error:
+                self._offsets.fail(name, str(error), self._clock.monotonic_ms())
+                return
+            found = {key: outcomes.get(key, ErrorCode.unknown_server_error) for key in offsets}
+            refused |= {key: code for key, code in found.items() if code is not ErrorCode.none}
+        self._offsets.written(decision, refused)
+        for key in (decision.writes.keys() | decision.refreshed.keys()) - refused.keys():
+            self.committed_offsets += 1
+            if self._metrics is not None:
+                self._metrics.observe(name, key, asked_ms=asked_ms)
+        if refused:
+            reasons = ", ".join(_listed(f"{key} {code.name}" for key, code in refused.items()))
+            reason = f"the target refuses offset commits: {reasons}"
+            self._offsets.fail(name, reason, self._clock.monotonic_ms())
+        else:
+            self._offsets.succeed(name)
+
+    def _circumstances(self, link: LinkView) -> Circumstances:
+        return Circumstances(
+            now_ms=self._clock.monotonic_ms(),
+            is_routed=link.record.is_routed,
+            is_draining=link.role is LinkRole.DRAINING,
+            copy_of=self._copy_of,
+            is_carried=lambda topic: carries_topic(link.record, topic),
+        )
+
+    def _copy_of(self, key: PartitionKey) -> Copy | None:
+        if key not in self._board:
+            return None
+        row = self._board.row(key)
+        facts = row.facts
+        return Copy(
+            is_ours=row.is_ours,
+            is_mirroring=facts.state is FlowState.MIRRORING,
+            log_start_offset=facts.target_log_start_offset,
+            log_end_offset=facts.progress.target_log_end_offset,
+            losses=facts.target_losses,
+        )
+
+    # Reporting.
 
     def _covered(self) -> frozenset[int]:
         """The part of the link of which this daemon can speak: what it has, but for partitions that
@@ -275,268 +415,16 @@ class GroupSync:
             )
             await self._target.send_report(report, link=link.name, link_epoch=link.epoch)
 
-    async def _carry(self, due: list[str], link: LinkView, problems: dict[str, str]) -> None:
-        """Bring the target up to what the source has of these groups; what is in the way is added
-        to `problems`.
-        """
-        self._asked_ms = self._clock.monotonic_ms()
-        read, states = await asyncio.gather(self._source.offsets_of(due), self._target.groups())
-        problems |= states.problems
-        self._pause(read.problems, problems)
-        self._forget_truncated()
-        for group in self._groups.values():
-            self._forget_partitions_of_others(group)
-        carriable = {name: self._carriable(offsets, link) for name, offsets in read.by_group.items()}
-        active = {name for name, state in states.by_group.items() if state in ACTIVE_STATES}
-        await self._read_at_target(carriable, link, problems, active=active)
-        permits = asyncio.Semaphore(COMMITS_AT_ONCE)
-
-        async def write(name: str, requested: _Offsets, gone: _Offsets) -> None:
-            async with permits:
-                try:
-                    refused = await self._commit(name, requested, carriable[name], link) if requested else {}
-                    refused |= await self._commit(name, gone, {}, link) if gone else {}
-                except Unreachable as error:
-                    self._pause({name: str(error)}, problems)
-                    return
-            if refused:
-                reasons = ", ".join(_listed(f"{key} {reason}" for key, reason in refused.items()))
-                self._pause({name: f"the target refuses offset commits: {reasons}"}, problems)
-
-        writes = []
-        for name, offsets in carriable.items():
-            from_target = read.from_target.get(name, ())
-            requested = self._to_write(name, offsets, link, is_active=name in active, from_target=from_target)
-            gone = [] if name in active else self._gone(self._groups[name], read.by_group[name])
-            if requested or gone:
-                writes.append(write(name, requested, dict.fromkeys(gone, REMOVED)))
-        await asyncio.gather(*writes)
-        for name in due:
-            if name not in problems:
-                self._groups[name].pause_ms = 0
-                if name not in read.by_group:
-                    problems[name] = "its coordinator at the source is moving or loading"
-
-    def _due(self, listed: set[str], problems: dict[str, str]) -> list[str]:
-        """The groups to ask about: the source's, and those that it no longer has, without those
-        that pause (their problem persists).
-        """
-        now_ms = self._clock.monotonic_ms()
-        for name in listed - self._groups.keys():
-            again_ms = now_ms + WRITTEN_AGAIN_MS * (crc32(name.encode()) % 1000) / 1000
-            self._groups[name] = _Group(written_again_at_ms=again_ms)
-        for name in [name for name, group in self._groups.items() if name not in listed and not group.carried]:
-            del self._groups[name]
-        if self._metrics is not None:
-            self._metrics.forget_all_but(self._groups)
-        due: list[str] = []
-        for name, group in self._groups.items():
-            if group.paused_until_ms <= now_ms:
-                due.append(name)
-            elif name in self._problems:
-                problems[name] = self._problems[name]
-        return due
-
-    def _pause(self, failed: Mapping[str, str], problems: dict[str, str]) -> None:
-        problems |= failed
-        now_ms = self._clock.monotonic_ms()
-        for name in failed:
-            group = self._groups[name]
-            group.pause_ms = min(max(PROBLEM_PAUSE_MS, 2 * group.pause_ms), PROBLEM_PAUSE_MS_MAX)
-            group.paused_until_ms = now_ms + group.pause_ms
-            group.at_target.clear()  # the failed request may have been carried out
-
-    async def _read_at_target(
-        self,
-        carriable: dict[str, dict[PartitionKey, GroupOffset]],
-        link: LinkView,
-        problems: dict[str, str],
-        *,
-        active: Container[str],
-    ) -> None:
-        """Read the unknown offsets at the target; a group whose offsets the target does not report
-        waits for the next round.
-        """
-        unknown = [
-            name
-            for name, offsets in carriable.items()
-            if name not in active and self._is_target_unknown(self._groups[name], offsets, link)
-        ]
-        carried = {name: offsets for name, offsets in carriable.items() if name not in active and name not in unknown}
-        unknown += await self._target.outgrown(carried)
-        if not unknown:
-            return
-        found = await self._target.offsets_of(unknown)
-        self._pause(found.problems, problems)
-        for name in unknown:
-            if name in found.by_group:
-                self._take_from_target(name, carriable[name], found)
-            else:
-                self._is_whole = False
-                del carriable[name]
-
-    def _is_target_unknown(self, group: _Group, offsets: _Offsets, link: LinkView) -> bool:
-        if not offsets.keys() <= group.at_target.keys():
-            return True
-        if link.record.is_routed:
-            return False  # only this mirror commits there
-        is_written_again = self._clock.monotonic_ms() >= group.written_again_at_ms
-        return is_written_again or any(group.carried.get(key) != offset for key, offset in offsets.items())
-
-    def _take_from_target(self, name: str, offsets: _Offsets, found: GroupReading) -> None:
-        """Store the target's offsets, and whether the group has moved there since both
-        ends agreed.
-        """
-        group, at_target, last_in_sync = self._groups[name], found.by_group[name], found.last_in_sync.get(name, {})
-        for key in offsets:
-            before, now = group.at_target.pop(key, None), at_target.get(key)
-            if now is None:
-                continue
-            group.at_target[key] = now
-            if before == now:
-                continue
-            seen = last_in_sync.get(key)
-            if seen is not None and seen.is_unmoved:
-                group.carried[key] = GroupOffset(seen.source_offset)
-                group.moved_at_target.discard(key)
-            elif seen is not None:
-                group.carried.setdefault(key, GroupOffset(seen.source_offset))
-                group.moved_at_target.add(key)
-            elif before is not None:
-                group.moved_at_target.add(key)
-
-    def _carriable(self, offsets: _Offsets, link: LinkView) -> dict[PartitionKey, GroupOffset]:
-        """Those of partitions that are mirrored by this daemon and whose target log is known."""
-        found: dict[PartitionKey, GroupOffset] = {}
-        for key, offset in offsets.items():
-            row = self._board.row(key) if key in self._board else None
-            if row is not None and row.is_ours and row.facts.progress.target_log_end_offset >= 0:
-                found[key] = offset
-            elif (row is None or row.is_ours) and carries_topic(link.record, key.topic):
-                self._is_whole = False
-        return found
-
-    def _to_write(
-        self,
-        name: str,
-        offsets: _Offsets,
-        link: LinkView,
-        *,
-        is_active: bool,
-        from_target: Container[PartitionKey],
-    ) -> dict[PartitionKey, GroupOffset]:
-        now_ms, group = self._clock.monotonic_ms(), self._groups[name]
-        is_written_again = now_ms >= group.written_again_at_ms
-        requested: dict[PartitionKey, GroupOffset] = {}
-        in_sync: dict[PartitionKey, GroupOffset] = {}
-        group.target_ahead.clear()
-        for key, offset in offsets.items():
-            outcome = offset_to_commit(
-                source=offset,
-                source_before=group.carried.get(key),
-                target_committed=group.at_target.get(key),
-                target=self._range(key),
-                is_active_at_target=is_active,
-                has_moved_at_target=not link.record.is_routed and key in group.moved_at_target,
-                is_from_target=key in from_target,
-                is_final=link.record.is_routed
-                and (link.role is LinkRole.DRAINING or self._is_behind_for_long(group, key, offset, now_ms)),
-            )
-            if isinstance(outcome, GroupOffset):
-                requested[key] = outcome
-                continue
-            if is_written_again and not is_active and key in group.at_target:
-                requested[key] = group.at_target[key]
-            if outcome is Stay.IN_SYNC and group.carried.get(key) != offset:
-                group.moved_at_target.discard(key)
-                in_sync[key] = group.at_target[key]
-            if outcome in (Stay.IN_SYNC, Stay.AHEAD) or (outcome is Stay.UNKNOWN and link.record.is_routed):
-                group.carried[key] = offset
-            elif outcome in REPORTED_AHEAD:
-                group.target_ahead[key] = f"{offset.offset} at the source; {outcome.value}"
-        if is_written_again:
-            group.written_again_at_ms = now_ms + WRITTEN_AGAIN_MS
-        if in_sync:
-            self._target.note_in_sync(name, in_sync)
-        return requested
-
-    def _is_behind_for_long(self, group: _Group, key: PartitionKey, offset: GroupOffset, now_ms: float) -> bool:
-        at_target = group.at_target.get(key)
-        if at_target is None or offset.offset >= at_target.offset:
-            group.behind_since_ms.pop(key, None)
-            return False
-        return now_ms - group.behind_since_ms.setdefault(key, now_ms) >= BEHIND_BELIEVED_AFTER_MS
-
-    def _gone(self, group: _Group, at_source: _Offsets) -> list[PartitionKey]:
-        """Offsets that were carried and that the source has been without for long enough, of
-        partitions that are mirrored.
-        """
-        now_ms = self._clock.monotonic_ms()
-        for key in [key for key in group.missing_since_ms if key in at_source]:
-            del group.missing_since_ms[key]
-        gone: list[PartitionKey] = []
-        for key in [key for key in group.carried if key not in at_source]:
-            since_ms = group.missing_since_ms.setdefault(key, now_ms)
-            if key not in self._board:
-                self._forget_partition(group, key)
-            elif now_ms - since_ms >= FORGOTTEN_AFTER_MS and self._is_mirrored(key):
-                gone.append(key)
-        return gone
-
-    def _is_mirrored(self, key: PartitionKey) -> bool:
-        row = self._board.row(key)
-        return row.is_ours and row.facts.state is FlowState.MIRRORING
-
-    def _forget_partitions_of_others(self, group: _Group) -> None:
-        """Another daemon carries these groups by now, so their offsets at the target are unknown
-        here.
-        """
-        for key in {*group.carried, *group.at_target, *group.target_ahead}:
-            if key in self._board and not self._board.row(key).is_ours:
-                self._forget_partition(group, key)
-
-    def _forget_partition(self, group: _Group, key: PartitionKey) -> None:
-        for known in (
-            group.carried,
-            group.at_target,
-            group.missing_since_ms,
-            group.behind_since_ms,
-            group.target_ahead,
-        ):
-            known.pop(key, None)
-        group.moved_at_target.discard(key)
-
-    async def _commit(
-        self, name: str, requested: Mapping[PartitionKey, GroupOffset], source: _Offsets, link: LinkView
-    ) -> dict[str, str]:
-        """Write them; the partitions whose offsets the target refuses, and why."""
-        outcomes = await self._target.commit(name, requested, link=link.name, link_epoch=link.epoch)
-        group = self._groups[name]
-        refused: dict[str, str] = {}
-        for key, offset in requested.items():
-            outcome = outcomes.get(key, ErrorCode.unknown_server_error)
-            if outcome is not ErrorCode.none:
-                group.at_target.pop(key, None)
-                refused[str(key)] = outcome.name
-            elif offset is REMOVED:
-                self._forget_partition(group, key)
-            else:
-                group.carried[key] = source[key]
-                group.at_target[key] = offset
-                group.moved_at_target.discard(key)
-                self.committed_offsets += 1
-                if self._metrics is not None:
-                    self._metrics.observe(name, key, asked_ms=self._asked_ms)
-        return refused
-
-    def _range(self, key: PartitionKey) -> TargetRange:
-        facts = self._board.row(key).facts
-        return TargetRange(
-            log_start_offset=facts.target_log_start_offset, log_end_offset=facts.progress.target_log_end_offset
-        )
+    def _unix_ms(self, monotonic_ms: float) -> int:
+        return self._clock.now_ms() - round(self._clock.monotonic_ms() - monotonic_ms)
 
     def _whole_until_ms(self, began_ms: float) -> float:
         return began_ms if self._synced_ms is None else self._synced_ms
+
+    def _end_round(self, problems: Mapping[str, str], *, whole_until_ms: float) -> None:
+        self._show({**problems, **self._offsets.problems}, whole_until_ms=whole_until_ms)
+        self._log_ahead()
+        self._synced_ms = self._clock.monotonic_ms()
 
     def _show(self, problems: Mapping[str, str], *, whole_until_ms: float) -> None:
         new = {name: reason for name, reason in problems.items() if name not in (*self._problems, ALL_GROUPS)}

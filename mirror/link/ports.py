@@ -15,7 +15,7 @@ from uuid import UUID
 
 from kio.schema.errors import ErrorCode
 
-from mirror.link.core.group_offsets import GroupOffset
+from mirror.link.core.committed_offsets import GroupOffset, LastInSync
 from mirror.link.core.partitions import PartitionKey
 from mirror.link.core.topic_plan import Absence, Action
 from wire.batches.log_histories import EpochEnd
@@ -315,15 +315,6 @@ class GroupStates:
     problems: Mapping[str, str] = field(default_factory=dict)
 
 
-class LastInSync(NamedTuple):
-    """The source's offset when a group was last seen to agree at both ends, and whether the target
-    still has the offset of that moment.
-    """
-
-    source_offset: int
-    is_unmoved: bool
-
-
 @dataclass(frozen=True, slots=True)
 class GroupReading:
     """Committed offsets by group, and the groups that could not be asked, with the reason."""
@@ -334,6 +325,43 @@ class GroupReading:
     last_in_sync: Mapping[str, Mapping[PartitionKey, LastInSync]] = field(default_factory=dict)
     # At a source: offsets that a link in the other direction brought from the target.
     from_target: Mapping[str, Collection[PartitionKey]] = field(default_factory=dict)
+
+
+class OffsetsTail(Protocol):
+    """The end of a source's `__consumer_offsets`, read as it grows.
+
+    Everything that breaks the order of a partition (another leader, a log that begins later or ends
+    earlier, an error) ends the tail: `read` raises Unreachable, and `begin` is called again.
+    """
+
+    async def begin(self) -> None:
+        """Start at the last stable offset of each partition. Unreachable when one cannot be read,
+        or when the source does not have the topic.
+        """
+        ...
+
+    async def read(self, *, max_wait_ms: float) -> Sequence[tuple[int, bytes]]:
+        """Whole batches by partition, in the order of each log; empty after `max_wait_ms`."""
+        ...
+
+    async def read_to_end(self) -> Sequence[tuple[int, bytes]]:
+        """As `read`, until everything has come that the partitions hold at the call."""
+        ...
+
+    @property
+    def complete_at_ms(self) -> float:
+        """The monotonic time as of which everything has been read; the start of the clock while
+        that is of no time.
+        """
+        ...
+
+    def stop(self) -> None:
+        """Read no further until `begin`."""
+        ...
+
+    async def close(self) -> None:
+        """Drop the connections."""
+        ...
 
 
 class ConfigRefused(Exception):

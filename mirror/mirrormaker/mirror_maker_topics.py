@@ -16,7 +16,7 @@ from typing import Final
 from kio.schema.errors import ErrorCode
 
 from mirror.groups.metrics import CheckpointMetrics
-from mirror.link.core.group_offsets import GroupOffset
+from mirror.link.core.committed_offsets import GroupOffset
 from mirror.link.core.naming import HEARTBEATS
 from mirror.link.core.partitions import PartitionKey
 from mirror.link.ports import GroupPort, Unreachable

@@ -13,7 +13,7 @@ from typing import TypeVar
 
 from kio.schema.errors import ErrorCode
 
-from mirror.link.core.group_offsets import GroupOffset
+from mirror.link.core.committed_offsets import GroupOffset
 from mirror.link.core.partitions import PartitionKey
 from mirror.link.core.topic_plan import Absence
 from mirror.link.ports import (

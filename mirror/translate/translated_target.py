@@ -16,21 +16,11 @@ from uuid import UUID
 
 from kio.schema.errors import ErrorCode
 
-from mirror.link.core.group_offsets import REMOVED, GroupOffset
+from mirror.link.core.committed_offsets import REMOVED, GroupOffset, LastInSync
 from mirror.link.core.naming import Naming, NamingPolicy
 from mirror.link.core.partitions import PartitionKey
 from mirror.link.core.topic_plan import Action, AlterConfigs, CreateTopic, DeleteCopy, GrowTopic
-from mirror.link.ports import (
-    GroupReading,
-    GroupStates,
-    LastInSync,
-    Leader,
-    LogAnswer,
-    LogEnds,
-    Refused,
-    SiteTopic,
-    Unreachable,
-)
+from mirror.link.ports import GroupReading, GroupStates, Leader, LogAnswer, LogEnds, Refused, SiteTopic, Unreachable
 from mirror.sites.kafka_site import KafkaSite, reached
 from mirror.translate.core import both_ways
 from mirror.translate.core.translation import Translation

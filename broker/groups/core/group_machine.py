@@ -66,15 +66,12 @@ from broker.groups.core.group_pending_offsets import PendingOffsets
 from broker.groups.core.group_states import NO_GENERATION, Group, GroupState
 from broker.groups.core.group_turn import GroupLimits, Turn
 from broker.settings.core.group_configs import SESSION_TIMEOUT, in_force
+from runtime.invariants import InvariantBroken
 from wire.batches.consumer_group_records import GROUP_KIND
 from wire.batches.group_records import OffsetValue
 from wire.znodes.group_configs import GroupConfigs
 
 STORY_LENGTH: Final = 64
-
-
-class InvariantBroken(AssertionError):
-    """The machine is not what it must be; carries its last decisions."""
 
 
 class Groups:

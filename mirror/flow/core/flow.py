@@ -73,10 +73,11 @@ from mirror.flow.core.flow_events import (
     TopicRefused,
     TopicReplaced,
 )
-from mirror.flow.core.flow_state import TRANSITIONS, FlowFacts, FlowState, InvariantBroken, Step
+from mirror.flow.core.flow_state import TRANSITIONS, FlowFacts, FlowState, Step
 from mirror.flow.core.lag import UNKNOWN, moved, put_back, received, without_ends
 from mirror.flow.core.tombstones import tombstone_risk
 from mirror.link.core.link_roles import GapPolicy, LinkRole
+from runtime.invariants import InvariantBroken
 
 STORY_LENGTH = 16
 SKIPPING = ", or with antipode.gap.policy=skip-and-record mirroring continues after them"

@@ -133,7 +133,3 @@ class FlowFacts(NamedTuple):
         is_idle = self.step is Step.IDLE
         is_held = self.state in (FlowState.RESET, FlowState.REFUSED)
         return is_held or (is_idle and self.state in (FlowState.FAULTED, FlowState.SOURCE_UNAVAILABLE))
-
-
-class InvariantBroken(AssertionError):
-    """The flow would do what it never may; carries its last decisions."""

@@ -28,8 +28,8 @@ import enum
 from collections.abc import Collection, Iterable
 from dataclasses import dataclass
 
-from mirror.flow.core.flow_state import InvariantBroken
 from mirror.link.core.partitions import PartitionKey
+from runtime.invariants import InvariantBroken
 from wire.batches.record_batch import BatchHeader
 
 Place = tuple[str, int]

@@ -16,7 +16,7 @@ from kio.schema.errors import ErrorCode
 
 from mirror.admin.verifier import Verifier
 from mirror.assembly import Ports
-from mirror.link.core.group_offsets import REMOVED, GroupOffset
+from mirror.link.core.committed_offsets import REMOVED, GroupOffset, LastInSync
 from mirror.link.core.link_roles import LinkRole
 from mirror.link.core.partitions import PartitionKey, survey
 from mirror.link.core.topic_plan import Absence, Action, AlterConfigs, CreateTopic, DeleteCopy
@@ -29,7 +29,6 @@ from mirror.link.ports import (
     FetchPart,
     GroupReading,
     GroupStates,
-    LastInSync,
     Leader,
     LogEnds,
     Refused,
@@ -38,9 +37,12 @@ from mirror.link.ports import (
     Unreachable,
 )
 from mirror.sharing.ownership import Ownership
+from runtime.clock import SystemClock
 from tests.support.disks.log_batches import batch
+from wire.batches.group_records import OffsetKey, OffsetValue, encode_offset_key, encode_offset_value
 from wire.batches.log_histories import EpochEnd
 from wire.batches.record_batch import iterate_headers, read_header
+from wire.batches.records import Record, encode_batch
 from wire.control.cluster_pb2 import LinkPhase, LinkRecord
 from wire.rules.sync_reports import ALL_SLOTS, SyncReport
 
@@ -397,6 +399,62 @@ class MemoryAppend:
         pass
 
 
+class MemoryOffsetsTail:
+    """OffsetsTail over a site: changes of its group offsets, as records of `__consumer_offsets`."""
+
+    def __init__(self, site: MemorySite) -> None:
+        self._site = site
+        self._seen: dict[OffsetKey, GroupOffset] = {}
+        self._next_offset = 0
+        # Why it can be neither begun nor read.
+        self.problem = ""
+        self.reads = 0
+
+    def _now(self) -> dict[OffsetKey, GroupOffset]:
+        return {
+            OffsetKey(group, *key): at for group, kept in self._site.group_offsets.items() for key, at in kept.items()
+        }
+
+    async def begin(self) -> None:
+        if self.problem or not self._site.is_up:
+            raise Unreachable(self.problem or f"site {self._site.name} is down")
+        self._seen = self._now()
+
+    async def read(self, *, max_wait_ms: float) -> Sequence[tuple[int, bytes]]:
+        found = await self.read_to_end()
+        if not found:
+            await asyncio.sleep(min(max_wait_ms, 5) / 1000)
+        return found
+
+    async def read_to_end(self) -> Sequence[tuple[int, bytes]]:
+        if self.problem or not self._site.is_up:
+            raise Unreachable(self.problem or f"site {self._site.name} is down")
+        self.reads += 1
+        now, seen = self._now(), self._seen
+        records = [
+            Record(encode_offset_key(key), encode_offset_value(OffsetValue(at.offset, at.leader_epoch, at.metadata, 0)))
+            for key, at in now.items()
+            if seen.get(key) != at
+        ]
+        records += [Record(encode_offset_key(key), None) for key in seen.keys() - now.keys()]
+        self._seen = now
+        if not records:
+            return []
+        raw = encode_batch(records, base_offset=self._next_offset)
+        self._next_offset += len(records)
+        return [(0, raw)]
+
+    @property
+    def complete_at_ms(self) -> float:
+        return SystemClock().monotonic_ms()
+
+    def stop(self) -> None:
+        pass
+
+    async def close(self) -> None:
+        pass
+
+
 class MemoryProgress:
     """ProgressPort: keeps what is told."""
 
@@ -438,6 +496,7 @@ class MemoryWorld:
         self.slots = ALL_SLOTS
         self.ownership: Ownership | None = None
         self.verifier: Verifier | None = None
+        self.offsets_tail: MemoryOffsetsTail | None = None
         self.before_fetch: Callable[[], None] = lambda: None
         self.before_append: Callable[[], ErrorCode | None] = lambda: None
 
@@ -457,6 +516,7 @@ class MemoryWorld:
             target=self.target,
             source_groups=self.source,
             target_groups=self.target,
+            offsets_tail=self.offsets_tail,
             actor=self.target,
             quarantine=self.target,
             verifier=self.verifier,

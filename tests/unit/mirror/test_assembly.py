@@ -13,7 +13,7 @@ from kio.schema.errors import ErrorCode
 from mirror.admin.service import describe
 from mirror.flow.core.flow_events import Start
 from mirror.flow.core.flow_state import FlowState
-from mirror.link.core.group_offsets import GroupOffset
+from mirror.link.core.committed_offsets import GroupOffset
 from mirror.link.core.partitions import PartitionKey
 from runtime import supervision
 from runtime.process import OperationalFailure

@@ -10,10 +10,10 @@ from kio.schema.errors import ErrorCode
 from msgspec import structs
 
 from controller.core import commands as ask
-from controller.core.cluster import InvariantBroken
 from controller.core.facts import LeadershipChanged, PartitionMoved
 from controller.core.partition_states import PartitionPhase
 from controller.core.producer_ids import ProducerIdsExhausted, next_block
+from runtime.invariants import InvariantBroken
 from tests.support.memory.controller_scene import RULES, SiteModel, link_record, topic_request
 from wire.control.cluster_pb2 import LinkPhase
 from wire.znodes.layout import ProducerIdBlock

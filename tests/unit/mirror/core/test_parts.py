@@ -19,7 +19,8 @@ from mirror.flow.core.assignment import FetcherKey, assign_fetchers
 from mirror.flow.core.flow_events import TargetRefusal
 from mirror.flow.core.lag import Lag, Progress, measure, moved
 from mirror.flow.core.window import ChainBroken, QueuedBatches, SendWindow
-from mirror.link.core.group_offsets import GroupOffset, Stay, TargetRange, offset_to_commit
+from mirror.groups.core.offset_choice import Stay, TargetRange, offset_to_commit
+from mirror.link.core.committed_offsets import GroupOffset
 from mirror.link.core.partitions import BatchRun, MalformedBatches, PartitionKey, survey
 from mirror.link.core.topic_plan import (
     Action,

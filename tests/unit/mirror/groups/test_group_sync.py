@@ -16,9 +16,9 @@ from prometheus_client import CollectorRegistry
 
 from mirror.admin.service import describe
 from mirror.flow.core.flow_state import FlowState
-from mirror.groups import group_sync
+from mirror.groups.core import group_offsets
 from mirror.groups.group_sync import GroupSync
-from mirror.link.core.group_offsets import GroupOffset
+from mirror.link.core.committed_offsets import GroupOffset
 from mirror.link.core.partitions import PartitionKey
 from mirror.link.core.slots import slot_of
 from mirror.link.link_watch import stand
@@ -26,7 +26,7 @@ from mirror.link.ports import Leader, LogAnswer
 from tests.support.clock import ManualClock
 from tests.support.eventually import eventually
 from tests.support.memory.memory_mirror import mirroring, states, world_with
-from tests.support.memory.memory_sites import MemoryWorld
+from tests.support.memory.memory_sites import MemoryOffsetsTail, MemoryWorld
 from wire.rules.sync_reports import ALL_SLOTS
 
 FIRST, SECOND = PartitionKey("orders", 0), PartitionKey("orders", 1)
@@ -47,7 +47,7 @@ async def test_offsets_that_the_target_lets_expire_are_written_again(
     world: MemoryWorld, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """M3: the partition is quiet and its group lives on at the source."""
-    monkeypatch.setattr(group_sync, "WRITTEN_AGAIN_MS", 200)
+    monkeypatch.setattr(group_offsets, "WRITTEN_AGAIN_MS", 200)
     async with mirroring(world):
         await are_carried(world)
         del world.target.group_offsets["billing"]
@@ -172,7 +172,7 @@ async def test_the_time_that_a_group_s_offsets_take_is_shown_by_mirror_maker_s_n
 async def test_offsets_that_the_source_forgot_are_forgotten_at_the_target_and_groups_with_them(
     world: MemoryWorld, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(group_sync, "FORGOTTEN_AFTER_MS", 100)
+    monkeypatch.setattr(group_offsets, "FORGOTTEN_AFTER_MS", 100)
     async with mirroring(world):
         await are_carried(world)
         del world.source.group_offsets["billing"][SECOND]
@@ -187,7 +187,7 @@ async def test_offsets_of_a_topic_that_is_gone_from_the_source_stay_with_its_cop
 ) -> None:
     async with mirroring(world) as mirror:
         await are_carried(world)
-        monkeypatch.setattr(group_sync, "FORGOTTEN_AFTER_MS", 0)
+        monkeypatch.setattr(group_offsets, "FORGOTTEN_AFTER_MS", 0)
         world.source.delete("orders")
         await eventually(lambda: states(mirror) == {FlowState.RESET})
         world.source.group_offsets.clear()
@@ -277,7 +277,7 @@ async def test_a_group_that_was_reset_while_no_mirror_looked_goes_back_where_nob
     world: MemoryWorld, monkeypatch: pytest.MonkeyPatch, *, is_routed: bool
 ) -> None:
     """M4: else a failover would pass over what the reset wanted read again."""
-    monkeypatch.setattr(group_sync, "BEHIND_BELIEVED_AFTER_MS", 100)
+    monkeypatch.setattr(group_offsets, "BEHIND_BELIEVED_AFTER_MS", 100)
     world.record.is_routed = is_routed
     world.target.group_offsets = {"billing": {FIRST: GroupOffset(12)}, "live": {FIRST: GroupOffset(3)}}
     async with mirroring(world):
@@ -374,7 +374,7 @@ async def test_a_group_that_worked_at_the_target_meanwhile_keeps_its_place_there
         world.source.group_offsets["billing"][FIRST] = GroupOffset(7)
         await rounds_go_by(world)
         assert world.target.group_offsets["billing"][FIRST] == GroupOffset(12)
-        monkeypatch.setattr(group_sync, "WRITTEN_AGAIN_MS", 0)
+        monkeypatch.setattr(group_offsets, "WRITTEN_AGAIN_MS", 0)
         world.target.group_offsets["billing"][FIRST] = GroupOffset(13)
         await rounds_go_by(world)
         assert world.target.group_offsets["billing"][FIRST] == GroupOffset(13)
@@ -417,3 +417,76 @@ async def test_offsets_of_a_copy_that_was_made_anew_are_carried_anew(world: Memo
         await mirror.parts.resets.reset(["orders"], is_dry_run=False)
         world.target.group_offsets.clear()  # a coordinator forgets the offsets of a deleted topic
         await are_carried(world)
+
+
+@pytest.fixture
+def tail(world: MemoryWorld) -> MemoryOffsetsTail:
+    """The source's commits can be followed."""
+    world.offsets_tail = MemoryOffsetsTail(world.source)
+    return world.offsets_tail
+
+
+async def is_followed(world: MemoryWorld, tail: MemoryOffsetsTail) -> None:
+    await are_carried(world)
+    reads = tail.reads
+    await eventually(lambda: tail.reads > reads + 3)
+
+
+async def test_commits_that_are_followed_are_carried_without_reading_all_offsets(
+    world: MemoryWorld, tail: MemoryOffsetsTail
+) -> None:
+    async with mirroring(world):
+        await is_followed(world, tail)
+        before = world.source.offset_requests
+        for offset in (7, 11, 3):
+            world.source.group_offsets["billing"][FIRST] = GroupOffset(offset, metadata="mine")
+            await are_carried(world)
+        world.source.group_offsets["new"] = {SECOND: GroupOffset(2)}
+        await are_carried(world)
+        rounds = world.target.group_rounds
+        await eventually(lambda: world.target.group_rounds > rounds + 2)
+        assert world.source.offset_requests == before
+        assert world.target.synced_at_ms > 0
+
+
+async def test_offsets_that_vanish_from_the_followed_source_are_forgotten_at_the_target(
+    world: MemoryWorld, tail: MemoryOffsetsTail, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(group_offsets, "FORGOTTEN_AFTER_MS", 100)
+    async with mirroring(world):
+        await is_followed(world, tail)
+        del world.source.group_offsets["billing"][SECOND]
+        await are_carried(world)
+
+
+async def test_a_commit_ahead_of_the_copy_follows_as_soon_as_the_copy_has_grown(
+    world: MemoryWorld, tail: MemoryOffsetsTail
+) -> None:
+    async with mirroring(world):
+        await is_followed(world, tail)
+        world.before_append = lambda: ErrorCode.not_leader_or_follower
+        world.source.produce("orders", 0, 5)
+        world.source.group_offsets["billing"][FIRST] = GroupOffset(world.source.logs[FIRST].end)
+        await eventually(lambda: world.target.group_offsets["billing"][FIRST].offset == world.target.logs[FIRST].end)
+        assert not world.is_equal()
+        world.before_append = lambda: None
+        await are_carried(world)
+
+
+async def test_where_commits_can_be_followed_no_longer_all_offsets_are_read_until_they_can(
+    world: MemoryWorld, tail: MemoryOffsetsTail
+) -> None:
+    """What was committed in the gap is carried, by a full read."""
+    async with mirroring(world):
+        await is_followed(world, tail)
+        tail.problem = "not authorized"
+        for offset in (7, 11):
+            world.source.group_offsets["billing"][FIRST] = GroupOffset(offset)
+            await are_carried(world)
+        await rounds_go_by(world)
+        tail.problem = ""
+        await is_followed(world, tail)
+        before = world.source.offset_requests
+        world.source.group_offsets["billing"][FIRST] = GroupOffset(12)
+        await are_carried(world)
+        assert world.source.offset_requests <= before + 1

@@ -12,7 +12,7 @@ from prometheus_client import CollectorRegistry
 
 from mirror.admin.service import describe
 from mirror.assembly import Mirror
-from mirror.link.core.group_offsets import GroupOffset
+from mirror.link.core.committed_offsets import GroupOffset
 from mirror.link.core.partitions import PartitionKey
 from mirror.link.core.slots import slot_of
 from mirror.settings.config import MirrorConfig, load_config

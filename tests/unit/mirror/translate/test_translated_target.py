@@ -12,11 +12,11 @@ from uuid import UUID
 import pytest
 from kio.schema.errors import ErrorCode
 
-from mirror.link.core.group_offsets import REMOVED, GroupOffset
+from mirror.link.core.committed_offsets import REMOVED, GroupOffset, LastInSync
 from mirror.link.core.naming import Naming, NamingPolicy
 from mirror.link.core.partitions import PartitionKey
 from mirror.link.core.topic_plan import Action, CreateTopic, GrowTopic
-from mirror.link.ports import GroupReading, LastInSync, Unreachable
+from mirror.link.ports import GroupReading, Unreachable
 from mirror.translate.core.stored_map import Binding
 from mirror.translate.core.translation import Translation
 from mirror.translate.group_notes import GroupNotes

@@ -9,9 +9,9 @@ from dataclasses import dataclass, field
 
 import pytest
 
-from mirror.flow.core.flow_state import InvariantBroken
 from mirror.link.core.partitions import PartitionKey
 from mirror.translate.core.transaction_cycle import CycleLimits, Phase, TransactionCycle
+from runtime.invariants import InvariantBroken
 from wire.batches.record_batch import BatchHeader, read_header
 from wire.batches.records import Record, encode_batch
 

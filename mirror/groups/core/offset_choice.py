@@ -2,8 +2,8 @@
 
 Never ahead of what is mirrored and never behind the target's log start; never backwards, unless the
 group itself is known to have gone back at the source (a reset) and not to have moved at the target
-since; never while the group has members at the target. Called by the group sync for each group and
-partition, round by round.
+since; never while the group has members at the target. `GroupOffsets` asks it for each group and
+partition.
 """
 
 from __future__ import annotations
@@ -11,18 +11,7 @@ from __future__ import annotations
 import enum
 from dataclasses import dataclass
 
-
-@dataclass(frozen=True, slots=True)
-class GroupOffset:
-    """A committed offset as the coordinator keeps it."""
-
-    offset: int
-    leader_epoch: int = -1
-    metadata: str = ""
-
-
-REMOVED = GroupOffset(-1)
-"""Stands for an offset that the source no longer has."""
+from mirror.link.core.committed_offsets import GroupOffset
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

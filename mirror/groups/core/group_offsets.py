@@ -1,0 +1,539 @@
+"""The offsets of a link's consumer groups: commits of the source and positions of the target go in,
+writes come out.
+
+A shell lists groups (`list_groups`), reads the source (`source_read`, `source_changed`) and the
+target (`unknown_at_target`, `target_read`), and then asks for each group what to write. `decide`
+changes nothing; `apply` takes a decision over before its writes are sent, `written` and `fail` take
+their outcome.
+
+  a. No offset is written outside of what the copy of its partition holds (M3).
+  b. No offset is written that is lower than the target's, unless the group was reset at the source
+     and has not moved at the target since, or the source's offset is final (M4).
+  c. Nothing is written for a group that has members at the target.
+  d. A source offset counts as carried only after the target has accepted it, or when both ends are
+     seen to agree. A write without an answer makes the target's offsets unknown.
+  e. Nothing is written over offsets that are unknown at the target. Where groups may work at the
+     target (all links but routed ones), its offsets are read again before each change.
+  f. Nothing is written for a partition that another daemon of the link has.
+  g. An offset is removed at the target only after the source has been without it for
+     FORGOTTEN_AFTER_MS, and while its partition is mirrored.
+  h. A group that fails pauses alone, ever longer, up to PROBLEM_PAUSE_MS_MAX.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import Final, NamedTuple
+from zlib import crc32
+
+from mirror.groups.core.offset_choice import Stay, TargetRange, offset_to_commit
+from mirror.link.core.committed_offsets import REMOVED, GroupOffset, LastInSync
+from mirror.link.core.partitions import PartitionKey
+from runtime.invariants import InvariantBroken
+
+PROBLEM_PAUSE_MS: Final = 1_000
+PROBLEM_PAUSE_MS_MAX: Final = 30_000
+"""Pause of a group that could not be asked or written, doubled each time, so that its timeouts do
+not slow down the others' rounds.
+"""
+
+WRITTEN_AGAIN_MS: Final = 3_600_000
+"""How old an offset grows at the target while it stays at the source: far less than the shortest
+sensible retention.
+"""
+
+FORGOTTEN_AFTER_MS: Final = 60_000
+"""How long the source must have been without an offset: a topic's deletion takes its offsets along,
+and the mirror must have noticed that first.
+"""
+
+BEHIND_BELIEVED_AFTER_MS: Final = 10_000
+"""How long a group must be behind at the source of a routed link before that counts as a reset. On
+other links the group may be ahead because it has members at the target now and then.
+"""
+
+STORY_LENGTH: Final = 16
+REPORTED_AHEAD: Final = (Stay.UNKNOWN, Stay.MOVED_ON)
+"""Where the target stays ahead of a source that may want it to go back."""
+
+Offsets = Mapping[PartitionKey, GroupOffset]
+
+
+class Copy(NamedTuple):
+    """The copy of one partition, as this daemon knows it."""
+
+    is_ours: bool
+    is_mirroring: bool
+    log_start_offset: int
+    log_end_offset: int  # -1: unknown
+    losses: int  # how often the copy ended below its earlier end
+
+    @property
+    def is_known(self) -> bool:
+        """True when this daemon mirrors the partition and knows where the copy ends."""
+        return self.is_ours and self.log_end_offset >= 0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Circumstances:
+    """The link and the copies at the moment of a decision."""
+
+    now_ms: float  # monotonic
+    is_routed: bool
+    is_draining: bool
+    # None: the partition is not on the board.
+    copy_of: Callable[[PartitionKey], Copy | None]
+    # True for topics that the link carries.
+    is_carried: Callable[[str], bool]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GroupDecision:
+    """What follows for one group."""
+
+    group: str
+    # Offsets to write, and the source's offsets that they stand for.
+    writes: Offsets = field(default_factory=dict)
+    sources: Offsets = field(default_factory=dict)
+    # The target's own offsets, written again so that they do not expire there.
+    refreshed: Offsets = field(default_factory=dict)
+    removed: tuple[PartitionKey, ...] = ()
+    # The source's offsets of partitions in which nothing needs to be written.
+    settled: Offsets = field(default_factory=dict)
+    # The target's offsets of partitions in which both ends agree anew.
+    in_sync: Offsets = field(default_factory=dict)
+    target_ahead: Mapping[PartitionKey, str] = field(default_factory=dict)
+    behind_since_ms: Mapping[PartitionKey, float] = field(default_factory=dict)
+    missing_since_ms: Mapping[PartitionKey, float] = field(default_factory=dict)
+    # Partitions that the link no longer has.
+    forgotten: tuple[PartitionKey, ...] = ()
+    is_written_again: bool = False
+    # The decision differs as soon as copies have grown.
+    is_open: bool = False
+    # Every offset of the source is among those that were looked at.
+    is_whole: bool = True
+
+
+@dataclass(slots=True)
+class _Group:
+    written_again_at_ms: float
+    at_source: dict[PartitionKey, GroupOffset] = field(default_factory=dict)
+    # All of its offsets were read since the source's commits are followed.
+    is_read: bool = False
+    # Partitions whose offset at the source came from the target, by a link in the other direction.
+    from_target: Collection[PartitionKey] = ()
+    # The source's offsets when they were carried last, and the target's offsets.
+    carried: dict[PartitionKey, GroupOffset] = field(default_factory=dict)
+    at_target: dict[PartitionKey, GroupOffset] = field(default_factory=dict)
+    # Since when the source is without an offset that was carried.
+    missing_since_ms: dict[PartitionKey, float] = field(default_factory=dict)
+    # Since when the source has been behind the target.
+    behind_since_ms: dict[PartitionKey, float] = field(default_factory=dict)
+    # Partitions in which the group has moved at the target by itself since both ends agreed.
+    moved_at_target: set[PartitionKey] = field(default_factory=set)
+    # Partitions in which the target stays ahead for an unproven cause, and that cause.
+    target_ahead: dict[PartitionKey, str] = field(default_factory=dict)
+    is_active: bool = False
+    is_open: bool = False
+    problem: str = ""
+    paused_until_ms: float = 0.0
+    pause_ms: int = 0
+
+    def forget(self, key: PartitionKey) -> None:
+        self.carried.pop(key, None)
+        self.at_target.pop(key, None)
+        self.missing_since_ms.pop(key, None)
+        self.behind_since_ms.pop(key, None)
+        self.target_ahead.pop(key, None)
+        self.moved_at_target.discard(key)
+
+
+class GroupOffsets:
+    """The machine of one link's daemon. One event loop only."""
+
+    def __init__(self) -> None:
+        self._groups: dict[str, _Group] = {}
+        # How often each copy had lost its end when offsets were last compared with it.
+        self._losses: dict[PartitionKey, int] = {}
+        self._story: deque[tuple[object, ...]] = deque(maxlen=STORY_LENGTH)
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._groups)
+
+    def __contains__(self, name: object) -> bool:
+        return name in self._groups
+
+    # What is known.
+
+    @property
+    def problems(self) -> dict[str, str]:
+        """The groups that fail, and why."""
+        return {name: group.problem for name, group in self._groups.items() if group.problem}
+
+    @property
+    def target_ahead(self) -> dict[str, Mapping[PartitionKey, str]]:
+        """Groups that stay further on at the target than at the source, where they may have been
+        reset, and why, by partition.
+        """
+        return {name: group.target_ahead for name, group in self._groups.items() if group.target_ahead}
+
+    @property
+    def at_source(self) -> set[str]:
+        """The groups that have offsets at the source."""
+        return {name for name, group in self._groups.items() if group.at_source}
+
+    def ready(self, names: Iterable[str], now_ms: float) -> list[str]:
+        """Those of the groups that do not pause."""
+        return [name for name in names if name in self._groups and self._groups[name].paused_until_ms <= now_ms]
+
+    def open_groups(self, now_ms: float) -> list[str]:
+        """Groups whose offsets wait for their copies to grow, without those that pause."""
+        return [name for name, it in self._groups.items() if it.is_open and it.paused_until_ms <= now_ms]
+
+    # What is reported to the machine.
+
+    def clear(self) -> None:
+        """Forget everything: this site is active, or the link is gone."""
+        self._groups.clear()
+
+    def forget_reads(self) -> None:
+        """Commits of the source may have been missed: what was read of it before counts no longer
+        as all that there is.
+        """
+        for group in self._groups.values():
+            group.is_read = False
+
+    def are_read(self, names: Iterable[str]) -> bool:
+        """True when all offsets of these groups were read since `forget_reads`."""
+        return all(name in self._groups and self._groups[name].is_read for name in names)
+
+    def forget_topic(self, topic: str) -> None:
+        """Forget the target's offsets of the topic, whose copy was made anew."""
+        self._forget_at_target(lambda key: key.topic == topic)
+
+    def forget_target(self) -> None:
+        """Read the target again before the next writes, also for groups that pause: the source is
+        fenced, and the target gets exactly what the source has.
+        """
+        for group in self._groups.values():
+            group.at_target.clear()
+            group.paused_until_ms = 0.0
+
+    def list_groups(self, names: Collection[str], link: Circumstances) -> list[str]:
+        """The source has these groups. Returns those to look at: without those that pause, and with
+        those that the source no longer has.
+        """
+        for name in names:
+            self._group(name, link.now_ms)
+        for name in [name for name, group in self._groups.items() if name not in names and not group.carried]:
+            del self._groups[name]
+        for group in self._groups.values():
+            self._forget_partitions_of_others(group, link)
+        return [name for name, group in self._groups.items() if group.paused_until_ms <= link.now_ms]
+
+    def source_read(
+        self, name: str, offsets: Offsets, *, from_target: Collection[PartitionKey] = (), now_ms: float
+    ) -> None:
+        """All offsets of a group at the source."""
+        group = self._group(name, now_ms)
+        group.at_source, group.from_target, group.is_read = dict(offsets), from_target, True
+
+    def source_changed(self, name: str, changes: Offsets, now_ms: float) -> None:
+        """Single offsets that were committed at the source (REMOVED: deleted or expired)."""
+        group = self._group(name, now_ms)
+        for key, offset in changes.items():
+            if offset is REMOVED:
+                group.at_source.pop(key, None)
+            else:
+                group.at_source[key] = offset
+
+    def target_states(self, active: Collection[str]) -> None:
+        """The groups that have members at the target."""
+        for name, group in self._groups.items():
+            group.is_active = name in active
+
+    def unknown_at_target(self, name: str, link: Circumstances) -> bool:
+        """True when the target must be read before the group can be decided on (d, e)."""
+        group = self._groups[name]
+        self._notice_losses(group, link)
+        if group.is_active:
+            return False
+        offsets = self.carriable(name, link)
+        if not offsets.keys() <= group.at_target.keys():
+            return True
+        if link.is_routed:
+            return False  # only this mirror commits there
+        is_written_again = link.now_ms >= group.written_again_at_ms
+        return is_written_again or any(group.carried.get(key) != offset for key, offset in offsets.items())
+
+    def carriable(self, name: str, link: Circumstances) -> dict[PartitionKey, GroupOffset]:
+        """The source's offsets of partitions that this daemon mirrors and whose copy it knows."""
+        return {
+            key: offset
+            for key, offset in self._groups[name].at_source.items()
+            if (copy := link.copy_of(key)) is not None and copy.is_known
+        }
+
+    def is_active(self, name: str) -> bool:
+        """True while the group has members at the target."""
+        return self._groups[name].is_active
+
+    def target_read(
+        self, name: str, at_target: Offsets, link: Circumstances, *, notes: Mapping[PartitionKey, LastInSync]
+    ) -> None:
+        """The target's offsets, and where both ends were last seen to agree, as far as the target
+        keeps that.
+        """
+        group = self._groups[name]
+        for key in self.carriable(name, link):
+            before, now = group.at_target.pop(key, None), at_target.get(key)
+            if now is None:
+                continue
+            group.at_target[key] = now
+            if before == now:
+                continue
+            seen = notes.get(key)
+            if seen is not None and seen.is_unmoved:
+                group.carried[key] = GroupOffset(seen.source_offset)
+                group.moved_at_target.discard(key)
+            elif seen is not None:
+                group.carried.setdefault(key, GroupOffset(seen.source_offset))
+                group.moved_at_target.add(key)
+            elif before is not None:
+                group.moved_at_target.add(key)
+
+    # Decisions.
+
+    def decide(self, name: str, link: Circumstances) -> GroupDecision:
+        """What to write for the group, which is known at the target; nothing changes yet."""
+        group = self._groups[name]
+        is_written_again = link.now_ms >= group.written_again_at_ms
+        found = _Found()
+        for key, offset in group.at_source.items():
+            copy = link.copy_of(key)
+            if copy is None or not copy.is_known:
+                if (copy is None or copy.is_ours) and link.is_carried(key.topic):
+                    found.is_whole, found.is_open = False, True
+                continue
+            if offset.offset > copy.log_end_offset:
+                found.is_open = True
+            self._choose(group, key, offset, _range(copy), link, found)
+            is_refreshed = is_written_again and not group.is_active and key not in found.writes
+            if is_refreshed and key in group.at_target:
+                found.refreshed[key] = group.at_target[key]
+        missing, removed, forgotten = self._missing(group, link)
+        return GroupDecision(
+            group=name,
+            writes=found.writes,
+            sources={key: group.at_source[key] for key in found.writes},
+            refreshed=found.refreshed,
+            removed=() if group.is_active else removed,
+            settled=found.settled,
+            in_sync=found.in_sync,
+            target_ahead=found.target_ahead,
+            behind_since_ms=found.behind_since_ms,
+            missing_since_ms=missing,
+            forgotten=forgotten,
+            is_written_again=is_written_again,
+            is_open=found.is_open,
+            is_whole=found.is_whole,
+        )
+
+    def apply(self, decision: GroupDecision, link: Circumstances) -> None:
+        """Take a decision over; its writes are sent next. InvariantBroken when they may not be."""
+        group = self._groups[decision.group]
+        for key, offset in decision.writes.items():
+            source, before, at_target = group.at_source[key], group.carried.get(key), group.at_target.get(key)
+            self._story.append((decision.group, key, source, before, at_target, offset))
+            self._check_write(group, key, offset, link)
+        for key in decision.removed:
+            self._story.append((decision.group, key, None, group.carried.get(key), group.at_target.get(key), REMOVED))
+        group.target_ahead = dict(decision.target_ahead)
+        group.behind_since_ms = dict(decision.behind_since_ms)
+        group.missing_since_ms = dict(decision.missing_since_ms)
+        group.carried.update(decision.settled)
+        group.moved_at_target.difference_update(decision.in_sync)
+        for key in decision.forgotten:
+            group.forget(key)
+        if decision.is_written_again:
+            group.written_again_at_ms = link.now_ms + WRITTEN_AGAIN_MS
+        group.is_open = decision.is_open
+
+    def written(self, decision: GroupDecision, refused: Collection[PartitionKey]) -> None:
+        """The target's answer to the decision's writes."""
+        group = self._groups.get(decision.group)
+        if group is None:
+            return  # everything was forgotten meanwhile
+        for key, offset in {**decision.refreshed, **decision.writes}.items():
+            if key in refused:
+                group.at_target.pop(key, None)
+            elif key in decision.writes:
+                group.carried[key] = decision.sources[key]
+                group.at_target[key] = offset
+                group.moved_at_target.discard(key)
+        for key in decision.removed:
+            if key in refused:
+                group.at_target.pop(key, None)
+            else:
+                group.forget(key)
+
+    def fail(self, name: str, reason: str, now_ms: float) -> None:
+        """The group could not be read or written: it pauses. What was sent may have been done."""
+        group = self._groups.get(name)
+        if group is None:
+            return
+        group.problem = reason
+        group.pause_ms = min(max(PROBLEM_PAUSE_MS, 2 * group.pause_ms), PROBLEM_PAUSE_MS_MAX)
+        group.paused_until_ms = now_ms + group.pause_ms
+        group.at_target.clear()
+
+    def wait(self, name: str, reason: str) -> None:
+        """The group cannot be looked at right now, for a reason that passes by itself."""
+        self._groups[name].problem = reason
+
+    def succeed(self, name: str) -> None:
+        """The group was looked at, and nothing failed."""
+        group = self._groups.get(name)
+        if group is not None:
+            group.problem, group.pause_ms = "", 0
+
+    def check_invariants(self, link: Circumstances) -> None:
+        """InvariantBroken when what is known contradicts itself; for tests, after every step."""
+        for name, group in self._groups.items():
+            if not group.missing_since_ms.keys() <= group.carried.keys():
+                self._break(f"g: {name} misses offsets that were never carried")
+            if not 0 <= group.pause_ms <= PROBLEM_PAUSE_MS_MAX:
+                self._break(f"h: {name} pauses for {group.pause_ms} ms")
+            if group.pause_ms and not group.problem:
+                self._break(f"h: {name} pauses without a problem")
+            if group.paused_until_ms > link.now_ms + PROBLEM_PAUSE_MS_MAX:
+                self._break(f"h: {name} pauses until {group.paused_until_ms} ms")
+
+    # Inside.
+
+    def _group(self, name: str, now_ms: float) -> _Group:
+        group = self._groups.get(name)
+        if group is None:
+            # Groups are written again spread over the period, and not all in one round.
+            again_ms = now_ms + WRITTEN_AGAIN_MS * (crc32(name.encode()) % 1000) / 1000
+            group = self._groups[name] = _Group(written_again_at_ms=again_ms)
+        return group
+
+    def _choose(
+        self,
+        group: _Group,
+        key: PartitionKey,
+        offset: GroupOffset,
+        target: TargetRange,
+        link: Circumstances,
+        found: _Found,
+    ) -> None:
+        at_target = group.at_target.get(key)
+        is_behind_for_long = False
+        if at_target is not None and offset.offset < at_target.offset:
+            since_ms = found.behind_since_ms[key] = group.behind_since_ms.get(key, link.now_ms)
+            is_behind_for_long = link.now_ms - since_ms >= BEHIND_BELIEVED_AFTER_MS
+        outcome = offset_to_commit(
+            source=offset,
+            source_before=group.carried.get(key),
+            target_committed=at_target,
+            target=target,
+            is_active_at_target=group.is_active,
+            has_moved_at_target=not link.is_routed and key in group.moved_at_target,
+            is_from_target=key in group.from_target,
+            is_final=link.is_routed and (link.is_draining or is_behind_for_long),
+        )
+        if isinstance(outcome, GroupOffset):
+            found.writes[key] = outcome
+            return
+        if outcome is Stay.IN_SYNC and group.carried.get(key) != offset:
+            found.in_sync[key] = group.at_target[key]
+        if outcome in (Stay.IN_SYNC, Stay.AHEAD) or (outcome is Stay.UNKNOWN and link.is_routed):
+            found.settled[key] = offset
+        elif outcome in REPORTED_AHEAD:
+            found.target_ahead[key] = f"{offset.offset} at the source; {outcome.value}"
+
+    def _missing(
+        self, group: _Group, link: Circumstances
+    ) -> tuple[dict[PartitionKey, float], tuple[PartitionKey, ...], tuple[PartitionKey, ...]]:
+        """Since when carried offsets are missing at the source; those to remove; those to forget
+        because their partition is not the link's any more.
+        """
+        since: dict[PartitionKey, float] = {}
+        removed: list[PartitionKey] = []
+        forgotten: list[PartitionKey] = []
+        for key in group.carried.keys() - group.at_source.keys():
+            copy = link.copy_of(key)
+            if copy is None:
+                forgotten.append(key)
+                continue
+            since[key] = group.missing_since_ms.get(key, link.now_ms)
+            is_gone = link.now_ms - since[key] >= FORGOTTEN_AFTER_MS
+            if is_gone and copy.is_ours and copy.is_mirroring:
+                removed.append(key)
+        return since, tuple(removed), tuple(forgotten)
+
+    def _check_write(self, group: _Group, key: PartitionKey, offset: GroupOffset, link: Circumstances) -> None:
+        copy, before, at_target = link.copy_of(key), group.carried.get(key), group.at_target.get(key)
+        if copy is None or not copy.is_ours:
+            self._break(f"f: {key} is another daemon's")
+        elif not copy.log_start_offset <= offset.offset <= copy.log_end_offset:
+            self._break(f"a: {offset.offset} is not within {copy.log_start_offset} to {copy.log_end_offset} of {key}")
+        if group.is_active:
+            self._break(f"c: the group has members at the target, and {key} would be written")
+        is_reset = before is not None and group.at_source[key].offset < before.offset
+        if at_target is not None and offset.offset < at_target.offset and not is_reset and not link.is_routed:
+            self._break(f"b: {key} would go back from {at_target.offset} to {offset.offset}")
+
+    def _notice_losses(self, group: _Group, link: Circumstances) -> None:
+        """Forget offsets of copies that ended below their earlier end: such a copy may have been
+        deleted, with its groups' offsets.
+        """
+        for key in group.at_source:
+            copy = link.copy_of(key)
+            if copy is None or not copy.is_ours:
+                continue
+            if copy.losses > self._losses.get(key, 0):
+                self._forget_at_target(key.__eq__)
+            self._losses[key] = copy.losses
+
+    def _forget_at_target(self, is_meant: Callable[[PartitionKey], bool]) -> None:
+        for group in self._groups.values():
+            for key in [key for key in group.at_target if is_meant(key)]:
+                del group.at_target[key]
+
+    def _forget_partitions_of_others(self, group: _Group, link: Circumstances) -> None:
+        """Another daemon carries these partitions by now, so their offsets at the target are
+        unknown here.
+        """
+        for key in {*group.carried, *group.at_target, *group.target_ahead}:
+            copy = link.copy_of(key)
+            if copy is not None and not copy.is_ours:
+                group.forget(key)
+
+    def _break(self, what: str) -> None:
+        lines = [
+            f"{name} {key}: source {source}, carried {carried}, target {at_target} -> {written}"
+            for name, key, source, carried, at_target, written in self._story
+        ]
+        raise InvariantBroken(f"{what}; story: {' | '.join(lines)}")
+
+
+@dataclass(slots=True)
+class _Found:
+    """What a decision collects, partition by partition."""
+
+    writes: dict[PartitionKey, GroupOffset] = field(default_factory=dict)
+    refreshed: dict[PartitionKey, GroupOffset] = field(default_factory=dict)
+    settled: dict[PartitionKey, GroupOffset] = field(default_factory=dict)
+    in_sync: dict[PartitionKey, GroupOffset] = field(default_factory=dict)
+    target_ahead: dict[PartitionKey, str] = field(default_factory=dict)
+    behind_since_ms: dict[PartitionKey, float] = field(default_factory=dict)
+    is_open: bool = False
+    is_whole: bool = True
+
+
+def _range(copy: Copy) -> TargetRange:
+    return TargetRange(log_start_offset=copy.log_start_offset, log_end_offset=copy.log_end_offset)

@@ -92,6 +92,7 @@ class KafkaOffsetsTail:
 
     async def read_to_end(self) -> Sequence[tuple[int, bytes]]:
         """As `read`, until everything has come that the partitions hold at the call."""
+        asked_ms = self._clock.monotonic_ms()
         goals = {node_id: await self._ends(node_id, node) for node_id, node in self._nodes.items()}
         found: list[tuple[int, bytes]] = []
         try:
@@ -106,6 +107,8 @@ class KafkaOffsetsTail:
             raise Unreachable(
                 f"{OFFSETS_TOPIC} of the source was not read to its end in {CATCH_UP_TIMEOUT_S:.0f} s"
             ) from error
+        for node in self._nodes.values():
+            node.complete_at_ms = max(node.complete_at_ms, asked_ms)
         return found
 
     @property

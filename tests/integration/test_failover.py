@@ -191,7 +191,7 @@ async def test_f1_a_failover_from_a_living_site_loses_nothing_and_clients_follow
     await commit(sites.a.bootstrap, late)
     journal = tmp_path / "journal.jsonl"
     planned = await failover(LINK, to_site="b", agents=sites.agents, is_dry_run=True)
-    assert planned.outcome == "planned"
+    assert planned.outcome == "planned", planned
     report = await failover(LINK, to_site="b", agents=sites.agents, journal_path=journal)
     assert report.is_done, report
     assert report.account is not None

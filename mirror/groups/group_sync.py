@@ -105,6 +105,8 @@ class GroupSync:
         self._is_source_read = False
         self._read_in_full_ms = self._next_round_ms = 0.0
         self._recheck_ms = RECHECK_MS
+        # A round has reported to the target that it carried every offset.
+        self._is_whole_reported = False
         self._problem = ""
         self._problems: dict[str, str] = {}
         # By the monotonic clock, as all times here: setting the machine's clock changes no age.
@@ -197,6 +199,7 @@ class GroupSync:
         self._is_source_read = not listed.problems and self._offsets.are_read(names)
         self._end_round(problems, whole_until_ms=self._whole_until_ms(began_ms))
         is_carried = is_whole and not self._problems
+        self._is_whole_reported |= is_carried
         synced_at_ms, took_ms = (began_at_ms if is_carried else 0), round(self._clock.monotonic_ms() - began_ms)
         await self._report_to_target(link, covered & self._covered(), synced_at_ms=synced_at_ms, synced_ms_ago=took_ms)
 
@@ -258,6 +261,9 @@ class GroupSync:
             return
         self._recheck_ms = RECHECK_MS if changed else min(2 * self._recheck_ms, self._interval_ms)
         await self._carry(self._offsets.ready({*changed, *waiting}, came_ms), link, asked_ms=came_ms)
+        if not self._is_whole_reported:
+            # The target knows of no mirror that carries everything: a planned failover waits for it.
+            self._next_round_ms = came_ms
 
     async def _round_without_reading(self, commits: SourceCommits, link: LinkView) -> None:
         """Look at all groups, by the source's offsets as they are known."""
@@ -269,6 +275,7 @@ class GroupSync:
         is_whole = await self._carry(due, link, asked_ms=began_ms)
         self._end_round(states.problems, whole_until_ms=self._whole_until_ms(began_ms))
         is_carried = is_whole and not self._problems and complete_at_ms >= 0
+        self._is_whole_reported |= is_carried
         synced_at_ms = self._unix_ms(complete_at_ms) if is_carried else 0
         ago_ms = round(self._clock.monotonic_ms() - complete_at_ms) if is_carried else 0
         await self._report_to_target(link, covered & self._covered(), synced_at_ms=synced_at_ms, synced_ms_ago=ago_ms)

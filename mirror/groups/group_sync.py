@@ -262,7 +262,7 @@ class GroupSync:
         self._recheck_ms = RECHECK_MS if changed else min(2 * self._recheck_ms, self._interval_ms)
         await self._carry(self._offsets.ready({*changed, *waiting}, came_ms), link, asked_ms=came_ms)
         if not self._is_whole_reported:
-            # The target knows of no mirror that carries everything: a planned failover waits for it.
+            # The target knows of no mirror that carries all: a planned failover waits for it.
             self._next_round_ms = came_ms
 
     async def _round_without_reading(self, commits: SourceCommits, link: LinkView) -> None:

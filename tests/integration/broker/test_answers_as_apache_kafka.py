@@ -36,7 +36,6 @@ DESCRIBE_CONFIGS, TOPIC_RESOURCE, BROKER_RESOURCE = 32, 2, 4
 DESCRIBE_QUORUM, DESCRIBE_SHARE_GROUP_OFFSETS = 55, 90
 NOT_OFFERED = {
     *range(38, 42),  # delegation tokens
-    51,  # AlterUserScramCredentials
     *(55, 80, 81),  # KRaft's quorum
     *(76, 77, 78, 79),  # share groups
     *(83, 84, 85, 86, 87),  # the state of share groups, which brokers ask each other for

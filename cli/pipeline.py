@@ -12,7 +12,7 @@ from cli.shared.output import Output, OutputFormat, console, print_json, print_t
 
 app = typer.Typer(
     help="Spark jobs over topics, which go on at the other site after a failover.\n\n"
-    "Example: antipode pipeline run word-count --bootstrap-server 127.0.0.1:9092 --input lines --output words "
+    "Example: antipode pipeline run word-count --bootstrap-server 127.0.0.1:9092 --input-topic lines --output-topic words "
     "--checkpoint out/words --once",
     no_args_is_help=True,
 )

@@ -1,7 +1,7 @@
 """Word count, topic to topic: lines in, the count of each word that changed out, as JSON.
 
-    spark-submit spark_jobs/pipelines/word_count.py --bootstrap-server host:port --input lines
-        --output words --checkpoint DIRECTORY
+    spark-submit spark_jobs/pipelines/word_count.py --bootstrap-server host:port --input-topic lines
+        --output-topic words --checkpoint DIRECTORY
 
 A word of the output may come more than once after a failure, with the same count; the last count of
 a word is its count. A line is split at single spaces, and what lies between two spaces counts.
@@ -22,8 +22,8 @@ from spark_jobs.topic_frames import TopicSource, stream_of, write_records
 def parser() -> argparse.ArgumentParser:
     """The job's options."""
     found = topic_parser("Count the words of a topic's lines into another topic.")
-    found.add_argument("--input", required=True, help="topic with a line in each record's value")
-    found.add_argument("--output", required=True, help="topic for the counts, by word as key")
+    found.add_argument("--input-topic", required=True, help="topic with a line in each record's value")
+    found.add_argument("--output-topic", required=True, help="topic for the counts, by word as key")
     add_stream_options(found)
     return found
 
@@ -43,18 +43,18 @@ def _write(bootstrap: str, topic: str, counted: DataFrame, _batch: int) -> None:
 
 def run(spark: SparkSession, given: argparse.Namespace) -> str:
     """Run the query; returns when it ends."""
-    source = TopicSource(bootstrap=given.bootstrap_server, topics=given.input, is_list=True)
+    source = TopicSource(bootstrap=given.bootstrap_server, topics=given.input_topic, is_list=True)
     counted = words_counted(stream_of(spark, source))
     query = (
         counted.writeStream.queryName("word-count")
-        .foreachBatch(partial(_write, given.bootstrap_server, given.output))
+        .foreachBatch(partial(_write, given.bootstrap_server, given.output_topic))
         .outputMode("update")
         .option("checkpointLocation", given.checkpoint)
         .trigger(**trigger_of(given))
         .start()
     )
     query.awaitTermination()
-    return f"counted the words of {given.input} into {given.output}"
+    return f"counted the words of {given.input_topic} into {given.output_topic}"
 
 
 if __name__ == "__main__":

@@ -78,7 +78,7 @@ def test_every_pipeline_has_a_parser_and_a_summary() -> None:
 def test_words_are_counted_as_a_reference_does_also_over_a_restart(jobs: Jobs, tmp_path: Path) -> None:
     source, target = jobs.topic(), jobs.topic(partitions=1)
     first, second = lines_of(10_000, 1), [*lines_of(10_000, 2), "two  spaces"]
-    arguments = ("--input", source, "--output", target, "--checkpoint", str(tmp_path / "c"), "--once")
+    arguments = ("--input-topic", source, "--output-topic", target, "--checkpoint", str(tmp_path / "c"), "--once")
     for lines in (first, second):
         jobs.produce(source, lines)
         jobs.run("word-count", *arguments)

@@ -54,7 +54,7 @@ class ListenerSecurity:
         return self.protocol in (SecurityProtocol.SASL_PLAINTEXT, SecurityProtocol.SASL_SSL)
 
 
-_KEYS: Final = frozenset(
+SECURITY_KEYS: Final = frozenset(
     {
         MAPPING_RULES,
         ENABLED,
@@ -73,7 +73,7 @@ def is_security_key(key: str) -> bool:
     mechanism at one.
     """
     own = key.split(".", 3)[3] if key.startswith(_PREFIX) and key.count(".") > 2 else key
-    return own in _KEYS or (own != key and own.partition(".")[2] in _KEYS)
+    return own in SECURITY_KEYS or (own != key and own.partition(".")[2] in SECURITY_KEYS)
 
 
 def listener_prefix(name: str) -> str:

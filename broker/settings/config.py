@@ -17,6 +17,7 @@ from pydantic import AfterValidator, BeforeValidator, Field
 from broker.authentication.inter_broker import check_inter_broker, inter_broker_listener
 from broker.authentication.listener_security import (
     PROTOCOLS,
+    SECURITY_KEYS,
     ListenerSecurity,
     is_security_key,
     protocols_of,
@@ -480,7 +481,8 @@ def read_keys() -> frozenset[str]:
     """Every key that a broker process reads, its controller candidate included."""
     settings = {field.alias or name for name, field in BrokerSettings.model_fields.items()}
     defaults = {found.name for definition in TOPIC_CONFIGS.values() for found in definition.broker_properties}
-    return frozenset(settings | defaults | CONTROLLER_KEYS | CONTROL_KEYS | ZOOKEEPER_KEYS | _OTHER_SPELLINGS.keys())
+    own = CONTROLLER_KEYS | CONTROL_KEYS | ZOOKEEPER_KEYS | SECURITY_KEYS
+    return frozenset(settings | defaults | own | _OTHER_SPELLINGS.keys())
 
 
 def _warn_of_idle(mapping: Mapping[str, object]) -> None:

@@ -21,13 +21,15 @@ CONTROLLER_KEYS: Final = frozenset(
 """Read by the controller candidate of the same process alone."""
 
 _LOOP: Final = "one event loop serves all connections"
-_PLAIN: Final = "there are no ACLs, and no logins"
+_NO_TOKENS: Final = "there are no delegation tokens"
 _OPENSSL: Final = "TLS is that of OpenSSL"
 _ZOOKEEPER: Final = "the controller is elected through ZooKeeper"
 _NO_PLUGINS: Final = "classes of Java are not loaded"
 _PROMETHEUS: Final = "metrics are read over HTTP, at antipode.metrics.listener"
 _LISTENERS: Final = "addresses are given by listeners and advertised.listeners"
-_ZOOKEEPER_PLAIN: Final = "connections to ZooKeeper are plaintext and without access lists"
+_JWKS_RETRIES: Final = "a key set is read again each second while there is no answer"
+_NO_TOKEN_CLIENT: Final = "a broker checks tokens and requests none"
+_ZOOKEEPER_PLAIN: Final = "connections to ZooKeeper have no TLS"
 _SESSION: Final = "zookeeper.session.timeout.ms decides how long a silent broker counts as alive"
 _TRANSACTIONS: Final = "each transaction's partitions are verified at the coordinator, and retries have no pause"
 _PURGATORY: Final = "answered requests leave nothing to purge"
@@ -66,9 +68,6 @@ _WITHOUT_EFFECT: Final = {
     "advertised.port": _LISTENERS,
     "advertised.host.name": _LISTENERS,
     "principal.builder.class": _NO_PLUGINS,
-    "authorizer.class.name": _PLAIN,
-    "super.users": _PLAIN,
-    "allow.everyone.if.no.acl.found": _PLAIN,
     "security.providers": _NO_PLUGINS,
     "ssl.engine.factory.class": _NO_PLUGINS,
     "ssl.keymanager.algorithm": _OPENSSL,
@@ -78,10 +77,17 @@ _WITHOUT_EFFECT: Final = {
     "ssl.allow.dn.changes": _OPENSSL,
     "ssl.allow.san.changes": _OPENSSL,
     "sasl.login.callback.handler.class": _NO_PLUGINS,
+    "sasl.client.callback.handler.class": _NO_PLUGINS,
+    "sasl.mechanism.controller.protocol": _ZOOKEEPER,
+    "sasl.oauthbearer.jwks.endpoint.retry.backoff.ms": _JWKS_RETRIES,
+    "sasl.oauthbearer.jwks.endpoint.retry.backoff.max.ms": _JWKS_RETRIES,
+    "sasl.oauthbearer.jwt.retriever.class": _NO_PLUGINS,
+    "sasl.oauthbearer.jwt.validator.class": _NO_PLUGINS,
+    "sasl.oauthbearer.scope": _NO_TOKEN_CLIENT,
+    "sasl.oauthbearer.token.endpoint.url": _NO_TOKEN_CLIENT,
     "sasl.login.class": _NO_PLUGINS,
     "sasl.server.max.receive.size": "messages of a login have at most 524288 bytes",
     "password.encoder.secret": "no passwords are stored",
-    "zookeeper.set.acl": _ZOOKEEPER_PLAIN,
     "zookeeper.clientCnxnSocket": _ZOOKEEPER_PLAIN,
     "early.start.listeners": _ZOOKEEPER,
     "broker.heartbeat.interval.ms": _SESSION,
@@ -134,11 +140,13 @@ _FAMILIES_WITHOUT_EFFECT: Final = {
     "metadata.log.": _ZOOKEEPER,
     "listener.name.": "the setting applies to every listener",
     "sasl.kerberos.": "there is no GSSAPI",
+    "sasl.oauthbearer.assertion.": _NO_TOKEN_CLIENT,
+    "sasl.oauthbearer.client.credentials.": _NO_TOKEN_CLIENT,
     "sasl.login.": "logins have no lifetime of their own",
     "zookeeper.ssl.": _ZOOKEEPER_PLAIN,
     "password.encoder.": "no passwords are stored",
     "internal.metadata.": _ZOOKEEPER,
-    "delegation.token.": _PLAIN,
+    "delegation.token.": _NO_TOKENS,
     "remote.log.": _NO_TIERS,
     "share.coordinator.": "there are no share groups",
     "group.share.": "there are no share groups",

@@ -52,6 +52,7 @@ from tests.support.memory.no_authorizer import NO_AUTHORIZER
 from wire.control import broker_pb2_grpc
 from wire.control.broker_pb2 import DescribeGroupOffsetsReply
 from wire.control.clients import ControllerClient
+from wire.rules.principals import ANONYMOUS
 from wire.znodes import layout as znodes
 
 KAFKA_PORT = 9092
@@ -141,6 +142,7 @@ class ServedConnection:
         self._is_handling = False
         self._places = ResponseSlots(self._on_slot_answered)
         self.client_software = ""
+        self.principal = ANONYMOUS
         self.is_closed = False
         self.on_close: Any = None
         self.on_end: Any = None

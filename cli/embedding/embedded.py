@@ -161,7 +161,7 @@ class EmbeddedSites:
             for broker in site.brokers
         ]
         mirrors = [_mirror(mirror, self.layout.security) for mirror in self.layout.mirrors]
-        bridges = [_bridge(self.layout.bridge)] if self.layout.bridge is not None else []
+        bridges = [_bridge(self.layout.bridge, self.layout.security)] if self.layout.bridge is not None else []
         await end_left_over([*bridges, *mirrors, *brokers, *proxies, *zookeepers], self.report)
         _refuse_taken_ports(self.layout)
         self.report("starting ZooKeeper")
@@ -332,8 +332,9 @@ def _mirror(mirror: MirrorLayout, security: SecurityLayout | None) -> Part:
     return Part(child=child, is_ready=lambda: is_healthy(mirror.grpc, service=MIRROR_ADMIN))
 
 
-def _bridge(bridge: BridgeLayout) -> Part:
-    child = _daemon("bridge", "bridge", bridge.directory, "bridge.properties", bridge_properties(bridge))
+def _bridge(bridge: BridgeLayout, security: SecurityLayout | None) -> Part:
+    properties = bridge_properties(bridge, security)
+    child = _daemon("bridge", "bridge", bridge.directory, "bridge.properties", properties)
     return Part(child=child, is_ready=lambda: asyncio.to_thread(_answers, f"http://{bridge.http}/health"))
 
 

@@ -5,12 +5,14 @@ which people show who they are.
 from __future__ import annotations
 
 import secrets
+from collections.abc import Mapping
 from typing import Final
 
 from cli.credentials.authority import PRIVATE, Authority, load_authority, make_authority, save_authority, write_file
 from cli.embedding.site_layout import (
     ADMIN,
     HOST,
+    KAFKA_USERS,
     OPERATOR,
     USER,
     VIEWER,
@@ -18,6 +20,7 @@ from cli.embedding.site_layout import (
     Layout,
     SecurityLayout,
     control_properties,
+    login_properties,
     properties_text,
     zookeeper_properties,
 )
@@ -43,11 +46,13 @@ def secure(layout: Layout, security: SecurityLayout) -> None:
             _issue(authority, security, broker.name, Role.BROKER)
     for mirror in layout.mirrors:
         _issue(authority, security, f"mirror-{mirror.name}", Role.MIRROR)
+    passwords = _kafka_passwords(security)
     for name, role in _PEOPLE.items():
         _issue(authority, security, name, role)
-        _write(security, name)
+        _write(security, name, passwords)
     for user in (ADMIN, USER):
-        write_file(security.client_config(user), "security.protocol=PLAINTEXT\n", mode=PRIVATE)
+        login = login_properties(security, user, passwords[user])
+        write_file(security.client_config(user), properties_text(login), mode=PRIVATE)
     if not security.zookeeper_secret.exists():
         write_file(security.zookeeper_secret, f"password={secrets.token_urlsafe(SECRET_BYTES)}\n", mode=PRIVATE)
     use_command_config(security.command_config(OPERATOR))
@@ -78,7 +83,18 @@ def _issue(authority: Authority, security: SecurityLayout, name: str, role: Role
         write_file(file, text, mode=PRIVATE)
 
 
-def _write(security: SecurityLayout, name: str) -> None:
-    zookeeper = zookeeper_properties(security) if name == OPERATOR else {}
-    properties = {**control_properties(security, name), **zookeeper}
+def _kafka_passwords(security: SecurityLayout) -> dict[str, str]:
+    """Passwords by user of the Kafka listeners, made once."""
+    file = security.kafka_secrets
+    if not file.exists():
+        made = {user: secrets.token_urlsafe(SECRET_BYTES) for user in KAFKA_USERS}
+        write_file(file, properties_text(made), mode=PRIVATE)
+    return read_properties(file)
+
+
+def _write(security: SecurityLayout, name: str, passwords: Mapping[str, str]) -> None:
+    """The operator is the administrator of ZooKeeper and of the Kafka listeners as well."""
+    properties = control_properties(security, name)
+    if name == OPERATOR:
+        properties |= {**zookeeper_properties(security), **login_properties(security, ADMIN, passwords[ADMIN])}
     write_file(security.command_config(name), properties_text(properties), mode=PRIVATE)

@@ -27,6 +27,7 @@ MIRRORS_PER_LINK = 2
 ARBITER_KIND = "arbiter"
 """The kind of a proxy between a site and the arbiter."""
 PORTS_PER_MIRROR = 2
+_PLAIN: Final = "org.apache.kafka.common.security.plain.PlainLoginModule"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -141,6 +142,11 @@ class SecurityLayout:
         """The password of the sites at their ZooKeepers, as a properties file."""
         return self.directory / "zookeeper.properties"
 
+    @property
+    def kafka_secrets(self) -> Path:
+        """The passwords of the users of the Kafka listeners, as a properties file."""
+        return self.directory / "kafka.properties"
+
     def command_config(self, name: str) -> Path:
         """What `--command-config` takes for this person."""
         return self.directory / f"{name}.properties"
@@ -155,6 +161,10 @@ OPERATOR: Final = "operator"
 VIEWER: Final = "viewer"
 ADMIN: Final = "admin"
 USER: Final = "user"
+BROKER_USER: Final = "broker"
+MIRROR_USER: Final = "mirror"
+KAFKA_USERS: Final = (ADMIN, USER, BROKER_USER, MIRROR_USER)
+SUPER_USERS: Final = (ADMIN, BROKER_USER, MIRROR_USER)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -367,6 +377,41 @@ def zookeeper_properties(security: SecurityLayout | None) -> dict[str, str]:
     }
 
 
+def login_properties(security: SecurityLayout, user: str, password: str) -> dict[str, str]:
+    """Kafka's client options by which a user logs in; the same at every site."""
+    return {
+        "security.protocol": "SASL_SSL",
+        "ssl.truststore.type": "PEM",
+        "ssl.truststore.location": str(security.authority),
+        "sasl.mechanism": "PLAIN",
+        "sasl.jaas.config": f'{_PLAIN} required username="{user}" password="{password}";',
+    }
+
+
+def _listener_properties(security: SecurityLayout | None, broker_name: str) -> dict[str, str]:
+    """The protocols of a broker's listeners, its users, and the authorizer."""
+    if security is None:
+        return {"listener.security.protocol.map": "CLIENT:PLAINTEXT,LINK:PLAINTEXT"}
+    users = " ".join(f'user_{user}="{_password(security, user)}"' for user in KAFKA_USERS)
+    own = f'username="{BROKER_USER}" password="{_password(security, BROKER_USER)}"'
+    jaas = f"{_PLAIN} required {own} {users};"
+    return {
+        "listener.security.protocol.map": "CLIENT:SASL_SSL,LINK:SASL_SSL",
+        "ssl.keystore.location": str(security.identity(broker_name)),
+        "ssl.truststore.location": str(security.authority),
+        "sasl.enabled.mechanisms": "PLAIN",
+        "sasl.mechanism.inter.broker.protocol": "PLAIN",
+        "listener.name.client.plain.sasl.jaas.config": jaas,
+        "listener.name.link.plain.sasl.jaas.config": jaas,
+        "authorizer.class.name": "org.apache.kafka.metadata.authorizer.StandardAuthorizer",
+        "super.users": ";".join(f"User:{user}" for user in SUPER_USERS),
+    }
+
+
+def _password(security: SecurityLayout, user: str) -> str:
+    return f"${{file:{security.kafka_secrets}:{user}}}"
+
+
 def broker_properties(
     site: SiteLayout,
     broker: BrokerLayout,
@@ -388,7 +433,7 @@ def broker_properties(
         "node.id": str(broker.node_id),
         "listeners": f"CLIENT://{broker.client},LINK://{broker.link}",
         "advertised.listeners": f"CLIENT://{broker.client},LINK://{broker.link_advertised}",
-        "listener.security.protocol.map": "CLIENT:PLAINTEXT,LINK:PLAINTEXT",
+        **_listener_properties(security, broker.name),
         "log.dirs": str(broker.directory / "data"),
         "zookeeper.connect": site.zookeeper,
         "zookeeper.session.timeout.ms": "2000",
@@ -415,9 +460,10 @@ def replication_factor(site: SiteLayout) -> int:
 
 
 def mirror_properties(mirror: MirrorLayout, security: SecurityLayout | None = None) -> dict[str, str]:
-    """The mirror.properties of an embedded mirror daemon. Its link is on loopback."""
+    """The mirror.properties of an embedded mirror daemon."""
+    login = {} if security is None else login_properties(security, MIRROR_USER, _password(security, MIRROR_USER))
     return {
-        "antipode.allow.plaintext": "true",
+        **{f"{end}.{key}": value for end in ("source", "target") for key, value in login.items()},
         **control_properties(security, f"mirror-{mirror.name}"),
         "link.name": mirror.link,
         "site.agents": ",".join(broker.grpc for broker in mirror.target.brokers),
@@ -428,9 +474,21 @@ def mirror_properties(mirror: MirrorLayout, security: SecurityLayout | None = No
     }
 
 
-def bridge_properties(bridge: BridgeLayout) -> dict[str, str]:
-    """The bridge.properties of an embedded bridge."""
+def bridge_properties(bridge: BridgeLayout, security: SecurityLayout | None = None) -> dict[str, str]:
+    """The bridge.properties of an embedded bridge; at secured sites it is the ordinary user."""
+    login = (
+        {}
+        if security is None
+        else {
+            "client.security.protocol": "SASL_SSL",
+            "client.ssl.ca.location": str(security.authority),
+            "client.sasl.mechanism": "PLAIN",
+            "client.sasl.username": USER,
+            "client.sasl.password": _password(security, USER),
+        }
+    )
     return {
+        **login,
         "bootstrap.servers": bridge.bootstrap_servers,
         "listeners": f"http://{bridge.http}",
         "antipode.metrics.listener": bridge.metrics,

@@ -12,7 +12,7 @@ import asyncio
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
-from typing import ParamSpec, TypeVar, assert_never
+from typing import Any, ParamSpec, TypeVar, assert_never
 
 import grpc
 from confluent_kafka import KafkaException
@@ -24,6 +24,7 @@ from dr.drill.drill_results import DrillResult, FaultSpan
 from dr.drill.environment import Environment, EnvironmentProcess
 from dr.drill.faults import NetworkFaults, ProcessFaults, Toxic, attributes_of
 from dr.drill.lag import LagProbe, LagSample
+from dr.drill.load import connection_options
 from dr.failover.core.playbook import FailoverPolicy
 from dr.failover.execution import failover
 from dr.failover.reconciliation import AS_ACCOUNTED, EQUAL, reconcile
@@ -98,10 +99,10 @@ class DrillStage:
                 return ", ".join(f"{topic.name} ({topic.partitions})" for topic in step.topics)
             case plan.StartLoad():
                 fields = step.model_dump(exclude={"name", "site"})
-                self.clients.start_producer(step.name, {**fields, "bootstrap_servers": self._bootstrap(step.site)})
+                self.clients.start_producer(step.name, {**fields, **self._connection(step.site)})
                 await self.clients.wait_started(step.name)
             case plan.StartGroup():
-                settings = {"bootstrap_servers": self._bootstrap(step.site), "topics": step.topics}
+                settings = {**self._connection(step.site), "topics": step.topics}
                 self.clients.start_group(step.name, step.members, {**settings, "settings": step.settings})
                 await self.clients.wait_started(step.name)
             case plan.StopLoad():
@@ -122,8 +123,16 @@ class DrillStage:
             raise OperationalFailure(f"site {name!r} is not in the environment: {', '.join(self.environment.sites)}")
         return self.environment.sites[name].bootstrap_servers
 
+    def _connection(self, site: str) -> dict[str, Any]:
+        """A client's fields for the brokers of a site, as JSON has them."""
+        config = self.environment.admin_client_config
+        return {
+            "bootstrap_servers": self._bootstrap(site),
+            "client_config": None if config is None else str(config),
+        }
+
     def _create_topics(self, step: plan.CreateTopics, bootstrap_servers: str) -> None:
-        admin = AdminClient({"bootstrap.servers": bootstrap_servers})
+        admin = AdminClient(connection_options(bootstrap_servers, self.environment.admin_client_config))
         wanted = [
             NewTopic(topic.name, num_partitions=topic.partitions, replication_factor=-1, config=topic.configs)
             for topic in step.topics

@@ -104,6 +104,11 @@ class Environment(_Part):
     arbiter: EnvironmentProcess | None = None
     security: EnvironmentSecurity | None = None
 
+    @property
+    def admin_client_config(self) -> Path | None:
+        """Kafka client properties of an administrator; None where clients need no login."""
+        return None if self.security is None else self.security.admin_client_config
+
     def link(self, name: str) -> EnvironmentLink:
         """The link by name. OperationalFailure names those there are."""
         for link in self.links:

@@ -257,7 +257,13 @@ class DrillRun:
         from dr.drill.load import read_log
 
         bootstrap_servers = self._environment.sites[site].bootstrap_servers
-        return [LogRecord(site, *record) for record in read_log(bootstrap_servers, topics, within_s=READ_LOG_WITHIN_S)]
+        found = read_log(
+            bootstrap_servers,
+            topics,
+            within_s=READ_LOG_WITHIN_S,
+            client_config=self._environment.admin_client_config,
+        )
+        return [LogRecord(site, *record) for record in found]
 
     def _measured_fault(self) -> tuple[str, float] | None:
         """The fault whose outage counts: the last one before the failover, the failover itself when

@@ -24,7 +24,10 @@ from pydantic import BaseModel, ConfigDict
 
 from dr.drill.core.history import Acknowledged, Delivered, Failed, to_line
 from dr.drill.dataset import SourceRecord, departures
+from runtime.configuration import read_properties
 from runtime.process import ExitCode, OperationalFailure
+from wire.client.librdkafka_options import librdkafka_options
+from wire.client.security import load_security
 
 HEADER = "drill"
 HISTORY_FLUSH_S = 0.1
@@ -50,6 +53,7 @@ class ProducerSettings(BaseModel):
     size_bytes: int = 200
     keys: int = 1000
     settings: dict[str, str] = {}
+    client_config: Path | None = None
 
 
 class ConsumerSettings(BaseModel):
@@ -63,6 +67,17 @@ class ConsumerSettings(BaseModel):
     history: Path
     topics: tuple[str, ...]
     settings: dict[str, str] = {}
+    client_config: Path | None = None
+
+
+def connection_options(bootstrap_servers: str, client_config: Path | None) -> dict[str, Any]:
+    """librdkafka's options for the brokers, with the login of a file of Kafka's client properties.
+    ConfigurationError.
+    """
+    options: dict[str, Any] = {"bootstrap.servers": bootstrap_servers}
+    if client_config is not None:
+        options |= librdkafka_options(load_security(read_properties(client_config)))
+    return options
 
 
 class _History:
@@ -123,7 +138,7 @@ class ProducingClient:
         self._is_broken = False
         return Producer(
             {
-                "bootstrap.servers": self._settings.bootstrap_servers,
+                **connection_options(self._settings.bootstrap_servers, self._settings.client_config),
                 "client.id": self._settings.name,
                 "enable.idempotence": True,
                 "acks": "all",
@@ -241,7 +256,7 @@ class ConsumingClient:
         self._delivered = 0
         self._consumer = Consumer(
             {
-                "bootstrap.servers": settings.bootstrap_servers,
+                **connection_options(settings.bootstrap_servers, settings.client_config),
                 "group.id": settings.group,
                 "client.id": settings.name,
                 "enable.auto.commit": False,
@@ -298,13 +313,17 @@ def value_of(message: Any) -> str:
 
 
 def read_log(
-    bootstrap_servers: str, topics: tuple[str, ...], *, within_s: float
+    bootstrap_servers: str, topics: tuple[str, ...], *, within_s: float, client_config: Path | None = None
 ) -> Iterator[tuple[str, int, int, str]]:
     """Every record of the topics as a client finds them: topic, partition, offset, unique name.
     OperationalFailure when time is up.
     """
     consumer = Consumer(
-        {"bootstrap.servers": bootstrap_servers, "group.id": "drill-reader", "enable.auto.commit": False}
+        {
+            **connection_options(bootstrap_servers, client_config),
+            "group.id": "drill-reader",
+            "enable.auto.commit": False,
+        }
     )
     deadline = time.monotonic() + within_s
     try:

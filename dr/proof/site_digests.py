@@ -121,7 +121,7 @@ class SiteDigests:
         return OperationalFailure(f"site {self.site} does not answer: {error}")
 
 
-def new_client(bootstrap: str) -> KafkaClient:
-    """A client of one site alone."""
-    options = ConnectionOptions(client_id="antipode-reconcile")
+def new_client(bootstrap: str, *, has_default_security: bool = True) -> KafkaClient:
+    """A client of one site alone; without this process's security for a site that has none."""
+    options = ConnectionOptions(client_id="antipode-reconcile", has_default_security=has_default_security)
     return KafkaClient(bootstrap, options, site_local=True, retry_budget_ms=RETRY_BUDGET_MS)

@@ -161,9 +161,13 @@ class Rehearsal:
         self._facts.mirror_before = "" if found.has_mirror else mirror_sentence(found.mirror_age_ms)
         return found
 
-    async def _digests(self, bootstrap: str, evidence: SiteEvidence, ends: Mapping[TopicPartition, int]) -> Digests:
-        """Of every clone's range as it is at one site; a compacted log has none."""
-        async with new_client(bootstrap) as client:
+    async def _digests(
+        self, bootstrap: str, evidence: SiteEvidence, ends: Mapping[TopicPartition, int], *, is_sandbox: bool = False
+    ) -> Digests:
+        """Of every clone's range as it is at one site; a compacted log has none. The sandbox's
+        listener is plaintext, also where those of the standby are not.
+        """
+        async with new_client(bootstrap, has_default_security=not is_sandbox) as client:
             site = SiteDigests(self._request.standby, client, self._clock, lambda _: None)
             starts = {key: evidence.partitions[key].log_start_offset for key in ends if key in evidence.partitions}
             queries = {
@@ -223,7 +227,7 @@ class Rehearsal:
         now = await observer.site_evidence(self._site)
         ends = {key: end for key, end in clones.ends.items() if key in before}
         after = await self._digests(self._request.bootstrap_servers, now, ends)
-        cloned = await self._digests(addresses.bootstrap_servers, now, ends)
+        cloned = await self._digests(addresses.bootstrap_servers, now, ends, is_sandbox=True)
         differ = []
         for key, (start, digest) in after.items():
             if cloned.get(key) != (start, digest):

@@ -67,6 +67,8 @@ class ConnectionOptions:
     """Shared with other connections of the same event loop; None: buffers of its own."""
     ssl_context: ssl.SSLContext | None = None
     handshake: Handshake | None = None
+    has_default_security: bool = True
+    """Without an SSL context and a handshake of its own it uses the process's security."""
 
 
 class Answer(NamedTuple):

@@ -1,5 +1,5 @@
-"""A pair whose control plane demands certificates: who is refused what, and a failover, a way back
-and a switchover by those who may.
+"""A pair whose control plane demands certificates and whose Kafka listeners demand logins: who is
+refused what, and a failover, a way back and a switchover by those who may.
 """
 
 from __future__ import annotations
@@ -12,13 +12,18 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from confluent_kafka import KafkaError, KafkaException, Producer
+from confluent_kafka.admin import AdminClient  # type: ignore[attr-defined]
 from kazoo.client import KazooClient
 from kazoo.exceptions import KazooException
 
-from tests.support.clients.kafka_clients import librdkafka_consume
+from runtime.configuration import read_properties
+from tests.support.clients.kafka_clients import Record, librdkafka_consume, librdkafka_produce
 from tests.support.embedded.embedded_sites import FRONT_DOOR, REPOSITORY, EmbeddedSites, SitesStarter
-from tests.support.embedded.sample_topic import TOPIC, create_topic, equal_ends, produce
+from tests.support.embedded.sample_topic import TOPIC, create_topic, equal_ends
 from tests.support.eventually import eventually_sync
+from wire.client.librdkafka_options import librdkafka_options
+from wire.client.security import ClientSecurity, load_security
 
 pytestmark = [pytest.mark.integration, pytest.mark.timeout(300)]
 
@@ -56,6 +61,66 @@ def elsewhere(*arguments: str) -> subprocess.CompletedProcess[str]:
     return subprocess.run(
         [*FRONT_DOOR, *arguments], capture_output=True, text=True, timeout=60, check=False, env=environment, cwd="/"
     )
+
+
+def login(sites: EmbeddedSites, user: str) -> ClientSecurity:
+    """What the client properties of admin or user say."""
+    return load_security(read_properties(Path(sites.document["security"][f"{user}_client_config"])))
+
+
+def user_options(sites: EmbeddedSites) -> dict[str, str]:
+    return librdkafka_options(login(sites, "user"))
+
+
+def produce(sites: EmbeddedSites, count: int, *, site: str = "a") -> None:
+    """As the ordinary user."""
+    records = [Record(value=f"{number}".encode(), partition=0) for number in range(count)]
+    librdkafka_produce(sites.bootstrap(site), TOPIC, records, settings={"acks": "all", **user_options(sites)})
+
+
+def refusals_of_kafka_listeners(sites: EmbeddedSites, site: str) -> None:
+    """Of a client in plaintext, one without a login, and one with a wrong password, at the listener
+    for clients and at that of the link.
+    """
+    options = user_options(sites)
+    no_login = {"security.protocol": "ssl", "ssl.ca.pem": options["ssl.ca.pem"]}
+    wrong = {**options, "sasl.password": "wrong"}
+    known = sites.environment.sites[site]
+    for bootstrap in (known.bootstrap_servers, sites.document["sites"][site]["link_bootstrap_servers"]):
+        for attempt in ({}, no_login, wrong):
+            errors: list[KafkaError] = []
+            client = AdminClient({"bootstrap.servers": bootstrap, **attempt, "error_cb": errors.append})
+            with pytest.raises(KafkaException):
+                client.list_topics(timeout=2)
+            while not errors:
+                client.poll(1)
+            authentication = [error for error in errors if error.code() == KafkaError._AUTHENTICATION]
+            assert bool(authentication) is (attempt is wrong), errors
+        assert AdminClient({"bootstrap.servers": bootstrap, **options}).list_topics(timeout=20).brokers
+
+
+def refused_without_acl(sites: EmbeddedSites) -> None:
+    errors: list[KafkaError | None] = []
+    producer = Producer({"bootstrap.servers": sites.bootstrap("a"), "acks": "all", **user_options(sites)})
+    producer.produce(TOPIC, value=b"forbidden", partition=0, on_delivery=lambda error, _: errors.append(error))
+    assert producer.flush(20) == 0
+    (error,) = errors
+    assert error is not None
+    assert error.code() == KafkaError.TOPIC_AUTHORIZATION_FAILED
+
+
+def grant(sites: EmbeddedSites) -> None:
+    """The operator's --command-config logs in as admin."""
+    common = ("--bootstrap-server", sites.bootstrap("a"), "--allow-principal", "User:user", "--topic", TOPIC)
+    config = ("--command-config", sites.document["security"]["command_config"])
+    done(sites, "acls", "add", *common, "--producer", *config)
+    done(sites, "acls", "add", *common, "--consumer", "--group", "readers", *config)
+
+
+def acls_are_at(sites: EmbeddedSites, site: str) -> bool:
+    config = ("--command-config", sites.document["security"]["command_config"])
+    listed = sites.command("acls", "list", "--bootstrap-server", sites.bootstrap(site), "--topic", TOPIC, *config)
+    return listed.returncode == 0 and "User:user" in listed.stdout and "write" in listed.stdout.lower()
 
 
 def refusals_of_a_viewer(sites: EmbeddedSites) -> None:
@@ -132,15 +197,23 @@ def zookeeper_is_closed(sites: EmbeddedSites) -> None:
     assert opened["changed"] == again["changed"] == kept["znodes"]
 
 
-def no_secret_of_zookeeper_is_shown(sites: EmbeddedSites) -> None:
-    secret = (
-        (sites.directory / "security" / "zookeeper.properties").read_text(encoding="utf-8").strip()[len("password=") :]
-    )
-    for log in sites.directory.rglob("*.log"):
-        assert secret not in log.read_text(encoding="utf-8", errors="replace"), log
-    assert secret not in sites.output + sites.errors
-    for process in sites.left_over():
-        assert secret not in " ".join(process.cmdline())
+def no_password_is_shown(sites: EmbeddedSites) -> None:
+    security = sites.directory / "security"
+    passwords = [
+        password
+        for file in ("zookeeper.properties", "kafka.properties")
+        for password in read_properties(security / file).values()
+    ]
+    assert len(passwords) == 5
+    shown = {str(log): log.read_text(encoding="utf-8", errors="replace") for log in sites.directory.rglob("*.log")}
+    daemons = [
+        file for file in sites.directory.rglob("*.properties") if file.parent not in (security, *security.parents)
+    ]
+    shown |= {str(file): file.read_text(encoding="utf-8") for file in daemons if "zookeeper-" not in str(file)}
+    shown |= {"output": sites.output + sites.errors}
+    shown |= {f"process {process.pid}": " ".join(process.cmdline()) for process in sites.left_over()}
+    for where, text in shown.items():
+        assert not any(password in text for password in passwords), where
 
 
 def done(sites: EmbeddedSites, *arguments: str) -> Any:
@@ -150,7 +223,7 @@ def done(sites: EmbeddedSites, *arguments: str) -> Any:
 
 
 async def test_a_secured_pair_refuses_strangers_and_viewers_and_fails_over_and_back_for_its_operator(
-    start_sites: SitesStarter, tmp_path: Path
+    start_sites: SitesStarter, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     sites = start_sites("--secure")
     files = [Path(path) for path in sites.document["security"].values()]
@@ -158,7 +231,13 @@ async def test_a_secured_pair_refuses_strangers_and_viewers_and_fails_over_and_b
     assert all(
         file.stat().st_mode & 0o077 == 0 for file in (sites.directory / "security").iterdir() if file.name != "ca.pem"
     )
+    monkeypatch.setattr("wire.client.security._OfThisProcess.security", login(sites, "admin"))
     await create_topic(sites)
+    refusals_of_kafka_listeners(sites, "a")
+    refusals_of_kafka_listeners(sites, "b")
+    refused_without_acl(sites)
+    grant(sites)
+    eventually_sync(lambda: acls_are_at(sites, "b"), 60_000)
     produce(sites, 100)
     assert await equal_ends(sites) == {(TOPIC, 0): 100}
 
@@ -167,7 +246,8 @@ async def test_a_secured_pair_refuses_strangers_and_viewers_and_fails_over_and_b
     assert active_site(sites) == "a", "nothing of this had an effect"
 
     zookeeper_is_closed(sites)
-    no_secret_of_zookeeper_is_shown(sites)
+    no_password_is_shown(sites)
+    done(sites, "reconcile", "--link", "a-b", "--quick")
     sites.broker("a").kill()
     done(sites, "failover", "a-b", "--to", "b", "--old-site-is-down")
     produce(sites, 50, site="b")
@@ -179,7 +259,10 @@ async def test_a_secured_pair_refuses_strangers_and_viewers_and_fails_over_and_b
     eventually_sync(switched_back, 120_000)
     assert active_site(sites) == "a"
     done(sites, "switchover", "a-b", "--to", "b")
-    assert len(librdkafka_consume(sites.bootstrap("b"), TOPIC, 150, group="readers")) == 150
+    received = librdkafka_consume(sites.bootstrap("b"), TOPIC, 150, group="readers", settings=user_options(sites))
+    assert len(received) == 150
+    refusals_of_kafka_listeners(sites, "b")
+    done(sites, "reconcile", "--link", "a-b", "--quick")
 
     lines = audited(sites)
     promoted = [line for line in lines if "event=AdoptLink" in line and "principal=operator" in line]

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from cli.shared.command_config import command_config_environment
 from cli.shared.failures import failures_as_messages
 from cli.shared.kafka_admin import DEFAULT_BOOTSTRAP, BootstrapServer
 from cli.shared.output import Output, OutputFormat, console, print_json, print_table, report_progress
@@ -119,7 +120,7 @@ def spark_here(name: str, cores: int) -> Iterator[SparkSession]:
     from deploy.parts import spark_environment
     from spark_jobs.session import noise_into, session
 
-    os.environ.update(spark_environment())
+    os.environ.update(spark_environment() | command_config_environment())
     report_progress("starting Spark")
     with tempfile.TemporaryDirectory() as directory, noise_into(Path(directory) / "spark.log"):
         spark = session(name, is_local=True, cores=cores or None)

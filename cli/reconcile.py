@@ -15,6 +15,7 @@ import typer
 
 from cli.drill import new_directory
 from cli.links import split_list
+from cli.shared.command_config import command_config_environment
 from cli.shared.failures import failures_as_messages, usage_error
 from cli.shared.output import Output, OutputFormat, console, print_json, print_table, report_progress
 from cli.shared.sites import EnvironmentFile, needed_environment, open_environment, site_clients
@@ -165,7 +166,7 @@ def _compared(request: Request, directory: Path, cores: int) -> ReconciliationRe
     from spark_jobs.reconcile import write_report
     from spark_jobs.session import noise_into, session
 
-    os.environ.update(spark_environment())
+    os.environ.update(spark_environment() | command_config_environment())
     report_progress("starting Spark")
     with noise_into(directory / "spark.log"):
         spark = session("antipode reconcile", is_local=True, cores=cores or None)

@@ -9,12 +9,17 @@ is what a reconciliation looks for.
 from __future__ import annotations
 
 import asyncio
+import functools
+import os
 from collections.abc import AsyncIterator, Iterator
+from pathlib import Path
 from typing import NamedTuple
 
 from kio.schema.errors import ErrorCode
 
 from clients.simple_consumer import fetch_at_leader, records_of
+from runtime.config_providers import looked_up
+from runtime.configuration import read_properties
 from runtime.retries import jittered_backoff
 from spark_jobs.connector.cluster import open_client, replica_id_of
 from spark_jobs.connector.core.options import ClusterOptions
@@ -25,7 +30,9 @@ from wire.client.client_errors import TRANSIENT, BrokerError
 from wire.client.connection import ConnectionOptions
 from wire.client.fetch_requests import DEBUGGING_CONSUMER
 from wire.client.raw_client import KafkaClient
+from wire.client.security import load_security, secure_clients
 
+COMMAND_CONFIG = "ANTIPODE_COMMAND_CONFIG"
 CLIENT_ID = "antipode-reconcile"
 FETCH_BYTES_MAX = 8 * 1024 * 1024
 RETRY_BUDGET_MS = 20_000
@@ -43,10 +50,24 @@ class StoredBatch(NamedTuple):
 
 
 def client(bootstrap: str) -> KafkaClient:
-    """A client of one site alone."""
+    """A client of one site alone. It logs in as the process does, or in a process of Spark as the
+    file that `ANTIPODE_COMMAND_CONFIG` names says.
+    """
+    file = os.environ.get(COMMAND_CONFIG)
+    if file:
+        _log_in(file)
     return KafkaClient(
         bootstrap, ConnectionOptions(client_id=CLIENT_ID), site_local=True, retry_budget_ms=RETRY_BUDGET_MS
     )
+
+
+@functools.cache
+def _log_in(file: str) -> None:
+    """Once a process: a worker reads many splits."""
+    properties = looked_up(read_properties(Path(file)))
+    options = {key: value for key, value in properties.items() if not key.startswith("antipode.")}
+    if options:
+        secure_clients(load_security(options))
 
 
 async def _client_of(where: str | ClusterOptions) -> tuple[KafkaClient, int]:

@@ -30,6 +30,7 @@ class _Given:
     """The one of this process."""
 
     properties: dict[str, str] | None = None
+    file: Path | None = None
 
 
 def kafka_options() -> dict[str, str]:
@@ -50,11 +51,17 @@ def use_command_config(file: Path) -> None:
     properties = looked_up(read_properties(file))
     protect_client(properties)
     _Given.properties = properties
+    _Given.file = file
     options = kafka_options()
     if options:
         from wire.client.security import load_security, secure_clients
 
         secure_clients(load_security(options))
+
+
+def command_config_environment() -> dict[str, str]:
+    """The variable by which Spark's workers find the file; nothing without one."""
+    return {} if _Given.file is None else {VARIABLE: str(_Given.file.absolute())}
 
 
 def use_command_config_unless_given(file: Path) -> None:

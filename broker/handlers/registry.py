@@ -13,7 +13,7 @@ from wire.protocol.schemas import api_name
 
 
 def request_label(api_key: int) -> str:
-    """What Kafka's metrics call the API, such as `OffsetCommit`."""
+    """The name of the API in Kafka's metrics, such as `OffsetCommit`."""
     return api_name(api_key).title().replace("_", "")
 
 

@@ -69,7 +69,7 @@ async def replace_batch(
 
 
 def _place(log: PartitionLog, header: BatchHeader, size_bytes: int) -> LogSlice:
-    """Where the batch lies. PartitionFailure when the log has no batch there."""
+    """The batch's position in the log. Raises PartitionFailure if the log has no such batch."""
     reason = f"the log has no batch at offset {header.base_offset}"
     if log.log_start_offset <= header.base_offset < log.log_end_offset:
         try:

@@ -23,7 +23,7 @@ state_change = state_change_logger()
 
 
 def position_of(hosted: HostedPartition, *, now_ms: float) -> Position:
-    """What to ask the leader for."""
+    """The position to fetch from the leader."""
     return Position(
         fetch_offset=hosted.log.log_end_offset,
         leader_epoch=hosted.state.leader_epoch,
@@ -56,7 +56,7 @@ def apply_answer(replicas: Replicas, hosted: HostedPartition, fetched: Partition
 
 
 def truncation_wanted(hosted: HostedPartition, fetched: PartitionFetched) -> int | None:
-    """Where the leader's answer has the log truncated; None for an answer that does not ask for
+    """The offset to which the leader's response has the log truncated; None if it does not ask for
     it.
     """
     if fetched.diverging_epoch.epoch < 0 and fetched.diverging_epoch.end_offset < 0:
@@ -136,8 +136,8 @@ def resume_in_range(cuts: TruncatedRecords, hosted: HostedPartition, found: OutO
 
 
 async def flush_if_demanded(hosted: HostedPartition) -> None:
-    """What flush.messages promises holds for followers too: before the next fetch says that they
-    have the records.
+    """Flush if flush.messages demands it, before the next fetch reports the records as replicated:
+    the config holds for followers too.
     """
     if not hosted.log.needs_flush:
         return

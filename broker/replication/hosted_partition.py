@@ -37,7 +37,7 @@ SETTLING_MS: Final = 35_000
 then.
 """
 READERS_REMEMBERED_MS: Final = 30_000.0
-"""How long after a client's fetch a follower is held to be read by clients."""
+"""How long after its last fetch by a client a follower counts as read by clients, in ms."""
 
 
 class PartitionFailure(Exception):
@@ -95,7 +95,7 @@ class HostedPartition:
         self.write_error = ErrorCode.not_leader_or_follower
         self.read_error = ErrorCode.not_leader_or_follower
         self.clients_read_at_ms = float("-inf")
-        """When a client last fetched from this replica as a follower (KIP-392)."""
+        """The time of the last fetch by a client from this replica as a follower (KIP-392)."""
         self.settles_until_ms = 0.0
         """Monotonic: until when producers that are not known here must begin with their first
         batch; 0 for no longer.
@@ -108,7 +108,7 @@ class HostedPartition:
 
     @property
     def source(self) -> SourceSeen:
-        """What a mirror last reported about the log's source, as it is stored."""
+        """The last report of a mirror about the log's source, as stored."""
         return self.log.source
 
     @property
@@ -227,7 +227,7 @@ class HostedPartition:
             raise PartitionFailure(self.read_error)
 
     def check_readable_here(self) -> None:
-        """As `check_readable` for a client that may read from a follower too (KIP-392)."""
+        """Like `check_readable`, for a client that may also read from a follower (KIP-392)."""
         if not (self.state.is_leader or self.state.is_follower):
             raise PartitionFailure(ErrorCode.not_leader_or_follower)
         if self.read_error is not ErrorCode.none:
@@ -246,8 +246,8 @@ class HostedPartition:
             raise PartitionFailure(ErrorCode.not_enough_replicas)
 
     def check_appendable(self, acks: int, records: Buffer, *, passes_fence: bool) -> None:
-        """As `check_writable`. The log remembers what is refused, so that what was sent behind it
-        does not come first.
+        """Like `check_writable`. The log remembers a refused batch, so that batches sent after it
+        are not appended before it.
         """
         try:
             self.check_writable(acks, passes_fence=passes_fence)

@@ -35,15 +35,15 @@ Interval = Callable[[BrokerSettings], float]
 
 FIRST_RETENTION_DELAY_MS = 30_000
 STANDBY_INTERVAL_MS = 100
-"""How soon it is noticed that a sync link's standby is silent for too long."""
+"""How often the broker looks for a sync link's standby that is silent for too long, in ms."""
 REMOVAL_INTERVAL_MS = 1_000
-"""How soon deleted files go once their delay is over."""
+"""How often the broker removes deleted files whose delay is over, in ms."""
 MOVE_INTERVAL_MS = 200
-"""How soon a move to another log directory begins."""
+"""How often the broker looks for moves to another log directory to begin, in ms."""
 DIGEST_INTERVAL_MS = 5_000
-"""How soon the leaves that have ended since have their digests."""
+"""How often the broker computes the digests of leaves that have ended, in ms."""
 SCRUB_LOOK_MS_MAX = 60_000
-"""How soon a log that is due to be read from the disk is noticed."""
+"""How often, at least, the broker looks for a log that is due to be read from the disk, in ms."""
 
 
 class Housekeeping:
@@ -107,7 +107,9 @@ class Housekeeping:
         self._on_retained()
 
     def _hold_of(self, topic: str, partition: int) -> RetentionHold | None:
-        """What the standbys lack of a log; nothing at a standby itself, which follows."""
+        """The retention hold for records that the standbys lack; None at a standby itself, which
+        follows.
+        """
         image, settings = self._cluster.image, self._configs.current
         links = [image.links[name] for name in image.links_of(topic)]
         led = image.partition(topic, partition)

@@ -83,7 +83,7 @@ def _append(replicas: Replicas, hosted: HostedPartition, sent: PartitionToMirror
 
 
 def restart_wanted(hosted: HostedPartition, sent: PartitionToMirror) -> int | None:
-    """Where the log is to go on empty, above its end; None for a log that goes on as it is."""
+    """The offset above its end at which the log restarts empty; None if the log goes on."""
     is_gap = sent.expected_log_end_offset > hosted.log.log_end_offset and _is_gap_of_the_source(sent)
     return sent.expected_log_end_offset if is_gap else None
 

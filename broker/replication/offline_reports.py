@@ -28,7 +28,7 @@ RETRY_MS: Final = 200
 
 
 class OfflineReplicaReports:
-    """What the controller knows of this broker's lost replicas, kept equal to what is lost."""
+    """Keeps the controller informed of this broker's offline replicas."""
 
     def __init__(
         self,
@@ -80,7 +80,7 @@ class OfflineReplicaReports:
                 await asyncio.sleep(RETRY_MS / 1000)
 
     async def _report(self) -> bool:
-        """Whether the controller knows now; not when it does not know this registration yet."""
+        """True if the controller has the report; False if it does not know the registration."""
         lost = frozenset(self._replicas.offline)
         if lost == self._reported:
             return True

@@ -1,4 +1,4 @@
-"""What a client gets when a partition's log refuses or fails.
+"""Errors for clients when a partition's log refuses an operation or fails.
 
 Callers: replicas, and the handlers that read logs themselves.
 """

@@ -18,7 +18,7 @@ from runtime.supervision import note_death
 
 TICK_MS: Final = 5.0
 KIND: Final = "waiting request"
-"""Of a failure, among the deaths of tasks."""
+"""The label of a failed check among failed tasks."""
 
 
 class Waiter(Protocol):
@@ -52,7 +52,7 @@ class Purgatory:
         return len(self._waiting)
 
     def wait(self, waiter: Waiter, *, keys: Iterable[Hashable], timeout_ms: float) -> WaitingRequest[Waiter]:
-        """Let the request wait; the entry can be given to `forget`."""
+        """Make the request wait; `forget` takes the entry that is returned."""
         allowed_ms = 0 if self._is_closed else timeout_ms
         entry = self._waiting.add(waiter, keys=keys, deadline_ms=self._clock.monotonic_ms() + allowed_ms)
         self._tick_at(self._waiting.expiry_of(entry))
@@ -129,14 +129,14 @@ class Purgatory:
         self._note_emptied()
 
     def close(self) -> None:
-        """As `stop`; later requests are answered at once, too."""
+        """Like `stop`, and later requests complete at once."""
         self._is_closed = True
         self.stop()
 
 
 def _is_over(waiter: Waiter, key: Hashable, grown_bytes: int) -> bool:
-    """Whether the wait is over; True also when the check fails, because the wait would otherwise
-    end only at its timeout.
+    """True if the wait is over, also if the check fails: the wait would otherwise end only at its
+    timeout.
     """
     try:
         return waiter.changed(key, grown_bytes)

@@ -54,7 +54,7 @@ class QuarantineFull(Exception):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Origin:
-    """Why records are kept, and whose they are."""
+    """The reason why records are kept, and where they come from."""
 
     kind: str
     reason: str
@@ -65,8 +65,7 @@ class Origin:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Entry:
-    """What is kept of one partition; offsets from `first_offset` up to `end_offset`, the batches
-    whole.
+    """The kept records of one partition: whole batches, from `first_offset` up to `end_offset`.
 
     `kind` is "reset" for what `links reset` removed, "reinstated" for what a returning site had
     alone, "undone" for what a failover to a time removed, "damaged" for the bytes of a batch that
@@ -92,7 +91,7 @@ class Quarantine:
     """The entries of one broker."""
 
     def __init__(self, disk: Disk, *, bytes_max: int) -> None:
-        """Of a partition at most `bytes_max` are kept, truncated records included."""
+        """Keeps at most `bytes_max` bytes for a partition, truncated records included."""
         self._disk = disk
         self._bytes_max = bytes_max
         self._turn = asyncio.Lock()
@@ -190,7 +189,7 @@ class Quarantine:
         )
 
     def entries(self, directories: Iterable[str], *, topics: Iterable[str] = ()) -> list[Entry]:
-        """Everything that is kept in these log directories, truncated records included, by name.
+        """All entries in these log directories, truncated records included, by name. Raises
         OSError.
 
         Of truncated records whose file could not have the topic's whole name, the topic is named if
@@ -277,7 +276,7 @@ class Quarantine:
 
 
 def _place(topic_id: bytes, partition: int) -> str:
-    """What the names of a partition's entries begin with."""
+    """The prefix of the names of a partition's entries."""
     return f"{PREFIX}@{topic_id.hex()}-{partition}-"
 
 

@@ -50,8 +50,8 @@ asked again soon.
 INTERRUPTION_GRACE_MS: Final = 10.0
 THROTTLE_PAUSE_MS: Final = 100.0
 SWEEP_MS: Final = 10_000.0
-"""How often every partition is looked at, for what moves without an answer (retention moves a log's
-start).
+"""How often every partition is examined, in ms, for changes that come without a response (retention
+moves a log's start).
 """
 _EARLIEST, _LATEST = -2, -1
 
@@ -86,7 +86,7 @@ class FollowedPartition:
 
 
 class Asked(NamedTuple):
-    """What the session asks of one partition, under the id that its topic had."""
+    """The request of the session for one partition, under the topic id of that time."""
 
     topic_id: UUID
     at: Position
@@ -129,18 +129,18 @@ class ReplicaFetcher:
         """
         self._paused: set[PartitionKey] = set()
         self._asked: dict[PartitionKey, Asked] = {}
-        """What the session asks for."""
+        """The requests of the session, by partition."""
         self._swept_at_ms = 0.0
         self._names: dict[UUID, str] = {}
         self._has_changed = asyncio.Event()
         self._is_waiting = False
-        """Whether a fetch waits for its answer."""
+        """True while a fetch waits for its response."""
         self._is_given_up = False
-        """Whether the latest fetch was not waited for any longer."""
+        """True if the fetcher stopped waiting for the latest fetch."""
         self._interruption: asyncio.TimerHandle | None = None
         self._failures = 0
         self.is_broken = False
-        """Whether its last round ended in a defect."""
+        """True if the last round ended in a defect."""
         self._loops = Supervisor()
         self._loops.start(f"follower of broker {source}", self._run, kind="follower", on_death=self._begin_anew)
 
@@ -164,7 +164,7 @@ class ReplicaFetcher:
             self._due[key] = None
 
     def look_again(self, key: PartitionKey) -> None:
-        """What is asked of this partition may have changed; the next request says it."""
+        """Check if the next request must change for this partition."""
         if key in self._followed:
             self._due[key] = None
 
@@ -240,7 +240,7 @@ class ReplicaFetcher:
         return self._session.next_changes(named, frozenset(forgotten))
 
     def _is_throttled(self, followed: FollowedPartition, now_ms: float) -> bool:
-        """Whether the partition has to wait because of the throttle; it is looked at again soon."""
+        """True if the partition must wait because of the throttle; it is examined again soon."""
         hosted = followed.hosted
         if hosted.is_in_sync or not hosted.is_throttled_follower:
             return False

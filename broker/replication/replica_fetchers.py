@@ -49,7 +49,7 @@ class ReplicaFetchers:
         self._on_lost = on_lost
         self._secured = secured
         self._fetchers: dict[tuple[int, int], ReplicaFetcher] = {}
-        """By source broker and number."""
+        """The fetchers by source broker and number."""
         self._count = settings.replica_fetcher_count
         self._followed: dict[PartitionKey, tuple[HostedPartition, int]] = {}
         """Partition to its replica here and the leader epoch under which it is followed."""
@@ -155,8 +155,8 @@ class ReplicaFetchers:
             fetcher.look_again(hosted.key)
 
     def address_of(self, node_id: int) -> HostPort | None:
-        """Where the broker serves other brokers: its inter-broker listener, or the first one that
-        it has.
+        """The address at which the broker serves other brokers: its inter-broker listener, else its
+        first one.
         """
         broker = self._cluster.image.brokers.get(node_id)
         if broker is None or not broker.endpoints:

@@ -49,7 +49,7 @@ log = get_logger(__name__)
 state_change = state_change_logger()
 
 TURN_MS_MAX: Final = 2.0
-"""How long `apply` may hold the loop at a time."""
+"""How long `apply` may keep the event loop busy at a time, in ms."""
 
 PartitionKey = tuple[str, int]
 
@@ -63,11 +63,11 @@ class ReplicaListeners:
     """Parts of the broker that act on what happens to partitions here."""
 
     follower_outside: Callable[[HostedPartition, int], None] = _ignore
-    """After a fetch of a follower that is not in sync (`isr_proposals.py`)."""
+    """Called after a fetch of a follower that is not in sync (`isr_proposals.py`)."""
     first_reader: Callable[[HostedPartition], None] = _ignore
-    """When a client begins to read from a follower here (`replica_fetchers.py`)."""
+    """Called when a client begins to read from a follower here (`replica_fetchers.py`)."""
     offline_changed: Callable[[], None] = _ignore
-    """When a log directory fails, or a lost replica is no longer assigned here
+    """Called when a log directory fails, or an offline replica is no longer assigned here
     (`offline_reports.py`).
     """
 
@@ -340,7 +340,9 @@ class Replicas:
     # --- log directories
 
     def quarantined(self, link: str) -> list[Entry]:
-        """What is kept here of copies of the link. Reads disks: for a thread. OSError."""
+        """The quarantine entries of the link's copies here. Reads disks: call it in a thread.
+        Raises OSError.
+        """
         kept = self.cuts.quarantine.entries([directory.path for directory in self._logs.directories])
         return [entry for entry in kept if entry.link == link]
 
@@ -453,7 +455,7 @@ class Replicas:
         self.deletes.notify(hosted.key)
 
     def refresh_high_watermark(self, hosted: HostedPartition) -> None:
-        """What it waits for has changed."""
+        """Compute the high watermark again after a change of its inputs."""
         high_watermark, safe_end = hosted.state.high_watermark, hosted.safe_end
         if hosted.state.refresh_high_watermark():
             self.follow_high_watermark(hosted, high_watermark)
@@ -501,8 +503,8 @@ class Replicas:
         hold.is_marked = hold.is_marked or link.name in self._marked_links
 
     def mark_out_of_sync(self, image: ClusterImage, link: str, *, is_marked: bool) -> None:
-        """What the arbiter says of this broker: acknowledgements of the link need not wait for a
-        silent standby, or must wait again.
+        """Set or clear the arbiter's mark for the link: while it is set, acknowledgements need not
+        wait for a silent standby.
         """
         (self._marked_links.add if is_marked else self._marked_links.discard)(link)
         for _, hold in self._holds_of(image, link):
@@ -676,8 +678,8 @@ def _throttle(settings: BrokerSettings, bytes_per_second_max: int) -> Replicatio
 
 
 def _write_error(image: ClusterImage, hosted: HostedPartition, link: LinkRecord | None) -> ErrorCode:
-    """As the link's role says; nothing is written under a leader epoch that the former active site
-    may have used.
+    """The error for a write, by the link's role. Nothing is written under a leader epoch that the
+    former active site may have used.
     """
     if link is not None and hosted.state.leader_epoch < link.leader_epoch_floor:
         return ErrorCode.not_leader_or_follower

@@ -35,8 +35,8 @@ PIECE_BYTES: Final = 1 << 20
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TruncationCounts:
-    """What one partition's log here has lost since the start. Records are offsets: control records
-    count, compacted gaps too.
+    """The truncated records of one partition's log here since the start of the broker. Records are
+    counted as offsets: control records and compacted gaps count too.
     """
 
     count: int = 0
@@ -44,9 +44,9 @@ class TruncationCounts:
     bytes: int = 0
     kept_bytes: int = 0
     first_offset: int = -1
-    """Where the last cut began."""
+    """The first offset that the last truncation removed."""
     at_ms: int = 0
-    """When that was (Unix ms)."""
+    """The time of the last truncation (Unix ms)."""
 
     def then(self, later: TruncationCounts) -> TruncationCounts:
         """These, and what was cut later."""
@@ -64,20 +64,22 @@ class TruncatedRecords:
     """All cuts of one broker."""
 
     def __init__(self, disk: Disk, *, bytes_max: int, remove: Callable[[str], None] | None = None) -> None:
-        """Of a partition at most `bytes_max` are kept; 0 keeps nothing. `remove` takes a file off
-        the disk, now or soon.
+        """Keeps at most `bytes_max` bytes for a partition; 0 keeps nothing. `remove` removes a file
+        from the disk, now or soon.
         """
         self._remove = remove or partial(_remove_now, disk)
         self._disk = disk
         self._bytes_max = bytes_max
         self.quarantine = Quarantine(disk, bytes_max=bytes_max)
-        """What is kept besides, before it is removed on purpose: the same files, the same bound."""
+        """Keeps records before they are removed on purpose, in the same kind of files below the
+        same bound.
+        """
         self._by_partition: dict[tuple[str, int], TruncationCounts] = {}
         self.total = TruncationCounts()
         """The sum of all, deleted topics included."""
 
     def of(self, topic: str, partition: int) -> TruncationCounts | None:
-        """What this partition lost; None for nothing."""
+        """The counts of this partition; None if it lost nothing."""
         return self._by_partition.get((topic, partition))
 
     def keep(self, cut: PartitionLog, offset: int) -> int:
@@ -110,7 +112,7 @@ class TruncatedRecords:
         return position - begin
 
     def _whole_end(self, descriptor: int, path: str) -> int:
-        """Where the last whole batch of the file ends: a copy that was interrupted may have left
+        """The end of the last whole batch in the file, in bytes: an interrupted copy may have left
         half of one.
         """
         size = self._disk.size(descriptor)

@@ -1,4 +1,4 @@
-"""What one client may see of the topics, for Metadata, whose answers are encoded by hand."""
+"""The topics that one client may see, for Metadata, whose responses are encoded by hand."""
 
 from __future__ import annotations
 
@@ -28,17 +28,17 @@ class ClientView:
         return [check.name for check in checks if check not in denied]
 
     def may_describe(self, name: str) -> bool:
-        """Whether the client may know the topic; a denial is logged."""
+        """True if the client may describe the topic; a denial is logged."""
         return self._authorizer.may(self._context, Check(Operation.DESCRIBE, ResourceType.TOPIC, name))
 
     def may_create(self, name: str) -> bool:
-        """Whether a topic that is missing may be made for the client."""
+        """True if the client may create the missing topic."""
         if self._authorizer.may_cluster(self._context, Operation.CREATE, is_logged=False):
             return True
         return self._authorizer.may(self._context, Check(Operation.CREATE, ResourceType.TOPIC, name))
 
     def cluster_operations(self) -> int:
-        """What the client may do with the cluster."""
+        """The operations that the client may do on the cluster, as Metadata reports them."""
         return self._authorizer.operations(self._context, ResourceType.CLUSTER)
 
     def writer_for(self, writer: MetadataWriter, topic: str) -> MetadataWriter:
@@ -50,5 +50,5 @@ class ClientView:
 
     @staticmethod
     def refusal(asked: UUID | str | None) -> ErrorCode:
-        """How a topic that the client may not know is answered."""
+        """The error for a topic that the client may not describe."""
         return ErrorCode.unknown_topic_id if isinstance(asked, UUID) else ErrorCode.topic_authorization_failed

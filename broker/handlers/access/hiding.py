@@ -1,5 +1,5 @@
-"""What is taken out of answers that are made: what a client may not know of resources which it may
-not describe. Used by the table of rights (`table.py`).
+"""Functions that remove entries from a finished response: entries about resources that the client
+may not describe. The table of rights (`table.py`) uses them.
 """
 
 from __future__ import annotations

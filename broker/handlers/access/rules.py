@@ -1,5 +1,5 @@
-"""What requests need before their handlers see them, as rules of a table (`table.py`), and how the
-rules are applied.
+"""The rules of the table of rights (`table.py`), and the code that applies them before a handler
+sees the request.
 
 A denied whole is answered with the error of its type of resource. Denied entries of a request are
 taken out, answered with that error, and put beside what the handler answers for the others; so a
@@ -31,12 +31,12 @@ ERRORS: Final = {
     ResourceType.DELEGATION_TOKEN: ErrorCode.delegation_token_authorization_failed,
     ResourceType.USER: ErrorCode.cluster_authorization_failed,
 }
-"""What a client gets whose principal may not do something with a resource of the type."""
+"""The error for a client whose principal may not do an operation on a resource of the type."""
 
 Handle = Callable[[BrokerServices, RequestContext, Any], Awaitable[Any]]
 EntryCheck = Callable[[Any, Any, ClusterImage], Check | None]
-"""What an entry of a request does, by the entry, the request and the image; None: nothing that
-needs a right.
+"""Maps an entry, its request and the image to the right that the entry needs; None if it needs
+none.
 """
 
 

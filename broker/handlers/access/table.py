@@ -1,5 +1,5 @@
-"""Which rights each API needs: the one table of them. Source: Apache Kafka's table of operations
-and resources for each protocol (documentation, "Authorization using ACLs").
+"""The rights that each API needs, in one table. Source: Apache Kafka's table of operations and
+resources for each protocol (documentation, "Authorization using ACLs").
 
 APIs that are not here authorize themselves, because their frames are not decoded into entities or
 an answer mixes what a rule cannot (`BY_HANDLER`), or need no right (`OPEN`). Private APIs all need
@@ -32,7 +32,9 @@ def _named(operation: Operation, resource_type: ResourceType) -> EntryCheck:
 
 
 def _resource(operation: Operation) -> EntryCheck:
-    """Of a request about configs: topics, groups, and all else is the cluster's."""
+    """The right for an entry of a request about configs: on its topic, on its group, else on the
+    cluster.
+    """
 
     def check(entry: Any, _: Any, __: ClusterImage) -> Check:
         if entry.resource_type == _TOPIC_RESOURCE:
@@ -53,7 +55,7 @@ def _group(operation: Operation) -> Whole:
 
 
 def _described_group(request: Any) -> tuple[Check, ...]:
-    """Of versions that ask about one group."""
+    """The right for versions of the API that name one group in the request."""
     return (Check(Operation.DESCRIBE, ResourceType.GROUP, request.group_id),) if hasattr(request, "group_id") else ()
 
 
@@ -74,7 +76,7 @@ def _coordinator(key: str, request: Any, _: Any = None) -> Check | None:
 
 
 def _only_coordinator(request: Any) -> tuple[Check, ...]:
-    """Of versions that ask about one coordinator."""
+    """The right for versions of the API that name one coordinator in the request."""
     check = _coordinator(request.key, request) if hasattr(request, "key") else None
     return () if check is None else (check,)
 
@@ -216,4 +218,4 @@ RULES: Final[Mapping[int, tuple[Rule, ...]]] = {
 BY_HANDLER: Final = frozenset({0, 1, 3, 8, 24, 38, 39, 40, 41})
 """Produce, Fetch, Metadata, OffsetCommit, AddPartitionsToTxn; delegation tokens."""
 OPEN: Final = frozenset({17, 18, 36})
-"""What a client may ask before it is authenticated."""
+"""APIs that a client may call before it is authenticated."""

@@ -50,8 +50,8 @@ ACTIVE_SITE_TIMEOUT_MS = 2_000
 
 
 def topics_of(request: Any) -> list[str]:
-    """What a request about configs names; a resource that is no topic has no name here, so that it
-    is never handed on.
+    """The topics that a request about configs names. A resource of another type has an empty name,
+    so that it is never forwarded.
     """
     return [
         resource.resource_name if resource.resource_type == TOPIC_RESOURCE else "" for resource in request.resources
@@ -185,8 +185,8 @@ def _topic_entries(services: BrokerServices, overrides: Mapping[str, str]) -> It
 
 
 def _synonym_name(resolved: ResolvedConfig, name: str) -> str:
-    """As Kafka: the override under the topic's name, what stands behind it under the broker
-    property's.
+    """The name of a synonym, as in Kafka: the topic config's name for an override, else the broker
+    property's name.
     """
     if resolved.broker_property is not None or resolved.source is ConfigSource.TOPIC:
         return resolved.broker_property or name
@@ -200,7 +200,9 @@ def _logger_entries() -> Iterator[_Entry]:
 
 
 def _group_entries(services: BrokerServices, group: str) -> Iterator[_Entry]:
-    """Of any group, be it there or not: a group may have configs before its first member joins."""
+    """The configs of a group. The group need not exist: it may have configs before its first member
+    joins.
+    """
     own = services.image.group_configs.get(group, {})
     for name, definition in GROUP_CONFIGS.items():
         found = synonyms(definition, services.configs.layers, own)
@@ -244,8 +246,8 @@ def _broker_entries(configs: DynamicConfigs) -> Iterator[_Entry]:
 
 
 def _topic_default(name: str) -> str | None:
-    """Of several properties for one topic config only the coarsest has a default, in its own
-    unit.
+    """The default of a topic property. If several properties stand for one topic config, only the
+    coarsest has a default, in its own unit.
     """
     definition = TOPIC_PROPERTIES[name]
     last = definition.broker_properties[-1]

@@ -30,7 +30,7 @@ CLIENT_METRICS_RESOURCE = 16
 _KNOWN = {TOPIC_RESOURCE, BROKER_RESOURCE, LOGGER_RESOURCE, CLIENT_METRICS_RESOURCE, GROUP_RESOURCE}
 
 OF_EACH_SITE = (CLIENT_METRICS_RESOURCE, GROUP_RESOURCE)
-"""What a site has for itself and its peers do not know of."""
+"""Types of resources that each site keeps for itself; its peers do not know them."""
 
 
 async def handle(services: BrokerServices, context: RequestContext, request: Any) -> Any:

@@ -20,7 +20,7 @@ log = get_logger(__name__)
 
 
 def refusal_of(name: str, *, node_id: int) -> Outcome:
-    """Why the resource is not this broker's loggers; DONE when it is."""
+    """The error if the resource is not this broker's loggers; DONE if it is."""
     if name == str(node_id):
         return DONE
     return (

@@ -36,7 +36,8 @@ TRANSACTION_KEY_TYPE = 1
 _TOPICS: Final = {GROUP_KEY_TYPE: OFFSETS_TOPIC, TRANSACTION_KEY_TYPE: TRANSACTIONS_TOPIC}
 _SEVERAL_KEYS_FROM = 4
 WAIT_MS: Final = 500
-"""How long an answer may wait for a coordinator: what else the connection carries waits with it."""
+"""How long a response may wait for a coordinator, in ms; later requests of the connection wait too.
+"""
 
 
 class Found(NamedTuple):
@@ -91,7 +92,7 @@ def _site_to_ask(services: BrokerServices, context: RequestContext, key: str, ke
 async def _find_here(
     services: BrokerServices, context: RequestContext, keys: Collection[str], key_type: int
 ) -> dict[str, Found]:
-    """As this broker knows it, or comes to know in time."""
+    """The coordinators that this broker knows, or learns of within the wait."""
 
     def found() -> dict[str, Found]:
         return {key: find(services, context, key, key_type) for key in keys}

@@ -50,7 +50,7 @@ async def handle(services: BrokerServices, context: RequestContext, request: Any
 
 
 def _unstable(services: BrokerServices, group_id: str, *, is_stable: bool) -> Callable[[TopicPartition], bool]:
-    """Whether the client must wait for the end of a transaction."""
+    """A function that is True if the client must wait for the end of a transaction."""
     return lambda partition: is_stable and services.groups.has_pending_offset(group_id, partition)
 
 

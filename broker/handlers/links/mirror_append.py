@@ -77,8 +77,8 @@ class _Outcome:
         self._led_since_epoch = hosted.state.led_since_epoch
 
     def is_missing(self) -> bool:
-        """Whether followers have yet to take what was appended; it fails when they cannot any
-        more.
+        """True while followers still lack appended batches. Fails the partition if they cannot take
+        them any more.
         """
         if self.hosted is None or self.error is not ErrorCode.none:
             return False
@@ -96,13 +96,13 @@ class _Outcome:
             self.divergence = failure
 
     def _end(self) -> int:
-        """Where the log ended after the append, or ends where there was none."""
+        """The log end offset after the append; the present one if nothing was appended."""
         if self.log_end_offset >= 0:
             return self.log_end_offset
         return -1 if self.hosted is None else self.hosted.log.log_end_offset
 
     def appended(self) -> PartitionAppended:
-        """As the response has it."""
+        """The partition's entry of the response."""
         return PartitionAppended(
             partition_index=self.index,
             error_code=self.error,

@@ -120,9 +120,7 @@ async def _kept(services: BrokerServices, request: Any, topic: Any, partition: A
 
 
 def _is_failover(services: BrokerServices, request: Any) -> bool:
-    """Whether it is a failover that removes the ends of logs, before the promoted site takes
-    writes.
-    """
+    """True if a failover removes the ends of logs, before the promoted site accepts writes."""
     link = services.image.links.get(request.link)
     return bool(request.must_truncate) and link is not None and link.active_site == services.image.site
 

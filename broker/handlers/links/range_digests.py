@@ -40,7 +40,7 @@ API_KEY = RANGE_DIGESTS
 MIN_VERSION, MAX_VERSION = PRIVATE_VERSIONS[RANGE_DIGESTS]
 
 CATCH_UP_S: Final = 1.0
-"""How long one request may have logs read before it is answered."""
+"""How long one request may have logs read before its response, in seconds."""
 
 
 async def handle(services: BrokerServices, _context: RequestContext, request: Any) -> Any:
@@ -65,7 +65,7 @@ class _Answering:
         self.header_ranges_left = HEADER_RANGES_MAX
 
     async def answer(self, topic: str, query: Any) -> RangeDigestsAnswer:
-        """What one partition's log holds in the range, or why that is not answered."""
+        """The digests of the range in one partition's log, or the error."""
         try:
             log = self._log(topic, query.index)
             self._take_bounds(query)

@@ -114,7 +114,7 @@ class _Followers:
         self._waited = [found for found in self._waited if found.error is ErrorCode.request_timed_out]
 
     def complete(self) -> None:
-        """What is still waited for has timed out."""
+        """Answer now: the partitions that are left have timed out."""
         if not self._done.done():
             self._done.set_result(None)
 

@@ -113,7 +113,7 @@ def handle_frame(services: BrokerServices, exchange: Exchange, frame: Frame) -> 
 
 
 def _reader_label(replica_id: int) -> str:
-    """What the request's figures stand under; consumers and followers as with Kafka."""
+    """The metrics label of the request; Kafka's names for consumers and followers."""
     if replica_id >= 0:
         return "FetchFollower"
     return "FetchMirror" if replica_id == MIRROR_REPLICA_ID else "FetchConsumer"
@@ -447,8 +447,8 @@ class Fetch:
         return throttle_time_ms
 
     def _answer_empty(self, reading: _Reading, throttle_time_ms: int) -> None:
-        """Nothing this time. A session that would have begun with this answer does not: the client
-        must ask for everything again.
+        """Answer without records. A session that would have begun with this response does not
+        begin: the client must name all its partitions again.
         """
         reading.release()
         plan, session_id = self._plan, self._plan.session_id

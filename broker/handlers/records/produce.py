@@ -62,7 +62,7 @@ _HINTED_ERRORS = (ErrorCode.not_leader_or_follower, ErrorCode.fenced_leader_epoc
 
 
 class _Append:
-    """What one request has appended so far."""
+    """The appends of one request so far."""
 
     __slots__ = ("appended", "error_count", "led_since", "topics")
 
@@ -70,13 +70,13 @@ class _Append:
         self.topics: list[TopicProduced] = []
         self.appended: list[tuple[HostedPartition, int]] = []
         self.led_since: dict[tuple[str, int], int] = {}
-        """For what is to be flushed first, since which epoch it is led without a break; taken right
-        after the append.
+        """The leader epoch since which this broker leads each partition without a break. Set right
+        after the append, if a partition must be flushed before the response.
         """
         self.error_count = 0
 
     def to_flush(self) -> list[HostedPartition]:
-        """What has to be on disk before the answer."""
+        """The partitions that must be flushed to disk before the response."""
         found = [hosted for hosted, _ in self.appended if hosted.log.needs_flush]
         if found:
             self.led_since = {hosted.key: hosted.state.led_since_epoch for hosted, _ in self.appended}
@@ -269,7 +269,7 @@ def _hint(image: ClusterImage, topic: str, index: int) -> LeaderHint:
 
 
 def hinted_endpoints(image: ClusterImage, hints: set[int], listener: str) -> list[NodeEndpoint]:
-    """Where the hinted leaders listen."""
+    """The endpoints of the hinted leaders at this listener."""
     brokers = image.routed_brokers() if hints else {}
     return [
         NodeEndpoint(node_id, endpoint.host, endpoint.port, brokers[node_id].rack or None)

@@ -109,7 +109,9 @@ class TransactionalProduce:
                 self._errors[hosted] = outcomes.get(TopicPartition(*hosted.key), ErrorCode.invalid_txn_state)
 
     def may_begin(self, hosted: HostedPartition) -> bool:
-        """Whether a transaction may begin in the partition now. PartitionFailure says why not."""
+        """True if a transaction may begin in the partition now. Raises PartitionFailure with the
+        reason.
+        """
         asked = self._unasked.get(hosted)
         if asked is None:
             return not self._is_verified

@@ -36,7 +36,7 @@ PROPAGATION_TIMEOUT_MS = 2_000
 
 
 def policy_refusal(image: ClusterImage, topic: str) -> str | None:
-    """Why clients may not create or change the topic at this site, None when they may."""
+    """The reason why clients may not create or change the topic at this site; None if they may."""
     link = passive_link_for_new_topic(image, topic)
     if link is None:
         return None

@@ -96,8 +96,8 @@ async def handle(services: BrokerServices, context: RequestContext, request: Any
 
 
 def _unclear(image: ClusterImage, given: Sequence[TopicState]) -> dict[TopicState, str]:
-    """What the request names in a way that Kafka refuses, each once, with the reason: nothing of it
-    is deleted.
+    """The ambiguous topics of the request, which Kafka refuses, each once with the reason; none of
+    them is deleted.
     """
     counts = Counter(given)
     ids = {topic_id for name, topic_id in counts if name is None}
@@ -121,9 +121,7 @@ def _unclear(image: ClusterImage, given: Sequence[TopicState]) -> dict[TopicStat
 
 
 def _is_among(state: TopicState, unclear: Collection[TopicState]) -> bool:
-    """Whether the topic is refused, as it was given or together with another way in which it was
-    given.
-    """
+    """True if the topic is refused, as given or together with its other form (name or id)."""
     name, topic_id = state
     twice = [one for one in unclear if one[0] is not None and one[1] != NO_TOPIC_ID]
     if name is None:

@@ -43,8 +43,8 @@ async def handle(services: BrokerServices, context: RequestContext, request: Any
 
 
 async def _of_all_sites(services: BrokerServices, context: RequestContext, request: Any) -> Any:
-    """Of each topic what the site that leads it says; of one whose site does not answer what is
-    known here.
+    """The response with each topic as its leading site reports it; as this site knows it if that
+    site does not answer.
     """
     own = await _of_this_site(services, context, request)
     image = services.image

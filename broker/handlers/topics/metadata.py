@@ -60,8 +60,8 @@ def handle_frame(services: BrokerServices, exchange: Exchange, frame: Frame) -> 
 
 
 def _unknown(services: BrokerServices, context: RequestContext, request: Any) -> dict[str, list[Asked]]:
-    """What to ask the peers; nothing in answer to a peer, so that two sites do not ask each other
-    in turn.
+    """The topics to ask the peers about. None for a peer's own request, so that two sites do not
+    ask each other in turn.
     """
     if context.is_forwarded or (_ids(request) and context.api_version < TOPIC_IDS_FROM):
         return {}
@@ -128,7 +128,7 @@ def answer(
 
 
 def _view(services: BrokerServices, exchange: Exchange, cache: MetadataCache) -> ClientView | None:
-    """What the client may see; None for everything."""
+    """The client's view of the topics; None if the client may see all of them."""
     if not services.authorizer.is_enabled or not cache.is_merged:
         return None
     return ClientView(services.authorizer, exchange.context)
@@ -171,8 +171,8 @@ def _ids(request: Any) -> list[Any]:
 
 
 def _asked(request: Any) -> list[Asked | None]:
-    """What the request is about, each once: ids if there are any, else names. None is an entry with
-    neither.
+    """The topics that the request names, each once: ids if there are any, else names. None stands
+    for an entry with neither.
     """
     ids = [entry.topic_id for entry in _ids(request)]
     return list(dict.fromkeys(ids or [entry.name for entry in request.topics or ()]))

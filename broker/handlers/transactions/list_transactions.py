@@ -71,7 +71,9 @@ def _compiled(pattern: str | None) -> re.Pattern[str] | None:
 
 
 def _is_old_enough(found: Transaction, duration_ms: int, now_ms: int) -> bool:
-    """With a duration: running, and for longer than that."""
+    """True if no duration is given, or if the transaction has been running for longer than the
+    duration (in ms).
+    """
     if duration_ms < 0:
         return True
     return found.started_ms >= 0 and not found.state.is_over and now_ms - found.started_ms > duration_ms

@@ -11,7 +11,7 @@ from wire.batches.damage import batch_problem, is_same_batch
 
 
 class Replacement(enum.Enum):
-    """What is to be done with a batch on the disk."""
+    """The decision about a batch on the disk."""
 
     WRITE = "write"
     NOTHING = "it has these bytes"
@@ -26,7 +26,9 @@ class ReplacementJudgement(NamedTuple):
 
 
 def judge_replacement(stored: bytes, offered: bytes) -> ReplacementJudgement:
-    """Whether `stored`, the bytes at the offered batch's place, become `offered`, one batch."""
+    """Decide if `stored`, the bytes at the offered batch's position, is replaced by `offered`, one
+    batch.
+    """
     if problem := batch_problem(offered):
         return ReplacementJudgement(Replacement.REFUSE, f"the batch that is offered {problem}")
     if stored == offered:

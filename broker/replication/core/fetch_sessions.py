@@ -35,7 +35,7 @@ PartitionKey = tuple[TopicKey, int]
 
 @dataclass(slots=True, kw_only=True)
 class FetchPartitionState:
-    """What a fetcher wants from one partition, and the last answer about it."""
+    """The request of a fetcher for one partition, and the last response about it."""
 
     topic: TopicKey
     partition: int
@@ -100,9 +100,7 @@ class FetchSession:
     partitions: dict[PartitionKey, FetchPartitionState] = field(default_factory=dict)
 
     unsettled: dict[PartitionKey, None] = field(default_factory=dict)
-    """Of a follower's session: the partitions that have to be looked at, in the order in which they
-    are served.
-    """
+    """In a follower's session: the partitions to examine, in the order in which they are served."""
 
     @property
     def is_followers(self) -> bool:
@@ -157,13 +155,13 @@ class FetchSession:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FetchPlan:
-    """How to answer a fetch: an error for the whole of it, or the partitions to read."""
+    """The plan for a fetch: an error for the whole request, or the partitions to read."""
 
     error: ErrorCode = ErrorCode.none
     session_id: int = NO_SESSION
     is_incremental: bool = False
     partitions: Sequence[FetchPartitionState] = ()
-    """What to read of a fetch without a session."""
+    """The partitions to read for a fetch without a session."""
     session: FetchSession | None = None
 
     def to_read(self) -> Sequence[FetchPartitionState]:

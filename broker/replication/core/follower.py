@@ -1,4 +1,5 @@
-"""How a follower applies its leader's answers: where to truncate, where to continue. Pure.
+"""The rules by which a follower applies its leader's responses: where to truncate, where to
+continue. Pure.
 
 Logs of two replicas are equal up to the end of the last leader epoch that both have (KIP-101,
 KIP-279). A fetch names the epoch of the follower's last batch; a leader where that epoch has
@@ -19,8 +20,8 @@ from broker.replication.core.fetch_sessions import UNWATCHED
 
 
 def fetcher_number(topic: str, index: int, *, count: int) -> int:
-    """Which of `count` fetchers of a source follows the partition: a topic's partitions are spread
-    and stay where they are.
+    """The number of the fetcher that follows the partition, out of `count` for a source. Partitions
+    of a topic are spread and keep their fetcher.
     """
     return (31 * crc32(topic.encode()) + index) % count
 
@@ -39,15 +40,15 @@ class Position(NamedTuple):
 
     @property
     def place(self) -> tuple[int, int, int, int]:
-        """Where the log stands under which leadership: an answer counts only while this is as it
-        was asked with.
+        """The log's end and leadership. A response counts only if they are still those of its
+        request.
         """
         return self[:4]
 
 
 def truncation_offset(*, leader_end: EpochEnd, own_end: EpochEnd, log_end_offset: int, high_watermark: int) -> int:
-    """Where to cut the own log, given where the leader says that an epoch ends and where that epoch
-    ends here.
+    """The offset to truncate the own log to, from the leader's end of an epoch and the own end of
+    it.
 
     `own_end` is the largest own epoch not above the leader's. When it is a smaller one, the
     leader's epoch is unknown here and the cut is only a first step: the next fetch names an older
@@ -63,8 +64,8 @@ def truncation_offset(*, leader_end: EpochEnd, own_end: EpochEnd, log_end_offset
 
 
 class OutOfRange(NamedTuple):
-    """What to do about a fetch offset that the leader does not have: cut to it, or start anew
-    there.
+    """The reaction to a fetch offset that the leader does not have: truncate to `offset`, or
+    restart the log there.
     """
 
     offset: int
@@ -81,7 +82,7 @@ def resume_out_of_range(*, leader_start: int, leader_end: int, log_end_offset: i
 
 
 class Reaction(enum.Enum):
-    """What an error code of one partition asks of the follower."""
+    """The reaction of a follower to the error code of one partition."""
 
     FIND_RANGE = "find the leader's log start and log end offset"
     AWAIT_IMAGE = "the leader epoch is old: wait for the controller"
@@ -95,5 +96,5 @@ _REACTIONS = {
 
 
 def reaction_to(code: ErrorCode) -> Reaction:
-    """How to go on after an error; a leader that knows less than this follower is given time."""
+    """The reaction to an error. A leader with an older epoch than the follower's gets time."""
     return _REACTIONS.get(code, Reaction.TRY_LATER)

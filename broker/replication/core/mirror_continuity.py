@@ -16,7 +16,7 @@ from wire.batches.record_batch import BatchHeader
 
 
 class Continuity(enum.Enum):
-    """How batches meet a log."""
+    """The relation of batches to the end of a log."""
 
     CONTINUES = "continues"
     GAP = "gap"
@@ -34,8 +34,8 @@ class Meeting(NamedTuple):
 def meet(
     batches: Sequence[BatchHeader], *, expected_log_end_offset: int, log_end_offset: int, latest_epoch: int
 ) -> Meeting:
-    """How the batches meet a log that ends at `log_end_offset`; repeated ones are still to be
-    compared.
+    """The relation of the batches to a log that ends at `log_end_offset`. The caller must still
+    compare repeated batches.
 
     A copy has whole batches. A batch that goes on beyond an end which the mirror knows therefore
     belongs to another history; beyond an end which it does not know, nothing is shown.

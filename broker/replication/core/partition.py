@@ -38,7 +38,7 @@ controller may only not know it yet.
 
 
 class ReplicaRole(enum.Enum):
-    """What this broker is for the partition."""
+    """The role of this broker for the partition."""
 
     NONE = "none"
     LEADER = "leader"
@@ -46,7 +46,7 @@ class ReplicaRole(enum.Enum):
 
 
 class LeadershipChange(enum.Enum):
-    """What a new partition image meant."""
+    """The effect of a new partition image on leadership."""
 
     STALE = "stale"
     UNCHANGED = "unchanged"
@@ -56,7 +56,7 @@ class LeadershipChange(enum.Enum):
 
 @dataclass(slots=True)
 class ReplicaProgress:
-    """How far another replica has fetched, as the leader saw it."""
+    """The fetch progress of another replica, as the leader saw it."""
 
     log_end_offset: int = -1
     caught_up_at_ms: float = 0.0
@@ -64,7 +64,7 @@ class ReplicaProgress:
     leader_end_at_fetch: int = -1
     broker_epoch: int = UNCHECKED_EPOCH
     log_start_offset: int = -1
-    """Where its log begins, -1 while it has not said it."""
+    """The replica's log start offset; -1 until the replica has reported it."""
     refused_epoch: int = UNCHECKED_EPOCH
     """The registration that the controller would not have in sync."""
     refused_at_ms: float = -math.inf
@@ -316,8 +316,8 @@ class Partition:
     # --- the standby of a sync link
 
     def wait_for_standby(self, hold: StandbyHold | None) -> None:
-        """From now on the high watermark waits for a standby, or (None) no longer does;
-        `refresh_high_watermark` is due.
+        """Make the high watermark wait for a standby; None ends that. The caller must then call
+        `refresh_high_watermark`.
         """
         self.hold = hold
 

@@ -27,7 +27,7 @@ def names_replica(named: Collection[str], *, partition: int, node_id: int) -> bo
 
 
 class ReplicationThrottle:
-    """What a leader sends or a follower takes, in bytes per second."""
+    """The rate at which a leader sends or a follower receives, in bytes per second."""
 
     def __init__(self, *, samples: int, window_ms: float, bytes_per_second_max: int = UNLIMITED) -> None:
         self._rate = WindowedRate(samples, window_ms)

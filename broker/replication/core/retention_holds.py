@@ -1,5 +1,6 @@
-"""What a site's standbys have of the logs here: what one lacks is kept longer than a topic's
-retention says, and a consumer near a standby may read there what it has. Pure.
+"""The reports of a site's standbys about the logs here. Records that a standby lacks are kept
+longer than the topic's retention, and a consumer near a standby may read there the records that it
+has. Pure.
 
 The leader of a partition holds what a standby has not acknowledged, or everything before the first
 report. A follower gives nothing up by itself: its log start follows the leader's. There is one
@@ -45,7 +46,7 @@ class HoldBounds(NamedTuple):
 
     @property
     def is_on(self) -> bool:
-        """Whether anything is held."""
+        """True if logs are held for standbys."""
         return self.ms_max > 0 and self.bytes_max > 0
 
 
@@ -84,7 +85,7 @@ class StandbyEnds:
     def hold(
         self, key: PartitionKey, links: Sequence[LinkRecord], bounds: HoldBounds, *, is_leader: bool
     ) -> RetentionHold | None:
-        """What is kept of a log that these links mirror from here; None for nothing beyond its
+        """The hold on a log that these links mirror from here; None if nothing is kept beyond its
         retention.
         """
         if not links or not bounds.is_on:

@@ -26,14 +26,14 @@ from dataclasses import dataclass
 from typing import Final
 
 CAUGHT_UP_WITHIN_MS: Final = 2_000
-"""How far behind, in time, a standby may be that is waited for again: so long do producers wait at
-first.
+"""How far behind, in ms, a standby may be when producers begin to wait for it again. It bounds
+their first wait.
 """
 
 
 @dataclass(slots=True)
 class StandbyHold:
-    """What a leader knows of its standby."""
+    """The state of a link's standby, as a leader knows it."""
 
     may_degrade: bool
     timeout_ms: float
@@ -46,8 +46,8 @@ class StandbyHold:
     is_degraded: bool = False
     """Records have been shown, or acknowledged, that the standby may not have."""
     noted_end: int = -1
-    """What the standby must have before it is waited for again; -1 before it has said anything
-    since it was given up.
+    """The offset that the standby must reach before producers wait for it again; -1 until it
+    reports after it was given up.
     """
     noted_at_ms: float = 0.0
     needs_mark: bool = False

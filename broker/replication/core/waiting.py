@@ -65,12 +65,14 @@ class TimingWheel:
                 return
 
     def expiry_of(self, deadline_ms: float) -> float:
-        """When `advance` may hand out an entry of this deadline: up to a tick later."""
+        """The time, in ms, at which `advance` may return an entry of this deadline: up to a tick
+        later.
+        """
         return (deadline_ms // self.tick_ms + 1) * self.tick_ms
 
     def next_expiry_ms(self) -> float:
-        """When `advance` has to be called again, after it was called once: nothing is due before.
-        Infinite when nothing waits.
+        """The time, in ms, at which `advance` must be called again, after it was called once.
+        Infinite if nothing waits.
         """
         for tick in range(self._current_tick + 1, self._current_tick + 1 + self.slot_count):
             if self._slots[tick % self.slot_count]:
@@ -114,7 +116,7 @@ class WaitingRequests(Generic[RequestT]):
         return len(self._watchers)
 
     def add(self, request: RequestT, *, keys: Iterable[Hashable], deadline_ms: float) -> WaitingRequest[RequestT]:
-        """Let the request wait under all of its keys until `deadline_ms`."""
+        """Make the request wait under all of its keys until `deadline_ms`."""
         entry = WaitingRequest(request=request, keys=tuple(keys), deadline_ms=deadline_ms)
         for key in entry.keys:
             self._watchers.setdefault(key, {})[id(entry)] = entry
@@ -122,12 +124,12 @@ class WaitingRequests(Generic[RequestT]):
         return entry
 
     def expiry_of(self, entry: WaitingRequest[RequestT]) -> float:
-        """When `expire` hands it out, if it is still here."""
+        """The time, in ms, at which `expire` returns the entry, unless it is removed before."""
         return self._wheel.expiry_of(entry.deadline_ms)
 
     def next_expiry_ms(self) -> float:
-        """When `expire` has to be called again, after it was called once; infinite when nothing
-        waits.
+        """The time, in ms, at which `expire` must be called again, after it was called once;
+        infinite if nothing waits.
         """
         return self._wheel.next_expiry_ms()
 
@@ -136,7 +138,7 @@ class WaitingRequests(Generic[RequestT]):
         return key in self._watchers
 
     def watchers(self, key: Hashable) -> list[WaitingRequest[RequestT]]:
-        """Who waits for the key, in order of arrival."""
+        """The requests that wait for the key, in order of arrival."""
         return list(self._watchers.get(key, {}).values())
 
     def remove(self, entry: WaitingRequest[RequestT]) -> bool:

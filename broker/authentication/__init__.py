@@ -1,1 +1,1 @@
-"""Who connects: TLS and SASL of a broker's listeners, and the principal of each connection."""
+"""TLS and SASL of a broker's listeners, and the principal of each connection."""

@@ -1,4 +1,5 @@
-"""How connections come in at each listener of a running broker: by which certificates, and as whom.
+"""The entrances for new connections at each listener of a running broker: their certificates and
+their principals.
 
 `Entrance` is what `broker/network` asks. Files of certificates are looked at twice a second; when
 they have changed, new connections get the new ones, and connections that are there go on with what
@@ -60,14 +61,14 @@ class Entrance:
         self._on_read(security)
 
     def session(self, client: Client, clock: Clock, *, frame_bytes_max: int) -> SaslSession | None:
-        """For a new connection; None where clients do not log in."""
+        """The SASL session for a new connection; None if clients do not log in here."""
         if self._offer is None:
             return None
         return SaslSession(client, self._offer, clock, self.logins, frame_bytes_max=frame_bytes_max)
 
     @property
     def has_changed_files(self) -> bool:
-        """Whether a file has changed since it was read."""
+        """True if a file has changed since it was read."""
         return self.context is not None and _seen(self.security) != self._seen
 
     async def read_files_again(self) -> None:
@@ -143,7 +144,7 @@ class Entrances:
 
 
 def _seen(security: ListenerSecurity) -> _Seen:
-    """What shows a change of the files: replaced ones have another inode."""
+    """A stamp of the files that changes with them: a replaced file has another inode."""
     found = []
     for path in () if security.tls is None else security.tls.files():
         try:

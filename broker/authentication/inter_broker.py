@@ -1,5 +1,5 @@
-"""How a broker logs in at other brokers, of its own site and of peer sites: by the certificates and
-the login line of its own listener between brokers.
+"""The login of a broker at other brokers, of its own site and of peer sites, with the certificates
+and the login line of its own listener between brokers.
 
 The key store of that listener is also the broker's certificate as a client, its trust store is what
 other brokers' certificates are checked by, and `username` and `password` in the line of
@@ -68,8 +68,8 @@ class InterBroker:
             self._contexts.clear()
 
     def _protocol_at(self, address: HostPort) -> SecurityProtocol:
-        """What the broker at the address announces; that of the own listener where it announces
-        nothing.
+        """The security protocol that the broker at the address announces, else that of the own
+        listener.
         """
         image = self._image()
         brokers = [*image.brokers.values(), *(broker for view in image.peers.values() for broker in view.brokers)]

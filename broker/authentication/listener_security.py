@@ -39,7 +39,7 @@ _PREFIX: Final = "listener.name."
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ListenerSecurity:
-    """What holds for one listener."""
+    """The security settings of one listener."""
 
     name: str
     protocol: SecurityProtocol
@@ -50,7 +50,7 @@ class ListenerSecurity:
 
     @property
     def is_sasl(self) -> bool:
-        """Whether its clients log in."""
+        """True if clients of the listener log in."""
         return self.protocol in (SecurityProtocol.SASL_PLAINTEXT, SecurityProtocol.SASL_SSL)
 
 
@@ -69,8 +69,8 @@ SECURITY_KEYS: Final = frozenset(
 
 
 def is_security_key(key: str) -> bool:
-    """Whether a property is one of those that are read here: of all listeners, of one, or of one
-    mechanism at one.
+    """True if this module reads the property: for all listeners, for one, or for one mechanism at
+    one.
     """
     own = key.split(".", 3)[3] if key.startswith(_PREFIX) and key.count(".") > 2 else key
     return own in SECURITY_KEYS or (own != key and own.partition(".")[2] in SECURITY_KEYS)
@@ -82,8 +82,8 @@ def listener_prefix(name: str) -> str:
 
 
 def read_listener_security(properties: Mapping[str, str], protocols: Mapping[str, str]) -> dict[str, ListenerSecurity]:
-    """By listener name, for the protocol of each. ConfigurationError names the property as it is
-    written, and nothing secret.
+    """The security of each listener by name, from its protocol. Raises ConfigurationError, which
+    names the property as it is written, and nothing secret.
     """
     return {name: _read(properties, name, SecurityProtocol(protocol)) for name, protocol in protocols.items()}
 
@@ -142,7 +142,9 @@ def _rules(text: str) -> PrincipalRules:
 
 
 def _as_written(error: ConfigurationError, properties: Mapping[str, str], listener: str) -> ConfigurationError:
-    """With the key of the file: that of the listener where it is set, or where nothing is."""
+    """The same error with the key that the file has; the listener's own key if the file has
+    neither.
+    """
     own = listener_prefix(listener) + error.key
     key = error.key if error.key in properties and own not in properties else own
     return ConfigurationError(key, HIDDEN if error.key in TLS_SECRETS else error.value, error.accepted)

@@ -1,5 +1,5 @@
-"""What a listener offers its clients to log in by, from its properties: mechanisms, users of PLAIN,
-credentials of SCRAM.
+"""The SASL mechanisms that a listener offers to its clients, from its properties: mechanisms, users
+of PLAIN, credentials of SCRAM.
 
 A mechanism's line is `listener.name.{name}.{mechanism}.sasl.jaas.config`, the mechanism in lower
 case. A broker's own user is in its line too, as in Kafka (`username` and `password`). SCRAM accepts
@@ -84,16 +84,16 @@ class ScramUsers:
         self._stored: Mapping[str, Mapping[str, str]] = {}
 
     def take(self, stored: Mapping[str, Mapping[str, str]]) -> None:
-        """By user and mechanism, in the form of ZooKeeper."""
+        """Set the credentials: by user and mechanism, in ZooKeeper's form."""
         self._stored = stored
 
     @property
     def stored(self) -> Mapping[str, Mapping[str, str]]:
-        """By user and mechanism, in the form of ZooKeeper."""
+        """The credentials by user and mechanism, in ZooKeeper's form."""
         return self._stored
 
     def credential(self, own: Mapping[str, ScramCredential], mechanism: str, name: str) -> ScramCredential | None:
-        """Of a user; `own` are those of the line itself, by name."""
+        """The credential of a user. `own` are the credentials of the login line, by name."""
         text = self._stored.get(name, {}).get(mechanism)
         if text is None:
             return own.get(name)
@@ -170,7 +170,7 @@ def _mechanism(
 
 
 def _token_check(properties: Mapping[str, str], tokens: TokenKeys) -> Callable[[str], Login]:
-    """Who logs in by a token, by the listener's keys and rules."""
+    """A function that checks a token by the listener's keys and rules, and returns its login."""
 
     def value(key: str) -> str:
         return (of_mechanism(properties, OAUTHBEARER, key)[1] or "").strip()

@@ -29,7 +29,7 @@ _SIZE: Final = struct.Struct(">i")
 
 
 class Client(Protocol):
-    """What a session needs of its connection."""
+    """The connection, as a session uses it."""
 
     address: str
     listener: str
@@ -53,7 +53,7 @@ class Client(Protocol):
 
 
 class LoginCounts:
-    """What became of the logins at one listener."""
+    """Counts of the logins at one listener, by result."""
 
     def __init__(self) -> None:
         self.successful_count = 0

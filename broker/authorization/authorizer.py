@@ -38,7 +38,7 @@ _levels = logging.getLogger("broker.authorization")
 
 
 class Asking(Protocol):
-    """What the authorizer needs of a request's context."""
+    """The request context, as the authorizer uses it."""
 
     @property
     def api_key(self) -> int: ...
@@ -91,7 +91,7 @@ class Authorizer:
         self._verdicts.clear()
 
     def verdict(self, context: Asking, check: Check) -> Verdict:
-        """What holds for the context's principal, without a line in the log."""
+        """The verdict for the context's principal, without a line in the log."""
         self._follow_image()
         key = (context.principal, context.client_host, check)
         found = self._verdicts.get(key)
@@ -106,15 +106,15 @@ class Authorizer:
         return context.client_id == FORWARDED_CLIENT_ID and self.verdict(context, CLUSTER_ACTION).is_allowed
 
     def may(self, context: Asking, check: Check, *, is_logged: bool = True) -> bool:
-        """Whether the principal may do it; without an authorizer every principal may. What is
-        allowed is not looked at twice on the way to a log that leaves it out.
+        """True if the principal may do it; without an authorizer every principal may. An allowed
+        operation is not checked twice for a log that leaves it out.
         """
         if not self.is_enabled or (self.verdict(context, check).is_allowed and not _levels.isEnabledFor(logging.DEBUG)):
             return True
         return not self.denied(context, (check,), is_logged=is_logged)
 
     def may_cluster(self, context: Asking, operation: Operation, *, is_logged: bool = True) -> bool:
-        """Whether the principal may do something with the cluster."""
+        """True if the principal may do the operation on the cluster."""
         return self.may(context, Check(operation, ResourceType.CLUSTER), is_logged=is_logged)
 
     def denied(self, context: Asking, checks: Collection[Check], *, is_logged: bool = True) -> set[Check]:
@@ -130,7 +130,7 @@ class Authorizer:
         return denied
 
     def may_any(self, context: Asking, operation: Operation, resource_type: ResourceType) -> bool:
-        """Whether the principal may do it with at least one resource of the type (KIP-679)."""
+        """True if the principal may do it with at least one resource of the type (KIP-679)."""
         if not self.is_enabled or self._is_trusted(context):
             return True
         self._follow_image()

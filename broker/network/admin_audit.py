@@ -27,7 +27,7 @@ _REFUSALS: Final = frozenset(
     }
 )
 _RESOURCES: Final = {2: "topic", 3: "group", 4: "broker", 5: "cluster", 8: "broker-logger", 32: "group"}
-"""Of AlterConfigs; the two of ACLs below differ in some numbers."""
+"""Types of resources in AlterConfigs; the two of ACLs below differ in some numbers."""
 _ACL_RESOURCES: Final = {
     1: "any",
     2: "topic",
@@ -143,7 +143,9 @@ AUDITED: Final[Mapping[int, tuple[str, Subjects]]] = {
         lambda request: {"topics": _joined(dict.fromkeys(one.topic for one in request.partitions))},
     ),
 }
-"""By API key: the operation's name in the log, and what finds its subjects in the request."""
+"""By API key: the operation's name in the log, and the function that finds its subjects in the
+request.
+"""
 
 
 def audit_request(context: RequestContext, request: Any, answer: Any) -> None:

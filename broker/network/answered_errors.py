@@ -31,7 +31,9 @@ def errors_in(entity: Any) -> Iterator[int]:
 
 @cache
 def _places(entity_type: Any) -> tuple[bool, tuple[str, ...]]:
-    """Whether the type has a code of its own, and its fields in which there may be others."""
+    """A pair: True if the type has an error code of its own, and its fields that may contain
+    others.
+    """
     found = fields(entity_type)
     inner = tuple(field.name for field in found if (kind := _entity_type(field.type)) and any(_places(kind)))
     return any(field.name == ERROR_FIELD for field in found), inner

@@ -84,9 +84,9 @@ class Channel:
     __slots__ = ("_mark", "_socket", "fd")
 
     has_received = False
-    """Whether something can be received that the socket's readiness does not show."""
+    """True if bytes can be received although the socket is not readable."""
     receive_waits_for_send = False
-    """Whether the last receive could not go on before something is sent."""
+    """True if the last receive must wait until bytes are sent."""
 
     def __init__(self, plain: socket.socket) -> None:
         self._socket = plain
@@ -245,7 +245,7 @@ def is_file(part: Part) -> TypeGuard[FilePart]:
 
 
 def release_files(parts: Iterable[Part]) -> None:
-    """Let go of the files among the parts, which will not be sent."""
+    """Release the files among the parts, which will not be sent."""
     for part in parts:
         if is_file(part):
             part.release()

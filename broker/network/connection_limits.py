@@ -41,7 +41,7 @@ class ConnectionLimits:
 
 
 class HostAddresses:
-    """What the hosts with limits of their own were found to be."""
+    """The resolved addresses of hosts that have limits of their own."""
 
     def __init__(self) -> None:
         self._found: dict[str, tuple[str, ...]] = {}

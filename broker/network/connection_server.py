@@ -249,7 +249,7 @@ class ConnectionServer:
     def _open(
         self, channel: Channel, entrance: Entrance | None, tls: ssl.SSLSocket | None, *, listener: str, address: str
     ) -> None:
-        """Let a client in whose handshake, if there is one, is through."""
+        """Open the connection of a client, after its handshake if it has one."""
         try:
             principal = ANONYMOUS if entrance is None else entrance.principal_of(tls)
         except Refused as refusal:

@@ -44,7 +44,7 @@ BUFFERS_PER_SEND_MAX: Final = 512
 HELD_ANSWERS_BYTES_MAX: Final = 16 * 1024
 """Answers to pipelined requests that are sent together."""
 QUIET_WITHIN_MS: Final = 500
-"""How long a connection that is to close goes on answering a client that never pauses."""
+"""How long a closing connection goes on answering a client that never pauses, in ms."""
 TIMER_SLACK_S: Final = 0.01
 FRAME_BYTES_MIN: Final = 8
 SIZE: Final = struct.Struct(">i")
@@ -53,7 +53,7 @@ Frame = memoryview
 
 
 class FrameHandler(Protocol):
-    """Who understands frames (`broker/dispatch.py`)."""
+    """The handler of frames (`broker/dispatch.py`)."""
 
     def handle(self, connection: Connection, frame: Frame) -> None:
         """Handle one request; `connection.answer` is called now or later. MalformedRequest closes
@@ -63,7 +63,7 @@ class FrameHandler(Protocol):
 
 
 class Server(Protocol):
-    """What a connection needs of its `ConnectionServer`."""
+    """The `ConnectionServer`, as a connection uses it."""
 
     handler: FrameHandler
     memory: RequestMemory
@@ -143,13 +143,13 @@ class Connection:
         self.client_software = ""
         self.gate: SaslSession | None = None
         self.sasl: SaslSession | None = None
-        """Of a listener whose clients log in."""
+        """The SASL session; None at a listener whose clients do not log in."""
         self.principal = ANONYMOUS
         self.is_closed = False
         self.on_close: Callable[[], None] | None = None
-        """What to do when it closes with the request of now in flight."""
+        """Called if the connection closes while the current request is in flight."""
         self.on_end: Callable[[], None] | None = None
-        """What to do when it closes at any time."""
+        """Called when the connection closes, at any time."""
         self.opened_at_ms = server.clock.monotonic_ms()
         self.used_at_ms = server.clock.monotonic_ms()
         self.progress_bytes = 0
@@ -343,7 +343,7 @@ class Connection:
             self._server.loop.call_soon(self._continue)
 
     def _accept_response(self, parts: Sequence[Part] | None, throttle_time_ms: float, on_sent: Sent | None) -> None:
-        """Let it go out with whatever is sent next."""
+        """Queue the response; it goes out with the next send."""
         self.used_at_ms = self._server.clock.monotonic_ms()
         if self.is_closed:
             release_files(parts or ())

@@ -23,13 +23,13 @@ NO_THROTTLE = i32Timedelta.parse(timedelta())
 
 
 def throttle_time(throttle_time_ms: float) -> i32Timedelta:
-    """How long a client has to wait, for a response."""
+    """The throttle time of a response."""
     return i32Timedelta.parse(timedelta(milliseconds=round(throttle_time_ms)))
 
 
 def allowed_ms(timeout: timedelta) -> int:
-    """How long a client allows an administrative request to take; at least 1, because 0 would say
-    that it names no time.
+    """The time that a client allows for an administrative request, in ms; at least 1, because 0
+    stands for no time.
     """
     return max(1, timeout // timedelta(milliseconds=1))
 

@@ -29,7 +29,7 @@ THROTTLE_TIME_MS_MAX: Final = (1 << 31) - 1
 
 
 class RequestQuotas(Protocol):
-    """What an exchange asks of the broker's client quotas."""
+    """The broker's client quotas, as an exchange uses them."""
 
     def is_exempt(self, client_software: str, principal: Principal) -> bool:
         """True for clients that no quota concerns."""
@@ -133,13 +133,12 @@ class Exchange:
 
     @property
     def quota_client(self) -> QuotaClient:
-        """Whose quotas the request draws on."""
+        """The client whose quotas the request uses."""
         return QuotaClient(self.connection.principal.name, self.header.client_id or "")
 
     def throttle_time_ms(self, bandwidth_ms: float = 0.0) -> int:
-        """How long the connection rests once this is answered, to be said in the answer: what the
-        request's bandwidth quota demands, or more by the quota of request time. Asked once, when
-        the answer is made.
+        """The throttle time for the response, in ms: that of the request's bandwidth quota, or that
+        of the request quota if it is longer. Computed once, when the response is made.
         """
         if self._throttle_time_ms < 0:
             quotas = self._dispatcher.quotas
@@ -197,8 +196,8 @@ class Exchange:
         self._dispatcher.start(self, answering)
 
     async def handled_by(self, handling: Coroutine[Any, Any, Any]) -> Any:
-        """What the handler, whose turn has come, answers; the time of its steps is kept apart from
-        what it waits for.
+        """The handler's response. The time of the handler's steps is measured apart from the time
+        that it waits.
         """
         clock, busy = self._dispatcher.clock, self.busy or BusyTime()
         before_ns, began_ms = busy.so_far_ns(), clock.monotonic_ms()
@@ -225,8 +224,8 @@ class Exchange:
         self._dispatcher.finish(self, answering)
 
     def reserve_slot(self, on_close: Callable[[], None]) -> None:
-        """What was asked is done, and the answer waits: requests of the same API that follow on the
-        connection are handled meanwhile.
+        """Reserve the response's position: the request is done, and its response waits. Later
+        requests of the same API on the connection are handled meanwhile.
 
         Nothing of the frame may be needed then. `on_close` is called when the connection closes
         before the answer.
@@ -269,8 +268,8 @@ class Exchange:
 
 
 class BusyTime:
-    """How long a request keeps the event loop busy: measured only while a client has a quota of
-    it.
+    """The time for which a request keeps the event loop busy. Measured only while a client has a
+    request quota.
     """
 
     __slots__ = ("_started_ns", "_used_ns")

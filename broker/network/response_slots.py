@@ -23,11 +23,11 @@ SLOTS_BYTES_MAX: Final = 64 * 1024
 that.
 """
 _HEAD: Final = struct.Struct(">ih")
-"""How a frame begins: its size and its API key."""
+"""The first fields of a frame: its size and its API key."""
 
 
 class Sent(Protocol):
-    """Who wants to know when an answer has been sent (`broker/dispatch.py`)."""
+    """A listener that is called when a response has been sent (`broker/dispatch.py`)."""
 
     def sent(self, began_ms: float, ended_ms: float) -> None:
         """The kernel took the answer between these times, or the connection has closed; begun
@@ -37,7 +37,7 @@ class Sent(Protocol):
 
 
 class Place:
-    """Where an answer goes."""
+    """The position of a response among those of its connection."""
 
     __slots__ = ("_on_answer", "frame_bytes", "is_answered", "on_close", "on_sent", "parts", "throttle_time_ms")
 
@@ -55,7 +55,7 @@ class Place:
     def answer(
         self, parts: Sequence[Part] | None, *, throttle_time_ms: float = 0.0, on_sent: Sent | None = None
     ) -> None:
-        """As `Connection.answer`."""
+        """Like `Connection.answer`."""
         self.parts, self.throttle_time_ms, self.on_sent = parts, throttle_time_ms, on_sent
         self.is_answered = True
         self._on_answer(self)
@@ -92,14 +92,12 @@ class ResponseSlots:
         return self.take(self._api_key, 0)
 
     def must_wait(self, held: bytes) -> bool:
-        """Whether what begins like that cannot be handled before a place is answered, however it
-        goes on.
-        """
+        """True if a frame that begins with `held` cannot be handled before a place is answered."""
         return bool(self._places) and len(held) >= _HEAD.size and not self.may_follow(held, 0)
 
     def may_follow(self, data: Buffer, position: int) -> bool:
-        """Whether the frame at `position` may be handled now: one of the API that the places are
-        of, within their bounds.
+        """True if the frame at `position` may be handled now: it has the API of the places and fits
+        within their bounds.
         """
         if not self._places:
             return True

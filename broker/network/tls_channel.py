@@ -25,8 +25,8 @@ SENT_AT_ONCE_BYTES_MAX: Final = 64 * 1024
 """The most that is taken from a file, or copied together, for one send."""
 RECEIVED_AT_ONCE_BYTES_MAX: Final = 256 * 1024
 HELD_BY_TLS_BYTES: Final = 2 * RECORD_BYTES
-"""Of the bytes that a frame still lacks, as many may be inside OpenSSL, where the socket's mark
-does not see them.
+"""The most bytes of an incomplete frame that OpenSSL may hold, where the socket's mark does not
+count them.
 """
 
 

@@ -25,7 +25,7 @@ HANDSHAKE_TIMEOUT_S: Final = 10.0
 
 
 class _Step:
-    """What the thread does for one handshake."""
+    """The thread's current work for one handshake."""
 
     def __init__(self) -> None:
         self.work: asyncio.Future[None] | None = None
@@ -99,7 +99,7 @@ class TlsHandshakes:
         on_done(tls)
 
     async def _run(self, tls: ssl.SSLSocket, step: _Step) -> str:
-        """Why it failed; nothing when it is through."""
+        """Shake hands. Returns the reason of a failure; empty if it succeeded."""
         try:
             async with asyncio.timeout(HANDSHAKE_TIMEOUT_S):
                 while True:

@@ -35,7 +35,7 @@ class InvalidToken(ValueError):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TokenRules:
-    """What a token has to say."""
+    """The claims that a token must have."""
 
     is_unsecured: bool = False
     audiences: frozenset[str] = frozenset()
@@ -63,7 +63,7 @@ def read_key_set(text: str) -> dict[str, PublicKey]:
 
 
 def login_of_token(token: str, rules: TokenRules, keys: Mapping[str, PublicKey], now_ms: int) -> Login:
-    """Who logs in by the token. InvalidToken."""
+    """The login of the token's holder. Raises InvalidToken."""
     parts = token.split(".")
     if len(parts) != 3 or len(token) > TOKEN_BYTES_MAX:
         raise InvalidToken("it is no JSON web token")

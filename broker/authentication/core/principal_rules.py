@@ -1,5 +1,5 @@
-"""From the distinguished name of a client's certificate to its principal's name: Kafka's
-`ssl.principal.mapping.rules` (KIP-371). Pure.
+"""The rules that map the distinguished name of a client's certificate to a principal's name:
+Kafka's `ssl.principal.mapping.rules` (KIP-371). Pure.
 
 Rules are tried in their order and separated by commas: `DEFAULT` takes the name as it is,
 `RULE:pattern/replacement/` with an L or U after it takes the replacement, where `$1` is the first

@@ -32,8 +32,8 @@ SESSION_MS_MIN: Final = 1000
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SaslOffer:
-    """What a listener offers: mechanisms by name, each made anew for an exchange, and the longest
-    session of each in ms (0: without end).
+    """The mechanisms of a listener by name, each made anew for an exchange, and the longest session
+    of each in ms (0: without end).
     """
 
     mechanisms: Mapping[str, Callable[[], Mechanism]]
@@ -51,7 +51,7 @@ class Answer(NamedTuple):
 
     @property
     def is_refused(self) -> bool:
-        """Whether the connection closes."""
+        """True if the broker closes the connection."""
         return self.error is not ErrorCode.none
 
 
@@ -65,18 +65,18 @@ class SaslLogin:
         self._is_refused = False
         self._began_at_ms = 0.0
         self.is_raw = False
-        """Whether messages come without the header of a request (SaslHandshake 0)."""
+        """True if messages come without a request header (SaslHandshake 0)."""
         self.login: Login | None = None
         self.ends_at_ms: float | None = None
-        """When the session ends, by the monotonic clock."""
+        """The end of the session, in ms of the monotonic clock; None without an end."""
 
     @property
     def is_exchanging(self) -> bool:
-        """Whether an exchange is under way."""
+        """True during an exchange."""
         return self._exchange is not None
 
     def refusal(self, api_key: int, monotonic_ms: float) -> str:
-        """Why a request may not be asked now; nothing when it may."""
+        """The reason why the client may not send the request now; empty if it may."""
         if self._is_refused:
             return "its login was refused"
         if api_key in BEFORE_LOGIN:

@@ -28,7 +28,7 @@ _CLIENT_FINAL: Final = re.compile(
 
 
 class Login(NamedTuple):
-    """Who has logged in, and until when a token says so (ms since the epoch; None: for ever)."""
+    """The name of an authenticated client, and the expiry of its token (Unix ms; None: never)."""
 
     name: str
     expires_at_ms: int | None = None

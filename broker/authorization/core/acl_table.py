@@ -40,7 +40,7 @@ _HARD_CODED_NAME: Final = "hardcode"
 
 
 class Verdict(NamedTuple):
-    """Whether something is allowed, and the rule that decided, as the audit log names it."""
+    """A decision to allow or deny, and the rule that decided, as the audit log names it."""
 
     is_allowed: bool
     rule: str
@@ -53,7 +53,7 @@ NO_ACL_CONCERNS: Final = Verdict(True, "AllowEveryoneIfNoAclFound")
 
 
 class Requester(NamedTuple):
-    """Who asks, and from which address."""
+    """The principal of a request, and its address."""
 
     principal: Principal
     host: str
@@ -104,7 +104,7 @@ class AclTable:
     def verdict(
         self, requester: Requester, operation: Operation, resource_type: ResourceType, name: str
     ) -> Verdict | None:
-        """What the ACLs say about it; None when no ACL of any principal concerns the resource."""
+        """The verdict of the ACLs; None if no ACL of any principal concerns the resource."""
         principals = (str(requester.principal), str(WILDCARD_PRINCIPAL))
         hosts = (requester.host, WILDCARD)
         allowing = _IMPLIED_BY.get(operation, (operation, Operation.ALL))
@@ -125,7 +125,7 @@ class AclTable:
         return NO_ACL_ALLOWS if is_concerned else None
 
     def allows_by_type(self, requester: Requester, operation: Operation, resource_type: ResourceType) -> bool:
-        """Whether the principal may do it with at least one resource of the type, by whatever name
+        """True if the principal may do it with at least one resource of the type, by any name
         (KIP-679).
         """
         principals = (str(requester.principal), str(WILDCARD_PRINCIPAL))
@@ -161,7 +161,7 @@ class AclRules:
         self._is_loaded = is_loaded
 
     def verdict(self, requester: Requester, operation: Operation, resource_type: ResourceType, name: str) -> Verdict:
-        """Whether the requester may do it with the resource of that literal name."""
+        """The verdict for the requester and the resource of that literal name."""
         if str(requester.principal) in self._super_users:
             return SUPER_USER
         if not self._is_loaded:
@@ -169,7 +169,7 @@ class AclRules:
         return self.table.verdict(requester, operation, resource_type, name) or self._default
 
     def verdict_by_type(self, requester: Requester, operation: Operation, resource_type: ResourceType) -> Verdict:
-        """Whether the requester may do it with any resource of the type."""
+        """The verdict for the requester and any resource of the type."""
         verdict = self.verdict(requester, operation, resource_type, _HARD_CODED_NAME)
         if verdict.is_allowed or not self._is_loaded:
             return verdict

@@ -1,4 +1,4 @@
-"""From a frame to its handler and from the handler's response to the connection.
+"""Dispatches a frame to its handler, and the handler's response to the connection.
 
 Handlers are the modules of `broker/handlers/` that name an `API_KEY`. Most decode with kio and are
 coroutines (`handle(services, context, request) -> response`). The hot ones (Produce, Fetch,
@@ -109,7 +109,7 @@ class Dispatcher:
             self._fail(exchange)
 
     def start(self, exchange: Exchange, answering: Coroutine[Any, Any, None]) -> None:
-        """Let the coroutine answer; it is cancelled when the client goes away."""
+        """Run the coroutine, which answers; it is cancelled when the client goes away."""
         task = self._loop.create_task(self._guarded(exchange, answering))
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
@@ -127,7 +127,7 @@ class Dispatcher:
             self._fail(exchange)
 
     def finish(self, exchange: Exchange, answering: Callable[[], None]) -> None:
-        """Let the function answer with what it waited for."""
+        """Call the function, which answers now that its wait is over."""
         if exchange.busy is not None:
             exchange.busy.begin()
         try:

@@ -1,3 +1,3 @@
-"""How a broker is put together: storage, replication, coordination and serving, over doors that
-come from outside.
+"""The assembly of a broker: storage, replication, coordination and serving, over doors that the
+caller provides.
 """

@@ -1,4 +1,4 @@
-"""What a broker reaches of the world: clock, chance, disk. ZooKeeper is reached through the
+"""The doors of a broker to the outside world: clock, chance, disk. ZooKeeper is reached through the
 membership, other processes through gRPC channels, clients through sockets.
 """
 
@@ -22,12 +22,14 @@ class Doors:
 
     clock: Clock = field(default_factory=SystemClock)
     chance: random.Random = field(default_factory=random.Random)
-    """For ids that only have to differ, and for spreading work over time; no secrets."""
+    """The random numbers for ids that only have to differ, and for spreading work over time; not
+    for secrets.
+    """
     disk: Disk = field(default_factory=RealDisk)
 
 
 class SiteMembership(Protocol):
-    """What a broker needs of its site's ZooKeeper (`broker/site/membership.py`; tests have a lone
+    """The site's ZooKeeper, as a broker uses it (`broker/site/membership.py`; tests have a lone
     one).
     """
 
@@ -48,7 +50,7 @@ class SiteMembership(Protocol):
         ...
 
     async def is_registered(self) -> bool:
-        """Whether the newest registration is there now."""
+        """True if the newest registration exists now."""
         ...
 
     async def controller_address(self) -> str:

@@ -1,5 +1,5 @@
-"""What serves the clients of one broker: the services that handlers use, the dispatcher, and the
-listeners with their limits.
+"""The serving side of one broker: the services that handlers use, the dispatcher, and the listeners
+with their limits.
 """
 
 from __future__ import annotations
@@ -144,12 +144,12 @@ class Serving:
         self.connections.limits = self._host_addresses.limits(self._configs.current)
 
     def open(self) -> None:
-        """Let clients in."""
+        """Begin to accept clients."""
         self.entrances.start()
         self.connections.start_accepting()
 
     def close_doors(self) -> None:
-        """Let no more clients in; those that are connected are served."""
+        """Stop accepting clients; those that are connected are still served."""
         self._host_addresses.stop()
         self.connections.stop_accepting()
 

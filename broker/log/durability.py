@@ -141,7 +141,7 @@ class Durability:
         await self._group.flush(is_done)
 
     def flush_now(self) -> None:
-        """As `flush`, but blocks the caller."""
+        """Like `flush`, but blocks the caller."""
         self.refuse_when_failed()
         self._is_all_wanted = True
         self._group.flush_now()

@@ -92,7 +92,7 @@ NoteFlush = Callable[[float], None]
 
 
 def note_nothing(_elapsed_ms: float) -> None:
-    """For logs whose flushes are not measured."""
+    """Ignore the time of a flush: for logs whose flushes are not measured."""
 
 
 class GroupFlush:

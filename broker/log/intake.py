@@ -1,5 +1,5 @@
-"""What an append is made of, worked out before anything is written: batches checked, placed, and
-patched for one write.
+"""Prepares an append before anything is written: checks the batches, places them, and patches them
+for one write.
 
 `take_from_producer` gives offsets and the leader epoch, and asks the producers' state about
 sequences; `apply_replicated` leaves batches as they are. Neither changes anything: a refusal

@@ -47,7 +47,8 @@ _LEFTOVER_SUFFIXES: Final = (DELETED_SUFFIX, ".cleaned", ".tmp")
 
 @dataclass(slots=True, kw_only=True)
 class LoadedLog:
-    """What was found: the segments in order, at least one, and the state at their end.
+    """A log as loaded from its directory: the segments in order, at least one, and the state at
+    their end.
 
     `saved_epochs_version` is the version of `epochs` that the file holds, -1 for none;
     `snapshot_offset` the offset of the producers' snapshot that was used, -1 for none.
@@ -252,8 +253,8 @@ class _Loading:
         return True
 
     def _read_epochs(self, sure: list[Segment]) -> None:
-        """From the file; from the batches of segments that are not checked anyway when there is
-        none that is usable.
+        """Read the leader epochs from the file, else from the batches of segments that recovery
+        does not check.
         """
         path = f"{self.directory}/{LEADER_EPOCHS}"
         try:

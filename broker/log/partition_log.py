@@ -650,7 +650,7 @@ class PartitionLog:
         await (self._durability.flush_rolled() if is_rolled_enough else self._durability.flush())
 
     def flush_now(self) -> None:
-        """As `flush`, but blocks the caller."""
+        """Like `flush`, but blocks the caller."""
         self._durability.flush_now()
 
     def close(self) -> None:

@@ -89,7 +89,7 @@ class ProducerReplay:
         self._waiting: dict[int, deque[BatchHeader]] = {}
 
     def take(self, header: BatchHeader, content: Buffer) -> AbortedTransaction | None:
-        """As `replay_batch`, sooner or later; only control batches need `content`."""
+        """Like `replay_batch`, at once or later; only control batches need `content`."""
         producer_id = header.producer_id
         if not header.attributes & (TRANSACTIONAL_BIT | CONTROL_BIT):
             if producer_id in self._waiting:

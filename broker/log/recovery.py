@@ -25,8 +25,8 @@ _WINDOW_BYTES: Final = 5 * 256 * 1024
 """One batch of the default `max.message.bytes`, and some more."""
 _CRC_START: Final = 21
 _KEEP_GIL: Final = 0
-"""For checksums of microseconds: releasing the interpreter's lock costs more while other threads
-recover other logs.
+"""Keeps the interpreter's lock for checksums of microseconds: releasing it costs more while other
+threads recover other logs.
 """
 
 

@@ -1,5 +1,6 @@
-"""What a mirror last reported about the source of a copied log. Kept beside the log, so that a
-standby which restarts after its source was lost still knows how far behind it was, and since when.
+"""The last report of a mirror about the source of a copied log. The broker stores it beside the
+log, so that a standby which restarts after its source was lost still knows how far behind it was,
+and since when.
 
 `broker/replication/mirror_append.py` changes it; `directories/log_directory.py` checkpoints it once
 a minute and at a clean stop.

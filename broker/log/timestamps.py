@@ -1,5 +1,5 @@
-"""From a timestamp to a record: the last step of a lookup by time, inside the batch that the index
-and headers led to.
+"""Finds the record of a timestamp: the last step of a lookup by time, inside the batch that the
+index and headers led to.
 
 The only place on a client's path where a batch is opened. A batch that does not decode counts as
 its first offset: the lookup is then exact to the batch.

@@ -37,7 +37,7 @@ _PERCENT_OF_NS: Final = 100 / 1e9
 
 
 class QuotaClient(NamedTuple):
-    """By what a quota is found: the name of the client's principal, and its client id."""
+    """The key of a quota: the name of the client's principal, and its client id."""
 
     user: str
     client_id: str
@@ -97,8 +97,8 @@ class Quotas:
         )
 
     def mutation_permits(self, context: RequestContext, *, is_free: bool = False) -> MutationPermits:
-        """What a request that creates or deletes partitions draws on; one that only validates is
-        free. Metadata is never strict.
+        """The quota permits of a request that creates or deletes partitions; a request that only
+        validates is free. Metadata is never strict.
         """
         now_ms = self._clock.monotonic_ms()
         share = None

@@ -438,8 +438,8 @@ def _check_listeners(settings: BrokerSettings) -> None:
 
 
 def _with_inter_broker_listener(settings: BrokerSettings) -> BrokerSettings:
-    """With the listener that `security.inter.broker.protocol` chooses; what brokers need to log in
-    at each other there is checked.
+    """The settings with the listener that `security.inter.broker.protocol` chooses. Checks that
+    brokers can log in at each other there.
     """
     security = listener_security(settings)
     name = inter_broker_listener(

@@ -1,5 +1,4 @@
-"""What the settings of a broker mean, in a sentence each, for clients that ask DescribeConfigs for
-documentation.
+"""One sentence on each setting of a broker, for clients that ask DescribeConfigs for documentation.
 
 Settings that stand behind a topic config have that config's text (`wire/rules/topic_configs.py`).
 What values a setting accepts is at its field in `config.py`.

@@ -53,8 +53,9 @@ Handler = Callable[[Services, RequestContext, Any], Awaitable[Any]]
 
 LINK_LISTENER: Final = "LINK"
 TIMEOUT_MS: Final = 8_000
-"""In all, over every broker that is tried, however long the client allows: less than the ten
-seconds after which a person at a command gives up. A site that is silent is refused by name then.
+"""How long all attempts together may take, over every broker that is tried and whatever the client
+allows, in ms: less than the ten seconds after which a person at a command gives up. The error then
+names the silent site.
 """
 ANSWERED_WITHIN_MS: Final = 3_000
 """How long after the client's own timeout the other site may answer, in ms: it also waits until its

@@ -59,7 +59,7 @@ class DescribeGroups(Protocol):
     """Describes the groups that a link carries, from this broker's coordinators."""
 
     async def __call__(self, link: str, /, *, is_brief: bool) -> pb.DescribeGroupOffsetsReply:
-        """As `GroupReports.describe`."""
+        """Like `GroupReports.describe`."""
         ...
 
 

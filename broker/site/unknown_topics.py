@@ -57,7 +57,7 @@ def _sites_to_ask(image: ClusterImage, topic: Asked) -> list[str]:
 async def ask_peers(
     active_site: ActiveSite, image: ClusterImage, asked: Mapping[str, Sequence[Asked]], *, may_create: bool
 ) -> KnownTopics:
-    """What the peers know of the topics; nothing about topics without an answer in time.
+    """The topics that the peers know; nothing about topics without an answer in time.
 
     A client that may have topics made may so at the active site of a link too; names that no link
     carries are made where they are asked for, and only when no peer has them.

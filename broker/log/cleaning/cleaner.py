@@ -171,7 +171,7 @@ class _Cleaning:
         return header.is_transactional and self.aborted.holds(header.producer_id, header.base_offset)
 
     def _fits(self, first: SourceSegment, written_bytes: int, following: SourceSegment) -> bool:
-        """Whether a segment takes another source even if nothing of it goes.
+        """True if a segment has room for another source even if all of the source's bytes stay.
 
         One of which little is left may grow past its size by as much. Else each source of which
         nothing is left would become a segment with one empty batch, and clients that read many such

@@ -108,7 +108,7 @@ class CleanerProcesses:
         self._busy: set[CleanerProcess] = set()
 
     async def clean(self, plan: CleaningPlan) -> CleaningResult:
-        """As `CleanerProcess.clean`, in a free process."""
+        """Like `CleanerProcess.clean`, in a free process."""
         cleaner = self._idle.pop() if self._idle else CleanerProcess()
         self._busy.add(cleaner)
         try:

@@ -189,8 +189,8 @@ class ProducerStates:
         prepared: ProducerChange | None = None,
         may_begin: bool = True,
     ) -> ProducerChange | DuplicateSequence:
-        """What a data batch at `first_offset` will change, or that it is a repetition; raises when
-        it must be refused.
+        """The change that a data batch at `first_offset` will make, or that it is a duplicate.
+        Raises an error if the batch must be refused.
 
         `prepared` is the change of an earlier batch of the same producer in the same append.
         Without `is_checked` the batch is taken as it is (followers, mirrors, replay). Without

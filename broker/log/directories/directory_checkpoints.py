@@ -183,8 +183,8 @@ class DirectoryCheckpoints:
             file.end(draft)
 
     def save_now(self, *names: str) -> None:
-        """As `save`, but blocks the caller: for a stop, and for values that must be on disk before
-        the next statement.
+        """Like `save`, but blocks the caller: for a stop, and for values that must be on disk
+        before the next statement.
         """
         for file in self._wanted(names or VALUES):
             draft = file.begin()

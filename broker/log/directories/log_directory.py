@@ -229,8 +229,8 @@ class LogDirectory:
         return log
 
     def _name_topic(self, log: PartitionLog, topic_id: bytes) -> None:
-        """With the file of another partition of the topic, if there is one: a name instead of a
-        file more.
+        """Set the topic id, by a hard link to the file of another partition of the topic if there
+        is one: a name instead of a new file.
 
         The file is never written in place, so neither notices what becomes of the other.
         """

@@ -312,8 +312,8 @@ class LogStore:
         self._deletions.add_file(path)
 
     def _delete_now(self, log: PartitionLog) -> None:
-        """As `delete`, but durable and blocking: for cases in which a log that comes back would be
-        a second one of the same name.
+        """Like `delete`, but durable and blocking: for cases in which a log that comes back would
+        be a second one of the same name.
         """
         directory, target = self._let_go(log)
         with log.folder.held(), storage_errors("deleting", log.directory):

@@ -1,4 +1,5 @@
-"""Which quota applies to a client, and its throttle time: Kafka's precedence and arithmetic. Pure.
+"""Finds the quota that applies to a client, and computes its throttle time: Kafka's precedence and
+arithmetic. Pure.
 
 For each kind of quota the first of these entities that has it applies: user and client id, user and
 any client, user, any user and client id, any user and any client, any user, client id, any client.
@@ -59,14 +60,14 @@ def _candidates(user: str, client_id: str) -> Iterator[tuple[QuotaEntity, str, s
 
 
 def compute_throttle_time_ms(rate: float, bound: float, span_ms: float) -> float:
-    """How long nothing may come until a rate over `span_ms` is down to the bound; 0 when it is not
-    above it.
+    """The time in ms without traffic after which a rate over `span_ms` is down to the bound; 0 if
+    it is not above it.
     """
     return (rate - bound) / bound * span_ms if rate > bound else 0.0
 
 
 class Share:
-    """What counts together against one limit."""
+    """The usage that counts against one limit."""
 
     __slots__ = ("rate", "requests", "throttled")
 
@@ -144,20 +145,20 @@ class ClientRates:
         return throttle_time_ms
 
     def take_back(self, now_ms: float, *, user: str, client_id: str, amount: float) -> None:
-        """What was just recorded is not used after all."""
+        """Take back an amount that was just recorded, because it is not used after all."""
         limit = self._limit(user, client_id)
         if limit is not None:
             self._share(limit, now_ms).rate.record(now_ms, -amount)
 
     def most_in_windows(self, *, user: str, client_id: str) -> float | None:
-        """What the client may use at once after a silence without being above its quota, None when
-        it is not limited.
+        """The amount that the client may use at once after a silence and stay within its quota;
+        None if it is not limited.
         """
         limit = self._limit(user, client_id)
         return None if limit is None else limit.bound * max(self._samples - 1, 1) * self._window_ms / 1000
 
     def shares(self) -> list[tuple[str, str, Share]]:
-        """Who has used a quota lately: user, client id and figures."""
+        """Recent users of a quota: user, client id and figures."""
         return [(user, client_id, share) for (user, client_id), share in tuple(self._shares.items())]
 
 
@@ -174,7 +175,7 @@ class TokenBucket:
         self._updated_at_ms = 0.0
 
     def tokens(self, now_ms: float, rate_per_second: float) -> float:
-        """What is there now; a new bucket is full."""
+        """The tokens in the bucket now; a new bucket is full."""
         burst = rate_per_second * self._burst_ms / 1000
         if self._tokens is None:
             self._tokens = burst
@@ -188,12 +189,12 @@ class TokenBucket:
         self._tokens = self.tokens(now_ms, rate_per_second) - amount
 
     def throttle_time_ms(self, now_ms: float, rate_per_second: float) -> float:
-        """How long until the debt is paid."""
+        """The time until the debt is paid, in ms."""
         return max(-self.tokens(now_ms, rate_per_second), 0.0) * 1000 / rate_per_second
 
 
 class MutationShare:
-    """What counts together against one quota of mutations."""
+    """The usage that counts against one quota of mutations."""
 
     __slots__ = ("bound", "bucket", "rate", "throttle_time_ms", "used_at_ms")
 
@@ -220,7 +221,7 @@ class MutationQuotas:
         self._quotas = {entity: values for entity, values in quotas.items() if self._key in values}
 
     def share(self, now_ms: float, *, user: str, client_id: str) -> MutationShare | None:
-        """What the client's mutations count against, None when they are not limited."""
+        """The share that the client's mutations count against; None if they are not limited."""
         limit = limit_of(self._quotas, self._key, user=user, client_id=client_id) if self._quotas else None
         if limit is None:
             return None
@@ -241,7 +242,7 @@ class MutationQuotas:
             self._shares.popitem(last=False)
 
     def shares(self) -> list[tuple[str, str, MutationShare]]:
-        """Who has used a quota lately: user, client id and figures."""
+        """Recent users of a quota: user, client id and figures."""
         return [(user, client_id, share) for (user, client_id), share in tuple(self._shares.items())]
 
 

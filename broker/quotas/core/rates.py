@@ -1,5 +1,4 @@
-"""How fast something happens lately: an amount in windows of time, as Kafka measures what it holds
-against a quota.
+"""Measures a recent rate: an amount in windows of time, as Kafka measures usage against a quota.
 
 Pure: time enters as `now_ms` (monotonic). The amounts of the last `samples` windows are kept, each
 window beginning with the first amount recorded in it. The rate is what they hold over the time

@@ -1,4 +1,4 @@
-"""Which broker properties may change while a broker runs, and what a change of them makes of the
+"""The broker properties that may change while a broker runs, and the effect of a change on the
 stored ones. Pure.
 
 As in Kafka: the site-wide counterparts of topic configs (those in milliseconds, not their spellings

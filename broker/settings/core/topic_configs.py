@@ -1,5 +1,5 @@
-"""What is in force for a topic on a broker: its own override, the broker's property, or the
-default; and that as `LogConfig`. Pure.
+"""The configs in force for a topic on a broker: its own override, the broker's property, or the
+default; and the same as `LogConfig`. Pure.
 
 `resolve` also says which of the three it was. The names, types and ranges are the site's
 (`wire/rules/topic_configs.py`).
@@ -60,7 +60,7 @@ class ResolvedConfig(NamedTuple):
 def synonyms(
     definition: TopicConfig, layers: Sequence[ConfigLayer], overrides: Mapping[str, str]
 ) -> list[ResolvedConfig]:
-    """Everything that is set for one configuration, the value in force first, the default last, in
+    """All values that are set for one configuration, the value in force first, the default last, in
     the topic's unit.
 
     `layers` are in the order of their sources. Milliseconds in any of them beat hours in another,

@@ -79,7 +79,7 @@ async def acl_changes(zookeeper: ZooKeeper, parent: str, watch: Watch | None = N
 
 
 async def acl_steps(zookeeper: ZooKeeper, change: facts.AclsReplaced) -> list[TransactionStep]:
-    """What a multi needs to store the pattern's ACLs; its parent is made if it is missing."""
+    """The steps of a multi that store the pattern's ACLs. They create the missing parent."""
     path, value = acl_path(change.pattern), encode_acls(change.entries)
     found = await zookeeper.get_or_none(path)
     if found is not None:

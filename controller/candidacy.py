@@ -32,7 +32,7 @@ _log = get_logger(__name__)
 
 
 async def _refused(address: str) -> bool:
-    """As `until_refused`, and returns True."""
+    """Like `until_refused`, and returns True."""
     await until_refused(address)
     return True
 

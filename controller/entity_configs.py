@@ -1,4 +1,4 @@
-"""How a change of what ZooKeeper keeps of a user, a client or an address is written: quotas and
+"""Writes a change of the configs that ZooKeeper keeps of a user, a client or an address: quotas and
 credentials lie in one node beside each other. Called by controller/store.py.
 """
 

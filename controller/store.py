@@ -199,7 +199,7 @@ class ClusterReader:
         return [_topic(*stored) for stored in await self._stored(names)]
 
     async def _topics_or_problems(self, names: Sequence[str]) -> list[tuple[str, Topic | str]]:
-        """As `topics`: each topic by its name, or the problem with it."""
+        """Like `topics`, but returns each topic by its name, or the problem with it."""
         return [(stored[0], _or_problem(_topic, *stored)) for stored in await self._stored(names)]
 
     async def _stored(self, names: Sequence[str]) -> list[tuple[str, bytes, NodeStat, bytes | None]]:

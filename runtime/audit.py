@@ -18,7 +18,9 @@ FAILED: Final = "failed"
 """The caller may, and it did not work."""
 
 NAMES_SHOWN: Final = 20
-"""Of a request with thousands of topics; the line says how many there are in all."""
+"""The most names in a line about a request with thousands of topics; the line also has their
+number.
+"""
 
 _log = get_logger(AUDIT)
 

@@ -66,8 +66,8 @@ IMPORTED_OBJECTS: Final = 50_000
 
 
 def expect_no_garbage() -> None:
-    """To be called before modules are imported: what they make lives as long as the process, and
-    two hundred collections would look through it.
+    """Postpone collections. Call it before modules are imported: the objects that they make live as
+    long as the process, and two hundred collections would look through them.
     """
     gc.set_threshold(IMPORTED_OBJECTS)
 

@@ -35,7 +35,8 @@ CHANNEL_OPTIONS = [
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Protection:
-    """How a process protects its control plane (`wire/access` makes it); the default is plaintext.
+    """The protection of a process's control plane (`wire/access` makes it); the default is
+    plaintext.
 
     The credentials are made anew for each listener and channel, so that changed files count.
     """
@@ -46,7 +47,7 @@ class Protection:
 
 
 class _Process:
-    """What there is one of in a process."""
+    """The one protection of this process."""
 
     protection = Protection()
 
@@ -57,7 +58,7 @@ def protect_control_plane(protection: Protection) -> None:
 
 
 def is_control_plane_protected() -> bool:
-    """Whether channels of this process are encrypted."""
+    """True if channels of this process are encrypted."""
     return _Process.protection.channel is not None
 
 

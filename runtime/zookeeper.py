@@ -349,7 +349,7 @@ class ZooKeeper:
         return bytes(value or b""), _stat(stat)
 
     async def get_or_none(self, path: str, *, watch: Watch | None = None) -> tuple[bytes, NodeStat] | None:
-        """As `get`; None for a missing znode (the watch is then set on its creation)."""
+        """Like `get`; None for a missing znode (the watch is then set on its creation)."""
         while True:
             if await self.exists(path, watch=watch) is None:
                 return None

@@ -1,4 +1,5 @@
-"""As whom a process opens ZooKeeper sessions, and which ACLs the znodes get that it creates.
+"""The identity with which a process opens ZooKeeper sessions, and the ACLs of the znodes that it
+creates.
 
 A process has one identity at ZooKeeper; `access_zookeeper_as` sets it before any session begins.
 ACLs are Kafka's: the creator may do everything, and everyone may read what is not a secret.
@@ -14,7 +15,7 @@ from kazoo.security import ACL, make_acl
 SENSITIVE: Final = ("/config/users", "/delegation_token")
 """Paths whose data others must not read, as in Kafka (`ZkData.SensitiveRootPaths`)."""
 SERVICE_PRINCIPAL: Final = "zk-sasl-md5"
-"""What ZooKeeper's servers call themselves in DIGEST-MD5."""
+"""The name of ZooKeeper's servers in DIGEST-MD5."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -26,7 +27,7 @@ class ZooKeeperAccess:
     sets_acls: bool = False
 
     def client_options(self) -> dict[str, Any]:
-        """For a kazoo client."""
+        """The options for a kazoo client."""
         sasl = {
             "mechanism": "DIGEST-MD5",
             "username": self.username,
@@ -37,7 +38,7 @@ class ZooKeeperAccess:
         return {"sasl_options": sasl, **({"default_acl": self.acl("/")} if self.sets_acls else {})}
 
     def acl(self, path: str) -> list[ACL]:
-        """Of a znode that is created at the path."""
+        """The ACL of a znode that is created at the path."""
         creator = make_acl("sasl", self.username, all=True)
         if path.startswith(SENSITIVE):
             return [creator]
@@ -45,7 +46,7 @@ class ZooKeeperAccess:
 
 
 class _Process:
-    """What there is one of in a process."""
+    """The one identity of this process."""
 
     access: ZooKeeperAccess | None = None
 
@@ -56,11 +57,11 @@ def access_zookeeper_as(access: ZooKeeperAccess | None) -> None:
 
 
 def client_options() -> dict[str, Any]:
-    """For the next kazoo client of this process."""
+    """The options for the next kazoo client of this process."""
     return {} if _Process.access is None else _Process.access.client_options()
 
 
 def acl_of(path: str) -> list[ACL] | None:
-    """Of a znode that this process creates; None: open to all."""
+    """The ACL of a znode that this process creates; None: open to all."""
     access = _Process.access
     return None if access is None or not access.sets_acls else access.acl(path)

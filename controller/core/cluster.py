@@ -81,7 +81,7 @@ class Broker:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Leadership:
-    """Who leads and who is in sync. `partition_epoch` is the znode's version.
+    """The leader and the in-sync replicas of a partition. `partition_epoch` is the znode's version.
 
     Of a state that another controller wrote, `known_zxid` is the point in ZooKeeper's history up to
     which that controller knew registrations; brokers that registered later restarted since. 0: the

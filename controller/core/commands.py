@@ -187,8 +187,8 @@ class AlterPartitions(Struct, frozen=True, kw_only=True):
 
 
 class BrokerUnreachable(Struct, frozen=True, kw_only=True):
-    """Nothing listens at the address of this registration any more: the controller treats the
-    broker as dead.
+    """A report that nothing listens any more at the address of this registration: the controller
+    treats the broker as dead.
     """
 
     node_id: int
@@ -403,7 +403,7 @@ class QuotaOutcome(Struct, frozen=True, kw_only=True):
 
 
 class AclOutcome(Struct, frozen=True, kw_only=True):
-    """What became of one creation or one filter of a request about ACLs."""
+    """The result of one creation or one filter of a request about ACLs."""
 
     error: ErrorCode = ErrorCode.none
     message: str = ""

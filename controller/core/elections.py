@@ -1,4 +1,4 @@
-"""Who leads: one pure function per situation, over assigned replicas, in-sync replicas and the
+"""Elects leaders: one pure function per situation, over assigned replicas, in-sync replicas and the
 living.
 
 Each answers an `Election`, or `NoLeader` with the reason. These functions raise no epochs and write

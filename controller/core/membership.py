@@ -129,8 +129,8 @@ def _stands(broker: Broker, command: BrokersListed) -> bool:
 
 
 def hold_for_dead(draft: Draft, command: BrokerUnreachable) -> None:
-    """Nothing listens at the broker's address: elect others at once, without waiting for the end of
-    its registration.
+    """Elect other leaders at once, without waiting for the end of the registration: nothing listens
+    at the broker's address.
     """
     broker = draft.cluster.brokers.get(command.node_id)
     if broker is None or broker.epoch != command.broker_epoch:

@@ -13,7 +13,7 @@ from collections.abc import Mapping
 
 
 class PartitionPhase(enum.Enum):
-    """Where a partition is in its life."""
+    """The stages of a partition's life."""
 
     NON_EXISTENT = "NonExistentPartition"
     NEW = "NewPartition"

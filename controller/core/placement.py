@@ -1,4 +1,4 @@
-"""Which brokers hold the replicas of new partitions.
+"""Chooses the brokers that hold the replicas of new partitions.
 
 The spread is the classic one: leaders go round the brokers from a start index, followers sit at a
 shift from their leader that grows each round, and with racks known for every broker the list

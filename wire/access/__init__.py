@@ -1,4 +1,4 @@
-"""Who may call the control plane: certificates and tokens to callers, callers to roles, roles to
+"""Access to the control plane: maps certificates and tokens to callers, callers to roles, roles to
 methods.
 
 `core/` decides (pure), `settings.py` has the options, `credentials.py` makes gRPC's credentials of

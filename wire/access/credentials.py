@@ -22,7 +22,7 @@ log = get_logger(__name__)
 
 _TOKENS: Final = f"{PREFIX}tokens.location"
 Stamp = tuple[tuple[int, int, int], ...]
-"""Of files: what changes when one of them is replaced or written."""
+"""A stamp of files: it changes if one of them is replaced or written."""
 
 
 class Credentials:
@@ -38,13 +38,15 @@ class Credentials:
         self._callers = _read_tokens(settings)
 
     def server(self) -> grpc.ServerCredentials:
-        """For a listener; a certificate that is replaced counts from the next connection on."""
+        """The credentials for a listener. A replaced certificate is used from the next connection
+        on.
+        """
         return grpc.dynamic_ssl_server_credentials(
             self._configuration(), self._renewed_configuration, self._settings.is_certificate_required
         )
 
     def channel(self) -> grpc.ChannelCredentials:
-        """For a channel that is opened now."""
+        """The credentials for a channel that is opened now."""
         self._renew()
         material = self._material
         whole = grpc.ssl_channel_credentials(material.authorities, material.private_key, material.certificate_chain)
@@ -79,7 +81,7 @@ class Credentials:
         return self._configuration()
 
     def _renew(self) -> bool:
-        """Whether the files have changed and can be used."""
+        """Read the files again. True if they have changed and can be used."""
         stamp = _stamp(files_of(self._settings))
         if stamp == self._stamp:
             return False

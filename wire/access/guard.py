@@ -94,8 +94,8 @@ class ControlGuard(grpc.aio.ServerInterceptor):
         return caller
 
     def _caller(self, credentials: Credentials, token: str, context: Any) -> tuple[Caller, str]:
-        """Who calls, and why that is not known. A token counts before the certificate: several
-        people may share a machine's certificate.
+        """The caller, and the reason if it is not known. A token has precedence over the
+        certificate: several people may share a machine's certificate.
         """
         if token:
             caller = caller_of_token(token, credentials.callers())

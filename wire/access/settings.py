@@ -67,7 +67,7 @@ class ControlSettings(TlsSettings):
 
     @property
     def is_tls(self) -> bool:
-        """Whether the control plane is encrypted."""
+        """True if the control plane is encrypted."""
         return self._has_trust or self._has_key
 
     @property
@@ -80,7 +80,7 @@ class ControlSettings(TlsSettings):
 
     @property
     def is_certificate_required(self) -> bool:
-        """Whether callers must show a certificate."""
+        """True if callers must show a certificate."""
         return self.client_auth == REQUIRED
 
     @property

@@ -14,7 +14,7 @@ _USERNAME, _PASSWORD, _SET_ACL = "zookeeper.sasl.username", "zookeeper.sasl.pass
 
 
 class ZooKeeperSettings(Settings):
-    """Who this process is at ZooKeeper."""
+    """The identity of this process at ZooKeeper."""
 
     username: str = Field(
         default="",

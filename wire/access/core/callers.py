@@ -1,4 +1,4 @@
-"""From a certificate's names, or a token, to a caller. Pure.
+"""Maps a certificate's names, or a token, to a caller. Pure.
 
 A certificate names its holder with one URI among its subject alternative names:
 `antipode://ROLE/NAME`. Certificates of an authority that puts no such names in get their role by
@@ -41,12 +41,12 @@ class SubjectRule:
     pattern: str
 
     def matches(self, subject: str) -> bool:
-        """Whether the pattern matches the whole subject."""
+        """True if the pattern matches the whole subject."""
         return re2.fullmatch(self.pattern, subject) is not None
 
 
 def role_uri(role: Role, name: str) -> str:
-    """What a certificate of this caller carries. UnusableName."""
+    """The URI in a certificate of this caller. Raises UnusableName."""
     return f"{SCHEME}{role}/{checked_name(name)}"
 
 
@@ -82,7 +82,9 @@ def _caller_of_uri(uri: str) -> Caller:
 
 
 def hash_of(token: str) -> str:
-    """How a token is kept. Tokens are 32 random bytes, so that a plain hash keeps them secret."""
+    """The stored form of a token. Tokens are 32 random bytes, so that a plain hash keeps them
+    secret.
+    """
     return HASH_PREFIX + hashlib.sha256(token.encode("utf-8", "surrogatepass")).hexdigest()
 
 

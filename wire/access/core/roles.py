@@ -1,4 +1,4 @@
-"""Which role may call which method of the control plane, and which calls change something.
+"""The methods of the control plane that each role may call, and the calls that change something.
 
 Pure. `tests/unit/wire/access/test_roles.py` proves that every method of every `.proto` is here.
 """
@@ -12,7 +12,7 @@ from typing import Final
 
 
 class Role(enum.StrEnum):
-    """What a caller is to the control plane."""
+    """The role of a caller of the control plane."""
 
     BROKER = "broker"
     """A broker process: broker, controller candidate and site agent, of this site or of a linked
@@ -25,7 +25,7 @@ class Role(enum.StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Caller:
-    """Who calls: a name for people, and what it may do. `role` None: known, but without a role."""
+    """A caller: its name for people, and its role. `role` None: known, but without a role."""
 
     name: str
     role: Role | None
@@ -43,7 +43,7 @@ _EVERY_ROLE: Final = frozenset(Role)
 
 @dataclass(frozen=True, slots=True)
 class Rule:
-    """Of one method."""
+    """The rule of one method."""
 
     roles: frozenset[Role]
     is_change: bool = False
@@ -130,11 +130,11 @@ _SERVICES: Final[Mapping[str, Mapping[str, Rule]]] = {
 RULES: Final[Mapping[str, Rule]] = {
     f"/{service}/{method}": rule for service, methods in _SERVICES.items() for method, rule in methods.items()
 }
-"""By the path of the method, as gRPC names it."""
+"""The rule of each method, by its path as gRPC names it."""
 
 
 class Verdict(enum.Enum):
-    """What a call gets."""
+    """The decision about a call."""
 
     ALLOWED = "allowed"
     UNAUTHENTICATED = "unauthenticated"
@@ -153,8 +153,8 @@ _ALLOWED: Final = Decision(Verdict.ALLOWED)
 
 
 def decide(caller: Caller, method: str, *, problem: str = "") -> Decision:
-    """Whether `caller` may call `method` (`/package.Service/Method`). `problem` says why an
-    anonymous caller is not known.
+    """Decide if `caller` may call `method` (`/package.Service/Method`). `problem` is the reason why
+    an anonymous caller is not known.
     """
     rule = RULES.get(method)
     if rule is not None and rule.is_open:

@@ -1,5 +1,5 @@
-"""What a call of the control plane is about, for the audit log: links, topics, groups, brokers by
-name. Pure.
+"""Finds the subjects of a call of the control plane, for the audit log: links, topics, groups,
+brokers by name. Pure.
 """
 
 from __future__ import annotations
@@ -8,7 +8,9 @@ from collections.abc import Iterable
 from typing import Any, Final
 
 NAMES_SHOWN: Final = 20
-"""Of a request with thousands of topics; the number of all of them is said as well."""
+"""The most names in a line about a request with thousands of topics; the line also has their
+number.
+"""
 
 _ONE: Final = (("name", "link"), ("link", "link"), ("node_id", "broker"))
 _SEVERAL: Final = (

@@ -49,8 +49,8 @@ Result = TypeVar("Result")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ArchiveRequest:
-    """What to archive. `bootstrap` is a host:port list, `to` an address as in `archive_store`;
-    `topics` is a regular expression on whole names.
+    """A request to archive topics. `bootstrap` is a host:port list, `to` an address as in
+    `archive_store`; `topics` is a regular expression on whole names.
     """
 
     bootstrap: str
@@ -63,7 +63,7 @@ class ArchiveRequest:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ArchiveReport:
-    """What the runs of one command did, or (dry run) would do."""
+    """The result of the runs of one command; of a dry run, the result that they would have."""
 
     to: str
     format: str
@@ -76,7 +76,7 @@ class ArchiveReport:
     planned_offsets: int
 
     def as_document(self) -> dict[str, Any]:
-        """For JSON."""
+        """The JSON form."""
         return {
             **asdict(self),
             "bytes": sum(one.bytes for one in self.ranges),
@@ -99,7 +99,7 @@ class ArchiveRun:
     _started: float = field(default_factory=time.monotonic)
 
     def dry_run(self, cores: int) -> ArchiveReport:
-        """What a run would read; writes nothing and needs no Spark."""
+        """The report of a run that only plans: it writes nothing and needs no Spark."""
         _, _, planned = self._planned(cores)
         self._offsets, self._holes, self._problems = planned.offsets, planned.holes, planned.problems
         return self._report(is_dry_run=True)
@@ -193,7 +193,9 @@ def in_waves(
 
 
 class _Failed(NamedTuple):
-    """Why an item failed in a worker: an exception would come back in pages of Spark's own."""
+    """The reason why an item failed in a worker: an exception would come back in pages of Spark's
+    own.
+    """
 
     reason: str
 
@@ -207,7 +209,7 @@ def _attempted(work: Callable[[Item], Result], item: Item) -> Result | _Failed:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class VerifyReport:
-    """What a check of an archive found; no problems: every file is as its manifest says."""
+    """The result of a check of an archive. Without problems, every file is as its manifest says."""
 
     archive: str
     manifests: int
@@ -218,7 +220,7 @@ class VerifyReport:
     """Files of a run that was killed; the next run removes them."""
 
     def as_document(self) -> dict[str, Any]:
-        """For JSON."""
+        """The JSON form."""
         return asdict(self)
 
 

@@ -1,4 +1,6 @@
-"""What workers do for an archive: one range of a log into files, and files back into batches."""
+"""The work of Spark's workers for an archive: they write one range of a log into files, and read
+files back into batches.
+"""
 
 from __future__ import annotations
 
@@ -19,7 +21,9 @@ from wire.batches.records import decode_batch, printable_name
 ROWS_BUFFERED: Final = 50_000
 BYTES_BUFFERED: Final = 16 * 1024 * 1024
 NO_DAY: Final = "__HIVE_DEFAULT_PARTITION__"
-"""What Spark reads as null: records whose timestamp is no day of our calendar."""
+"""The partition value that Spark reads as null: for records whose timestamp is no day of our
+calendar.
+"""
 _DAY_MS: Final = 86_400_000
 _DAYS_MAX: Final = 2_932_897  # the end of year 9999
 

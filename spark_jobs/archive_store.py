@@ -42,7 +42,7 @@ class HashedFile:
 
     @property
     def closed(self) -> bool:
-        """As Python's files."""
+        """True if the stream is closed, as for Python's files."""
         return bool(self._stream.closed)
 
     def write(self, data: Any) -> int:
@@ -142,7 +142,9 @@ class ArchiveStore:
         return info.size if info.type == fs.FileType.File else None
 
     def file_problem(self, file: ArchivedFile) -> str:
-        """How the file differs from its manifest; empty when it does not. OSError."""
+        """The difference between the file and its manifest; empty when there is none. Raises
+        OSError.
+        """
         size = self.size_of(file.path)
         if size is None:
             return "it is missing"

@@ -38,9 +38,9 @@ POLL_S: Final = 1
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AuditRequest:
-    """What to count. `sites` has host:port lists by name; `topics` is a regular expression on whole
-    names; `counts_topic` is where programs publish, empty for none. `options` are the data source's
-    own, by site.
+    """A request to count records. `sites` has host:port lists by name; `topics` is a regular
+    expression on whole names; `counts_topic` is the topic to which programs publish, empty for
+    none. `options` are the data source's own, by site.
     """
 
     sites: dict[str, str]

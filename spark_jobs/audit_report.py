@@ -1,5 +1,5 @@
-"""What an audit has counted, judged and written: JSON for programs, Parquet for further jobs, a
-page with plots for people. Needs no Spark.
+"""The report of an audit: JSON for programs, Parquet for further jobs, a page with plots for
+people. Needs no Spark.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ class AuditReport:
     judged: Judged
 
     def as_document(self) -> dict[str, Any]:
-        """For JSON."""
+        """The JSON form."""
         return {
             "is_alarm": self.judged.is_alarm,
             "rules": asdict(self.rules),

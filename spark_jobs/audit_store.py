@@ -1,5 +1,5 @@
-"""Where an audit keeps its counts: one Parquet file for each batch of each site's query, whole or
-not there, under a name that a batch which is run again has too.
+"""The store of an audit's counts: one Parquet file for each batch of each site's query. A file is
+written whole or not at all, and a batch that is run again replaces its file under the same name.
 
     STATE/counts/<site>/00000000000000000007.parquet     what the batch counted
     STATE/published/<site>/00000000000000000007.parquet  what programs published, as the batch read it
@@ -71,7 +71,9 @@ class AuditStore:
                 )
 
     def known_settings(self) -> dict[str, Any]:
-        """What `settings` fixed. OperationalFailure when there is no audit here."""
+        """The settings that `settings` fixed. Raises OperationalFailure when there is no audit
+        here.
+        """
         try:
             return dict(json.loads((self.directory / "audit.json").read_text(encoding="utf-8")))
         except (OSError, ValueError) as error:
@@ -80,7 +82,7 @@ class AuditStore:
             ) from error
 
     def checkpoint(self, site: str) -> str:
-        """Where the site's query keeps its checkpoint."""
+        """The directory in which the site's query keeps its checkpoint."""
         return str(self.directory / "checkpoints" / site)
 
     def keep(self, site: str, batch: int, counts: Sequence[Count], published: Sequence[PublishedCount]) -> None:
@@ -104,7 +106,7 @@ class AuditStore:
         return (_rows(file, Count) for file in self._files("counts", site))
 
     def published(self, site: str) -> Iterable[PublishedCount]:
-        """What programs published, as the site's query read it."""
+        """The counts that programs published, as the site's query read them."""
         for file in self._files("published", site):
             yield from _rows(file, PublishedCount)
 

@@ -44,8 +44,8 @@ NO_BOUND = -1
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Request:
-    """What to compare. `range_offsets` 0 chooses the size of ranges; bootstrap addresses are
-    host:port lists.
+    """A request to compare two sites. `range_offsets` 0 chooses the size of ranges; bootstrap
+    addresses are host:port lists.
     """
 
     source_site: str
@@ -114,7 +114,7 @@ class Reconciliation:
         )
 
     def _survey(self) -> None:
-        """What both sites hold, after the target has had time to reach the source's present
+        """Find the logs of both sites, after the target has had time to reach the source's present
         ends.
         """
         request = self.request
@@ -138,7 +138,7 @@ class Reconciliation:
         )
 
     def _nothing_matches(self) -> str:
-        """What the filter is, and what there is."""
+        """The message that names the filter and the topics that exist."""
         request = self.request
         given = f"whitelist {','.join(request.topic_whitelist)!r}, blacklist {','.join(request.topic_blacklist)!r}"
         there = [

@@ -45,7 +45,7 @@ _SITE_DEFAULT: Final = -1
 
 
 class LinkClaim(NamedTuple):
-    """In whose name the batches are appended: a link at an epoch."""
+    """The claim with which batches are appended: a link at an epoch."""
 
     name: str
     epoch: int
@@ -53,7 +53,7 @@ class LinkClaim(NamedTuple):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RestoreReport:
-    """What was restored."""
+    """The result of a restore."""
 
     archive: str
     topics: tuple[str, ...]
@@ -64,7 +64,7 @@ class RestoreReport:
 
 
 def planned(address: str, bootstrap: str, topics: str) -> RestorePlan:
-    """What a restore would do. OperationalFailure when the archive or the site does not allow
+    """The plan of a restore. Raises OperationalFailure when the archive or the site does not allow
     it.
     """
     manifests = ArchiveStore.at(address).manifests()

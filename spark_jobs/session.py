@@ -68,7 +68,7 @@ def noise_into(file: Path) -> Iterator[None]:
 
 
 def result_of(action: Callable[[], Result]) -> Result:
-    """What a Spark action returns. OperationalFailure with the worker's own message when it
+    """The result of a Spark action. Raises OperationalFailure with the worker's own message when it
     fails.
     """
     try:

@@ -43,15 +43,15 @@ _SCHEMAS = {Mode.HEADERS: BATCH_SCHEMA, Mode.DIGESTS: DIGEST_SCHEMA, Mode.STORED
 
 
 class AntipodeSource(DataSource):
-    """What `format("antipode")` names."""
+    """The data source of `format("antipode")`."""
 
     @classmethod
     def name(cls) -> str:
-        """What `format` takes."""
+        """The name that `format` takes."""
         return NAME
 
     def schema(self) -> str:
-        """By `mode` and `includeHeaders`."""
+        """The schema of a row, by `mode` and `includeHeaders`."""
         if "splits" in self.options:
             return _SCHEMAS[Mode(self.options["mode"])]
         # Streams have the schema of a batch with the same options, and accept one of records alone.
@@ -59,21 +59,21 @@ class AntipodeSource(DataSource):
         return _SCHEMAS.get(options.mode) or schema_of(options)
 
     def reader(self, schema: StructType) -> DataSourceReader:  # noqa: ARG002  Spark's signature
-        """For batch reads."""
+        """The reader of batch reads."""
         if "splits" in self.options:
             return SplitReader({key.lower(): value for key, value in self.options.items()})
         return new_reader(parse_read(dict(self.options), Use.READ, SECURITY_KEYS))
 
     def streamReader(self, schema: StructType) -> DataSourceStreamReader:  # noqa: ARG002, N802  Spark's signature
-        """For streaming reads."""
+        """The reader of streaming reads."""
         return StreamReader(parse_read(dict(self.options), Use.READ_STREAM, SECURITY_KEYS))
 
     def writer(self, schema: StructType, overwrite: bool) -> DataSourceWriter:  # noqa: ARG002  Spark's signature
-        """For batch writes."""
+        """The writer of batch writes."""
         return BatchSink(parse_write(dict(self.options), Use.WRITE, SECURITY_KEYS), schema)
 
     def streamWriter(self, schema: StructType, overwrite: bool) -> DataSourceStreamWriter:  # noqa: ARG002, N802
-        """For streaming writes."""
+        """The writer of streaming writes."""
         return StreamSink(parse_write(dict(self.options), Use.WRITE_STREAM, SECURITY_KEYS), schema)
 
 

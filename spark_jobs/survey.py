@@ -26,7 +26,7 @@ Answer = TypeVar("Answer")
 
 
 def topic_filter(whitelist: Sequence[str], blacklist: Sequence[str]) -> TopicFilter:
-    """As a link's filters: whole names, the blacklist wins, internal topics never."""
+    """A filter like a link's: whole names, the blacklist wins, internal topics never match."""
     return lambda name: not is_internal_topic(name) and matches(name, whitelist=whitelist, blacklist=blacklist)
 
 

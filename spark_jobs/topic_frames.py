@@ -28,7 +28,7 @@ class TopicSource:
     options: dict[str, str] = field(default_factory=dict)
 
     def as_options(self) -> dict[str, str]:
-        """What the data source takes."""
+        """The options of the data source."""
         which = "subscribe" if self.is_list else "subscribePattern"
         return {
             "kafka.bootstrap.servers": self.bootstrap,
@@ -46,7 +46,7 @@ def stream_of(spark: SparkSession, source: TopicSource) -> DataFrame:
 
 
 def records_of(spark: SparkSession, source: TopicSource) -> DataFrame:
-    """What the topics hold now."""
+    """The records that the topics hold now."""
     return spark.read.format(FORMAT).options(**source.as_options()).load()
 
 

@@ -1,5 +1,5 @@
-"""What the driver asks a cluster before and between reads: which partitions, their logs, sizes and
-leader epochs. Callers: the readers of the data source.
+"""The driver's requests to a cluster before and between reads: its partitions, their logs, sizes
+and leader epochs. Callers: the readers of the data source.
 """
 
 from __future__ import annotations
@@ -42,13 +42,17 @@ class Logs(NamedTuple):
 
 
 def connection_options(options: ClusterOptions) -> ConnectionOptions:
-    """How to connect. ConfigurationError for options of TLS and SASL that do not fit."""
+    """The options of a connection to the cluster. Raises ConfigurationError for options of TLS and
+    SASL that do not fit.
+    """
     plain = ConnectionOptions(client_id=options.client_id, request_timeout_ms=options.request_timeout_ms)
     return secured(plain, load_security(dict(options.security)))
 
 
 def replica_id_of(options: ClusterOptions) -> int:
-    """As whom reads are made: a site that is named is read where it is passive too."""
+    """The replica id with which reads are made: a site that is named is read where it is passive
+    too.
+    """
     return DEBUGGING_CONSUMER if options.site else CONSUMER
 
 
@@ -84,7 +88,7 @@ class ClusterReader:
         return self._run(lambda client: _partitions(client, subscription))
 
     def logs(self, partitions: Iterable[TopicPartition]) -> Logs:
-        """Where the logs start, and where what may be read of them ends."""
+        """The start of each log, and the end of the part that may be read."""
         wanted = list(partitions)
 
         async def ask(client: KafkaClient) -> Logs:
@@ -113,7 +117,7 @@ class ClusterReader:
         return self._run(lambda client: _retried(client, times, attempt))
 
     def epoch_ends(self, epochs: Mapping[TopicPartition, int]) -> dict[TopicPartition, EpochEndOffset]:
-        """Where each partition's leader epoch ends in its log."""
+        """The end offset of each partition's leader epoch in its log."""
 
         async def attempt(client: KafkaClient) -> dict[TopicPartition, EpochEndOffset]:
             by_leader: dict[int, dict[TopicPartition, EpochQuery]] = {}
@@ -145,8 +149,8 @@ class ClusterReader:
         return self._run(lambda client: _retried(client, offsets, attempt)) if offsets else {}
 
     def log_bytes(self, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, int]:
-        """How large the logs are at their leaders; without those whose broker does not report
-        it.
+        """The size of each log at its leader, in bytes; without the logs whose broker does not
+        report it.
         """
         wanted = list(partitions)
 

@@ -19,7 +19,7 @@ from wire.client.raw_client import KafkaClient
 from wire.protocol.range_digest_messages import DIGEST_BYTES, RANGE_DIGESTS
 
 LEAVES_PER_RANGE: Final = 64
-"""How many of a broker's leaves a row covers."""
+"""The number of a broker's leaves that one row covers."""
 _PAUSE_S: Final = 0.1
 _SCHEMA: Final = pa.schema(
     [

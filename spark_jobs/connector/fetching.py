@@ -95,7 +95,7 @@ class RangeReader:
             await client.close()
 
     async def _after_nothing(self, client: KafkaClient, fetched: PartitionFetched, offset: int) -> int:
-        """Where the read goes on after an answer without a batch."""
+        """The offset at which the read goes on after an answer without a batch."""
         place = self._wanted.place
         start = (await client.offsets_at([place], EARLIEST_TIMESTAMP, replica_id=replica_id_of(self._options)))[place]
         where = f"{place[0]}-{place[1]} at offset {offset}"

@@ -51,7 +51,7 @@ class BatchSink(DataSourceArrowWriter):
 
 
 class Prepared(WriterCommitMessage):
-    """What a task reports to the driver. `transaction` None: it had no rows, or (`is_decided`) the
+    """A task's report to the driver. `transaction` None: it had no rows, or (`is_decided`) the
     batch was decided before.
     """
 
@@ -172,7 +172,7 @@ def _task() -> int:
 
 
 def _property(name: str) -> str:
-    """What Spark gives each task of a streaming query."""
+    """A property that Spark gives each task of a streaming query."""
     context = TaskContext.get()
     value = context.getLocalProperty(name) if context is not None else None
     if value is None:

@@ -48,7 +48,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._reported = ""
 
     def initialOffset(self) -> dict[str, Any]:  # noqa: N802  Spark's name
-        """Where a query without a checkpoint begins."""
+        """The position at which a query without a checkpoint begins."""
         options, cluster = self._options, self._asked()
         logs = cluster.logs(cluster.partitions(options.subscription)).ranges
         found = cluster.at_times(options.starting.times(logs))
@@ -67,7 +67,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._target = {key: log.end_offset for key, log in logs.items()}
 
     def latestOffset(self, start: Mapping[str, Any], limit: ReadLimit) -> dict[str, Any]:  # noqa: N802  Spark's name
-        """Where the next batch ends. RecordsLost, DataLost."""
+        """The position at which the next batch ends. Raises RecordsLost and DataLost."""
         cluster = self._asked()
         logs = cluster.logs(cluster.partitions(self._options.subscription)).ranges
         offsets, epochs = decode_position(start)

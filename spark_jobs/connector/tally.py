@@ -1,5 +1,5 @@
-"""What a task has read, as a line of JSON in a file of its own: Spark's Python data sources have no
-metrics. A test or a person sees from it what filters and splits spare.
+"""The count of what a task has read, as a line of JSON in a file of its own: Spark's Python data
+sources have no metrics. A test or a person sees from it how much filters and splits spare.
 """
 
 from __future__ import annotations

@@ -1,4 +1,6 @@
-"""What the sink asks of the coordinators of its transactions, asked again until they are ready."""
+"""The sink's requests to the coordinators of its transactions, repeated until the coordinators are
+ready.
+"""
 
 from __future__ import annotations
 

@@ -45,7 +45,7 @@ class ArchivedTopic:
 
     @property
     def is_compacted(self) -> bool:
-        """Whether gaps between its batches are what compaction leaves."""
+        """True if compaction may have left gaps between the topic's batches."""
         return "compact" in self.configs.get("cleanup.policy", "")
 
 
@@ -67,7 +67,7 @@ class ArchivedRange:
 
     @property
     def log(self) -> LogId:
-        """Which log it is of."""
+        """The log to which it belongs."""
         return LogId(self.topic_id, self.partition)
 
     @property
@@ -88,13 +88,13 @@ class Hole:
 
     @property
     def log(self) -> LogId:
-        """Which log it is of."""
+        """The log to which it belongs."""
         return LogId(self.topic_id, self.partition)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Manifest:
-    """What one run did. Runs count from 1; `started_at_ms` is Unix ms."""
+    """The manifest of one run. Runs count from 1; `started_at_ms` is Unix ms."""
 
     run: int
     format: str
@@ -105,7 +105,7 @@ class Manifest:
     holes: tuple[Hole, ...]
 
     def as_document(self) -> dict[str, Any]:
-        """For JSON."""
+        """The JSON form."""
         return asdict(self)
 
 
@@ -132,7 +132,9 @@ def _range_of(fields: Mapping[str, Any]) -> ArchivedRange:
 
 
 def archived_ends(manifests: Iterable[Manifest]) -> dict[LogId, int]:
-    """Where the next run goes on, by log: the end of what is stored or named as a hole."""
+    """The offset at which the next run goes on, by log: the end of the ranges that are stored or
+    named as a hole.
+    """
     ends: dict[LogId, int] = {}
     for manifest in manifests:
         places = [(one.log, one.end_offset) for one in manifest.ranges]

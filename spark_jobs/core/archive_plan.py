@@ -1,5 +1,5 @@
-"""Which ranges a run of the archive reads, and what its results mean: ranges, holes, problems.
-Pure.
+"""Plans the ranges that a run of the archive reads, and turns its results into ranges, holes and
+problems. Pure.
 
 A run goes on where the manifests end. It reads to the high watermark that it saw at its start.
 Ranges of a log are read side by side; afterwards `settled` joins them in order, so that each range
@@ -25,14 +25,14 @@ class Piece(NamedTuple):
 
     @property
     def log(self) -> LogId:
-        """Which log it is of."""
+        """The log to which it belongs."""
         return LogId(self.topic_id, self.split.partition)
 
 
 class Stored(NamedTuple):
-    """What a worker stored of a piece. `first_offset` is the first batch's, `end_offset` follows
-    the last one's; both are -1 when the piece holds no batch. `gaps` lie between batches; at
-    `damaged_at` (-1: nowhere) the worker stopped, because the bytes are no valid batch.
+    """The part of a piece that a worker stored. `first_offset` is the first batch's, `end_offset`
+    follows the last one's; both are -1 when the piece holds no batch. `gaps` lie between batches;
+    at `damaged_at` (-1: no damage) the worker stopped, because the bytes are no valid batch.
     """
 
     first_offset: int = -1
@@ -47,7 +47,7 @@ class Stored(NamedTuple):
 
 @dataclass(slots=True)
 class ArchivePlan:
-    """What a run does."""
+    """The plan of a run."""
 
     pieces: list[Piece] = field(default_factory=list)
     holes: list[Hole] = field(default_factory=list)
@@ -55,7 +55,7 @@ class ArchivePlan:
 
     @property
     def offsets(self) -> int:
-        """How many offsets the run reads at most."""
+        """The largest number of offsets that the run reads."""
         return sum(piece.split.until_offset - piece.split.first_offset for piece in self.pieces)
 
 
@@ -104,7 +104,7 @@ def _hole(topic: ArchivedTopic, partition: int, first_offset: int, end_offset: i
 
 @dataclass(slots=True)
 class Settled:
-    """What a run's manifest says, and the files that no manifest names."""
+    """The content of a run's manifest, and the files that no manifest names."""
 
     ranges: list[ArchivedRange] = field(default_factory=list)
     holes: list[Hole] = field(default_factory=list)

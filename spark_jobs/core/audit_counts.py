@@ -1,4 +1,4 @@
-"""What an audit counts, as data: records, bytes and delay by tier, topic, partition and window of
+"""The counts of an audit as data: records, bytes and delay by tier, topic, partition and window of
 event time, one batch of a query after the other. Pure.
 
 A tier is a site that a query reads, or a program that publishes what it stored and rejected. A
@@ -32,8 +32,8 @@ class Count(NamedTuple):
 
 
 class PublishedCount(NamedTuple):
-    """What a program says that it did with records of one window; `id` makes a message that is
-    there twice count once.
+    """A program's report on the records of one window; `id` makes a message that is there twice
+    count once.
     """
 
     id: str
@@ -45,7 +45,7 @@ class PublishedCount(NamedTuple):
 
 
 def published_count(value: bytes | None) -> PublishedCount | None:
-    """From a record of the topic of counts; None for anything else."""
+    """The count in a record of the topic of counts; None for any other record."""
     try:
         found = json.loads(value or b"")
         return PublishedCount(
@@ -62,8 +62,8 @@ def published_count(value: bytes | None) -> PublishedCount | None:
 
 @dataclass(slots=True)
 class WindowCount:
-    """What one tier has of one topic's window. `late` are those that came after a later window had
-    begun to come, by more than the time that is allowed for it.
+    """The records that one tier has of one topic's window. `late` are those that came after a later
+    window had begun to come, by more than the time that is allowed for it.
     """
 
     records: int = 0
@@ -98,9 +98,7 @@ class HourlyDelay:
 
 @dataclass(slots=True)
 class Tally:
-    """Everything that was counted: windows by tier, topic and window start; delays by tier, topic
-    and hour.
-    """
+    """All counts: windows by tier, topic and window start; delays by tier, topic and hour."""
 
     windows: dict[tuple[str, str, int], WindowCount] = field(default_factory=dict)
     delays: dict[tuple[str, str, int], HourlyDelay] = field(default_factory=dict)
@@ -131,7 +129,7 @@ class Tally:
         delay.buckets[count.delay_bucket] = delay.buckets.get(count.delay_bucket, 0) + count.records
 
     def add_published(self, counts: Iterable[PublishedCount]) -> None:
-        """What programs published, each message once."""
+        """Add the counts that programs published, each message once."""
         for count in counts:
             if (count.tier, count.id) in self._published:
                 continue

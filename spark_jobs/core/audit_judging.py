@@ -1,5 +1,5 @@
-"""What the counts of an audit mean: which windows are settled, where a tier has fewer records than
-were produced, and which of these gaps is an alarm. Pure.
+"""Judges the counts of an audit: finds the windows that are settled, the tiers that have fewer
+records than were produced, and the gaps that are alarms. Pure.
 
 The books balance in a window when produced = stored + rejected. A window is judged once it is
 settled: everything produced before its end is known to have arrived (`antipode links complete`). A
@@ -19,8 +19,8 @@ P99 = 0.99
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AuditRules:
-    """How counts are judged. `reference` is the tier that says what was produced; `delay_alarm_ms`
-    0: no alarm for delays.
+    """The rules by which counts are judged. `reference` is the tier that says how much was
+    produced; `delay_alarm_ms` 0: no alarm for delays.
     """
 
     reference: str
@@ -75,7 +75,7 @@ class DelayPoint:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Judged:
-    """What the counts mean."""
+    """The result of judging the counts."""
 
     balances: tuple[Balance, ...]
     gaps: tuple[Gap, ...]
@@ -83,7 +83,7 @@ class Judged:
 
     @property
     def is_alarm(self) -> bool:
-        """Whether a gap or a delay is one."""
+        """True if a gap or a delay is an alarm."""
         return any(gap.is_alarm for gap in self.gaps) or any(one.is_alarm for one in self.delays)
 
 

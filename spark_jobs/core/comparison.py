@@ -17,15 +17,15 @@ from pyspark.sql import functions as F  # noqa: N812 - the name that every Spark
 from spark_jobs.core.judging import CORRUPT, ONLY_SOURCE, ONLY_TARGET, OVERLAPPING, REPEATED
 
 IDENTITY = ("last_offset", "record_count", "size_bytes", "leader_epoch", "crc")
-"""What must agree for two batches at one base offset to be the same one."""
+"""The columns in which two batches at one base offset must agree to be the same one."""
 
 LOG = ("site", "topic", "partition")
 CONTROL_BIT = 32
 
 
 def range_digests(batches: DataFrame, *, range_offsets: int) -> DataFrame:
-    """By site, topic, partition and range of `range_offsets` offsets: records, bytes, batches and
-    digest.
+    """Records, bytes, batches and digest by site, topic, partition and range of `range_offsets`
+    offsets.
     """
     range_start = F.floor(F.col("base_offset") / F.lit(range_offsets)) * F.lit(range_offsets)
     hashed = F.xxhash64(F.col("base_offset"), *(F.col(name) for name in IDENTITY))
@@ -95,8 +95,8 @@ def _runs(ranges: DataFrame) -> DataFrame:
 
 
 def defects(batches: DataFrame) -> DataFrame:
-    """What is wrong within one log, whatever the other one holds: site, topic, partition, kind,
-    first and last offset.
+    """The defects within one log, independent of the other one: site, topic, partition, kind, first
+    and last offset.
 
     `corrupt`: the checksum does not fit the bytes. `overlapping`: an offset that an earlier batch
     of the log has already. `repeated`: a batch of an idempotent producer with the sequence and
@@ -144,8 +144,8 @@ def _repeated(batches: DataFrame) -> DataFrame:
 
 
 def compacted_differences(records: DataFrame, *, source: str, target: str) -> tuple[DataFrame, DataFrame]:
-    """Of compacted topics: runs that differ without a reason, and what is explained, a line for
-    each partition and kind.
+    """The differences of compacted topics: runs that differ without a reason, and the explained
+    ones, a line for each partition and kind.
 
     A site that lacks a record and holds a newer one of the same key has compacted it away. One that
     holds nothing of the key at all has let its tombstone expire, and everything before that: the

@@ -1,5 +1,5 @@
-"""Which offsets of a partition are compared, and how they are cut into pieces that executors read
-side by side. Pure.
+"""Chooses the offsets of a partition that are compared, and divides them into pieces that executors
+read side by side. Pure.
 
 Offsets here are those of logs: a start is included, an end is not. The ends of the source are taken
 first; then the target is given time to reach them; then the target's ends and the source's again.
@@ -23,7 +23,7 @@ SPLITS_PER_CORE = 4
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LogEnds:
-    """Where a log starts and ends at one moment."""
+    """The start and end of a log at one moment."""
 
     start_offset: int = 0
     end_offset: int = 0
@@ -45,7 +45,7 @@ class Extent:
 
     @property
     def offsets(self) -> int:
-        """How many offsets it spans at most."""
+        """The largest number of offsets that it spans."""
         return max(self.source_until, self.target_until, self.first_offset) - self.first_offset
 
 
@@ -83,7 +83,7 @@ def extents(
     target: Mapping[TopicPartition, LogEnds],
     latest: Mapping[TopicPartition, LogEnds],
 ) -> list[Extent]:
-    """What to compare, from the source's ends, then the target's, then the source's again."""
+    """The extents to compare, from the ends of the source, the target, and the source again."""
     found = []
     for topic, partition in sorted({*snapshot, *latest, *target}):
         key = (topic, partition)

@@ -1,4 +1,4 @@
-"""What a comparison can find, and the interval arithmetic that turns differing batches into exact
+"""The findings of a comparison, and the interval arithmetic that turns differing batches into exact
 offset ranges.
 
 Spark hands over runs of batches that only one site has or that disagree; batch boundaries need not
@@ -14,7 +14,7 @@ from dataclasses import dataclass, replace
 
 
 class FindingKind(enum.StrEnum):
-    """How a range differs, seen from the source."""
+    """The kind of a difference, seen from the source."""
 
     MISSING = "missing"
     EXTRA = "extra"
@@ -24,7 +24,7 @@ class FindingKind(enum.StrEnum):
 
 
 class ExplanationKind(enum.StrEnum):
-    """Why a range may differ without anything being wrong."""
+    """The reason why a range may differ without a fault."""
 
     EXPIRED = "expired"
     COMPACTED = "compacted"
@@ -45,7 +45,7 @@ class OffsetRange:
 
     @property
     def offsets(self) -> int:
-        """How many offsets it spans (an upper bound of the records in it)."""
+        """The number of offsets that it spans (an upper bound of the records in it)."""
         return self.last - self.first + 1
 
 
@@ -63,7 +63,7 @@ class Finding:
 
     @property
     def offsets(self) -> int:
-        """How many offsets it spans."""
+        """The number of offsets that it spans."""
         return self.last_offset - self.first_offset + 1
 
 

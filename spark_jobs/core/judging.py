@@ -1,5 +1,5 @@
-"""What the rows that Spark collects mean: findings, which are faults, and explanations, which are
-not. Pure: rows in, findings and explanations out, tested without Spark.
+"""Judges the rows that Spark collects: findings, which are faults, and explanations, which are not.
+Pure: rows in, findings and explanations out, tested without Spark.
 """
 
 from __future__ import annotations
@@ -41,9 +41,9 @@ class Run(NamedTuple):
     first_offset: int
     last_offset: int
     site: str = ""
-    """Where a defect lies; empty for differences between the sites."""
+    """The site of a defect; empty for differences between the sites."""
     records: int = 0
-    """Of compacted topics: how many records one site alone has."""
+    """The number of records that one site alone has; of compacted topics only."""
 
 
 @dataclass(slots=True, kw_only=True)
@@ -134,7 +134,7 @@ class Judgement:
         self.findings = kept
 
     def is_faulty(self, topic: str, partition: int) -> bool:
-        """Whether the partition has a finding."""
+        """True if the partition has a finding."""
         return any((finding.topic, finding.partition) == (topic, partition) for finding in self.findings)
 
     def _find(self, kind: FindingKind, run: Run, detail: str) -> None:

@@ -1,5 +1,5 @@
-"""From Spark's digests by site and range to a report of partitions: both sites side by side.
-Pure.
+"""Turns Spark's digests by site and range into a report of partitions that sets both sites side by
+side. Pure.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from spark_jobs.core.verdict import PartitionReport, RangeReport, Side
 
 
 class RangeSum(NamedTuple):
-    """What one site holds of one range."""
+    """The content of one range at one site."""
 
     site: str
     topic: str

@@ -1,5 +1,5 @@
-"""What a restore takes from the manifests of an archive: topics, and the files of each log in
-order. Pure.
+"""Plans a restore from the manifests of an archive: topics, and the files of each log in order.
+Pure.
 """
 
 from __future__ import annotations
@@ -27,8 +27,8 @@ class LogToRestore:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RestorePlan:
-    """What is restored. `skipped` are sentences about offsets that are left out: a log cannot have
-    a hole in its middle, so it begins with the first file after the last hole.
+    """The plan of a restore. `skipped` are sentences about offsets that are left out: a log cannot
+    have a hole in its middle, so it begins with the first file after the last hole.
     """
 
     topics: tuple[ArchivedTopic, ...]
@@ -69,8 +69,8 @@ def restore_plan(manifests: Sequence[Manifest], is_wanted: Callable[[str], bool]
 
 
 def refusals(plan: RestorePlan, there: Mapping[str, tuple[str, int]]) -> list[str]:
-    """Why the site cannot take the topics. `there` has, by name, the id of each topic of the site
-    and how many offsets its logs hold.
+    """The reasons why the site cannot take the topics. `there` has, by name, the id of each topic
+    of the site and the number of offsets that its logs hold.
     """
     problems = []
     for topic in plan.topics:

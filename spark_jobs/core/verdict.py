@@ -13,7 +13,7 @@ from spark_jobs.core.findings import Explanation, Finding
 
 
 class Verdict(enum.StrEnum):
-    """What the comparison says as a whole."""
+    """The verdict of the whole comparison."""
 
     EQUAL = "equal"
     DIFFERENT = "different"
@@ -71,7 +71,7 @@ class PartitionReport:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ReconciliationReport:
-    """Everything a reconciliation found. `as_document` is its JSON form."""
+    """The result of a reconciliation. `as_document` is its JSON form."""
 
     source_site: str
     target_site: str
@@ -120,7 +120,7 @@ class ReconciliationReport:
 
 
 def offsets_by_kind(findings: Sequence[Finding]) -> dict[str, int]:
-    """How many offsets the findings of each kind span."""
+    """The number of offsets that the findings of each kind span."""
     totals: dict[str, int] = {}
     for finding in findings:
         totals[str(finding.kind)] = totals.get(str(finding.kind), 0) + finding.offsets

@@ -41,7 +41,7 @@ PIPELINES: Final = (
 
 
 def pipeline(name: str) -> Pipeline:
-    """By name. KeyError with the names that there are."""
+    """The pipeline of this name. Raises KeyError with the accepted names."""
     for one in PIPELINES:
         if one.name == name:
             return one
@@ -63,7 +63,7 @@ def add_stream_options(parser: argparse.ArgumentParser) -> None:
 
 
 def trigger_of(given: argparse.Namespace) -> dict[str, Any]:
-    """What a streaming query's `trigger` takes."""
+    """The arguments of a streaming query's `trigger`."""
     return {"availableNow": True} if given.once else {"processingTime": f"{given.trigger_ms} milliseconds"}
 
 

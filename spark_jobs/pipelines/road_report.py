@@ -1,4 +1,4 @@
-"""What the tables of `road_ingest.py` say: quality and delay by hour, the skew of the partitions,
+"""Reports on the tables of `road_ingest.py`: quality and delay by hour, the skew of the partitions,
 plates that were at two places in too short a time, references that dangle.
 
     spark-submit spark_jobs/pipelines/road_report.py --from /var/road --places deploy/places.json
@@ -65,7 +65,7 @@ def table(spark: SparkSession, directory: Path, name: str) -> DataFrame:
 
 
 def delays_by_hour(stored: DataFrame) -> DataFrame:
-    """By hour of capture: records, and the delay from capture to ingest in ms."""
+    """Records by hour of capture, and their delay from capture to ingest in ms."""
     delay = F.col("ingest_ms") - F.col("capture_ms")
     hour = (F.floor(F.col("capture_ms") / HOUR_MS) * HOUR_MS).cast("bigint")
     return (

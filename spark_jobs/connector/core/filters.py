@@ -1,4 +1,4 @@
-"""What filters on topic, partition, offset and timestamp leave to be read. Pure.
+"""Narrows a read by the filters on topic, partition, offset and timestamp. Pure.
 
 Filters only narrow what is read; Spark evaluates all of them again on the rows. So a filter that is
 not understood here costs time and no correctness.
@@ -25,8 +25,9 @@ class Condition(NamedTuple):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Narrowing:
-    """What may hold wanted rows: None means every topic or partition; offsets from `first_offset`
-    up to `until_offset`, times (Unix ms) from `since_ms` up to `until_ms`; both ends not included.
+    """The range of a read that may hold wanted rows. None means every topic or partition; offsets
+    from `first_offset` up to `until_offset`, times (Unix ms) from `since_ms` up to `until_ms`; both
+    ends not included.
     """
 
     topics: frozenset[str] | None = None
@@ -38,7 +39,7 @@ class Narrowing:
     until_ms: int = NO_UPPER
 
     def has(self, topic: str, partition: int) -> bool:
-        """Whether the partition may have wanted rows."""
+        """True if the partition may have wanted rows."""
         return (
             (self.topics is None or topic in self.topics)
             and topic.startswith(self.topic_prefix)
@@ -50,7 +51,7 @@ EVERYTHING: Final = Narrowing()
 
 
 def narrowing(conditions: Iterable[Condition]) -> Narrowing:
-    """What all conditions together leave."""
+    """The range that all conditions together leave."""
     topics: frozenset[str] | None = None
     partitions: frozenset[int] | None = None
     prefix = ""
@@ -99,8 +100,8 @@ def _narrow(bounds: list[int], operator: str, value: Any) -> None:
 
 
 def _narrow_time(bounds: list[int], operator: str, value: Any) -> None:
-    """As `_narrow` for times of microseconds over records of milliseconds; a time without zone is
-    left to Spark.
+    """Narrows times as `_narrow` narrows offsets: the filter has microseconds, records have
+    milliseconds. A time without zone is left to Spark.
     """
     values = list(value) if operator == "in" else [value]
     if not all(isinstance(one, dt.datetime) and one.tzinfo is not None for one in values):

@@ -28,7 +28,7 @@ class InvalidOffsets(ValueError):
 
 
 class BoundKind(enum.StrEnum):
-    """How one end of a read is given."""
+    """The form in which one end of a read is given."""
 
     EARLIEST = "earliest"
     LATEST = "latest"
@@ -60,7 +60,7 @@ class Bound:
 
 @dataclass(frozen=True, slots=True)
 class LogRange:
-    """Where a log starts, and where what may be read of it ends."""
+    """The start of a log, and the end of the part that may be read."""
 
     start_offset: int
     end_offset: int
@@ -99,7 +99,7 @@ def by_topic(offsets: Mapping[TopicPartition, int]) -> OffsetsByTopic:
 
 
 def encode_position(offsets: Mapping[TopicPartition, int], epochs: Mapping[TopicPartition, int]) -> OffsetsByTopic:
-    """What a checkpoint keeps of a stream: offsets, and the epochs that are known."""
+    """The position of a stream as a checkpoint keeps it: offsets, and the epochs that are known."""
     named = {(topic + EPOCHS_SUFFIX, partition): epoch for (topic, partition), epoch in epochs.items()}
     return by_topic(offsets) | by_topic(named)
 
@@ -122,8 +122,8 @@ def resolve_start(
     *,
     is_latest_without_match: bool = False,
 ) -> PartitionOffsets:
-    """Where each log is read from. `found` are the offsets of the bound's times, NO_OFFSET where no
-    record is that young. InvalidOffsets.
+    """The offset from which each log is read. `found` are the offsets of the bound's times,
+    NO_OFFSET where no record is that young. Raises InvalidOffsets.
     """
     offsets = _resolved(bound, logs, found)
     for key, offset in offsets.items():
@@ -165,7 +165,9 @@ def _resolved(
 
 
 def _check_same_partitions(bound: Bound, logs: Mapping[TopicPartition, LogRange]) -> None:
-    """As the Kafka connector: every partition that is read, and no other."""
+    """Check that the bound names every partition that is read and no other, as the Kafka connector
+    does.
+    """
     missing, unknown = sorted(logs.keys() - bound.values.keys()), sorted(bound.values.keys() - logs.keys())
     if missing or unknown:
         problems = [f"without {_listed(missing)}"] * bool(missing) + [f"with {_listed(unknown)}"] * bool(unknown)

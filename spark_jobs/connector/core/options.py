@@ -43,7 +43,7 @@ class InvalidOption(ValueError):
 
 
 class Mode(enum.StrEnum):
-    """What a row is."""
+    """The content of a row."""
 
     RECORDS = "records"
     """A record, with the Kafka connector's columns."""
@@ -56,7 +56,7 @@ class Mode(enum.StrEnum):
 
 
 class Use(enum.Enum):
-    """What the options are for."""
+    """The use for which the options are given."""
 
     READ = "read"
     READ_STREAM = "readStream"
@@ -66,8 +66,8 @@ class Use(enum.Enum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ClusterOptions:
-    """Which cluster, as whom. `site` "" reads as an application does; a name reads that site's own
-    copies.
+    """The cluster, and the identity with which it is read. `site` "" reads as an application does;
+    a name reads that site's own copies.
     """
 
     bootstrap: str
@@ -80,15 +80,15 @@ class ClusterOptions:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Subscription:
-    """Which partitions: by name, by an expression on whole names, or one by one."""
+    """The partitions of a read: by name, by an expression on whole names, or one by one."""
 
     topics: frozenset[str] = frozenset()
     pattern: str = ""
     partitions: tuple[TopicPartition, ...] = ()
 
     def has(self, topic: str) -> bool:
-        """Whether the topic's partitions are read; those that are assigned one by one are not
-        asked.
+        """True if the topic's partitions are read; partitions that are assigned one by one do not
+        count.
         """
         return topic in self.topics or (bool(self.pattern) and re.fullmatch(self.pattern, topic) is not None)
 
@@ -240,7 +240,7 @@ class _Given:
             raise InvalidOption(key, self._values[key], str(error)) from error
 
     def only_one(self, keys: tuple[str, ...]) -> str | None:
-        """Which of the keys is given. InvalidOption for two."""
+        """The one key of these that is given; None for none. Raises InvalidOption for two."""
         given = [key for key in keys if key in self._values]
         if len(given) > 1:
             raise InvalidOption(given[1], self._values[given[1]], f"not together with {given[0]}")

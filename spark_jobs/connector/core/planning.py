@@ -1,4 +1,4 @@
-"""Which offsets a task reads, and how far a trigger of a stream goes. Pure.
+"""Plans the offsets that each task reads, and the end of each trigger of a stream. Pure.
 
 A batch read is divided by bytes, also inside one large partition; a stream by offsets alone, so
 that a batch that is run again is divided as it was the first time (the sink depends on it).
@@ -41,7 +41,7 @@ class OffsetRange:
 
     @property
     def offsets(self) -> int:
-        """How many offsets it spans."""
+        """The number of offsets that the range spans."""
         return self.until_offset - self.first_offset
 
 
@@ -52,8 +52,8 @@ def ranges(
     *,
     is_failing_on_loss: bool,
 ) -> list[OffsetRange]:
-    """What there is to read, without partitions that have nothing. DataLost where a start lies
-    before its log, unless the read goes on without what is lost.
+    """The ranges to read, without partitions that have nothing to read. Raises DataLost for a start
+    that lies before its log, unless the read goes on without the lost records.
     """
     found = []
     for key in sorted(starts.keys() & ends.keys()):
@@ -111,8 +111,8 @@ def _parts(whole: OffsetRange, count: int) -> list[OffsetRange]:
 
 
 def limited(starts: Mapping[TopicPartition, int], ends: Mapping[TopicPartition, int], limit: int) -> PartitionOffsets:
-    """How far a trigger goes that may read `limit` offsets (NO_LIMIT: all): each partition gets its
-    share of what waits, at least one offset, as in the Kafka connector.
+    """The end offsets of a trigger that may read `limit` offsets (NO_LIMIT: all): each partition
+    gets its share of the offsets that wait, at least one, as in the Kafka connector.
     """
     waiting = {key: end - starts.get(key, end) for key, end in ends.items()}
     total = sum(size for size in waiting.values() if size > 0)

@@ -1,4 +1,4 @@
-"""How the sink's batch becomes visible whole or not at all: tasks write in transactions that they
+"""Makes a batch of the sink visible as a whole or not at all: tasks write in transactions that they
 leave open, the driver decides, then all are committed. Pure.
 
 The decision is kept as metadata of an offset of a group that is named after the query, since a
@@ -40,12 +40,12 @@ class Decision:
 
 
 class Outcome(enum.Enum):
-    """What became of a transaction that was to be committed."""
+    """The outcome of a transaction that was to be committed."""
 
     COMMITTED = "committed"
     """Now or before."""
     ABORTED = "aborted"
-    """By the brokers, before."""
+    """The brokers aborted the transaction before."""
     UNKNOWN = "unknown"
     """The coordinator does not know this transaction: it ended at another site, or long ago."""
 

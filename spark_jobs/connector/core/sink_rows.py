@@ -1,4 +1,4 @@
-"""What the sink writes: rows to batches by partition. Pure."""
+"""Turns the rows of the sink into batches by partition. Pure."""
 
 from __future__ import annotations
 
@@ -61,7 +61,7 @@ class PendingBatch:
 
     @property
     def is_full(self) -> bool:
-        """Whether it is to be sent."""
+        """True if the batch is full and is to be sent."""
         return self.size_bytes >= BATCH_BYTES_MAX or len(self.records) >= BATCH_RECORDS_MAX
 
 
@@ -75,8 +75,8 @@ class Batcher:
         self._pending: dict[TopicPartition, PendingBatch] = {}
 
     def partition_of(self, row: OutputRow, partition_count: int) -> int:
-        """By the row, by its key as Java's clients do, or one partition after the other, a batch at
-        a time. InvalidRows.
+        """The partition of a row: the row's own, the one of its key as Java's clients choose it, or
+        one partition after the other, a batch at a time. Raises InvalidRows.
         """
         if row.partition is not None:
             if not 0 <= row.partition < partition_count:
@@ -102,6 +102,6 @@ class Batcher:
         return self._pending.pop(place)
 
     def rest(self) -> Iterable[tuple[TopicPartition, PendingBatch]]:
-        """What is left, and no longer pending."""
+        """Take the remaining batches, which are then no longer pending."""
         left, self._pending = self._pending, {}
         return left.items()

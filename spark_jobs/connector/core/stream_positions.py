@@ -1,4 +1,5 @@
-"""Where a stream goes on: from its checkpoint, in the log that the cluster has today. Pure.
+"""Finds the position at which a stream goes on: from its checkpoint, in the log that the cluster
+has today. Pure.
 
 A failover may have lost records that the query has read already: then the log leaves the history of
 the checkpoint before the checkpoint's offset (KIP-320), and the query reads on from there, or stops
@@ -44,8 +45,9 @@ def lost_records(
     epoch_ends: Mapping[TopicPartition, tuple[int, int]],
     log_ends: Mapping[TopicPartition, int],
 ) -> list[LostRecords]:
-    """What each position has read and its log lacks. `epoch_ends` are, by partition, the largest
-    epoch of the log that is not above the position's, and where it ends (-1, -1: none).
+    """The records that each position has read and its log lacks. `epoch_ends` are, by partition,
+    the largest epoch of the log that is not above the position's, and its end offset (-1, -1:
+    none).
 
     A new leader may report an end that is too low for a moment; its epochs are right from the
     start. So the log's end decides only where no epoch is known, as for a checkpoint of the Kafka
@@ -70,8 +72,8 @@ def lost_records(
 
 
 def check_lost(lost: list[LostRecords], *, is_failing_on_loss: bool) -> PartitionOffsets:
-    """Where the partitions that have lost records are read on. RecordsLost unless the query goes on
-    without them.
+    """The offsets from which the partitions that have lost records are read on. Raises RecordsLost
+    unless the query goes on without those records.
     """
     if lost and is_failing_on_loss:
         raise RecordsLost(

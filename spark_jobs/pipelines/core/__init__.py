@@ -1,1 +1,1 @@
-"""What pipelines decide without Spark."""
+"""The decisions of pipelines, without Spark."""

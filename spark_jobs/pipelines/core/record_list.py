@@ -6,7 +6,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 
 RECORDS_MAX = 32_767
-"""As Kafka's own Hadoop producer has it."""
+"""The limit of Kafka's own Hadoop producer."""
 
 
 @dataclass(slots=True)

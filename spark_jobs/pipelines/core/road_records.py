@@ -33,13 +33,13 @@ FIELDS: Final = (
 )
 REQUIRED: Final = ("checkpoint_id", "plate", "capture_time", "device_address")
 AHEAD_MAX_MS: Final = 60_000
-"""How far a device's clock may be ahead."""
+"""How far a device's clock may be ahead, in ms."""
 DEVICE, SERVER = "device", "server"
 """The two routes: a smart device sends itself, and a server recognises pictures of old ones."""
 
 
 class Command(NamedTuple):
-    """What an operator wants, and since when (Unix ms)."""
+    """An operator's command, and the time since which it holds (Unix ms)."""
 
     command: str
     argument: str
@@ -86,7 +86,7 @@ def road_records(count: int, *, at_ms: int, route: str, first: int = 0, bad_ever
 
 
 def time_text(at_ms: int) -> str:
-    """As records have times."""
+    """The time (Unix ms) in the format of the records."""
     return datetime.fromtimestamp(at_ms / 1000, UTC).strftime(TIME_FORMAT)
 
 
@@ -96,7 +96,7 @@ def time_ms(text: str) -> int:
 
 
 def rejection(value: bytes | bytearray | None, now_ms: int) -> str | None:
-    """Why a value is not stored, as a sentence; None for a record that is."""
+    """The reason why a value is not stored, as a sentence; None for a record that is stored."""
     try:
         record = json.loads(bytes(value or b""))
     except ValueError:
@@ -114,7 +114,7 @@ def rejection(value: bytes | bytearray | None, now_ms: int) -> str | None:
 
 
 def command_of(value: bytes | bytearray | None, *, since_ms: int, id: str) -> Command | None:  # noqa: A002
-    """From a record of the control topic; None for anything that is no command."""
+    """The command in a record of the control topic; None for a value that is no command."""
     try:
         found: Any = json.loads(bytes(value or b""))
         name = str(found["command"])

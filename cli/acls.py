@@ -27,7 +27,7 @@ app = typer.Typer(
 
 
 class Pattern(StrEnum):
-    """How names of resources are meant."""
+    """The way in which names of resources match."""
 
     LITERAL = "literal"
     PREFIXED = "prefixed"
@@ -247,8 +247,8 @@ def _chosen(
     is_consumer: bool,
     is_idempotent: bool,
 ) -> list[tuple[ResourceType, str, Operation]]:
-    """What is done with which resource; --producer and --consumer mean what they mean with Kafka's
-    tool.
+    """The operations chosen for each resource; --producer and --consumer mean the same as in
+    Kafka's tool.
     """
     from wire.rules.acls import CLUSTER_NAME, OPERATIONS, Operation, ResourceType, camel_case
 

@@ -177,7 +177,9 @@ def _progress() -> Callable[[str, str], None]:
 
 
 def print_account(account: LossAccount) -> None:
-    """What is kept and lost of each partition and group, and whether that is final."""
+    """Print the kept and lost records of each partition and group, and whether the account is
+    final.
+    """
     for loss in account.partitions:
         console.print(f"  {loss.sentence}", highlight=False)
     if account.groups is not None:

@@ -160,8 +160,8 @@ async def _controller(addresses: Sequence[str]) -> DescribeControllerReply:
 
 
 async def _deposed(clients: Sequence[SiteClient], entries: Sequence[LinkAtSite]) -> dict[str, list[str]]:
-    """By link: the statements of other links against its active site, as that site itself knows
-    them.
+    """The statements of other links against each link's active site, by link, as that site itself
+    knows them.
     """
     from dr.sites.core.link_checks import deposed_problems
     from runtime.process import OperationalFailure

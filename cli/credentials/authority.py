@@ -32,7 +32,7 @@ AUTHORITY_CERTIFICATE: Final = "ca.pem"
 AUTHORITY_KEY: Final = "ca.key"
 AUTHORITY_DAYS: Final = 3650
 CERTIFICATE_DAYS: Final = 397
-"""What browsers and auditors accept at most, give or take a day."""
+"""The longest validity that browsers and auditors accept, give or take a day."""
 BACKDATED: Final = dt.timedelta(minutes=5)
 """Clocks of two machines differ a little."""
 PRIVATE: Final = 0o600

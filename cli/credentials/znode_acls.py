@@ -13,8 +13,8 @@ ZOOKEEPERS_OWN = "/zookeeper"
 
 
 async def set_acls(connect: str, *, is_dry_run: bool) -> tuple[int, int]:
-    """How many znodes had another ACL, of how many. Children come before their parents, so that a
-    run that was interrupted is repeated. OperationalFailure.
+    """The number of znodes that had another ACL, and the number of all znodes. Children come before
+    their parents, so that a run that was interrupted is repeated. Raises OperationalFailure.
     """
     zookeeper = ZooKeeper(connect)
     await zookeeper.start()

@@ -1,5 +1,5 @@
-"""What each batch of an entry is: plain records, those of an aborted or an open transaction, or a
-marker. Pure.
+"""Finds the fate of each batch of an entry: plain records, those of an aborted or an open
+transaction, or a marker. Pure.
 
 A transaction ends at its producer's next marker. One that has no marker in the entry was open when
 the records were removed: its producer got no answer to a commit.

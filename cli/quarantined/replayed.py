@@ -1,4 +1,4 @@
-"""Which records of an entry the active site has: found by the provenance headers of replayed
+"""Finds the records of an entry that the active site has, by the provenance headers of replayed
 records.
 
 A record is known by topic, partition, leader epoch and offset of the log that it was removed from:

@@ -53,7 +53,7 @@ KEPT_PREFIXES: Final = (
     "producer.",
     "fetch.",
 )
-"""Of the standby's own properties: what decides how its logs and coordinators behave. Listeners,
+"""The standby's own properties that decide how its logs and coordinators behave. Listeners,
 security, quotas and peers are not among them.
 """
 

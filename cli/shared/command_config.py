@@ -40,7 +40,7 @@ def kafka_options() -> dict[str, str]:
 
 
 def is_given() -> bool:
-    """Whether a file counts."""
+    """True if a file of client properties was given."""
     return _Given.properties is not None
 
 
@@ -65,7 +65,9 @@ def command_config_environment() -> dict[str, str]:
 
 
 def use_command_config_unless_given(file: Path) -> None:
-    """As above, for a file that an environment names. ConfigurationError."""
+    """Use a file that an environment names, unless another one was given. Raises
+    ConfigurationError.
+    """
     if not is_given():
         use_command_config(file)
 

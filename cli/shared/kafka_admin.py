@@ -82,7 +82,9 @@ def connect(bootstrap_server: str) -> Cluster:
 
 
 def librdkafka_settings(bootstrap_server: str) -> dict[str, Any]:
-    """For a client of librdkafka, with the options of `--command-config`. ConfigurationError."""
+    """The settings of a librdkafka client, with the options of `--command-config`. Raises
+    ConfigurationError.
+    """
     from wire.client.librdkafka_options import librdkafka_options
     from wire.client.security import load_security
 

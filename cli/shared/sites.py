@@ -49,7 +49,7 @@ def environment_file(file: Path | None) -> Path | None:
 
 
 def needed_environment(file: Path | None) -> Path:
-    """As `environment_file`; raises a usage error when there is none."""
+    """The file that `environment_file` finds; raises a usage error when there is none."""
     found = environment_file(file)
     if found is None:
         raise usage_error("give --environment FILE: the JSON that `antipode up --output json` prints")
@@ -57,8 +57,8 @@ def needed_environment(file: Path | None) -> Path:
 
 
 def open_environment(file: Path) -> Environment:
-    """What the file says; of secured sites, with the operator's credentials unless others were
-    given. OperationalFailure.
+    """The environment in the file; of secured sites, with the operator's credentials unless others
+    were given. Raises OperationalFailure.
     """
     from dr.drill.environment import load_environment
 

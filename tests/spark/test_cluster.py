@@ -23,7 +23,7 @@ from tests.support.disks.log_batches import batch
 from tests.support.eventually import eventually_sync
 from tests.support.processes.ports import LOOPBACK
 
-pytestmark = pytest.mark.timeout(600)
+pytestmark = [pytest.mark.long, pytest.mark.timeout(600)]
 
 REPOSITORY = Path(__file__).parents[2]
 NOW_MS = round(time.time() * 1000)

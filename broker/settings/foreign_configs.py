@@ -28,7 +28,7 @@ _NO_PLUGINS: Final = "classes of Java are not loaded"
 _PROMETHEUS: Final = "metrics are read over HTTP, at antipode.metrics.listener"
 _LISTENERS: Final = "addresses are given by listeners and advertised.listeners"
 _JWKS_RETRIES: Final = "a key set is read again each second while there is no answer"
-_NO_TOKEN_CLIENT: Final = "a broker checks tokens and requests none"
+_CHECKS_ONLY: Final = "a broker checks tokens and requests none"
 _ZOOKEEPER_PLAIN: Final = "connections to ZooKeeper have no TLS"
 _SESSION: Final = "zookeeper.session.timeout.ms decides how long a silent broker counts as alive"
 _TRANSACTIONS: Final = "each transaction's partitions are verified at the coordinator, and retries have no pause"
@@ -83,8 +83,8 @@ _WITHOUT_EFFECT: Final = {
     "sasl.oauthbearer.jwks.endpoint.retry.backoff.max.ms": _JWKS_RETRIES,
     "sasl.oauthbearer.jwt.retriever.class": _NO_PLUGINS,
     "sasl.oauthbearer.jwt.validator.class": _NO_PLUGINS,
-    "sasl.oauthbearer.scope": _NO_TOKEN_CLIENT,
-    "sasl.oauthbearer.token.endpoint.url": _NO_TOKEN_CLIENT,
+    "sasl.oauthbearer.scope": _CHECKS_ONLY,
+    "sasl.oauthbearer.token.endpoint.url": _CHECKS_ONLY,
     "sasl.login.class": _NO_PLUGINS,
     "sasl.server.max.receive.size": "messages of a login have at most 524288 bytes",
     "password.encoder.secret": "no passwords are stored",
@@ -140,8 +140,8 @@ _FAMILIES_WITHOUT_EFFECT: Final = {
     "metadata.log.": _ZOOKEEPER,
     "listener.name.": "the setting applies to every listener",
     "sasl.kerberos.": "there is no GSSAPI",
-    "sasl.oauthbearer.assertion.": _NO_TOKEN_CLIENT,
-    "sasl.oauthbearer.client.credentials.": _NO_TOKEN_CLIENT,
+    "sasl.oauthbearer.assertion.": _CHECKS_ONLY,
+    "sasl.oauthbearer.client.credentials.": _CHECKS_ONLY,
     "sasl.login.": "logins have no lifetime of their own",
     "zookeeper.ssl.": _ZOOKEEPER_PLAIN,
     "password.encoder.": "no passwords are stored",

@@ -88,7 +88,7 @@ async def test_f7_a_run_that_died_is_aborted_before_the_point_of_no_return_and_f
     assert sum(item.kept_below for item in account.partitions) == 35, account
     assert account.known_lost_records == 0, account
     assert all(item.is_source_end_exact for item in account.partitions), account
-    # Groups were compared by the run that died: without a later report of the mirror their loss is "at least 0".
+    # The run that died compared the groups; without a later report their loss is "at least 0".
     assert account.groups is None or not account.groups.known_lost_offsets, account
     last = (await asked(sites, "list"))[-1]
     assert (last["outcome"], last["epoch"], last["steps"][-1]["problem"]) == ("done", 3, "")

@@ -134,7 +134,7 @@ class Ports:
 
 @dataclass(frozen=True, slots=True)
 class DrainResult:
-    """How a graceful stop ended."""
+    """The result of a graceful stop."""
 
     is_complete: bool
     left_bytes: int
@@ -218,12 +218,12 @@ class Mirror:
 
     @property
     def restarts(self) -> dict[str, int]:
-        """How often workers died and were started again, by kind."""
+        """The number of restarts of dead workers, by kind."""
         return dict(self._supervisor.restarts)
 
     @property
     def parts(self) -> MirrorParts:
-        """What MirrorAdmin answers from."""
+        """The parts that MirrorAdmin reads."""
         return MirrorParts(
             self.board,
             self.queue,

@@ -58,7 +58,7 @@ from wire.rules.links import blacklist_of
 
 CLIENT_ID = "antipode-mirror"
 HEALTH_INTERVAL_S = 0.5
-"""How often gRPC health is updated, in seconds."""
+"""Interval (s) at which gRPC health is updated."""
 Healths = dict[str, Callable[[], Health]]
 """The health of mirrors by link name."""
 
@@ -66,7 +66,7 @@ _log = get_logger("mirror")
 
 
 class Closing(Protocol):
-    """What is closed when the daemon ends."""
+    """A client that the daemon closes when it ends."""
 
     async def close(self) -> None:
         """Drop the connections."""

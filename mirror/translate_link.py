@@ -307,7 +307,7 @@ class TranslateLink:
         return TranslatedSource(config.source_bootstrap_servers, self._dialing.source, opposite=opposite)
 
     async def _read_again(self) -> None:
-        """What other daemons of the link have written."""
+        """Read what other daemons of the link have written."""
         if self._transactions is None:
             await self.translations.reload()
         if self._config.is_syncing_groups:

@@ -1,4 +1,4 @@
-"""What two programs must agree on: frames, entities, record batches, private messages, znodes,
+"""Agreements between two programs: frames, entities, record batches, private messages, znodes,
 control services, the client.
 
 Importing it loads kio's types first, with hypothesis out of sight: where that test library is

@@ -260,9 +260,9 @@ class Arbiter:
         return nodes
 
     async def absent_since_ms(self, site: str, *, timeout_ms: float) -> float | None:
-        """Since when (monotonic) no broker of the site was present, as far as this process saw it;
-        None when one is. A renewal needs presence, and a broker that came and went again shows in
-        the count of changes, so none was renewed since then.
+        """Return the moment (monotonic) since which this process saw no broker of the site present;
+        None when one is present. A renewal needs presence, and a broker that came and went again
+        shows in the count of changes, so none was renewed since then.
         """
         await self.present(site, timeout_ms=timeout_ms)
         known = self._absent.get(site)

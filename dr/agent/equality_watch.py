@@ -72,8 +72,8 @@ class EqualityWatch:
         await self._loops.stop()
 
     def states(self) -> Mapping[str, tuple[LinkVerification, Mapping[tuple[str, int], int]]]:
-        """For each link that this agent compares: the state of its proof, and the offset below
-        which each partition was equal at the last comparison.
+        """Return for each link that this agent compares the state of its proof, and the offset
+        below which each partition was equal at the last comparison.
         """
         return {
             name: (one.state, one.watch.proven_ends)

@@ -42,8 +42,8 @@ ASK_TIMEOUT_MS: Final = 3_000
 ASK_OF_COPY_MS: Final = 2_000
 FIRST_COPY: Final = "the first copy is not known to be complete yet"
 SETTLE_MS: Final = 100
-"""How long nothing may arrive from a lost site before the epoch is raised: its mirror has had
-nothing for a whole lease.
+"""Time (ms) in which no batch may arrive from a lost site before the epoch is raised. The site's
+mirror has received nothing for a whole lease.
 """
 AGAIN_MS: Final = 10_000
 """The pause after a failover that was refused."""
@@ -117,8 +117,8 @@ class FailoverWatch:
         return "" if watched is None else watched.verdict
 
     def waiting(self) -> Mapping[str, bool]:
-        """For each link that this agent watches: True if the active site is lost and a person has
-        to act.
+        """Return for each link that this agent watches: True if the active site is lost and a
+        person has to act.
         """
         return {link: watched.is_waiting for link, watched in tuple(self._watched.items())}
 
@@ -127,7 +127,7 @@ class FailoverWatch:
         return dict(self._counts)
 
     def silences(self) -> Mapping[str, Silences]:
-        """By link that this agent has watched: how long its active site was silent."""
+        """Return for each watched link the silences of its active site."""
         return dict(self._silences)
 
     async def request(self, record: LinkRecord, *, asked_by: str) -> FailoverReport:
@@ -308,7 +308,7 @@ class FailoverWatch:
         self._report(record, watched, f"{reason}; a person has to decide: {report.reason}")
 
     async def _carry_out(self, record: LinkRecord, *, asked_by: str, needs_lost_source: bool) -> FailoverReport:
-        """One at a time, as `antipode failover` does it."""
+        """Run one failover at a time, as `antipode failover` does it."""
         policy = FailoverPolicy(
             lag_records_max=record.failover_lag_records_max or None,
             is_old_site_down=True,

@@ -37,11 +37,11 @@ RENEWALS_PER_LEASE: Final = 3
 TURNS_AT_ONCE_MAX: Final = 4
 """The maximum number of concurrent turns for each link."""
 IDLE_INTERVAL_S: Final = 1.0
-"""How often links are checked while none has a lease, in seconds; a change of the links wakes at
-once.
+"""Interval (s) between checks of the links while none has a lease; a change of the links wakes the
+keeper at once.
 """
 WAIT_INTERVAL_S: Final = 0.05
-"""How often a closed epoch that shall be opened is checked, in seconds."""
+"""Interval (s) between checks of a closed epoch that is to be opened."""
 BROKER_TIMEOUT_S: Final = 1.0
 WITHDRAWN: Final = -1
 

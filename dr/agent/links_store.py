@@ -24,8 +24,8 @@ from wire.znodes.arbiter_znodes import Holder
 
 RUNS_KEPT_MAX = 100
 BUDGET_MS = 5_000
-"""How long a change is repeated while ZooKeeper does not answer or others change the same node, in
-ms.
+"""Time (ms) in which a change is repeated while ZooKeeper does not answer or another process
+changes the same node.
 """
 
 
@@ -145,8 +145,8 @@ class LinksStore:
         await self._store_beside(link_znodes.protection_path(link), link_znodes.encode(protection))
 
     async def verification(self, link: str) -> LinkVerification | None:
-        """Until when this site has proven the link's sites equal; None before the first
-        comparison.
+        """Return the time until which this site has proven the link's sites equal; None before the
+        first comparison.
         """
         found = await self._zookeeper.get_or_none(link_znodes.verification_path(link))
         return None if found is None else link_znodes.decode_verification(link, found[0])

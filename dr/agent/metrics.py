@@ -52,7 +52,7 @@ class SiteAgentMetrics(Collector):
         registry.register(self)
 
     def collect(self) -> Iterable[Metric]:
-        """All families; called from the thread of the metrics server."""
+        """Yield all metric families; the thread of the metrics server calls this."""
         family = GaugeMetricFamily(
             "antipode_site_contested_link",
             "1 for a link of which both sites hold themselves for active in the same epoch: writes go to two places.",

@@ -30,7 +30,7 @@ from wire.znodes.layout import MalformedZnode
 
 INTERVAL_MS = 1000
 IMPATIENT_INTERVAL_MS = 100
-"""While the own broker has not taken something that the peer said already."""
+"""Interval (ms) between requests while the own broker has not yet applied an answer of the peer."""
 ASK_TIMEOUT_S = 1.0
 
 

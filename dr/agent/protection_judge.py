@@ -90,8 +90,8 @@ class ProtectionJudge:
         await self._loops.stop()
 
     def verdicts(self) -> Mapping[str, tuple[bool, float]]:
-        """For each link that this agent judges: whether it is protected, and the verdict's age in
-        ms.
+        """Return for each link that this agent judges whether it is protected, and the verdict's
+        age in ms.
         """
         now_ms = self._clock.monotonic_ms()
         return {

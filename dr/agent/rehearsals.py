@@ -50,7 +50,7 @@ class Rehearsals:
         self._last[link] = rehearsal
 
     def states(self) -> Mapping[str, tuple[LinkRehearsal, float]]:
-        """By link the last rehearsal and how long ago it ended, in ms."""
+        """Return for each link the last rehearsal, and the time in ms since it ended."""
         now_ms = self._clock.now_ms()
         return {link: (found, max(0, now_ms - found.ended_at_ms)) for link, found in tuple(self._last.items())}
 

@@ -92,7 +92,7 @@ def _answers(
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AgentParts:
-    """What a started agent works with."""
+    """The parts of a started agent that its gRPC methods use."""
 
     zookeeper: ZooKeeper
     cache: SiteCache
@@ -118,7 +118,7 @@ class SiteAgentService(SiteAgentServicer):
         self._state_change = state_change_logger()
 
     def run_with(self, parts: AgentParts | None) -> None:
-        """From now on answer with these parts; None: not any more."""
+        """Answer requests with these parts from now on; None stops answering."""
         self._running = parts
 
     @property
@@ -129,7 +129,7 @@ class SiteAgentService(SiteAgentServicer):
 
     @_answers
     async def GetSiteView(self, request: site.GetSiteViewRequest, _: Context) -> site.GetSiteViewReply:  # noqa: N802
-        """How this site looks to the one that asks."""
+        """Answer with this site's view for the site that asks."""
         facts = self._parts.cache.facts
         if problem := unknown_link(facts, asking_site=request.asking_site):
             raise Refusal(grpc.StatusCode.FAILED_PRECONDITION, problem)
@@ -152,7 +152,7 @@ class SiteAgentService(SiteAgentServicer):
 
     @_answers
     async def SurveyLink(self, request: site.SurveyLinkRequest, _: Context) -> site.SurveyLinkReply:  # noqa: N802
-        """What a link that is not made yet would carry from here."""
+        """Describe the topics that a planned link would carry from this site."""
         if problems := record_problems(request.record):
             _refuse_argument(problems)
         parts = self._parts
@@ -372,7 +372,7 @@ class SiteAgentService(SiteAgentServicer):
 
     @_answers
     async def DescribeLink(self, request: site.DescribeLinkRequest, _: Context) -> site.DescribeLinkReply:  # noqa: N802
-        """Where every carried partition stands at this site."""
+        """Describe the log of every carried partition at this site."""
         stored, _version = await self._parts.store.get(request.name)
         answers = await self._parts.brokers.describe(stored.name)
         replies = [answer.reply for answer in answers if answer.reply is not None]

@@ -210,7 +210,7 @@ class DrillStage:
         await _until(are_serving, within_ms=within_ms, what=f"{what}: does not serve")
 
     async def _is_serving(self, site: str) -> bool:
-        """All brokers of the site are registered and enforce the link."""
+        """Return True when all brokers of the site are registered and enforce the link."""
         try:
             reply = await self.probe.client(site).describe_link(self.link)
         except OperationalFailure:

@@ -167,7 +167,7 @@ def load_environment(path: Path) -> Environment:
 
 
 def parse_environment(text: str, *, where: str) -> Environment:
-    """As `load_environment`, from text."""
+    """Parse an environment from text, like `load_environment`."""
     try:
         return Environment.model_validate(json.loads(text))
     except ValidationError as error:

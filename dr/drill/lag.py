@@ -1,5 +1,5 @@
-"""How far the standby is behind, asked of both sites and of the mirror: for waits, the live view
-and the report's curve.
+"""Measure how far the standby is behind, from the answers of both sites and of the mirror: for
+waits, the live view and the report's curve.
 
 The sites' own logs decide, by their leader epochs; when the active site does not answer, its
 mirror's last knowledge of it counts. The mirror adds time and its state.
@@ -112,7 +112,7 @@ class LagProbe:
         return next((site for site in self._sites if site != sample.active_site), "") if sample.active_site else ""
 
     async def sample(self, *, mirror_timeout_s: float = MIRROR_TIMEOUT_S) -> LagSample:
-        """One look at both sites and the mirror."""
+        """Ask both sites and the mirror once."""
         described, replies = await asyncio.gather(
             self._describe_mirrors(mirror_timeout_s),
             asyncio.gather(*(self._describe(client) for client in self._clients.values())),

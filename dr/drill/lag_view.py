@@ -22,7 +22,7 @@ STEPS_SHOWN = 8
 BARS = " ▁▂▃▄▅▆▇█"
 SPARK_SAMPLES = 60
 LINE_INTERVAL_MS = 5_000
-"""How often the numbers are printed without a terminal, in ms."""
+"""Interval (ms) between printed lines when the output is no terminal."""
 
 _MARKS = {"done": "[green]✓[/]", "failed": "[red]✗[/]", "stopped": "[yellow]■[/]", "skipped": "[dim]·[/]"}
 

@@ -153,7 +153,7 @@ class ProducingClient:
             self._is_broken = True
 
     def run(self) -> dict[str, int]:
-        """Until stopped or the records end; returns the counts."""
+        """Send until stopped or until the records end; return the counts."""
         begun = time.monotonic()
         for number, record in enumerate(self._records()):
             self._send(number, record)
@@ -266,7 +266,7 @@ class ConsumingClient:
         )
 
     def run(self) -> dict[str, int]:
-        """Until stopped; returns the counts."""
+        """Consume until stopped; return the counts."""
         self._consumer.subscribe(list(self._settings.topics), on_assign=self._on_assign)
         commit_at = time.monotonic() + COMMIT_INTERVAL_S
         has_new = False

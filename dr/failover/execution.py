@@ -49,7 +49,7 @@ for.
 """
 STOPPED_POLL_S = 0.01
 STOPPED_REST_SHARE = 0.25
-"""While writers are stopped the sites are asked more often."""
+"""A wait while writers are stopped pauses this share of the time that the sites took to answer."""
 EPOCH_LOOKUP_BUDGET_MS = 10_000
 
 
@@ -130,7 +130,7 @@ class FailoverRun:
     clock: Clock = field(default_factory=SystemClock)
     progress: Progress = lambda _step, _reason: None
     asked_by: str = ""
-    """Who asked for the run, where that is not the user of this process."""
+    """The user who asked for the run, if that is not the user of this process."""
     _steps: list[StepReport] = field(default_factory=list)
     _account: LossAccount | None = None
     _unix_at_zero_ms: int = 0
@@ -277,7 +277,7 @@ class FailoverRun:
         self.journal.write("step ends", **asdict(report))
 
     async def _wait(self, decision: Decision, *, are_writers_stopped: bool) -> StepEnded:
-        """One pause of a preparation or a drain; consecutive ones are one step in the report."""
+        """Pause once in a preparation or a drain; the report shows consecutive pauses as one step."""
         step, reason = decision.step, decision.reason
         if not self._steps or self._steps[-1].step != step.value:
             self.journal.write("step begins", step=step.value, reason=reason)
@@ -344,7 +344,7 @@ class FailoverRun:
             return str(failure)
 
     async def _records_behind(self, evidence: Evidence) -> int:
-        """How many offsets of the target a failover to the policy's time would put into
+        """Count the offsets of the target that a failover to the policy's time would put into
         quarantine.
         """
         if not self.policy.kept_before_ms or evidence.target is None:

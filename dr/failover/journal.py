@@ -51,7 +51,7 @@ class Journal:
                 raise OperationalFailure(f"journal {path} cannot be written: {error.strerror}") from error
 
     def write(self, event: str, **fields: Any) -> None:
-        """One line, flushed to disk before this returns."""
+        """Write one line and flush it to disk before returning."""
         if self._file is None:
             return
         line = {"at_ms": self._clock.now_ms(), "event": event, **fields}
@@ -72,7 +72,7 @@ class Journal:
 
 
 def read_journal(path: Path) -> list[dict[str, Any]]:
-    """All whole lines; a torn last one, of a process that died while writing, is left out."""
+    """Return all whole lines; a torn last line, of a process that died while writing, is left out."""
     lines = []
     for text in path.read_text(encoding="utf-8").splitlines():
         try:

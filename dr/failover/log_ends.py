@@ -46,7 +46,9 @@ def site_client(view: SiteView) -> KafkaClient:
 async def truncation_offsets(
     client: KafkaClient, evidence: SiteEvidence, *, kept_before_ms: int
 ) -> dict[TopicPartition, int]:
-    """By partition that has such records the offset of the first one. OperationalFailure."""
+    """Return the offset of each partition's first record at or after the time `kept_before_ms`, for
+    partitions that have such records. OperationalFailure.
+    """
     keys = sorted(evidence.copies)
     try:
         await client.metadata(sorted({key.topic for key in keys}))
@@ -77,7 +79,9 @@ async def truncate_logs(client: KafkaClient, record: LinkRecord, evidence: SiteE
 async def _truncate_at_leaders(
     client: KafkaClient, record: LinkRecord, offsets: Mapping[TopicPartition, int]
 ) -> tuple[dict[TopicPartition, int], list[str]]:
-    """Where the logs end now, and what could not be truncated."""
+    """Truncate logs at their leaders. Return the new log ends, and the partitions that could not be
+    truncated.
+    """
     topics = (await client.metadata(sorted({key.topic for key in offsets}))).topics if offsets else {}
     by_leader: dict[int, dict[str, dict[str, Any]]] = {}
     for key, offset in sorted(offsets.items()):

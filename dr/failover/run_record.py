@@ -1,6 +1,6 @@
-"""How a run of a failover goes, kept beside the link at the site that it makes active: who runs it,
-from where, by which policy, its steps, how it ended. People read it (`antipode failovers show`); a
-run never does, because it decides from the live sites.
+"""The record of a failover run, kept beside the link at the site that becomes active: the user, the
+host, the policy, the steps and the outcome. People read it (`antipode failovers show`); a run never
+does, because it decides from the live sites.
 
 Writing holds no step up: the newest state is written in the background, and once more at the end.
 """
@@ -39,7 +39,7 @@ class RunRecord:
     steps: tuple[dict[str, Any], ...] = ()
 
     def to_json(self) -> str:
-        """As it is stored."""
+        """Return the JSON text that is stored."""
         return json.dumps(asdict(self), separators=(",", ":"))
 
     @classmethod

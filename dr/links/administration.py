@@ -33,7 +33,7 @@ from wire.rules.links import (
 )
 
 NOTICE_MS = 5_000
-"""How long a site's agents may take to show a stored link, in ms."""
+"""Time (ms) in which a site's agents must show a stored link."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -99,7 +99,7 @@ class LinkSpec:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LinkAtSite:
-    """One site's word on a link; `problem` when it has none."""
+    """The state of a link as one site reports it; `problem` when it reports none."""
 
     site: str
     status: LinkStatus | None = None
@@ -346,7 +346,7 @@ async def alter_link(
 
 
 async def _arbiters(record: LinkRecord, clients: Sequence[SiteClient]) -> dict[str, str]:
-    """For each site of the link, the identity of the arbiter that it reaches; empty where it
+    """Return the identity of the arbiter that each site of the link reaches; empty for a site that
     reaches none.
     """
     found = dict.fromkeys((record.source_site, record.target_site), "")

@@ -36,7 +36,8 @@ SETTLE_POLL_S: Final = 0.1
 STANDSTILL_MS: Final = 2_000
 """A target that has not got any further for this long is not waited for."""
 RESTARTS_MAX: Final = 3
-"""How often partitions are begun anew because retention has moved their starts."""
+"""Number of times that partitions may be started again because retention has moved their log start.
+"""
 
 TopicPartition = tuple[str, int]
 Progress = Callable[[str], None]

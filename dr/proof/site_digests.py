@@ -22,15 +22,14 @@ from wire.client.raw_client import KafkaClient
 from wire.protocol.range_digest_messages import RANGE_DIGESTS
 
 RETRY_BUDGET_MS: Final = 20_000
-"""How long (ms) a site may take to answer for a range after its last answer or its last progress.
-"""
+"""Time (ms) in which a site must answer for a range after its last answer or its last progress."""
 PAUSE_S: Final = 0.1
 
 Progress = Callable[[str], None]
 
 
 class SiteDigests:
-    """One site. The client stays the caller's."""
+    """The digests of one site. The caller owns the client."""
 
     def __init__(self, site: str, client: KafkaClient, clock: Clock, progress: Progress) -> None:
         self.site = site
@@ -39,7 +38,7 @@ class SiteDigests:
         self._progress = progress
 
     async def topics(self) -> dict[str, TopicMetadata]:
-        """All topics of the site. OperationalFailure."""
+        """Return all topics of the site. OperationalFailure."""
         try:
             return dict((await self._client.metadata()).topics)
         except KafkaClientError as error:
@@ -79,7 +78,7 @@ class SiteDigests:
         return found
 
     async def _round(self, queries: list[RangeQuery]) -> dict[RangeQuery, RangeContent | KafkaClientError]:
-        """One attempt for each query, all leaders at the same time."""
+        """Ask all leaders at the same time, once for each query."""
         answers: dict[RangeQuery, RangeContent | KafkaClientError] = {}
         by_leader: dict[int, list[RangeQuery]] = {}
         for query in queries:

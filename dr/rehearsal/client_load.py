@@ -25,8 +25,8 @@ Place = tuple[str, int]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LoadResult:
-    """What became of the load: records acknowledged, the longest wait for an acknowledgement, and
-    what went wrong, in sentences.
+    """The result of a load: acknowledged records, the longest wait for an acknowledgement, and
+    problems in sentences.
     """
 
     sent: int
@@ -91,7 +91,7 @@ class _Load:
         return note
 
     def read_back(self) -> None:
-        """From the first offset of each partition on, until every acknowledged record was seen."""
+        """Read each partition from its first offset until every acknowledged record was seen."""
         consumer = self._consumer(TopicPartition(*place, offset) for place, offset in self._first.items())
         deadline = monotonic() + DEADLINE_S
         try:
@@ -110,7 +110,7 @@ class _Load:
             self.problems.append(f"{again} records were read twice")
 
     def commit_a_transaction(self, topic: str) -> None:
-        """One record, read committed afterwards."""
+        """Commit a transaction with one record, then read it as read_committed."""
         identity = f"{_MARK}-{uuid.uuid4().hex}"
         producer = Producer({**self._common, "transactional.id": identity, "transaction.timeout.ms": 30_000})
         producer.init_transactions(DEADLINE_S)

@@ -40,12 +40,12 @@ from wire.protocol.range_digest_messages import WHOLE_RANGE
 Progress = Callable[[str, str], None]
 Outcome = TypeVar("Outcome")
 Digests = Mapping[TopicPartition, tuple[int, bytes]]
-"""Of each partition the offset from which on it was asked, and the digest up to the clone's end."""
+"""By partition, the first offset of the range and the digest from there up to the clone's end."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RehearsalRequest:
-    """What is rehearsed: `bootstrap_servers` are the standby's."""
+    """The parameters of a rehearsal; `bootstrap_servers` are the standby's."""
 
     link: str
     standby: str
@@ -82,7 +82,7 @@ class Rehearsal:
         )
 
     async def run(self) -> DrillResult:
-        """All steps; the result says what failed. Never raises OperationalFailure."""
+        """Run all steps; the result reports which one failed. Never raises OperationalFailure."""
         result = self._result
         try:
             await self._steps()
@@ -164,8 +164,8 @@ class Rehearsal:
     async def _digests(
         self, bootstrap: str, evidence: SiteEvidence, ends: Mapping[TopicPartition, int], *, is_sandbox: bool = False
     ) -> Digests:
-        """Of every clone's range as it is at one site; a compacted log has none. The sandbox's
-        listener is plaintext, also where those of the standby are not.
+        """Ask one site for the digest of every clone's range; a compacted log has none. The
+        sandbox's listener is plaintext, also where those of the standby are not.
         """
         async with new_client(bootstrap, has_default_security=not is_sandbox) as client:
             site = SiteDigests(self._request.standby, client, self._clock, lambda _: None)
@@ -239,7 +239,9 @@ class Rehearsal:
         self._facts.mirror_after = "" if now.has_mirror else mirror_sentence(now.mirror_age_ms)
 
     async def _drop(self) -> None:
-        """Also after a failure; a problem is one of the result, and of the next run."""
+        """Drop the sandbox, also after a failure; a problem goes into this result and into that of
+        the next run.
+        """
 
         async def drop() -> None:
             await asyncio.shield(self._sandbox.drop())
@@ -250,7 +252,7 @@ class Rehearsal:
             self._result.restore_problems.append(str(failure))
 
     async def _keep(self) -> None:
-        """At the standby, for `links check` and the metrics."""
+        """Store the result at the standby, for `links check` and the metrics."""
         result = self._result
         found = LinkRehearsal(
             site=self._request.standby,

@@ -1,5 +1,5 @@
-"""What a rehearsal needs of the machine on which it runs: clones of the standby's logs, and a site
-of its own that serves them. `cli/rehearsing` provides both.
+"""The parts that a rehearsal needs of its machine: clones of the standby's logs, and a site that
+serves them. `cli/rehearsing` provides both.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ class Cloned:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SandboxAddresses:
-    """Where the sandbox answers."""
+    """The addresses of a sandbox."""
 
     bootstrap_servers: str
     agent: str

@@ -64,7 +64,7 @@ class DoneOrder:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RepairReport:
-    """What was ordered, done and proven. `proof` is None in a dry run."""
+    """The orders, the repairs that were done, and the proof. `proof` is None in a dry run."""
 
     active_site: str
     standby_site: str
@@ -293,7 +293,7 @@ class _Repair:
             await asyncio.sleep(0)
 
     async def _still_wanted(self, done: Sequence[DoneOrder]) -> list[Judged]:
-        """What the replaced batches need still: digests do not cover bodies."""
+        """Judge the replaced batches once more: digests do not cover their bodies."""
         replaced = [one.order for one in done if isinstance(one.order, ReplaceBatch)]
         return await self._judged(
             by_partition(Suspect(one.topic, one.partition, one.first_offset, one.last_offset) for one in replaced)

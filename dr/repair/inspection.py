@@ -38,7 +38,7 @@ OFFSETS_MIN: Final = 4096
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Site:
-    """One site's name and client; the client stays the caller's."""
+    """A site's name and client; the caller owns the client."""
 
     name: str
     client: KafkaClient
@@ -47,8 +47,8 @@ class Site:
 async def judged_offsets(
     key: TopicPartition, first: int, last: int, *, active: Site, standby: Site, sides: RepairSides
 ) -> list[Judged]:
-    """What to do about the partition's suspected offsets, both included. OperationalFailure when a
-    site does not answer.
+    """Judge the partition's suspected offsets, both included. OperationalFailure when a site does
+    not answer.
     """
     found: list[Judged] = []
     at = first
@@ -133,8 +133,8 @@ def _batches(content: memoryview, offset: int) -> list[LogBatch]:
 
 
 async def damaged_ranges(digests: SiteDigests, key: TopicPartition) -> list[Suspect]:
-    """Where the log of one site's leader holds damaged batches: ranges for whose digests the leader
-    answers with INVALID_RECORD, narrowed by halves. OperationalFailure.
+    """Find damaged batches in the log of one site's leader. Ranges whose digest the leader answers
+    with INVALID_RECORD are halved until they are small. OperationalFailure.
     """
     (whole,) = (await digests.ask([RangeQuery(*key)])).values()
     if whole.error_code is not ErrorCode.none:

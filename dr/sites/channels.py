@@ -13,7 +13,7 @@ UNANSWERED = frozenset({grpc.StatusCode.UNAVAILABLE, grpc.StatusCode.DEADLINE_EX
 """The other end may or may not have done it: ask again, there or elsewhere."""
 
 CLOSED_AT_ONCE = "Socket closed"
-"""What gRPC says of a TLS listener that gets plaintext, among other things."""
+"""The text that gRPC reports, among others, when a TLS listener receives plaintext."""
 
 
 class Channels:

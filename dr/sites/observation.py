@@ -75,7 +75,7 @@ class LinkObserver:
             return None
 
     async def source_groups(self) -> SiteGroups | None:
-        """What groups have committed at the source, None when it does not answer."""
+        """Return the groups' committed offsets at the source, None when it does not answer."""
         if self._source is None or self._clock.monotonic_ms() < self._ask_again_at_ms:
             return None
         groups = await self._groups(self._source)
@@ -88,7 +88,7 @@ class LinkObserver:
             return SiteGroups(problems=(str(error),))
 
     async def site_evidence(self, client: SiteClient, *, with_groups: bool = False) -> SiteEvidence:
-        """What one site says."""
+        """Ask one site for all its evidence."""
         groups = await self._groups(client) if with_groups else None
         description, view, links, accounts, words = await asyncio.gather(
             client.describe_link(self._link),
@@ -128,7 +128,9 @@ class LinkObserver:
 
 
 def _age_ms(words: DescribeGroupsReply, now_ms: int) -> int:
-    """How long before the answer the mirror reported; UNKNOWN when it never did."""
+    """Return the time (ms) between the mirror's last report and the answer; UNKNOWN if it never
+    reported.
+    """
     return max(0, (words.answered_at_ms or now_ms) - words.synced_at_ms) if words.synced_at_ms else UNKNOWN
 
 

@@ -39,9 +39,7 @@ class SiteRefused(OperationalFailure):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LinkChanges:
-    """What is to be changed of a running link; None: as it is. `sync_timeout_ms` 0 keeps the known
-    one.
-    """
+    """The changes to a running link; None keeps a value. `sync_timeout_ms` 0 keeps the known one."""
 
     sync: SyncPolicy | None = None
     sync_timeout_ms: int = 0
@@ -93,16 +91,16 @@ class SiteClient:
         return reply
 
     async def mirror_reports(self, link: str) -> site.DescribeGroupsReply:
-        """As of when the link's mirror had carried all groups' offsets (`synced_at_ms`), and which
-        of its daemons fail at it.
+        """Return the time as of which the link's mirror had carried all groups' offsets
+        (`synced_at_ms`), and its daemons that fail.
         """
         request = site.DescribeGroupsRequest(link=link, is_brief=True)
         reply: site.DescribeGroupsReply = await self._call("DescribeGroups", request)
         return reply
 
     async def survey_link(self, record: LinkRecord) -> site.SurveyLinkReply | None:
-        """What a link that is not made yet would carry from this site; None when its release has no
-        such call.
+        """Describe the topics that a planned link would carry from this site; None if the site's
+        release has no such call.
         """
         request = site.SurveyLinkRequest(record=record)
         try:

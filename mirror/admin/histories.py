@@ -35,7 +35,7 @@ class Histories:
     """The two sites of one link."""
 
     def __init__(self, source: SitePort, target: SitePort, verifier: Verifier | None) -> None:
-        """Without `verifier` the leader epochs alone decide."""
+        """Compare by leader epochs alone if `verifier` is None."""
         self._source = source
         self._target = target
         self._verifier = verifier

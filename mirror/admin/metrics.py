@@ -104,7 +104,7 @@ class MirrorMetrics(Collector):
         self._pace.observe(key, entry)
 
     def collect(self) -> Iterable[Metric]:
-        """All families; called from the thread of the metrics server."""
+        """Yield all metric families; the thread of the metrics server calls this."""
         unacknowledged = self._unacknowledged()
         yield from self._queue_families(unacknowledged)
         yield from self._waiting_families()

@@ -68,7 +68,7 @@ class Reinstatement:
 
 
 class Reinstatements:
-    """One mirror's. `close` ends what is under way."""
+    """All reinstatements of one mirror. `close` ends those that are running."""
 
     def __init__(
         self,
@@ -170,7 +170,9 @@ class Reinstatements:
         return self._board.row(key).facts.chain_epoch < self._link().record.leader_epoch_floor
 
     def _policy_refusal(self) -> str | None:
-        """Why flows get no reinstatement, empty where only a new copy helps; None when they do."""
+        """Return why flows get no reinstatement, empty if only a new copy helps; None if they get
+        one.
+        """
         link = self._link()
         if self._quarantine is None:
             return ""
@@ -252,7 +254,7 @@ class Reinstatements:
 
 
 def _plan(key: PartitionKey, log: LogEnds | None, source_log: object, shared: SharedHistory | None) -> Reinstatement:
-    """What is to be done with one copy, by both sites' answers."""
+    """Decide what to do with one copy, from the answers of both sites."""
     if log is None or not isinstance(source_log, LogEnds):
         return _refused(key, f"the {'target' if log is None else 'source'} does not report the log of {key}")
     if shared is None:

@@ -59,7 +59,7 @@ class ResetOutcome(enum.Enum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CopyLog:
-    """One partition of a copy: where it starts and ends."""
+    """The start and end of one partition's log in a copy."""
 
     partition: int
     log_start_offset: int
@@ -92,7 +92,7 @@ def is_curable(facts: FlowFacts) -> bool:
 
 
 class Resets:
-    """One mirror's."""
+    """The topic resets of one mirror."""
 
     def __init__(
         self,

@@ -109,8 +109,8 @@ class Verifier(Protocol):
     """Compares partitions."""
 
     async def compare(self, key: PartitionKey, *, mirrored_end: int, last_offsets: int) -> Comparison:
-        """One partition, of it the last so many source offsets (0: all). What cannot be read makes
-        it unknown.
+        """Compare one partition, of it the last `last_offsets` source offsets (0: all). The result
+        is unknown if a log cannot be read.
         """
         ...
 
@@ -123,7 +123,7 @@ class ExactVerifier:
         self._target = target
 
     async def compare(self, key: PartitionKey, *, mirrored_end: int, last_offsets: int) -> Comparison:
-        """One partition. What cannot be read makes it unknown."""
+        """Compare one partition. The result is unknown if a log cannot be read."""
         source = _Reader(self._source, key.topic, key.partition, DEBUGGING_CONSUMER)
         target = _Reader(self._target, key.topic, key.partition, DEBUGGING_CONSUMER)
         first = _first(mirrored_end, last_offsets)
@@ -168,7 +168,7 @@ class TranslateVerifier:
         self._record_filter = record_filter
 
     async def compare(self, key: PartitionKey, *, mirrored_end: int, last_offsets: int) -> Comparison:
-        """One partition. What cannot be read makes it unknown."""
+        """Compare one partition. The result is unknown if a log cannot be read."""
         source = _Reader(self._source, key.topic, key.partition, CONSUMER)
         target = _Reader(self._target, self._naming.target_name(key.topic), key.partition, CONSUMER)
         translation = self._translations.of(key)

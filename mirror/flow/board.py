@@ -1,5 +1,5 @@
-"""All partitions of the link: their flows, their leaders, and the way from a decision to its
-effects.
+"""All partitions of the link with their flows and their leaders. The board applies a flow's
+decision and carries out its effects.
 
 The board is the only caller of `Flow.decide` and `Flow.apply`. Workers (prober, fetchers,
 producers, syncs) submit commands and get effects through the `Effects` door; nothing here awaits,
@@ -58,9 +58,7 @@ _state_change = state_change_logger()
 
 
 class Moment(NamedTuple):
-    """One moment by both clocks: the machine's, which people put right, and the one that only goes
-    on.
-    """
+    """One moment by both clocks: the wall clock, which may be set, and the monotonic clock."""
 
     at_ms: int
     monotonic_ms: float

@@ -43,7 +43,7 @@ ask without end.
 """
 
 QUIET_INTERVAL_MS = 250
-"""How often flows without new batches learn that the source still answers, in ms."""
+"""Interval (ms) at which flows without new batches learn that the source still answers."""
 
 SMALL_ANSWER_BYTES = 256 * 1024
 """An answer of less is what a steady flow brings: fetched at once, again and again, every record or
@@ -99,8 +99,8 @@ class Fetcher:
         self._wake.set()
 
     def let_go(self) -> frozenset[PartitionKey]:
-        """After `run` ended: the partitions of which batches were in hand, which others may read
-        now. Their flows must start again.
+        """After `run` ended, release the partitions with fetched batches in hand, so that other
+        fetchers may read them. Their flows must start again.
         """
         lost = frozenset(self._in_hand)
         self._in_hand.clear()
@@ -153,8 +153,8 @@ class Fetcher:
         )
 
     def _throttle_time_ms(self) -> float:
-        """How long (ms) the fetcher waits before the next fetch, so that it brings more.
-        `_expected_bytes` is the size of the last response.
+        """Return how long (ms) the fetcher waits before the next fetch, so that the fetch returns
+        more. `_expected_bytes` is the size of the last response.
         """
         if self._expected_bytes >= SMALL_ANSWER_BYTES:
             return 0

@@ -1,5 +1,5 @@
-"""How old records are when the mirror has them and when the target has them, and how many come a
-second: by partition, for `mirror/admin/metrics.py`.
+"""Measure the age of records when the mirror and the target receive them, and their rate, by
+partition, for `mirror/admin/metrics.py`.
 
 Kept over the last half to whole minute (`rolling.py`), as MirrorMaker's figures are. Batches on
 their way count with their present age once that exceeds every recent value; for a partition that is
@@ -45,8 +45,8 @@ class Pace:
         self._latencies[key].add(max(0, self._clock.now_ms() - timestamp_ms), now_ms)
 
     def partitions(self) -> Iterator[PartitionKey]:
-        """Those of which there are ages; a copy, since metrics are read in a thread of their
-        own.
+        """Iterate over the partitions with known ages; a copy, because metrics are read in another
+        thread.
         """
         return iter(tuple(self._ages))
 

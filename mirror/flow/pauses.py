@@ -1,5 +1,5 @@
-"""What an operator has paused: patterns of topics, kept until they are resumed, over restarts too
-when a file is named for them.
+"""The topic patterns that an operator has paused. They last until they are resumed, and survive
+restarts if a file is configured.
 
 Enforced on the board again and again (`enforce`), so that new topics, changes of the link's
 direction and dead workers do not let a paused partition run. A draining link is not paused: a
@@ -34,8 +34,8 @@ class NotKept(OperationalFailure):
 
 
 class Pauses:
-    """One mirror's. Partitions that another daemon owns are held in the same way. One event loop
-    only.
+    """The pauses of one mirror. Partitions that another daemon owns are held in the same way. One
+    event loop only.
     """
 
     def __init__(

@@ -31,14 +31,14 @@ RETRY_MS = 100
 """Rest of a partition or broker that could not take batches before they are sent again."""
 
 REPORT_INTERVAL_MS = 1000
-"""How often a partition with nothing to send reports the source's ends to the target, in ms."""
+"""Interval (ms) at which an idle partition reports the source's offsets to the target."""
 
 _NOTHING = memoryview(b"")
 
 
 @dataclass(frozen=True, slots=True)
 class _Sent:
-    """One partition of a request: the entry, None for an empty append."""
+    """One partition's part of a request: the queue entry, None for an empty append."""
 
     key: PartitionKey
     generation: int
@@ -141,7 +141,7 @@ class Producer:
                 self._start(node_id, [part for part, _ in pairs], [sent for _, sent in pairs])
 
     async def abandon(self) -> None:
-        """After `run` ended: stop the requests, free the bytes, and have every flow start from the
+        """After `run` ended, stop the requests, free the bytes, and make every flow start from the
         target's log end.
         """
         requests = list(self._requests)
@@ -231,9 +231,9 @@ class Producer:
         self._start(node_id, parts, sent)
 
     def _part(self, row: Row, sent: _Sent) -> AppendPart:
-        """If the source expires records faster than they are mirrored, the target must not drop its
-        log before the next batches arrive: the log start reported with batches reaches the end of
-        the log that they continue only where the copy is to begin anew.
+        """Build a partition's part of the request. The target must not drop its log before the next
+        batches arrive, even if the source expires records faster than they are mirrored. So the
+        reported log start passes the end of the continued log only where the copy begins anew.
         """
         progress, restart_offset = row.facts.progress, row.facts.restart_offset
         is_beginning = sent.entry is None or sent.expected_log_end_offset <= restart_offset
@@ -338,8 +338,8 @@ class Producer:
         self._after_answer(sent.key, window)
 
     def _check_kept(self, sent: _Sent, log_end_offset: int) -> None:
-        """While the source is quiet, only a report shows that the target has lost what it had
-        acknowledged.
+        """Check that the target still has all acknowledged records. While the source is quiet, only
+        a report shows a loss there.
         """
         acknowledged = self._board.row(sent.key).facts.progress.target_log_end_offset
         if 0 <= log_end_offset < min(acknowledged, sent.expected_log_end_offset):

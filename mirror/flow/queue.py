@@ -98,7 +98,7 @@ class ByteQueue:
 
     @contextmanager
     def waiting(self, lane: int) -> Iterator[None]:
-        """While the lane's producer has nothing to send."""
+        """Count the time in which the lane's producer has nothing to send."""
         before_ms, _ = self._idle[lane]
         since_ms = self._clock.monotonic_ms()
         self._idle[lane] = (before_ms, since_ms)

@@ -18,7 +18,7 @@ _log = get_logger("mirror.retention")
 
 
 class RetentionWatch:
-    """One mirror's."""
+    """The retention watch of one mirror."""
 
     def __init__(self, board: FlowBoard) -> None:
         self._board = board

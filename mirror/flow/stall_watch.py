@@ -26,7 +26,7 @@ _state_change = state_change_logger()
 
 
 class StallWatch:
-    """One task."""
+    """The task that detects stalled partitions."""
 
     def __init__(
         self,

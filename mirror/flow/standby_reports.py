@@ -25,7 +25,7 @@ from runtime.supervision import in_background
 from wire.rules.links import SyncPolicy, sync_policy
 
 ALL_INTERVAL_S = 0.2
-"""How soon a new leader at a sync link's source receives all reports, in seconds."""
+"""Interval (s) within which a new leader at a sync link's source receives all reports."""
 HOLD_INTERVAL_S = 5.0
 """The same on other links, where only retention waits: well below the pause between two of its
 passes.
@@ -37,7 +37,9 @@ _log = get_logger("mirror.sync")
 
 
 class StandbyReports:
-    """One worker for the link; `acknowledged` after each acknowledgement."""
+    """The worker that reports a link's progress to the source. Call `acknowledged` after each
+    acknowledgement.
+    """
 
     def __init__(self, board: FlowBoard, port: ProgressPort, link: Callable[[], LinkView]) -> None:
         self._board = board
@@ -74,8 +76,8 @@ class StandbyReports:
         await self._port.close()
 
     async def _next_turn(self) -> None:
-        """All are due after the interval, even when some partitions keep this loop busy: reports
-        that failed are not repeated by an acknowledgement.
+        """Wait until a report is due. All reports are due after the interval, even when some
+        partitions keep this loop busy: an acknowledgement does not repeat a failed report.
         """
         loop = asyncio.get_running_loop()
         with contextlib.suppress(TimeoutError):

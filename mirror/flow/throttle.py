@@ -18,9 +18,9 @@ class _Waiter:
 
 
 class Throttle:
-    """One for all fetchers of a mirror. What a fetch will bring is spent when it goes, and put
-    right when it is there: so the next one in line waits for the bytes and not for the answer,
-    which an idle long poll may owe for long.
+    """The byte rate limit of all fetchers of a mirror. A fetch spends its expected bytes when it is
+    sent, and the difference when its response arrives. So the next fetch waits for the bytes and
+    not for the response, which an idle long poll may delay.
     """
 
     def __init__(self, clock: Clock, *, bytes_per_second: int) -> None:
@@ -56,7 +56,7 @@ class Throttle:
             self.waited_ms += self._clock.monotonic_ms() - began_ms
 
     def spend(self, size_bytes: int) -> None:
-        """So much was fetched, or less than was expected when it is negative."""
+        """Record fetched bytes; a negative number corrects an expectation that was too high."""
         self._bucket.spend(size_bytes, self._clock.monotonic_ms())
         if size_bytes < 0 and self._timer is not None:
             # The timer assumes the expected bytes: a waiter may go sooner now.

@@ -24,7 +24,7 @@ Configs = Mapping[str, str]
 
 
 class GroupConfigSync:
-    """One task."""
+    """The task that copies the configs of groups."""
 
     def __init__(
         self,

@@ -39,7 +39,7 @@ from wire.rules.sync_reports import ALL_SLOTS, SyncReport
 ACTIVE_STATES = frozenset({"Stable", "PreparingRebalance", "CompletingRebalance", "Assigning", "Reconciling"})
 
 COMMITS_AT_ONCE = 5
-"""As many requests as a connection has under way."""
+"""Number of commits under way, as many as the requests in flight of a connection."""
 
 PAUSE_SHARE = 0.2
 """The shortest pause between rounds, as a share of the interval: long rounds do not follow each
@@ -47,11 +47,11 @@ other without a pause.
 """
 
 FULL_READ_MS: Final = 60_000
-"""How often all offsets are read although the source's commits are followed."""
+"""Interval (ms) at which all offsets are read, although the source's commits are followed."""
 
 RECHECK_MS: Final = 10.0
-"""How soon a group whose commit is ahead of its copy is looked at again: records and commits come
-by different connections. Doubled while nothing happens, up to the interval.
+"""Delay (ms) before a group is checked again whose commit is ahead of its copy: records and commits
+come by different connections. Doubled while nothing happens, up to the interval.
 """
 
 PROBLEMS_LOGGED: Final = 10
@@ -67,7 +67,7 @@ _log = get_logger("mirror.groups")
 
 
 class GroupSync:
-    """One task."""
+    """The task that carries groups' offsets."""
 
     def __init__(
         self,
@@ -124,14 +124,14 @@ class GroupSync:
 
     @property
     def stale_since_ms(self) -> Mapping[str, int]:
-        """Of what is in `problems`: since when (Unix ms) its offsets at the target may not be those
-        of the source.
+        """For each entry of `problems`, the time (Unix ms) since which its offsets at the target
+        may differ from the source.
         """
         return {name: self._unix_ms(since_ms) for name, since_ms in self._stale_since_ms.items()}
 
     @property
     def synced_at_ms(self) -> int:
-        """When groups were last looked through (Unix ms), -1 before that."""
+        """The time of the last complete round over the groups (Unix ms), -1 before the first."""
         return -1 if self._synced_ms is None else self._unix_ms(self._synced_ms)
 
     @property
@@ -206,7 +206,7 @@ class GroupSync:
     # Following the source's commits.
 
     async def _advance(self) -> bool:
-        """One step; True when the next one follows at once, since it waits by itself."""
+        """Do one step; return True if the next step follows at once because it waits by itself."""
         link = self._link()
         if self._commits is None or link.role is not LinkRole.MIRRORING:
             self._follow_no_longer()

@@ -1,4 +1,4 @@
-"""How long groups' offsets take to the target: MirrorMaker 2's checkpoint latency."""
+"""The latency of groups' offsets on their way to the target: MirrorMaker 2's checkpoint latency."""
 
 from __future__ import annotations
 
@@ -20,8 +20,8 @@ _OF_GROUP = ("source", "target", "group", "topic", "partition")
 
 
 class CheckpointMetrics(Collector):
-    """How long groups' offsets take to the target, by MirrorMaker 2's name; `observe` is called
-    when the target has some.
+    """The latency of groups' offsets, under MirrorMaker 2's name; the mirror calls `observe` when
+    the target has received some.
 
     Of a translate link those are MirrorMaker's checkpoints, of an exact link the groups' own
     offsets.
@@ -66,5 +66,5 @@ class CheckpointMetrics(Collector):
         yield from in_formats(families, self._names_formats)
 
     def describe(self) -> Iterable[Metric]:
-        """Nothing in advance, as `MirrorMetrics`."""
+        """Describe no metrics in advance, like `MirrorMetrics`."""
         return ()

@@ -1,4 +1,4 @@
-"""What groups commit at the source, as it is written to the source's `__consumer_offsets`.
+"""Follow the commits that groups write to the source's `__consumer_offsets`.
 
 The tail brings batches, `CommitLog` decides which of their offsets count. A reader that begins must
 also read all offsets once: the tail has only what came after its beginning.
@@ -60,7 +60,7 @@ class SourceCommits:
             return self._end(error)
 
     async def read_to_end(self) -> dict[str, Offsets]:
-        """All commits up to now."""
+        """Read all commits up to now."""
         try:
             changes = self._changes(await self._tail.read_to_end())
         except (Unreachable, InvalidBatch) as error:

@@ -27,7 +27,7 @@ _log = get_logger("mirror.transactional_ids")
 
 
 class TransactionalIdSync:
-    """One task."""
+    """The task that carries transactional ids."""
 
     def __init__(
         self,

@@ -130,7 +130,7 @@ class AppendAnswer:
 
 
 class SitePort(Protocol):
-    """One site's topics and logs."""
+    """The topics and logs of one site."""
 
     async def topics(self) -> Mapping[str, SiteTopic]:
         """All topics that this site itself has, by name."""
@@ -252,7 +252,7 @@ class ProducersOfTarget(Protocol):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EndToKeep:
-    """One partition of a copy: what lies at `first_offset` and above is kept by its leader."""
+    """One partition of a copy: its leader keeps the records from `first_offset` on."""
 
     topic_id: UUID
     leader: Leader
@@ -345,7 +345,7 @@ class OffsetsTail(Protocol):
         ...
 
     async def read_to_end(self) -> Sequence[tuple[int, bytes]]:
-        """As `read`, until everything has come that the partitions hold at the call."""
+        """Read until every record has come that the partitions hold at the time of the call."""
         ...
 
     @property
@@ -369,7 +369,7 @@ class ConfigRefused(Exception):
 
 
 class GroupConfigPort(Protocol):
-    """One site's configs of single groups."""
+    """The configs of groups at one site."""
 
     async def group_configs(self) -> Mapping[str, Mapping[str, str]]:
         """The configs of each group. Raises Unreachable when the site does not answer."""
@@ -381,7 +381,7 @@ class GroupConfigPort(Protocol):
 
 
 class GroupPort(Protocol):
-    """One site's consumer groups."""
+    """The consumer groups of one site."""
 
     async def groups(self) -> GroupStates:
         """All groups of the brokers that answer. Unreachable when none does."""
@@ -392,8 +392,8 @@ class GroupPort(Protocol):
         ...
 
     async def offsets_of(self, groups: Sequence[str]) -> GroupReading:
-        """All committed offsets of several groups at once; a group that is just moving is nowhere
-        in the answer.
+        """Return all committed offsets of several groups at once; the answer lacks a group whose
+        coordinator is moving.
         """
         ...
 

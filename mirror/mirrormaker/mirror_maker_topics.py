@@ -33,7 +33,7 @@ from wire.client.raw_client import KafkaClient, NewTopic
 from wire.rules.links import matches
 
 OFFSET_SYNCS_INTERVAL_MS = 1_000
-"""How often a partition's newest pair of offsets is written after a change, in ms."""
+"""Interval (ms) at which a partition's newest pair of offsets is written after a change."""
 
 HEARTBEATS_OWNER: Final = PartitionKey(HEARTBEATS, 0)
 """The partition whose owner writes the heartbeats when several daemons share the link."""
@@ -46,7 +46,7 @@ _log = get_logger("mirror.translate")
 
 
 class MirrorMakerTopics:
-    """One task."""
+    """The task that writes MirrorMaker 2's topics."""
 
     def __init__(
         self,

@@ -557,8 +557,8 @@ def _security(end: str, mapping: dict[str, object]) -> ClientSecurity:
 
 
 def load_configs(properties: Mapping[str, str], *, targets: Collection[str] = ()) -> tuple[MirrorConfig, ...]:
-    """One configuration for each link: of our own file one, of a MirrorMaker 2 file one for each
-    flow. ConfigurationError as usual.
+    """Load one configuration for each link: a file of our own has one, a MirrorMaker 2 file has one
+    for each flow. ConfigurationError as in `load_config`.
 
     With `targets`, aliases of clusters, only flows that end there: the option of MirrorMaker's for
     a file that several sites share.
@@ -580,7 +580,7 @@ def load_configs(properties: Mapping[str, str], *, targets: Collection[str] = ()
 
 
 def _load_flow(flow: Flow) -> MirrorConfig:
-    """As `load_config`; an error names the key as the file writes it."""
+    """Load the configuration of a flow; an error names the key as the file writes it."""
     try:
         return load_config(flow.settings)
     except ConfigurationError as error:

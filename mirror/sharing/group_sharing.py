@@ -32,8 +32,8 @@ HEARTBEATS_A_SESSION = 6
 REBALANCE_TIMEOUT_MS = 10_000
 RETRY_S = 0.5
 REPORTED_AGAIN_MS = 10_000
-"""How long this daemon waits before it publishes its failures again, in ms: each time costs all
-members a new generation.
+"""Time (ms) before this daemon publishes its failures again: each publication costs all members a
+new generation.
 """
 
 _log = get_logger("mirror.sharing")
@@ -87,7 +87,7 @@ class Sharing:
         await self._client.close()
 
     async def _be_a_member(self) -> None:
-        """One coordinator's time: generations one after the other."""
+        """Be a member for as long as one coordinator lasts, generation after generation."""
         await self._member.find_coordinator()
         self.ownership.doubt()
         while True:

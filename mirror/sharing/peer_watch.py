@@ -37,7 +37,7 @@ class PeerWatch:
 
     @property
     def failing(self) -> Mapping[str, str]:
-        """Other daemons that cannot carry groups' offsets, and which."""
+        """The other daemons that cannot carry groups' offsets, with the groups that they name."""
         return {share.daemon.name: share.daemon.problem for share in self._others() if share.daemon.problem}
 
     def look(self) -> None:
@@ -55,8 +55,8 @@ class PeerWatch:
         return () if self._ownership is None or self._ownership.outage else self._ownership.others
 
     def _problem(self, own: Daemon) -> str:
-        """One group that cannot be carried, the same one until all can: the other daemons need only
-        the beginning and the end.
+        """Name one group that cannot be carried, always the same one until all can: the other
+        daemons need only the beginning and the end.
         """
         problems = sorted(self._group_problems().items())
         return own.problem or "{}: {}".format(*problems[0]) if problems else ""

@@ -91,7 +91,7 @@ class KafkaOffsetsTail:
         return found
 
     async def read_to_end(self) -> Sequence[tuple[int, bytes]]:
-        """As `read`, until everything has come that the partitions hold at the call."""
+        """Read until every record has come that the partitions hold at the time of the call."""
         asked_ms = self._clock.monotonic_ms()
         goals = {node_id: await self._ends(node_id, node) for node_id, node in self._nodes.items()}
         found: list[tuple[int, bytes]] = []

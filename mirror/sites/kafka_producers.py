@@ -148,7 +148,7 @@ class KafkaProducersOfTarget:
     async def carry(
         self, producers: Mapping[str, TransactionalProducer], *, link: str, link_epoch: int
     ) -> Mapping[str, ErrorCode]:
-        """One request to each coordinator."""
+        """Carry the producers with one request to each coordinator."""
         turns = asyncio.Semaphore(LOOKUPS_AT_ONCE)
         outcomes: dict[str, ErrorCode] = {}
 

@@ -49,8 +49,8 @@ RETRY_BUDGET_MS = 1_000
 """The client's own retries are short: flows and syncs come again by themselves, and know more."""
 
 SILENT_PAUSE_S = 10
-"""How long the mirror skips a broker that did not list its groups, in seconds: waiting for it
-delays the groups of all other brokers.
+"""Time (s) for which the mirror skips a broker that did not list its groups: waiting for it delays
+the groups of all other brokers.
 """
 
 _ABSENCES = {

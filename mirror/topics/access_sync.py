@@ -37,13 +37,13 @@ USERS: Final = "(SCRAM users)"
 """The keys of `problems`; no group has such a name."""
 
 Quota = tuple[QuotaEntity, str, float]
-"""One value of one entity."""
+"""An entity, the name of one of its quotas, and the quota's value."""
 
 _log = get_logger("mirror.access")
 
 
 class AccessSync:
-    """One task."""
+    """The task that carries ACLs and quotas."""
 
     def __init__(
         self,
@@ -167,7 +167,7 @@ def _note(what: str, added: Collection[object], removed: Collection[object]) -> 
 
 
 async def _acls(client: KafkaClient) -> set[Acl] | None:
-    """All ACLs; None where there is no authorizer."""
+    """Return all ACLs; None if the cluster has no authorizer."""
     try:
         return await describe_acls(client, AclFilter())
     except BrokerError as error:

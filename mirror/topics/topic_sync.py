@@ -97,7 +97,7 @@ class BeginningsUntold(Exception):
 
 
 class TopicSync:
-    """One task; `poke` has it look at once."""
+    """The task that keeps the target's topics equal to the source's; `poke` starts a round at once."""
 
     def __init__(
         self,

@@ -12,7 +12,7 @@ from runtime.clock import Clock
 from wire.client.raw_client import KafkaClient
 
 READ_AGAIN_MS: Final = 100
-"""How long notes count as fresh, in ms."""
+"""Time (ms) for which notes count as fresh."""
 
 
 class Notes(Protocol):
@@ -34,7 +34,7 @@ class _Read(Generic[Noted]):
 
 
 class FollowedNotes(Generic[Noted]):
-    """All topics with one prefix; `refresh` before looking."""
+    """The notes in all topics with one prefix; call `refresh` before reading."""
 
     def __init__(self, client: KafkaClient, *, prefix: str, make: Callable[[], Noted], clock: Clock) -> None:
         self._client = client

@@ -25,7 +25,7 @@ SAVE_INTERVAL_S: Final = 0.25
 
 
 class GroupNotes:
-    """One link's. `load` first; `keep_saved` runs."""
+    """The group notes of one link. Call `load` first; `keep_saved` runs as a worker."""
 
     def __init__(
         self, client: KafkaClient, link: str, *, source_alias: str, replication_factor: int, clock: Clock

@@ -52,7 +52,7 @@ class TransactionMetrics(Collector):
         self.fenced += is_fenced
 
     def collect(self) -> Iterable[Metric]:
-        """All but the histograms."""
+        """Yield all families except the histograms."""
         counters = (
             ("committed", "Transactions at the target that were committed.", self.committed),
             (

@@ -39,8 +39,7 @@ apart.
 """
 
 SETTLING_MS_MAX = 5_000
-"""How long a read waits for other producers' transactions before it fails and is repeated, in ms.
-"""
+"""Time (ms) that a read waits for other producers' transactions before it fails and is repeated."""
 
 _READ_BYTES = 4 * 1024 * 1024
 _CONFIGS = {"cleanup.policy": "compact", "min.cleanable.dirty.ratio": "0.1", "segment.bytes": str(16 * 1024 * 1024)}
@@ -228,8 +227,8 @@ async def read_topic(
 async def fetch_with_skipped(
     client: KafkaClient, topic: str, partition: int, offset: int, *, max_bytes: int, isolation_level: int
 ) -> tuple[Buffer, frozenset[int]]:
-    """As `fetch_records`, up to the last stable offset where only committed records count; with the
-    base offsets of skipped batches.
+    """Fetch records like `fetch_records`, up to the last stable offset if only committed records
+    count; also return the base offsets of skipped batches.
     """
     fetched = await reached(
         fetch_at_leader(

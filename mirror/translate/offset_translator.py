@@ -37,8 +37,8 @@ _START = 0
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TranslatedOffset:
-    """Where a consumer goes on at the other end: the first record there of those at or after the
-    requested offset.
+    """The position at the other end: the first record there among those at or after the requested
+    offset.
 
     `is_known` False: nothing at or after it is noted as mirrored; `offset` is then the end of what
     is. `opposite`: whether a link that carries the same topics back was looked for, and whether

@@ -39,7 +39,9 @@ class _Notes:
 
 
 class OppositeLinks:
-    """One link's; `refresh` before asking. An old map only makes answers smaller."""
+    """The opposite links of one link; call `refresh` before reading. An old map only makes answers
+    smaller.
+    """
 
     def __init__(self, client: KafkaClient, *, is_target: Callable[[str], bool], clock: Clock) -> None:
         """`is_target` decides whether an alias is, or may be, that of this link's target."""

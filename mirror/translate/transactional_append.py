@@ -193,7 +193,7 @@ class TransactionalAppend:
         return ""
 
     async def _send(self, connection: Connection, sent: Round[OutgoingPart]) -> None:
-        """One request; its outcome is noted with each part. `ports.Unreachable`: the outcome is
+        """Send one request and note its outcome with each part. `ports.Unreachable`: the outcome is
         unknown.
         """
         outcomes = await send_round(

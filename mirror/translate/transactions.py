@@ -48,8 +48,8 @@ from wire.protocol.produce_codec import PartitionRecords, ProduceRequest, TopicR
 TRANSACTIONAL_ID_PREFIX = "antipode-mirror."
 
 REOPEN_MS = 500
-"""After an aborted transaction: time for a mirror that has replaced this one to note its claim,
-before we open anew.
+"""Pause (ms) after an aborted transaction, in which a mirror that has replaced this one can note
+its claim.
 """
 
 LAST_ABORT_TIMEOUT_S = 3.0
@@ -228,7 +228,7 @@ class Transactions:
         skipped: Collection[int],
         size_bytes: int,
     ) -> None:
-        """As the cycle's `carry`, for a writer that has entered and not left."""
+        """Carry batches like the cycle's `carry`, for a writer that has entered and not left."""
         if transaction is self._current:
             self._cycle.carry(key, headers, skipped=skipped, size_bytes=size_bytes)
             self._changed.set()
@@ -247,8 +247,8 @@ class Transactions:
 
     @contextlib.asynccontextmanager
     async def beginning(self, transaction: Transaction, node_id: int) -> AsyncIterator[None]:
-        """For the first batches of a transaction in partitions of a broker: one writer after the
-        other. Unreachable.
+        """Let one writer after the other send its first batches of a transaction to a broker.
+        Unreachable.
 
         Apache Kafka's broker (KIP-890) refuses the first of two at once as not_enough_replicas,
         with a NETWORK_EXCEPTION.
@@ -259,8 +259,8 @@ class Transactions:
             yield
 
     def break_off(self, transaction: Transaction, reason: str, *, is_fenced: bool = False) -> None:
-        """Something in the transaction went wrong: nothing of it is to be seen, and it is written
-        again in another one.
+        """Abort the transaction after an error: no reader sees its records, and another transaction
+        writes them again.
         """
         if transaction is not self._current:
             return
@@ -484,8 +484,8 @@ def is_fencing(error: BaseException) -> bool:
 
 
 async def end_transactions(client: KafkaClient, store: OffsetStore, *, clock: Clock, timeout_ms: int) -> None:
-    """For a mirror that writes without transactions: abort the open ones of others, and fence their
-    producers. Unreachable.
+    """Abort the open transactions of others and fence their producers, for a mirror that writes
+    without transactions. Unreachable.
     """
     claim = Claim(name=ClaimName(NO_TRANSACTIONS, -1, -1), mirror=uuid.uuid4().hex, slots=None)
     await store.save([[claim_record(claim)]], now_ms=clock.now_ms())

@@ -44,7 +44,7 @@ our sequence.
 """
 
 SILENCE_MAX_MS = 3_600_000
-"""After so long without a write the target's log is looked at again first; brokers forget a
+"""Time (ms) without a write after which the target's log is read again first; brokers forget a
 producer after a day.
 """
 
@@ -183,7 +183,7 @@ class TranslatedAppend:
         return self._clock.monotonic_ms() - self._opened_at_ms.get(key, -OPENING_LASTS_MS) >= OPENING_LASTS_MS
 
     async def _send(self, connection: Connection, sent: Round[_Part]) -> None:
-        """One request; its outcome is noted with each part. `ports.Unreachable`: the outcome is
+        """Send one request and note its outcome with each part. `ports.Unreachable`: the outcome is
         unknown.
         """
         try:

@@ -35,7 +35,7 @@ class TranslatedSource(KafkaSite):
         return found
 
     async def offsets_of(self, groups: Sequence[str]) -> GroupReading:
-        """As the site's, and which of them are no news at the target."""
+        """Return the site's group offsets; mark those that the mirror itself has written."""
         if self._opposite is None:
             return await super().offsets_of(groups)
         # Before: what is noted later may be of an offset that was not read yet.

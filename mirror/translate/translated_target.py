@@ -107,8 +107,8 @@ class TranslatedTarget:
         return next((other for other in bound if other in ours and self._naming.target_name(other) == target), None)
 
     async def _topics_of_source(self) -> Mapping[str, SiteTopic]:
-        """As last seen while the source is silent: what was fetched before is to find the copies'
-        leaders.
+        """Return the source's topics, the last known ones while the source is silent: batches
+        fetched earlier still need their copies' leaders.
         """
         try:
             self._sources_topics = await self._source.topics()
@@ -203,8 +203,8 @@ class TranslatedTarget:
     # Logs.
 
     async def log_ends(self, leaders: Mapping[PartitionKey, Leader]) -> Mapping[PartitionKey, LogAnswer]:
-        """How far each partition is mirrored, in the source's offsets; reads the target's tail
-        where it is not known.
+        """Return how far each partition is mirrored, in the source's offsets; read the target's
+        tail where this is unknown.
         """
         ends: dict[PartitionKey, LogAnswer] = {}
 
@@ -257,7 +257,7 @@ class TranslatedTarget:
         return (await self.offsets_of([group])).by_group.get(group, {})
 
     async def offsets_of(self, groups: Sequence[str]) -> GroupReading:
-        """As `offsets`, of several groups at once."""
+        """Return the offsets of several groups at once, like `offsets`."""
         await self._look_opposite()
         found = await self._target.offsets_of(groups)
         self._read |= found.by_group
@@ -296,7 +296,7 @@ class TranslatedTarget:
             await self._opposite.refresh({name: topic.topic_id for name, topic in topics.items()})
 
     def downstream(self, key: PartitionKey, offset: int) -> int | None:
-        """Where a consumer of the source goes on at the target; None where that is unknown."""
+        """Return the target offset at which a consumer of the source continues; None if unknown."""
         try:
             return both_ways.downstream(self._translations.of(key), self._opposite_of(key), offset)
         except UnknownPlace as error:
@@ -304,7 +304,7 @@ class TranslatedTarget:
             return None
 
     def upstream(self, key: PartitionKey, offset: int) -> int | None:
-        """Where a consumer of the target goes on at the source; None where that is unknown."""
+        """Return the source offset at which a consumer of the target continues; None if unknown."""
         try:
             return both_ways.upstream(self._translations.of(key), self._opposite_of(key), offset)
         except UnknownPlace as error:
@@ -399,7 +399,7 @@ class TranslatedTarget:
         return offset is not None and offset > note.target_offset
 
     async def send_report(self, report: SyncReport, *, link: str, link_epoch: int) -> None:
-        """Not used at a translate target."""
+        """Do nothing: a translate target receives no reports."""
 
     async def close(self) -> None:
         """Drop the connections."""

@@ -1,5 +1,5 @@
-"""Everything that one translate link knows, in memory and in its topic: producers, topics, a
-translation for each partition.
+"""The state of one translate link, in memory and in its topic: producers, topics, a translation for
+each partition.
 
 `load` once, `save` now and then (`keep_saved`). Unsaved changes are never lost: after a crash the
 target's log itself shows how far the mirror came (`core/resume.py`); the topic only makes that look
@@ -39,7 +39,7 @@ _log = get_logger("mirror.translate")
 
 
 class Translations:
-    """One event loop only."""
+    """The translations of one link; one event loop only."""
 
     def __init__(
         self, client: KafkaClient, store: OffsetStore, *, clock: Clock, transactions: Transactions | None = None
@@ -98,7 +98,7 @@ class Translations:
         return self._transactions is not None
 
     async def be_ready(self) -> int:
-        """With transactions, have a producer and the target's notes, whatever happened. TakenOver,
+        """With transactions, make sure of a producer and of the target's notes. TakenOver,
         Unreachable.
 
         Returns the era, for `demand`.
@@ -142,12 +142,12 @@ class Translations:
             _log.info("writing under a producer id of our own", origin=origin, producer_id=found)
 
     def binding(self, topic: str) -> Binding | None:
-        """Which topic of the target carries a topic of the source, as far as known."""
+        """Return the target topic that carries a source topic, if known."""
         return self._stored.bindings.get(topic)
 
     @property
     def bindings(self) -> Iterable[Binding]:
-        """All that are known, those of topics included that the source has no more."""
+        """Return all known bindings, also those of topics that the source has lost."""
         return tuple(self._stored.bindings.values())
 
     async def bind(self, topic: str, source_id: UUID, target: str, target_id: UUID) -> None:
@@ -205,11 +205,11 @@ class Translations:
         self._rebound.pop(key, None)
 
     def is_new(self, key: PartitionKey) -> bool:
-        """Nothing is known of the partition."""
+        """Return True if nothing is known of the partition."""
         return key in self._rebound or (key not in self._by_key and key not in self._stored.positions)
 
     def begun(self, key: PartitionKey) -> Translation:
-        """One for a partition of which nothing is known, under sequences that its copy does not
+        """Return a translation for an unknown partition, under sequences that its copy does not
         know either.
         """
         return Translation(Position(sequences=dict(self._rebound.get(key, {}))))
@@ -323,5 +323,5 @@ class Translations:
         )
 
     def known(self) -> Iterable[tuple[PartitionKey, Translation]]:
-        """All partitions of this daemon that have been looked at."""
+        """Return the translations of this daemon's partitions that have been read so far."""
         return [(key, translation) for key, translation in self._by_key.items() if self.owns(key)]

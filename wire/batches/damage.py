@@ -15,11 +15,11 @@ from wire.batches.record_batch import InvalidBatch, iterate_headers, verify_crc
 
 CRC_AT: Final = slice(17, 21)
 COVERED_FROM: Final = 21
-"""Where the bytes begin that the checksum covers: the batch's attributes."""
+"""Position of the first byte that the checksum covers: the batch's attributes."""
 
 
 def batch_problem(content: bytes) -> str:
-    """Why the bytes are no sound batch, as the end of a sentence; empty when they are one."""
+    """Describe why the bytes are no sound batch, as the end of a sentence; empty if they are one."""
     try:
         headers = list(iterate_headers(content))
     except InvalidBatch as error:

@@ -43,7 +43,7 @@ class RecordColumns:
 
     @property
     def size_bytes(self) -> int:
-        """What keys and values take."""
+        """The size of keys and values."""
         return len(self.keys) + len(self.values)
 
     def append(self, body: bytes, header: BatchHeader, first_offset: i64, until_offset: i64) -> None:

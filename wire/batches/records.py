@@ -36,14 +36,14 @@ _XERIAL_MAGIC: Final = b"\x82SNAPPY\x00"
 _XERIAL_HEADER_SIZE: Final = 16
 _CHUNK_BYTES: Final = 1 << 20
 _NULL_LENGTH: Final = 1
-"""How a length of -1 is written."""
+"""The encoded length -1."""
 _ZSTD_LEVEL: Final = 3
 _NAME_ERRORS: Final = "surrogateescape"
 _INT32: Final = struct.Struct(">i")
 _CONTINUES: Final = 0x80
 """A byte from this value on is not the last one of its number."""
 _INT32_SHIFT_MAX: Final = 28
-"""How far the last byte of a varint of 32 bits is shifted."""
+"""The shift of the last byte of a varint of 32 bits."""
 _INT64_SHIFT_MAX: Final = 63
 _INT64_MAX: Final = 2**63 - 1
 _AFTER_SHIFT: Final = 2**57 - 1
@@ -66,8 +66,8 @@ class Record(NamedTuple):
 
 
 class RecordSpan(NamedTuple):
-    """Where a record lies in the opened body of its batch, from `start` to `end`, and what decides
-    whether it is kept.
+    """The position of a record in the opened body of its batch, from `start` to `end`, and the
+    fields that decide whether it is kept.
 
     `after_time` is where its timestamp ends; deltas refer to the batch's base offset and base
     timestamp.
@@ -327,8 +327,8 @@ def _after_two_bytes(body: bytes, at: i64, shift_max: i64, number: i64) -> tuple
 
 
 def _after_content(at: i64, number: i64, end: i64) -> i64:
-    """Where a key, value or name ends that begins at `at`; `number` is its length before the zigzag
-    is undone.
+    """Return the end of a key, value or name that begins at `at`; `number` is its length before the
+    zigzag is undone.
     """
     length: i64 = number >> 1
     if number & 1 or length > end - at:
@@ -337,7 +337,7 @@ def _after_content(at: i64, number: i64, end: i64) -> i64:
 
 
 def _after_headers(body: bytes, at: i64, end: i64) -> i64:
-    """Where the headers end whose count stands at `at`."""
+    """Return the end of the headers whose count is at `at`."""
     count, at = _varint_at(body, at)
     if count & 1 or count >> 1 > end - at:
         raise ValueError(f"a number of headers that does not fit the {end - at} bytes that are left")
@@ -352,7 +352,7 @@ def _after_headers(body: bytes, at: i64, end: i64) -> i64:
 
 
 def _varint_at(body: bytes, at: i64) -> tuple[i64, i64]:
-    """As `_longer_varint`, for a number of any size."""
+    """Read a number of any size, like `_longer_varint`."""
     number: i64 = body[at]
     return (number, at + 1) if number < _CONTINUES else _longer_varint(body, at, _INT32_SHIFT_MAX)
 
@@ -449,7 +449,7 @@ def with_timestamp_delta(body: bytes, span: RecordSpan, timestamp_delta: int) ->
 
 
 def encode_record(record: Record, offset_delta: int, base_timestamp: int) -> bytes:
-    """One record as it stands in a batch of this base timestamp, its length in front."""
+    """Encode one record for a batch with this base timestamp, its length in front."""
     key, value, timestamp_ms, headers, _ = record
     content = BytesWriter()
     content.append(0)

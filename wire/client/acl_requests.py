@@ -31,7 +31,9 @@ DELETE_ACLS: Final = 31
 
 
 async def describe_acls(client: KafkaClient, wanted: AclFilter) -> set[Acl]:
-    """All ACLs that the filter means. BrokerError when the cluster refuses to describe them."""
+    """Return all ACLs that the filter matches. BrokerError when the cluster refuses to describe
+    them.
+    """
     connection = await _controller(client)
     answer = await connection.call(DESCRIBE_ACLS, _filter_fields(wanted))
     _check(answer, connection, DESCRIBE_ACLS)

@@ -68,7 +68,9 @@ class ConnectionOptions:
     ssl_context: ssl.SSLContext | None = None
     handshake: Handshake | None = None
     has_default_security: bool = True
-    """Without an SSL context and a handshake of its own it uses the process's security."""
+    """If True, the connection uses the process's security when it has no SSL context and no
+    handshake of its own.
+    """
 
 
 class Answer(NamedTuple):

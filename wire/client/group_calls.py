@@ -71,8 +71,8 @@ class GroupCalls(ClusterAccess):
     async def committed_by_groups(
         self, group_ids: Iterable[str]
     ) -> dict[str, dict[TopicPartition, FetchedOffset] | KafkaClientError]:
-        """All offsets of several groups, a request to each coordinator, or what is in the way of a
-        group. One attempt: groups whose coordinator has moved are left out.
+        """Return all offsets of several groups, with one request to each coordinator, or the error
+        of a group. One attempt: groups whose coordinator has moved are left out.
         """
         found: dict[str, dict[TopicPartition, FetchedOffset] | KafkaClientError] = {}
         by_node: dict[int, list[str]] = {}

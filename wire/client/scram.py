@@ -10,7 +10,7 @@ from typing import Final
 from wire.rules.scram import ITERATIONS_MIN, hashed, salted_password, signed
 
 ITERATIONS_MAX: Final = 1_000_000
-"""Above it a broker would keep our loop busy for seconds."""
+"""Upper bound of iterations: above it a broker would keep our event loop busy for seconds."""
 
 _NO_CHANNEL_BINDING: Final = "n,,"
 
@@ -20,7 +20,7 @@ class ScramRefused(Exception):
 
 
 class ScramClient:
-    """One exchange: `first`, `final` with what the broker answered, then `verify`. ScramRefused
+    """One SCRAM exchange: `first`, `final` with the broker's answer, then `verify`. ScramRefused
     ends it.
     """
 

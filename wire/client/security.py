@@ -157,8 +157,8 @@ def secured(options: ConnectionOptions, security: ClientSecurity) -> ConnectionO
 
 
 class _OfThisProcess:
-    """What clients use that are given no security of their own: that of a command's
-    `--command-config`, or of a broker's listener between brokers.
+    """The security of clients that are given none: that of a command's `--command-config`, or of a
+    broker's listener between brokers.
     """
 
     security: ClientSecurity | None = None

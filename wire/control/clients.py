@@ -53,7 +53,7 @@ class ControllerUnavailable(Exception):
 
 
 class _AskAnother(Exception):
-    """One attempt failed in a way that another candidate, or the same one later, may not."""
+    """An attempt failed in a way that another candidate, or a later attempt, may not."""
 
 
 class _Line:

@@ -53,14 +53,14 @@ class ReplaceBatchesRequest:
     __api_key__: ClassVar[i16] = i16(REPLACE_BATCHES)
     __header_schema__: ClassVar[type[RequestHeader]] = RequestHeader
     reason: str = field(metadata={"kafka_type": "string"})
-    """Why, in a sentence; kept with the damaged bytes."""
+    """The reason in a sentence; the broker keeps it with the damaged bytes."""
     partitions: tuple[ReplaceBatchesPartition, ...]
     """Each partition with damaged batches."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ReplaceBatchesOutcome:
-    """What became of one partition's batches."""
+    """The outcome for one partition's batches."""
 
     __type__: ClassVar = EntityType.nested
     __version__: ClassVar[i16] = i16(0)

@@ -165,7 +165,7 @@ def _size_of(records: Part | None) -> int | None:
 
 
 def _partition_start_bytes(partition: PartitionFetched, version: int) -> bytes:
-    """Everything in front of the records' length."""
+    """Encode the fields in front of the records' length."""
     flexible = version >= FLEXIBLE_FROM
     start = _PARTITION_START.pack(*partition[:4])
     if version >= _LOG_START_FROM:

@@ -158,7 +158,7 @@ def encode_request(api_key: int, api_version: int, correlation_id: int, client_i
 
 
 def response_body_position(frame: Buffer, api_key: int, api_version: int) -> int:
-    """Where the body of a response frame begins. Raises MalformedResponse."""
+    """Return the position of a response frame's body. Raises MalformedResponse."""
     reader = ByteReader(frame)
     try:
         reader.skip(4)

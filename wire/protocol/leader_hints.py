@@ -24,7 +24,7 @@ class LeaderHint(NamedTuple):
 
 
 class NodeEndpoint(NamedTuple):
-    """Where a hinted leader listens."""
+    """The listener of a hinted leader."""
 
     node_id: int
     host: str

@@ -74,7 +74,7 @@ IndexError past the end.
 
 
 class Step(NamedTuple):
-    """How to skip one value: its least size, and a function unless the size is always the same."""
+    """A way to skip one value: its least size, and a function unless the size is fixed."""
 
     size_min: int
     skip: Skip | None

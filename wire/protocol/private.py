@@ -169,7 +169,7 @@ class MirrorAppendRequest:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MirrorAppendPartitionResponse:
-    """On the loop: wake the waiters."""
+    """The result of appending one partition's batches."""
 
     __type__: ClassVar = EntityType.nested
     __version__: ClassVar[i16] = i16(0)
@@ -402,7 +402,9 @@ class ChangedPartition:
     leader_epoch: i32 = field(metadata={"kafka_type": "int32"})
     """Epoch of the leader."""
     partition_epoch: i32 = field(metadata={"kafka_type": "int32"})
-    """Of two states with one leader epoch, the one with the higher partition epoch is newer."""
+    """The partition epoch; of two states with one leader epoch, the state with the higher partition
+    epoch is newer.
+    """
     replica_nodes: tuple[i32, ...] = field(metadata={"kafka_type": "int32"}, default=())
     """Node ids of all replicas."""
     isr_nodes: tuple[i32, ...] = field(metadata={"kafka_type": "int32"}, default=())

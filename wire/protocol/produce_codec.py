@@ -44,7 +44,7 @@ _NO_ERRORS: Final = b"\x01\0\0"
 
 
 class PartitionRecords(NamedTuple):
-    """What to append to one partition; None is null on the wire, which no broker accepts."""
+    """The records to append to one partition; None is null on the wire, which no broker accepts."""
 
     partition_index: int
     records: Buffer | None
@@ -75,7 +75,7 @@ class RecordError(NamedTuple):
 
 
 class PartitionProduced(NamedTuple):
-    """What became of one partition's records."""
+    """The result for one partition's records."""
 
     partition_index: int
     error_code: int = 0

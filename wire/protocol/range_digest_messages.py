@@ -106,7 +106,9 @@ class RangeDigestsAnswer:
     high_watermark: i64 = field(metadata={"kafka_type": "int64"}, default=i64(0))
     """Up to where everything is replicated in the site."""
     pending_leaves: i32 = field(metadata={"kafka_type": "int32"}, default=i32(0))
-    """Above 0 the broker is still reading the log, and the answer has no content: ask again."""
+    """Number of leaves that the broker has yet to read; above 0 the answer has no content, and the
+    request is to be repeated.
+    """
     content: bytes = field(metadata={"kafka_type": "bytes"}, default=b"")
     """The digests of the nodes, or the headers of the batches, joined."""
 

@@ -26,8 +26,8 @@ class ReceiveMark:
         self._mark_bytes = 1
 
     def expect(self, missing_bytes: int) -> None:
-        """So many bytes of a frame are still to come: the kernel wakes the receiver for them, or
-        for a megabyte of them.
+        """Set the number of bytes that a frame still needs: the kernel wakes the receiver for them,
+        or for a megabyte of them.
         """
         mark_bytes = min(max(missing_bytes, 1), MARK_BYTES_MAX)
         if mark_bytes != self._mark_bytes:

@@ -68,8 +68,8 @@ def is_flexible(api_key: int, version: int) -> bool:
 
 @cache
 def response_header_has_tags(api_key: int, version: int) -> bool:
-    """As `is_flexible`, but never for ApiVersions: its reader may not know yet which versions the
-    broker speaks (KIP-511).
+    """Return `is_flexible`, but False for ApiVersions: its reader may not know yet which versions
+    the broker speaks (KIP-511).
     """
     return api_key != API_VERSIONS_KEY and is_flexible(api_key, version)
 

@@ -16,11 +16,11 @@ from wire.rules.principals import parse_principal
 CLUSTER_NAME: Final = "kafka-cluster"
 """The name of the one resource of type Cluster."""
 WILDCARD: Final = "*"
-"""As a literal resource name: every resource of the type; as a host: every host."""
+"""Every resource of the type as a literal resource name; every host as a host."""
 
 
 class ResourceType(enum.IntEnum):
-    """What an ACL protects."""
+    """The type of a resource that an ACL protects."""
 
     ANY = 1
     TOPIC = 2
@@ -32,7 +32,7 @@ class ResourceType(enum.IntEnum):
 
 
 class PatternType(enum.IntEnum):
-    """How an ACL names resources; ANY and MATCH are for filters only."""
+    """The way in which an ACL names resources; ANY and MATCH are for filters only."""
 
     ANY = 1
     MATCH = 2
@@ -41,7 +41,7 @@ class PatternType(enum.IntEnum):
 
 
 class Operation(enum.IntEnum):
-    """What a principal does with a resource."""
+    """The operation of a principal on a resource."""
 
     ANY = 1
     ALL = 2
@@ -80,7 +80,9 @@ class ResourcePattern(NamedTuple):
 
 
 class AccessEntry(NamedTuple):
-    """Who may, or may not, do what from where; `principal` in the form `User:alice`."""
+    """The principal, host, operation and permission of an ACL; `principal` in the form
+    `User:alice`.
+    """
 
     principal: str
     host: str
@@ -100,7 +102,7 @@ class Acl(NamedTuple):
 
 
 class AclFilter(NamedTuple):
-    """Which ACLs a request means; None and ANY leave a part open (KIP-140, KIP-290)."""
+    """The ACLs that a request selects; None and ANY leave a part open (KIP-140, KIP-290)."""
 
     resource_type: ResourceType = ResourceType.ANY
     name: str | None = None
@@ -141,7 +143,7 @@ class AclFilter(NamedTuple):
 
 
 ResourceAcls = Mapping[ResourcePattern, frozenset[AccessEntry]]
-"""All ACLs of a site, those of one pattern together, as they are stored."""
+"""All ACLs of a site by pattern, as they are stored."""
 
 OPERATIONS: Final[Mapping[ResourceType, frozenset[Operation]]] = {
     ResourceType.TOPIC: frozenset(
@@ -189,7 +191,7 @@ def camel_case(member: enum.IntEnum) -> str:
 
 
 def refusal_of_acl(acl: Acl) -> str | None:
-    """Why there can be no such ACL, None when there can; in Kafka's words."""
+    """Return the reason in Kafka's words why such an ACL is impossible, None if it is possible."""
     if acl.pattern.resource_type is ResourceType.ANY:
         return "ResourceType must not be ANY"
     if acl.pattern.pattern_type not in (PatternType.LITERAL, PatternType.PREFIXED):

@@ -112,7 +112,7 @@ def _is_address(text: str) -> bool:
 
 
 def quota_texts(values: QuotaValues) -> dict[str, str]:
-    """All quotas of an entity as ZooKeeper keeps them."""
+    """Return all quotas of an entity in ZooKeeper's form."""
     return {key: quota_text(key, value) for key, value in values.items()}
 
 

@@ -21,7 +21,7 @@ class LoginModule(NamedTuple):
 
 
 def parse_jaas(line: str) -> LoginModule | None:
-    """What the line says; None where it is none."""
+    """Parse a JAAS line; None if it is no such line."""
     found = _MODULE.match(line)
     if found is None:
         return None

@@ -77,7 +77,7 @@ class FailoverMode(enum.Enum):
 LEASE_MS_MIN = 1_000
 LEASE_MS_MAX = 600_000
 LEASE_MS_DEFAULT = 10_000
-"""How long a permit to write is valid where a link has an arbiter, in ms. Oracle's threshold for
+"""Time (ms) for which a permit to write is valid if a link has an arbiter. Oracle's threshold for
 the same purpose is 30 s by default and at least 6 s.
 """
 
@@ -85,14 +85,15 @@ the same purpose is 30 s by default and at least 6 s.
 _SYNC_POLICIES = {policy.value: policy for policy in SyncPolicy}
 
 KEPT_POLICY = "keep"
-"""In a request that alters a link: the sync policy stays unchanged."""
+"""The value that leaves the sync policy unchanged in a request that alters a link."""
 
 MANUAL_POLICY = "manual"
-"""In a request that alters a link: `ReinstatePolicy.MANUAL`, because an empty text means no change.
+"""The value of `ReinstatePolicy.MANUAL` in a request that alters a link, because an empty text
+means no change.
 """
 
 SYNC_TIMEOUT_MS = 10_000
-"""How long a link that may degrade waits for a silent standby by default, in ms."""
+"""Default time (ms) that a link that may degrade waits for a silent standby."""
 
 
 class InvalidPattern(ValueError):

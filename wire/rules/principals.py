@@ -1,5 +1,5 @@
-"""Who sends a request: the principal of an authenticated connection. Pure. Source: KIP-189
-(`KafkaPrincipal`), KIP-11.
+"""The principal of an authenticated connection, as which its requests are authorized. Pure. Source:
+KIP-189 (`KafkaPrincipal`), KIP-11.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ class Principal(NamedTuple):
 ANONYMOUS: Final = Principal(USER, "ANONYMOUS")
 """The client of a listener without authentication."""
 WILDCARD_PRINCIPAL: Final = Principal(USER, "*")
-"""In an ACL: every principal."""
+"""Every principal, as an ACL names it."""
 
 
 def parse_principal(text: str) -> Principal:

@@ -14,16 +14,16 @@ from typing import Final, NamedTuple
 
 HASHES: Final = {"SCRAM-SHA-256": "sha256", "SCRAM-SHA-512": "sha512"}
 MECHANISM_NUMBERS: Final = {"SCRAM-SHA-256": 1, "SCRAM-SHA-512": 2}
-"""In AlterUserScramCredentials and DescribeUserScramCredentials."""
+"""Numbers of the mechanisms in AlterUserScramCredentials and DescribeUserScramCredentials."""
 ITERATIONS_MIN: Final = 4096
 ITERATIONS_MAX: Final = 16_384
-"""Of a credential that is stored, as in Kafka."""
+"""Upper bound of iterations of a stored credential, as in Kafka."""
 SALT_BYTES: Final = 18
 ACCEPTED: Final = "accepted: salt=BASE64,stored_key=BASE64,server_key=BASE64,iterations=NUMBER"
 
 
 class ScramCredential(NamedTuple):
-    """What a server keeps of a password."""
+    """The derived keys of a password that a server keeps."""
 
     salt: bytes
     stored_key: bytes
@@ -53,7 +53,7 @@ def hashed(mechanism: str, message: bytes) -> bytes:
 
 
 def encode_credential(credential: ScramCredential) -> str:
-    """As ZooKeeper keeps it."""
+    """Encode a credential for ZooKeeper."""
     salt, stored, server = (
         base64.b64encode(part).decode() for part in (credential.salt, credential.stored_key, credential.server_key)
     )
@@ -61,7 +61,7 @@ def encode_credential(credential: ScramCredential) -> str:
 
 
 def decode_credential(text: str) -> ScramCredential:
-    """From the text that ZooKeeper keeps. ValueError, which repeats nothing of it."""
+    """Decode a credential from ZooKeeper's text. The ValueError repeats nothing of the text."""
     fields = dict(part.partition("=")[::2] for part in text.split(","))
     try:
         salt, stored, server = (

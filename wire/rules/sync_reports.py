@@ -22,8 +22,8 @@ MIRROR_SLOTS: Final = 240
 ALL_SLOTS: Final = frozenset(range(MIRROR_SLOTS))
 
 REPORT_COUNTS_MS: Final = 10_000
-"""How long (ms) a daemon's report counts after another daemon has reported the same parts; daemons
-report each round.
+"""Time (ms) for which a daemon's report counts after another daemon has reported the same parts;
+daemons report each round.
 """
 
 NEVER: Final = -1

@@ -1,5 +1,5 @@
-"""What the TLS options amount to, as PEM: for libraries that take keys and certificates as bytes
-(gRPC) or as files (librdkafka, uvicorn), whatever the format of the stores.
+"""The keys and certificates of the TLS options as PEM, whatever the format of the stores: for
+libraries that take them as bytes (gRPC) or as files (librdkafka, uvicorn).
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ class TlsMaterial:
     authorities: bytes | None
     certificate_chain: bytes | None
     private_key: bytes | None = field(repr=False)
-    """Without a password."""
+    """The private key without a password."""
 
 
 def tls_material(settings: TlsSettings) -> TlsMaterial:

@@ -37,7 +37,7 @@ _VERIFY: Final = {
 
 
 class ServerTlsSettings(TlsSettings):
-    """Who a listener is, and whose certificates it takes."""
+    """The identity of a listener, and the clients' certificates that it accepts."""
 
     client_auth: ClientAuth = Field(
         default=ClientAuth.NONE,

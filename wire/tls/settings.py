@@ -33,7 +33,7 @@ _TYPES: Final = f"JKS or PKCS12 (each reads both, as in Java) or PEM; without it
 
 
 class TlsSettings(Settings):
-    """Whom a client trusts, and who it is."""
+    """The certificates that a client trusts, and its own identity."""
 
     truststore: Path | None = Field(
         default=None,
@@ -200,12 +200,12 @@ def _revealed(secret: SecretStr | None) -> str | None:
 
 
 def open_store(prefix: str, path: Path, expected: Format | None, password: SecretStr | None) -> KeyStore | None:
-    """What a file holds; None of PEM. ConfigurationError as of `tls_context`."""
+    """Read a store from a file; None for PEM. ConfigurationError as in `tls_context`."""
     return _store(prefix, path, expected, _revealed(password))
 
 
 def _store(prefix: str, path: Path, expected: Format | None, password: str | None) -> KeyStore | None:
-    """What a file holds; None of PEM, which OpenSSL reads by itself."""
+    """Read a store from a file; None for PEM, which OpenSSL reads by itself."""
     try:
         data = path.read_bytes()
     except OSError as error:
@@ -244,7 +244,7 @@ def _check_no_password(prefix: str, password: str | None) -> None:
 
 @contextmanager
 def _blamed(option: str, value: object, accepted: str) -> Iterator[None]:
-    """Whatever a reader (UnusableStore), Python or OpenSSL finds wrong is a ConfigurationError of
+    """Turn any error of a reader (UnusableStore), Python or OpenSSL into a ConfigurationError of
     this option.
     """
     try:

@@ -46,7 +46,7 @@ ACL_PATHS: Final = (ACLS, EXTENDED_ACLS, PREFIXED_ACLS, ACL_CHANGES, EXTENDED_AC
 ACL_TYPES: Final = tuple(kind for kind in ResourceType if kind is not ResourceType.ANY)
 PARENTS: Final[Mapping[PatternType, str]] = {PatternType.LITERAL: ACLS, PatternType.PREFIXED: PREFIXED_ACLS}
 DENY_ALL: Final = AccessEntry(str(WILDCARD_PRINCIPAL), WILDCARD, Operation.ALL, Permission.DENY)
-"""What counts for a pattern whose node cannot be understood: it may have held a DENY."""
+"""The entry for a pattern whose node cannot be decoded: it may have held a DENY."""
 
 _OPERATIONS: Final = {camel_case(operation): operation for operation in Operation if operation is not Operation.ANY}
 _PERMISSIONS: Final = {camel_case(one): one for one in (Permission.ALLOW, Permission.DENY)}
@@ -108,7 +108,9 @@ def _entry(acl: Any) -> AccessEntry:
 
 
 def acls_message(pattern: ResourcePattern, entries: Iterable[AccessEntry]) -> ResourceAclsMessage:
-    """For an image, a change of it or a request; without entries: the pattern has none left."""
+    """Build the message for an image, a change of it or a request; without entries the pattern has
+    none left.
+    """
     return ResourceAclsMessage(
         resource_type=pattern.resource_type,
         name=pattern.name,
@@ -142,7 +144,7 @@ def filter_message(wanted: AclFilter) -> AclFilterMessage:
 
 
 def filter_from_message(message: AclFilterMessage) -> AclFilter:
-    """From the form in which it is sent inside a site. ValueError as above."""
+    """Decode the filter of a message inside a site. ValueError as above."""
     return AclFilter(
         ResourceType(message.resource_type),
         message.name if message.HasField("name") else None,
@@ -155,8 +157,8 @@ def filter_from_message(message: AclFilterMessage) -> AclFilter:
 
 
 def acls_from_message(message: ResourceAclsMessage) -> tuple[ResourcePattern, frozenset[AccessEntry]]:
-    """From the form in which they are sent inside a site. ValueError for numbers that are none of
-    the protocol.
+    """Decode the ACLs of a message inside a site. ValueError for numbers that the protocol does not
+    define.
     """
     pattern = ResourcePattern(ResourceType(message.resource_type), message.name, PatternType(message.pattern_type))
     return pattern, frozenset(

@@ -45,7 +45,7 @@ def holders_path(link: str) -> str:
 
 
 def holder_path(link: str, holder: Holder) -> str:
-    """One broker that may hold a permit; it stays when the broker dies."""
+    """Return the path of a broker that may hold a permit; the node stays when the broker dies."""
     return f"{holders_path(link)}/{holder.node}"
 
 
@@ -55,7 +55,7 @@ def site_path(site: str) -> str:
 
 
 def presence_path(site: str, node_id: int) -> str:
-    """One broker that reaches the arbiter; ephemeral."""
+    """Return the path of a broker that reaches the arbiter; the node is ephemeral."""
     return f"{site_path(site)}/{node_id}"
 
 

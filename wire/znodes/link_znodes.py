@@ -31,7 +31,7 @@ def runs_path(link: str) -> str:
 
 
 def run_path(link: str, run: str) -> str:
-    """One run: who ran it, its steps, how it ended."""
+    """Return the path of one run: its user, its steps, its end."""
     return f"{runs_path(link)}/{run}"
 
 
@@ -41,7 +41,9 @@ def protection_path(link: str) -> str:
 
 
 def verification_path(link: str) -> str:
-    """Until when the active site's agents have proven the link's sites equal."""
+    """Return the path of the time until which the active site's agents have proven the link's sites
+    equal.
+    """
     return f"{link_path(link)}/verification"
 
 
@@ -56,7 +58,7 @@ def vows_path(link: str) -> str:
 
 
 def vow_path(link: str, node: str) -> str:
-    """One such broker, by site and node id."""
+    """Return the path of such a broker, by site and node id."""
     return f"{vows_path(link)}/{node}"
 
 

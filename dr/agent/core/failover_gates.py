@@ -1,5 +1,5 @@
-"""When a standby's agents fail over by themselves: the active site is lost for a whole lease by
-every view there is, and the copies are good enough. Pure; `dr/agent/failover_watch.py` looks and
+"""Decide when a standby's agents fail over by themselves: every view reports the active site lost
+for a whole lease, and the copies are good enough. Pure; `dr/agent/failover_watch.py` looks and
 acts.
 
 Views: the arbiter (no broker of the active site reaches it), the agents here (no agent there

@@ -58,7 +58,9 @@ class LeaseDecision:
 
 
 def permit_until_ms(*, asked_at_ms: float, lease_ms: int) -> float:
-    """Until when a permit is valid that was asked for then; both monotonic, of one machine."""
+    """Return the end of a permit's validity from the time of its request; both are monotonic times
+    of one machine.
+    """
     return asked_at_ms + lease_ms * (1 - CLOCK_DRIFT_MAX)
 
 

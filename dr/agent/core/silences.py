@@ -1,5 +1,5 @@
-"""How long a link's active site was silent by every view from the standby, each time that it
-answered again: a histogram, and the lease that would have outlasted all of them. Pure.
+"""Record how long every view from the standby found a link's active site silent, up to its next
+answer: a histogram, and the shortest lease that exceeds all silences. Pure.
 
 A lease that is shorter than an ordinary silence fails over without need; one that is much longer
 keeps writers waiting without need. Silences shorter than the interval between two looks are not
@@ -20,7 +20,7 @@ ROUNDED_TO_MS: Final = 500
 
 
 class Silences:
-    """One link's, since the process started."""
+    """The silences of one link since the process started."""
 
     def __init__(self) -> None:
         self._counts = [0] * (len(BOUNDS_MS) + 1)

@@ -62,7 +62,7 @@ def links_between(links: Iterable[LinkRecord], one: str, other: str) -> list[Lin
 
 
 def unknown_link(facts: SiteFacts, *, asking_site: str) -> str:
-    """Why no view can be given to a peer; empty when one can.
+    """Return the reason why a peer gets no view of this site; empty when it gets one.
 
     A link that cannot be understood may be the one that joins the two sites. A view without the
     topics of that link would have clients of the peer take them for deleted; without an answer the

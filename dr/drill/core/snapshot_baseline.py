@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from typing import Final
 
 INTERVALS_MS: Final = (10_000, 60_000, 3_600_000, 86_400_000)
-"""From a snapshot every ten seconds to a backup every night."""
+"""Snapshot intervals, from every ten seconds to a backup every night."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

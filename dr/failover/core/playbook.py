@@ -106,8 +106,8 @@ class Step(enum.StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FailoverPolicy:
-    """What the operator allows. `lag_records_max` None: any lag of a source that does not answer is
-    accepted.
+    """The limits that the operator sets for a failover. `lag_records_max` None: any lag of a source
+    that does not answer is accepted.
 
     `drain_timeout_ms` bounds each wait that stops no writer: the preparation, and the drain from a
     source that does not answer. `unavailability_max_ms` bounds how long one run stops writers
@@ -416,8 +416,8 @@ class FailoverPlaybook:
         return Decision(step=Step.PREPARE, reason=f"{lacking}; writes go on meanwhile")
 
     def drain_state(self, evidence: Evidence, now_ms: int) -> DrainState:
-        """How far the target lags behind the known state of the source, and whether a longer wait
-        makes sense.
+        """Return how far the target lags behind the known state of the source, and whether a longer
+        wait makes sense.
         """
         target = evidence.target
         assert target is not None
@@ -514,8 +514,8 @@ class FailoverPlaybook:
         )
 
     def _arbiter_refusal(self, evidence: Evidence) -> str:
-        """Under a lease the arbiter opens the next epoch: without it writers would be stopped in
-        vain.
+        """Return a refusal if the target does not reach the arbiter of a lease: the arbiter opens
+        the next epoch, so writers would be stopped in vain.
         """
         target = evidence.target
         if target is None or not evidence.governing.lease_ms or not target.arbiter_problem:

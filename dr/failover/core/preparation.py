@@ -1,5 +1,5 @@
-"""What must hold before writers are stopped for a planned failover, so that they are stopped for a
-moment only. Pure; `core/playbook.py` asks.
+"""The conditions of a planned failover that must hold before it stops writers, so that the stop is
+short. Pure; `core/playbook.py` asks.
 
 A mirror into the target lives, every partition of the source has a leader, no copy has another
 history, and the copies follow closely: the mirror brings what the source takes within a part of the
@@ -15,8 +15,8 @@ from dr.sites.core.evidence import UNKNOWN, SiteEvidence, TopicPartition
 from dr.sites.core.mirror_reports import MIRROR_SILENT_MS
 
 OBSTACLE_AWAITED_MS = MIRROR_SILENT_MS
-"""How long a missing mirror or leader is awaited, in ms: a mirror reports each second, an election
-takes moments.
+"""Time (ms) in which a failover waits for a missing mirror or leader: a mirror reports each second,
+an election takes moments.
 """
 CLOSE_SHARE = 0.5
 """The share of the time for which writers may be stopped: a copy that follows within this share is

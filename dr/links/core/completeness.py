@@ -1,5 +1,5 @@
-"""Until when everything that a link's source took has arrived at its target, by partition: a time
-that only grows.
+"""Report, by partition, the time up to which every record that the link's source accepted has
+arrived at the target. This time only grows.
 
 Pure; `dr/links/completeness.py` asks the sites again and again. What counts for a partition, the
 best of:

@@ -1,5 +1,4 @@
-"""What is looked at before a link is made, one check after the other: what is well, what is in the
-way, what to watch.
+"""The checks before a link is created, in their order: each one passes, refuses or warns.
 
 `dr/sites/core/link_checks.py` has the rules of records and pairs of sites; here they stand beside
 what the target's controller said when it was asked, without doing it, to make the source's topics.
@@ -40,7 +39,7 @@ MIN_INSYNC: Final = "min.insync.replicas"
 
 
 class Outcome(enum.Enum):
-    """Of one check. What is REFUSED keeps the link from being made."""
+    """The outcome of one check. A REFUSED check prevents the link."""
 
     OK = "ok"
     WARNING = "warning"
@@ -64,7 +63,7 @@ def judged(check: str, problems: Sequence[str], *, otherwise: str) -> list[LinkC
 
 
 def refusals(checks: Iterable[LinkCheck]) -> list[str]:
-    """Why the link cannot be made."""
+    """Return the reasons why the link cannot be created."""
     return [check.detail for check in checks if check.outcome is Outcome.REFUSED]
 
 
@@ -106,7 +105,9 @@ def wanted_topics(source: SurveyLinkReply, claim: LinkRecord | None = None) -> l
 
 
 def copy_checks(source: SurveyLinkReply, results: Sequence[TopicResult], *, target: str, live: int) -> list[LinkCheck]:
-    """What the target's controller said of the topics; `live` is how many brokers it has now."""
+    """Check the target controller's results for the topics; `live` is the number of its live
+    brokers.
+    """
     said = {result.name: result for result in results}
     return [
         *_replication_checks(results, target=target, live=live),
@@ -179,7 +180,9 @@ NO_COPIES: Final = "nothing is copied before a mirror runs for the link (`antipo
 
 
 def mirror_check(link: str, *, address: str, answer: DescribeMirrorReply | str) -> LinkCheck:
-    """What the link's mirror answered, or why it did not; an `address` of "" is not known."""
+    """Check the answer of the link's mirror, or the reason why it did not answer; an empty
+    `address` is unknown.
+    """
     if not address:
         detail = f"{NO_COPIES}; give --mirror host:port to have it asked"
     elif isinstance(answer, str):
@@ -192,15 +195,15 @@ def mirror_check(link: str, *, address: str, answer: DescribeMirrorReply | str) 
 
 
 def mirror_seen_check(sentence: str, *, is_recent: bool, problems: Sequence[str] = ()) -> LinkCheck:
-    """Of an existing link: when its mirror last reported to the standby that it carries all, and
-    what its daemons cannot carry.
+    """For an existing link, check when its mirror last reported to the standby that it carries all,
+    and which topics its daemons cannot carry.
     """
     outcome = Outcome.OK if is_recent and not problems else Outcome.WARNING
     return LinkCheck(check="mirror", outcome=outcome, detail="; ".join((f"{sentence} at the standby", *problems)))
 
 
 def proof_check(proof: LinkVerification | None, *, epoch: int, active_site: str, now_ms: int) -> LinkCheck:
-    """Of an existing link: until when the active site's agents have proven both sites equal."""
+    """For an existing link, check until when the active site's agents have proven both sites equal."""
     detail = ""
     if proof is None or proof.epoch != epoch or proof.verified_until_ms == 0:
         detail = f"{active_site} has proven nothing yet in epoch {epoch}: its agents compare every few seconds"
@@ -219,7 +222,7 @@ def proof_check(proof: LinkVerification | None, *, epoch: int, active_site: str,
 
 
 def rehearsal_check(rehearsal: LinkRehearsal | None, *, standby: str, now_ms: int) -> LinkCheck:
-    """Of an existing link: how long ago a failover was rehearsed on clones of the standby's
+    """For an existing link, check how long ago a failover was rehearsed on clones of the standby's
     logs.
     """
     if rehearsal is None:
@@ -237,8 +240,8 @@ def rehearsal_check(rehearsal: LinkRehearsal | None, *, standby: str, now_ms: in
 
 
 def resting_mirror_check(sentence: str, *, is_recent: bool, active_site: str) -> LinkCheck:
-    """Of an existing link: whether a mirror rests at the active site, which will protect the other
-    one after a failover.
+    """For an existing link, check whether an idle mirror waits at the active site, to protect the
+    other site after a failover.
     """
     if is_recent:
         return LinkCheck(check="mirror back", outcome=Outcome.OK, detail=f"rests at {active_site}: {sentence}")

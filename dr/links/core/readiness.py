@@ -60,7 +60,7 @@ class Readiness:
 
     @property
     def missing_records(self) -> int:
-        """Over all topics."""
+        """The number of missing records in all topics."""
         return sum(topic.missing_records for topic in self.topics)
 
     def is_ready(self, *, lag_records_max: int, groups_age_ms_max: int) -> bool:

@@ -36,8 +36,8 @@ class LogExtent:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PartitionEquality:
-    """One partition: what was compared is `first_offset` to `end_offset` (not included).
-    `not_compared` says why nothing was, empty otherwise.
+    """The result for one partition. The comparison covers `first_offset` up to `end_offset`, which
+    is not included. `not_compared` is the reason if nothing was compared, otherwise empty.
     """
 
     topic: str

@@ -1,4 +1,4 @@
-"""Until when the sites of a link are proven equal, brought up to date with each comparison. Pure.
+"""Keep the time until which the sites of a link are proven equal; each comparison updates it. Pure.
 
 A site is proven equal until a moment when everything that the source's logs held at that moment was
 compared and is equal. A standby that lags proves less, and its lag is no difference: the moment is
@@ -68,7 +68,7 @@ class VerificationWatch:
         self._known = known
         self._snapshots: deque[tuple[int, Mapping[TopicPartition, int]]] = deque(maxlen=SNAPSHOTS_MAX)
         self.proven_ends: dict[TopicPartition, int] = {}
-        """Below these offsets each partition was equal at the last comparison."""
+        """By partition, the offset below which both sites were equal at the last comparison."""
 
     def observe(self, report: EqualityReport, *, epoch: int) -> LinkVerification:
         """The state after a comparison in this epoch of the link. An epoch begins a proof of its

@@ -13,7 +13,7 @@ NAMED_MAX = 3
 
 @dataclass(slots=True, kw_only=True)
 class RehearsalFacts:
-    """What a rehearsal has found, in sentences where something is wrong.
+    """The findings of a rehearsal, in sentences where something is wrong.
 
     `kept_below`: by the account of the sandbox's failover; `groups_before`: of the standby before
     the logs were cloned; `digests`: by partition how the clone or the standby differs.

@@ -1,4 +1,4 @@
-"""What is to be done about logs that differ: orders, or refusals with their reasons. Pure, on the
+"""Decide how logs that differ are repaired: orders, or refusals with their reasons. Pure, on the
 batches that both sites hold now around what a comparison has found.
 
 An order replaces one damaged batch by the other site's bytes, or truncates the standby's copy at
@@ -33,9 +33,9 @@ class LogBatch:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LogPart:
-    """What one site's leader holds around the suspected offsets, in log order. From `broken_at` on
-    its bytes are no batches; -1: they all are. `start_offset` and `end_offset` are those of the
-    log.
+    """The batches that one site's leader holds around the suspected offsets, in log order. From
+    `broken_at` on its bytes are no batches; -1: they all are. `start_offset` and `end_offset` are
+    those of the log.
     """
 
     start_offset: int
@@ -100,8 +100,8 @@ Judged = Order | Refused
 
 
 def judge_partition(topic: str, partition: int, active: LogPart, standby: LogPart, sides: RepairSides) -> list[Judged]:
-    """What to do about one partition, in the order of offsets; empty when nothing differs any
-    more, or only the end of a copy that the mirror has not reached yet.
+    """Return the orders and refusals for one partition, by offset; empty when nothing differs, or
+    only the end of a copy that the mirror has not reached yet.
     """
     return list(_Judging(topic, partition, active, standby, sides).judged())
 
@@ -174,7 +174,7 @@ class _Judging:
         )
 
     def _alone(self, offset: int, mine: LogBatch | None, copy: LogBatch | None) -> Judged | None:
-        """Only one site has a batch that begins at the offset."""
+        """Judge an offset at which only one site has a batch."""
         sides = self._sides
         if mine is not None:
             if offset < self._standby.start_offset or offset >= self._standby.end_offset:

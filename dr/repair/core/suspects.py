@@ -1,4 +1,4 @@
-"""Which offsets a repair looks at: the findings of a comparison, by partition. Pure.
+"""The offsets that a repair inspects: the findings of a comparison, by partition. Pure.
 
 Findings are those of `antipode reconcile` with or without `--quick`, as its `report.json` has them,
 or of a comparison that the repair makes itself.
@@ -25,7 +25,7 @@ class Suspect(NamedTuple):
 
 
 def of_equality(report: EqualityReport) -> list[Suspect]:
-    """What a comparison by digests has named."""
+    """Return the offsets that a comparison by digests has found."""
     return [
         Suspect(one.topic, one.partition, difference.first_offset, difference.last_offset)
         for one in report.partitions
@@ -34,7 +34,7 @@ def of_equality(report: EqualityReport) -> list[Suspect]:
 
 
 def of_document(text: str) -> list[Suspect]:
-    """What a `report.json` names. ValueError when it is none."""
+    """Return the offsets that a `report.json` names. ValueError if the text is no such report."""
     try:
         findings = json.loads(text)["findings"]
         return [
@@ -48,7 +48,7 @@ def of_document(text: str) -> list[Suspect]:
 
 
 def by_partition(suspects: Iterable[Suspect]) -> dict[TopicPartition, tuple[int, int]]:
-    """From the first to the last suspected offset of each partition, both included."""
+    """Return the first and the last suspected offset of each partition, both included."""
     found: dict[TopicPartition, tuple[int, int]] = {}
     for one in sorted(suspects):
         key = (one.topic, one.partition)

@@ -46,7 +46,7 @@ class Divergence:
         return self.copy_end - self.parts_at
 
     def sentence(self, *, copy_site: str, source_site: str) -> str:
-        """For the operator."""
+        """Describe the divergence for the operator."""
         own = f"{copy_site} has {_records(self.parts_at, self.copy_end)} of its own {_range(self.parts_at, self.copy_end)}"
         if self.source_end == UNKNOWN:
             other = f"what {source_site} wrote there is not known"
@@ -71,7 +71,7 @@ class Differences:
         return bool(self.diverged or self.unproven)
 
     def sentences(self, *, copy_site: str, source_site: str) -> list[str]:
-        """One for each partition, by name."""
+        """Describe each diverged partition in one sentence, by name."""
         reported = {
             key: one.sentence(copy_site=copy_site, source_site=source_site) for key, one in self.diverged.items()
         }
@@ -125,7 +125,7 @@ def find_differences(
 def diverged_copies(
     copies: Mapping[TopicPartition, PartitionPosition], source: Mapping[TopicPartition, PartitionPosition]
 ) -> dict[TopicPartition, Divergence]:
-    """Which copies differ from the logs of a source that was asked after the target."""
+    """Return the copies that differ from the logs of a source that was asked after the target."""
     found = find_differences(
         {key: position for key, position in copies.items() if key in source},
         {key: position.history() for key, position in source.items()},
@@ -148,7 +148,9 @@ def _is_proven(copy: LogHistory, position: PartitionPosition, promotion: Promoti
 
 
 def _parts_at(copy: LogHistory, source: LogHistory, *, is_final: bool) -> int | None:
-    """Where the copy leaves the source's history; None while it does not."""
+    """Return the offset from which the copy differs from the source's history; None if it does not
+    differ.
+    """
     common = common_end(copy, source)
     if common >= copy.end_offset:
         return None

@@ -1,4 +1,5 @@
-"""What is known of both sites of a link at one moment: the input of every decision in this package.
+"""The known state of both sites of a link at one moment: the input of every decision in this
+package.
 
 Made by the shell from the site agents' answers, the target first and the source after it, so that a
 healthy target is never ahead of the source in one piece of evidence. Nothing here decides;
@@ -36,7 +37,7 @@ class TopicPartition(NamedTuple):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PartitionPosition:
-    """Where one partition's log stands at one site."""
+    """The state of one partition's log at one site."""
 
     leader_epoch: int
     last_log_epoch: int
@@ -53,7 +54,7 @@ class PartitionPosition:
     """The leader epochs of the records, oldest first."""
 
     def history(self, end_offset: int | None = None) -> LogHistory:
-        """What the log holds, up to `end_offset` where given."""
+        """Return the history of the log, up to `end_offset` if given."""
         end = self.log_end_offset if end_offset is None else min(end_offset, self.log_end_offset)
         return history_of(self.log_start_offset, end, self.epochs)
 
@@ -72,7 +73,7 @@ class GroupPartition(NamedTuple):
 
 
 class TransactionalProducer(NamedTuple):
-    """Who has a transactional id at a site; `is_carried`: as a mirror reported it."""
+    """The producer that holds a transactional id at a site; `is_carried`: as a mirror reported it."""
 
     producer_id: int
     producer_epoch: int
@@ -97,13 +98,14 @@ class SiteGroups:
     mirror_problems: tuple[str, ...] = ()
     """Daemons of the link's mirror that cannot carry groups' offsets, in sentences."""
     producers: Mapping[str, TransactionalProducer] | None = None
-    """By transactional id; None where a broker of an earlier release does not report them."""
+    """Producers by transactional id; None if a broker of an earlier release does not report them.
+    """
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ReplicaTruncation:
-    """What one replica has lost to its leader's history since its broker started; `at_ms` is the
-    last time (Unix ms).
+    """The records that one replica has lost to its leader's history since its broker started;
+    `at_ms` is the last time (Unix ms).
     """
 
     site: str
@@ -117,7 +119,7 @@ class ReplicaTruncation:
 
     @property
     def sentence(self) -> str:
-        """For the operator."""
+        """Describe the truncation for the operator."""
         if self.kept_bytes == self.bytes:
             kept = "all of them are kept in a file"
         elif self.kept_bytes:
@@ -129,8 +131,8 @@ class ReplicaTruncation:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Promotion:
-    """From the account of an earlier failover: which site it made active, and where the history
-    that the site took over ends.
+    """An earlier failover, from its account of loss: the site that it made active, and the end of
+    the history that this site continued.
     """
 
     epoch: int
@@ -158,27 +160,27 @@ class SiteEvidence:
     cuts: tuple[ReplicaTruncation, ...] = ()
     is_confirmed: bool = True
     arbiter_problem: str = ""
-    """Why the site does not reach the arbiter of a link with a lease."""
+    """The reason why the site does not reach the arbiter of a link with a lease."""
     groups: SiteGroups | None = None
     peer_seen_at_ms: int = UNKNOWN
-    """When the other site last reported its topics to this one."""
+    """The time at which the other site last reported its topics to this one."""
     unprotected: tuple[UnprotectedTopic, ...] = ()
-    """What the site knows that it does not have of the other one's topics."""
+    """The topics of the other site that this site knows to be missing or incomplete here."""
     promotions: tuple[Promotion, ...] = ()
-    """From the accounts that the site keeps, oldest first."""
+    """The promotions from the accounts that the site keeps, oldest first."""
     mirror_age_ms: int = UNKNOWN
-    """How long ago the link's mirror reported to the site, as its target, that it carries
+    """Time (ms) since the link's mirror reported to the site, as its target, that it carries
     everything; UNKNOWN: never.
     """
     mirror_problems: tuple[str, ...] = ()
-    """What daemons of the mirror report that they cannot carry, in sentences."""
+    """The problems of the mirror's daemons, in sentences: what they cannot carry."""
     resting_mirror_age_ms: int = UNKNOWN
-    """How long ago a mirror reported to the site, while that is active, that it rests; UNKNOWN:
+    """Time (ms) since an idle mirror reported to the site while the site was active; UNKNOWN:
     never.
     """
     deposed: tuple[str, ...] = ()
-    """Why the site, active under this link, is not active for its topics: what its other links
-    say.
+    """For a site that is active under this link, its other links under which it is passive for the
+    same topics.
     """
 
     @property
@@ -302,7 +304,7 @@ def truncations_of(site: str, reported: Iterable[TruncatedLog]) -> tuple[Replica
 
 
 def site_groups(reply: DescribeGroupsReply) -> SiteGroups:
-    """What a site's agent answered."""
+    """Convert the answer of a site's agent."""
     return SiteGroups(
         offsets={
             GroupPartition(group.group, item.topic, item.partition): item.offset

@@ -44,7 +44,7 @@ class GroupLoss:
 
     @property
     def sentence(self) -> str:
-        """For the operator."""
+        """Describe the groups' offsets for the operator."""
         if self.is_exact:
             if not self.known_lost_offsets:
                 return "groups: every offset that was committed before the fence is kept"

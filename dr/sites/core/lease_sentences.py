@@ -10,7 +10,7 @@ FROM_STANDBY = "standby"
 
 
 def lease_sentence(record: LinkRecord) -> str:
-    """Who decides which site writes, and what happens when the active one is lost."""
+    """Describe which party decides about the active site, and what happens when that site is lost."""
     if not record.lease_ms:
         return "the link has no arbiter: a person decides when to fail over, and a site that is cut off goes on taking writes"
     standby = other_site(record, record.active_site)
@@ -32,7 +32,9 @@ def _bounds(record: LinkRecord) -> str:
 
 
 def lease_problem(record: LinkRecord, site: str, lease: LinkLease) -> str:
-    """What needs a person in the lease as a broker of `site` sees it; empty for nothing."""
+    """Return the problem of the lease that needs a person, as a broker of `site` sees it; empty for
+    none.
+    """
     is_active = record.active_site == site
     if is_active and not lease.permit_left_ms:
         return f"a broker of {site} takes no writes: {lease.problem or 'it has no permit yet'}"

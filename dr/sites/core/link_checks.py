@@ -1,4 +1,4 @@
-"""Why a link cannot be made: the checks of one site alone, and those that need both.
+"""The rules that prevent a link: those for one site alone, and those for both sites together.
 
 Each function returns sentences, empty when all is well, so that a person sees every problem at
 once. Node ids and the cluster id must fit together: clients of one site get the brokers of both
@@ -37,7 +37,7 @@ _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}")
 
 
 def record_problems(record: LinkRecord) -> list[str]:
-    """What is wrong with the record itself."""
+    """Return the errors of the record itself."""
     problems: list[str] = []
     if not _NAME.fullmatch(record.name):
         problems.append(f"name {record.name!r}: accepted are 1 to 100 letters, digits, dots, dashes and underscores")
@@ -63,7 +63,7 @@ def record_problems(record: LinkRecord) -> list[str]:
 
 
 def lease_problems(record: LinkRecord) -> list[str]:
-    """What is wrong with the record's lease, and with what depends on it."""
+    """Return the errors of the record's lease, and of the settings that depend on it."""
     problems: list[str] = []
     if record.lease_ms and not LEASE_MS_MIN <= record.lease_ms <= LEASE_MS_MAX:
         problems.append(f"lease of {record.lease_ms} ms: accepted are 0 (none) and {LEASE_MS_MIN} to {LEASE_MS_MAX} ms")
@@ -80,8 +80,8 @@ def lease_problems(record: LinkRecord) -> list[str]:
 
 
 def arbiter_problems(arbiters: Mapping[str, str]) -> list[str]:
-    """Why sites cannot share a lease: by site the identity of its arbiter, empty where it reaches
-    none.
+    """Return the reasons why two sites cannot share a lease, from the identity of the arbiter that
+    each one reaches (empty: none).
     """
     problems = [
         f"site {site} reaches no arbiter: set antipode.arbiter.connect at its brokers, and see that it answers"
@@ -124,8 +124,8 @@ def overlap_problems(record: LinkRecord, *, site: str, links: Iterable[LinkRecor
 
 
 def deposed_problems(record: LinkRecord, *, links: Iterable[LinkRecord], topics: Iterable[str]) -> list[str]:
-    """Other links under which the site that this one holds for active is passive, for topics of
-    both: its standby gets nothing new.
+    """Return other links under which the active site is passive for topics of both links. The
+    standby of such a link receives nothing new.
     """
     site, names = record.active_site, list(topics)
     problems: list[str] = []
@@ -152,7 +152,7 @@ def _literals(record: LinkRecord) -> list[str]:
 
 
 def pair_problems(source: SiteView, target: SiteView, *, source_site: str, target_site: str) -> list[str]:
-    """What keeps two sites from sharing an exact link."""
+    """Return the reasons why two sites cannot share an exact link."""
     problems = [
         f"the agents given for site {wanted!r} belong to site {view.site!r}"
         for wanted, view in ((source_site, source), (target_site, target))

@@ -62,7 +62,9 @@ class ProtectionWatch:
         return self._verdict
 
     def _catching_up(self, evidence: Evidence, source: SiteEvidence) -> str:
-        """After a problem the standby must have had everything once; empty when that is so."""
+        """Return why the standby is not yet protected again after a problem; empty once it has
+        received everything.
+        """
         before = self._verdict
         if before is not None and before.is_protected and before.epoch == source.record.epoch:
             return ""

@@ -32,7 +32,7 @@ SAME = Differences(diverged={}, unproven={})
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SourceEnd:
-    """How far the source's log went, as last known."""
+    """The last known end of the source's log."""
 
     log_start_offset: int
     end_offset: int
@@ -42,7 +42,7 @@ class SourceEnd:
 
     @property
     def history(self) -> LogHistory:
-        """What the log held."""
+        """The history of the log."""
         return LogHistory(self.log_start_offset, self.end_offset, self.epochs)
 
 
@@ -69,20 +69,20 @@ class PartitionLoss:
     """
     found_first: int = UNKNOWN
     found_end: int = UNKNOWN
-    """What the old site had alone when it was back, offsets from `found_first` up to `found_end`;
-    the same offset twice for nothing, UNKNOWN before the account is final.
+    """The end of the records that only the old site had when it returned; they begin at
+    `found_first`. Equal offsets mean none, UNKNOWN that the account is not final.
     """
     found_bytes: int = UNKNOWN
 
     @property
     def found_records(self) -> int:
-        """How many records the old site had alone; UNKNOWN before the account is final."""
+        """The number of records that only the old site had; UNKNOWN before the account is final."""
         return UNKNOWN if self.found_end == UNKNOWN else self.found_end - self.found_first
 
     @property
     def difference(self) -> str:
-        """How the old site's quarantine contradicts the account, in a sentence; empty where it does
-        not. More than is known is no contradiction where the source's end was not exact.
+        """Describe in a sentence how the old site's quarantine contradicts the account; empty if it
+        does not. More than is known is no contradiction where the source's end was not exact.
         """
         found = self.found_records
         is_more = found > self.known_lost_records and self.is_source_end_exact
@@ -154,13 +154,13 @@ class LossAccount:
     groups: GroupLoss | None = None
     """None in accounts of earlier releases."""
     unprotected: tuple[str, ...] = ()
-    """Why the topics of which nothing is kept are not at the promoted site."""
+    """The reasons why the promoted site lacks the topics of which nothing was kept."""
     leader_epoch_floor: int = 0
-    """From the new link record: the promoted site's records have leader epochs from here on; 0 in
+    """The lowest leader epoch of the promoted site's records, from the new link record; 0 in
     accounts of earlier releases.
     """
     settled_at_ms: int = UNKNOWN
-    """When the account became final (Unix ms); UNKNOWN before."""
+    """The time at which the account became final (Unix ms); UNKNOWN before."""
 
     @property
     def is_final(self) -> bool:
@@ -169,17 +169,19 @@ class LossAccount:
 
     @property
     def found_records(self) -> int:
-        """What the old site had alone in all; 0 before the account is final."""
+        """The number of records that only the old site had, in all partitions; 0 before the account
+        is final.
+        """
         return sum(max(item.found_records, 0) for item in self.partitions)
 
     @property
     def found_bytes(self) -> int:
-        """As `found_records`, in bytes."""
+        """The size of `found_records` in bytes."""
         return sum(max(item.found_bytes, 0) for item in self.partitions)
 
     @property
     def differences(self) -> list[str]:
-        """How the old site's quarantine contradicts the account, in sentences."""
+        """The contradictions between the old site's quarantine and the account, in sentences."""
         return [item.difference for item in self.partitions if item.difference]
 
     @property
@@ -208,7 +210,7 @@ class LossAccount:
 
     @property
     def promotion(self) -> Promotion:
-        """What a later failover needs to know of this one."""
+        """Return the facts of this failover that a later one needs."""
         return Promotion(
             epoch=self.epoch,
             to_site=self.to_site,
@@ -247,7 +249,7 @@ class LossAccount:
         return document
 
     def to_json(self) -> str:
-        """One JSON object; `from_json` reads it back."""
+        """Return one JSON object; `from_json` reads it back."""
         return json.dumps(asdict(self), separators=(",", ":"), sort_keys=True)
 
     @classmethod

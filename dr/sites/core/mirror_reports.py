@@ -20,8 +20,8 @@ GROUPS_NAMED = 3
 def sync_reports_of_mirror(
     replies: Iterable[DescribeGroupOffsetsReply], *, now_ms: int
 ) -> tuple[int, list[SyncReport]]:
-    """As of when (Unix ms) every part of the link is carried, 0 when that is not known of all; and
-    the daemons that fail at it.
+    """Return the time (Unix ms) as of which every part of the link is carried, 0 if that is not
+    known of all parts; and the reports of daemons that fail.
     """
     reported = list(replies)
     ages_ms = [reply.synced_ms_ago or _one_age_ms(reply, now_ms) for reply in reported]
@@ -58,13 +58,15 @@ def mirror_sentence(age_ms: int | None) -> str:
 
 
 def resting_ms_ago(replies: Iterable[DescribeGroupOffsetsReply]) -> int:
-    """How long ago a resting mirror reported to any of the site's brokers; MIRROR_NEVER_SEEN."""
+    """Return the time (ms) since an idle mirror reported to one of the site's brokers;
+    MIRROR_NEVER_SEEN if none did.
+    """
     ages_ms = [reply.resting_ms_ago for reply in replies if reply.resting_ms_ago != MIRROR_NEVER_SEEN]
     return min(ages_ms, default=MIRROR_NEVER_SEEN)
 
 
 def failing_sentences(failing: Iterable[SyncReport]) -> tuple[str, ...]:
-    """One for each daemon that cannot carry groups' offsets: who, which, and why."""
+    """Describe each daemon that cannot carry groups' offsets: its name, the groups and the reason."""
     return tuple(
         f"mirror daemon {word.daemon or 'without a name'} does not carry offsets: {_named(dict(word.problems))} "
         f"(said {word.received_ms_ago / 1000:.1f} s ago)"

@@ -1,5 +1,5 @@
-"""Which topics of a link the standby does not protect: not there, only in part, or there as the
-copy of an older topic of that name.
+"""Find the topics of a link that the standby does not protect: missing, incomplete, or the copy of
+an older topic of that name.
 
 A site finds them from its own topics and from its peer's last report, so that it knows them also
 when the peer is gone.
@@ -28,7 +28,7 @@ class UnprotectedTopic:
 def unprotected_topics(
     own: Mapping[str, TopicAssignment], peer: Iterable[TopicInfo], link: LinkRecord, *, site: str
 ) -> list[UnprotectedTopic]:
-    """Those of the peer's topics that the link carries and the site does not have, by name."""
+    """Return the peer's topics that the link carries and the site lacks, by name."""
     found = [_unprotected(theirs, own.get(theirs.name), site) for theirs in peer if carries_topic(link, theirs.name)]
     return sorted((topic for topic in found if topic.partitions), key=lambda topic: topic.topic)
 

@@ -1,5 +1,5 @@
-"""What becomes of a sync link's policy: changed by an operator, suspended by a failover from a lost
-site, restored by itself.
+"""Change a sync link's policy: an operator sets it, a failover from a lost site suspends it, and
+the agents restore it.
 
 Under `block` a site waits for the other one without end. That is what was asked for while both
 live, and an outage of its own after one of them was lost: the promoted site would wait for the one
@@ -122,7 +122,7 @@ def may_restore(record: LinkRecord, *, site: str, replies: Iterable[DescribePart
 
 
 def policy_sentence(record: LinkRecord) -> str:
-    """What acks=all waits for under the record; empty for a link that never waits."""
+    """Describe what acks=all waits for under the record; empty for a link that never waits."""
     policy = sync_policy(record)
     other = record.target_site if record.active_site == record.source_site else record.source_site
     if policy is SyncPolicy.NONE:

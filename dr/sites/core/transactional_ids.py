@@ -12,7 +12,7 @@ NAMED_MAX = 3
 
 
 def producers_lacking(source: SiteGroups, target: SiteGroups) -> str:
-    """What the target lacks, in a sentence; empty when it lacks nothing, or when a site does not
+    """Describe the producers that the target lacks; empty if it lacks none, or if a site does not
     report its producers.
 
     Under the fence an epoch only grows by aborts, and the target takes a higher one for the present

@@ -20,7 +20,7 @@ class Appended:
 
 @dataclass(frozen=True, slots=True)
 class SendAgain:
-    """Not now; the same batches will do later."""
+    """The target cannot take the batches now; the same batches are sent later."""
 
     reason: str
     is_link_suspected: bool = False

@@ -1,5 +1,5 @@
-"""Where a topic's copy begins: what the source had deleted before the copy was made was never
-promised, all that came later is.
+"""Choose the offset at which a topic's copy begins. The link promises every record after that
+offset; records that the source deleted before the copy existed were never promised.
 
 The beginning is a config of the copy (`antipode.copy.begins`), because a config is made in one step
 with the topic and outlives daemons, leaders and logs of the target: an empty log there does not

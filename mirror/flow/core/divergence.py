@@ -27,8 +27,8 @@ def promised_from(facts: FlowFacts, source: SourceChecked) -> int:
 
 
 def find_divergence(facts: FlowFacts, source: SourceChecked) -> str:
-    """Where the source's history leaves the chain's, in a sentence; empty when the chain is a
-    prefix of the source.
+    """Describe where the source's history leaves the chain's; empty if the chain is a prefix of the
+    source.
 
     `source.epoch` is the largest epoch at the source that is not above that of the chain's last
     record (KIP-101): the same epoch must reach at least to the end of the chain, and a lower one

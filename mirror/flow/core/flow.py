@@ -82,8 +82,8 @@ from runtime.invariants import InvariantBroken
 STORY_LENGTH = 16
 SKIPPING = ", or with antipode.gap.policy=skip-and-record mirroring continues after them"
 CORRUPT_ATTEMPTS_MAX = 3
-"""How often a flow fetches batches again that fail their checksum at the target, before it is
-FAULTED.
+"""Number of times that a flow fetches batches that failed their checksum at the target, before it
+is FAULTED.
 """
 
 

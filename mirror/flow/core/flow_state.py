@@ -1,4 +1,4 @@
-"""What a partition's flow knows: its state, the legal transitions, its positions. Facts only;
+"""The facts of a partition's flow: its state, the legal transitions, its positions. Facts only;
 `core/flow.py` has the decisions.
 
 States (what an operator sees)          Steps (what the flow waits for)
@@ -78,7 +78,7 @@ TRANSITIONS: dict[FlowState, frozenset[FlowState]] = {
 
 
 class FlowFacts(NamedTuple):
-    """All facts of a flow; `Flow.apply` replaces them as a whole. A tuple like `Progress`, for the
+    """All facts of a flow; `Flow.apply` replaces the whole tuple. A tuple like `Progress`, for the
     same reason.
     """
 

@@ -1,4 +1,4 @@
-"""How far a partition's mirror is behind, in records, bytes and milliseconds.
+"""Measure how far a partition's mirror is behind, in records, bytes and milliseconds.
 
 A number is never zero because something failed: when the source has not answered lately, the time
 lag grows from the last moment at which the mirror was known to have everything, and a record lag of
@@ -41,7 +41,7 @@ class Progress(NamedTuple):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Lag:
-    """Behind by this much; -1 where it cannot be known."""
+    """The distance behind the source; -1 where it is unknown."""
 
     records: int
     bytes: int

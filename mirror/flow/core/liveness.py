@@ -47,7 +47,9 @@ class _Seen:
 
 
 class Liveness:
-    """All partitions of a mirror: `see` each now and then, `judge` those under suspicion."""
+    """The progress of all partitions of a mirror: call `see` regularly and `judge` for suspected
+    partitions.
+    """
 
     def __init__(self, *, stall_ms: int) -> None:
         self._stall_ms = stall_ms
@@ -100,7 +102,7 @@ class Liveness:
         return Remedy.RESTART if seen.remedies == 1 else Remedy.REPLACE_WORKERS
 
     def forget(self, key: PartitionKey) -> None:
-        """It moves, or need not."""
+        """Forget a partition that makes progress, or that needs to make none."""
         self._seen.pop(key, None)
         self._stalled_since_ms.pop(key, None)
 

@@ -1,5 +1,4 @@
-"""Who goes first when there is not room for all: the rank of a partition, and how ranks share what
-is scarce.
+"""Order partitions when capacity is scarce: the rank of a partition, and how ranks share capacity.
 
 A rank follows from the topic's class (its recovery point: how much of it may be lost) and from
 whether the partition is far behind. The live tail of every class goes before the backfill of any,
@@ -96,7 +95,7 @@ class TokenBucket:
         return self._rate == 0 or self._tokens > 0
 
     def spend(self, size_bytes: int, now_ms: float) -> None:
-        """So much has passed."""
+        """Take the tokens of the bytes that passed."""
         self._refill(now_ms)
         self._tokens -= size_bytes
 
@@ -107,7 +106,7 @@ class TokenBucket:
         return 1 + (-self._tokens) * 1000 / self._rate
 
     def _refill(self, now_ms: float) -> None:
-        """At most one second's bytes are saved up."""
+        """Add the tokens since the last call, at most those of one second."""
         gained = self._rate * max(0.0, now_ms - self._at_ms) / 1000
         self._tokens = min(float(self._rate), self._tokens + gained)
         self._at_ms = now_ms

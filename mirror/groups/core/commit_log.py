@@ -1,4 +1,4 @@
-"""What one partition of `__consumer_offsets` says that groups have committed, batch by batch.
+"""Read the groups' commits from one partition of `__consumer_offsets`, batch by batch.
 
 Reads the log as a group coordinator loads it, and returns only offsets that count:
 
@@ -26,7 +26,7 @@ _COMMIT_MARKER = 1
 
 
 class CommitsRead(NamedTuple):
-    """What some batches changed: by group and partition the offset that counts now, REMOVED where
+    """The changes of some batches: by group and partition the offset that counts now, REMOVED if
     there is none. `unreadable` are the offsets of records that could not be decoded.
     """
 
@@ -40,7 +40,7 @@ class _Pending(NamedTuple):
 
 
 class CommitLog:
-    """One partition; batches are read in the order of the log, each once."""
+    """The commits of one partition; batches are read once, in the order of the log."""
 
     def __init__(self) -> None:
         # By producer id, the offsets of its open transaction.

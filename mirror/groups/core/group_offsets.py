@@ -40,23 +40,23 @@ not slow down the others' rounds.
 """
 
 WRITTEN_AGAIN_MS: Final = 3_600_000
-"""How old an offset grows at the target while it stays at the source: far less than the shortest
+"""Age (ms) at which an unchanged offset is written to the target again: far less than the shortest
 sensible retention.
 """
 
 FORGOTTEN_AFTER_MS: Final = 60_000
-"""How long the source must have been without an offset: a topic's deletion takes its offsets along,
-and the mirror must have noticed that first.
+"""Time (ms) for which the source must lack an offset before it counts as removed: a topic's
+deletion takes its offsets along, and the mirror must notice that first.
 """
 
 BEHIND_BELIEVED_AFTER_MS: Final = 10_000
-"""How long a group must be behind at the source of a routed link before that counts as a reset. On
-other links the group may be ahead because it has members at the target now and then.
+"""Time (ms) for which a group must be behind at the source of a routed link before that counts as a
+reset. On other links the group may be ahead because it has members at the target now and then.
 """
 
 STORY_LENGTH: Final = 16
 REPORTED_AHEAD: Final = (Stay.UNKNOWN, Stay.MOVED_ON)
-"""Where the target stays ahead of a source that may want it to go back."""
+"""The states in which the target stays ahead of a source that may want the group to go back."""
 
 Offsets = Mapping[PartitionKey, GroupOffset]
 
@@ -91,7 +91,7 @@ class Circumstances:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GroupDecision:
-    """What follows for one group."""
+    """The decision for one group."""
 
     group: str
     # Offsets to write, and the source's offsets that they stand for.
@@ -185,7 +185,7 @@ class GroupOffsets:
         return {name for name, group in self._groups.items() if group.at_source}
 
     def ready(self, names: Iterable[str], now_ms: float) -> list[str]:
-        """Those of the groups that do not pause."""
+        """Return the groups that do not pause."""
         return [name for name in names if name in self._groups and self._groups[name].paused_until_ms <= now_ms]
 
     def open_groups(self, now_ms: float) -> list[str]:
@@ -236,7 +236,7 @@ class GroupOffsets:
     def source_read(
         self, name: str, offsets: Offsets, *, from_target: Collection[PartitionKey] = (), now_ms: float
     ) -> None:
-        """All offsets of a group at the source."""
+        """Record all offsets of a group at the source."""
         group = self._group(name, now_ms)
         group.at_source, group.from_target, group.is_read = dict(offsets), from_target, True
 
@@ -307,7 +307,7 @@ class GroupOffsets:
     # Decisions.
 
     def decide(self, name: str, link: Circumstances) -> GroupDecision:
-        """What to write for the group, which is known at the target; nothing changes yet."""
+        """Decide what to write for a group that is known at the target; this changes nothing yet."""
         group = self._groups[name]
         is_written_again = link.now_ms >= group.written_again_at_ms
         found = _Found()
@@ -458,8 +458,8 @@ class GroupOffsets:
     def _missing(
         self, group: _Group, link: Circumstances
     ) -> tuple[dict[PartitionKey, float], tuple[PartitionKey, ...], tuple[PartitionKey, ...]]:
-        """Since when carried offsets are missing at the source; those to remove; those to forget
-        because their partition is not the link's any more.
+        """Return the time since which carried offsets are missing at the source, the offsets to
+        remove, and those to forget because their partition no longer belongs to the link.
         """
         since: dict[PartitionKey, float] = {}
         removed: list[PartitionKey] = []
@@ -523,7 +523,7 @@ class GroupOffsets:
 
 @dataclass(slots=True)
 class _Found:
-    """What a decision collects, partition by partition."""
+    """The results of a decision, partition by partition."""
 
     writes: dict[PartitionKey, GroupOffset] = field(default_factory=dict)
     refreshed: dict[PartitionKey, GroupOffset] = field(default_factory=dict)

@@ -1,4 +1,5 @@
-"""Which offset of a consumer group the mirror writes at the target (invariants M3 and M4).
+"""Choose the offset of a consumer group that the mirror writes at the target (invariants M3 and
+M4).
 
 Never ahead of what is mirrored and never behind the target's log start; never backwards, unless the
 group itself is known to have gone back at the source (a reset) and not to have moved at the target

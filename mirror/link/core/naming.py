@@ -1,5 +1,5 @@
-"""What a topic of the source is called at the target of a translate link: prefix as MirrorMaker
-2's, identity, or a table.
+"""Name a source topic at the target of a translate link: with a prefix as MirrorMaker 2 does, with
+the same name, or by a table.
 
 The prefix policy names as MirrorMaker 2's DefaultReplicationPolicy does (KIP-382), the identity
 policy as its IdentityReplicationPolicy (which renames heartbeats all the same). Names alone protect

@@ -1,4 +1,5 @@
-"""What the target's controller refuses of what was planned, topic by topic, for as long as it does.
+"""The planned changes that the target's controller refuses, topic by topic, for as long as it
+refuses them.
 
 Topics that are missing or too small are planned in every round, so a refusal of those that is not
 repeated is healed. Configs are compared in some rounds only: their refusal persists until a round
@@ -16,7 +17,9 @@ from mirror.link.core.topic_plan import Action, AlterConfigs, CreateTopic, Delet
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Refusal:
-    """One change of one topic that is refused, since when (Unix ms), and what a person can do."""
+    """A refused change of one topic, the time of the first refusal (Unix ms), and the action that a
+    person can take.
+    """
 
     topic: str
     change: type[Action]
@@ -26,7 +29,7 @@ class Refusal:
 
 
 class Refusals:
-    """Those of one link. Changed by `take` after each round."""
+    """The refusals of one link. `take` updates them after each round."""
 
     def __init__(self) -> None:
         self._known: dict[tuple[str, type[Action]], Refusal] = {}

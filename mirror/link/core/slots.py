@@ -1,5 +1,5 @@
-"""How several daemons share a link: partitions lie in slots, and each daemon has as many slots as
-the others.
+"""Divide a link among several daemons: partitions lie in slots, and each daemon has as many slots
+as the others.
 
 A partition's slot follows from its name, so that each new topic and partition has an owner at once,
 without a request; partitions of one topic follow each other round the slots. When daemons join or
@@ -80,7 +80,7 @@ def _sticky(members: Collection[str], held: Mapping[str, Collection[int]]) -> di
 
 
 def _spread(slots: Sequence[int], count: int) -> list[int]:
-    """So many of the slots, evenly out of all of them."""
+    """Return this many of the slots, evenly spaced."""
     if count >= len(slots):
         return list(slots)
     return [slots[number * len(slots) // count] for number in range(count)]

@@ -232,7 +232,7 @@ def absence_trouble(
 def find_trouble(
     name: str, wanted: TopicView, actual: TopicView, name_at_target: NameAtTarget | None = None
 ) -> Trouble | None:
-    """Why the two cannot be the same topic."""
+    """Return the reason why the two cannot be the same topic."""
     way_out = way_to_a_new_copy(name, name_at_target)
     if wanted.topic_id != actual.topic_id:
         return Trouble(

@@ -64,8 +64,8 @@ class Checkpoint:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class OffsetSync:
-    """One offset of the source's partition and the same record's at the target. The topic is the
-    source's.
+    """A source offset of a partition and the offset of the same record at the target. The topic is
+    the source's.
     """
 
     topic: str

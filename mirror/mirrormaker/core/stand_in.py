@@ -11,7 +11,9 @@ from __future__ import annotations
 from typing import Final
 
 SILENT_INTERVALS: Final = 3
-"""After so many intervals without a heartbeat of another writer, there is no other writer."""
+"""Number of intervals without a heartbeat of another writer, after which no other writer is
+assumed.
+"""
 
 
 class StandIn:
@@ -27,5 +29,5 @@ class StandIn:
         self._received_at_ms = now_ms
 
     def may_write(self, now_ms: float) -> bool:
-        """There was no other writer's heartbeat for long enough."""
+        """Return True if the other writer's heartbeats have been missing for long enough."""
         return now_ms - self._received_at_ms >= self._silence_ms

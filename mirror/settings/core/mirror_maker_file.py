@@ -70,8 +70,8 @@ class Verdict:
 
 @dataclass(frozen=True, slots=True)
 class Flow:
-    """One `source->target`, the settings of the translate link that it becomes, and the file's key
-    for each of them.
+    """One `source->target`, the settings of its translate link, and the file's key for each
+    setting.
     """
 
     source: str

@@ -27,8 +27,8 @@ ACCEPTED: Final = "the same in the files of all daemons of the link"
 
 
 class Daemon(NamedTuple):
-    """One daemon as it describes itself. `settings` are those that must agree, empty of an earlier
-    release; `problem` is what it cannot carry of groups' offsets.
+    """The description that a daemon publishes of itself. `settings` are those that must agree,
+    empty of an earlier release; `problem` is what it cannot carry of groups' offsets.
     """
 
     name: str = ""
@@ -110,7 +110,7 @@ def decode_daemon(document: Any, *, otherwise_named: str) -> Daemon:
 
 
 def parse_daemon(data: bytes, *, otherwise_named: str) -> Daemon:
-    """As `decode_daemon`, from a member's metadata or node."""
+    """Parse a daemon's description from a member's metadata or its node, like `decode_daemon`."""
     try:
         document = parse_json(data)["daemon"]
     except (ValueError, KeyError, TypeError):

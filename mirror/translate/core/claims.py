@@ -31,8 +31,8 @@ class ClaimName(NamedTuple):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Claim:
-    """One mirror's; `slots` None: all, of a link that it does not share. Without a transactional
-    id: it writes without transactions.
+    """The claim of one mirror; `slots` is None for all slots, of a link that is not shared. Without
+    a transactional id: it writes without transactions.
     """
 
     name: ClaimName

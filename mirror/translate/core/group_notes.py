@@ -22,7 +22,7 @@ from wire.protocol.json_documents import parse_json
 
 
 class GroupNote(NamedTuple):
-    """One position at both ends, and the alias of the source."""
+    """A group's position at both ends, and the alias of the source."""
 
     source_alias: str
     source_offset: int

@@ -1,4 +1,4 @@
-"""Which daemon carries a link that its daemons do not share, and when another one may take it over.
+"""Decide which daemon carries a link that is not shared, and when another daemon may replace it.
 Pure.
 
 The daemon that carries the link writes notices in the link's topic at the target
@@ -80,7 +80,7 @@ def decode_notice(value: bytes | None) -> Notice | None:
 
 
 class LinkLease:
-    """One daemon's view of the link from the notices that it has read, its own included."""
+    """One daemon's view of the link, from the notices that it has read, its own included."""
 
     def __init__(self, process: str, *, session_timeout_ms: int) -> None:
         self._process = process

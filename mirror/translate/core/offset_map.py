@@ -1,5 +1,4 @@
-"""Which offset of the source is which offset of the target, for everything that a translate link
-has mirrored.
+"""Map source offsets to target offsets for all records that a translate link has mirrored.
 
 A partition's map is a row of runs: `record_count` records that lie one after the other at both
 sites, from `source_offset` there and `target_offset` here. A topic without transactions has one run

@@ -1,5 +1,5 @@
-"""Where a translate link goes on after a crash: the stored position may lag behind the target's
-log, and the log decides.
+"""Find the position at which a translate link resumes after a crash: the stored position may lag
+behind the target's log, and the log decides.
 
 The batches that the mirror wrote after the stored position are in the target's log under its
 producer ids. They are the source's next batches, in order, under the sequences that follow
@@ -114,8 +114,8 @@ class TailMatch:
             self._pass(header)
 
     def finish(self) -> None:
-        """All has been seen: the target's log is known up to its end. HistoryMismatch when
-        something found no source.
+        """Finish after the target's log is known up to its end. HistoryMismatch if a record there
+        has no source.
 
         SourceIsThinned when the source had nothing at all to show.
         """

@@ -1,5 +1,5 @@
-"""Where a translate link goes on after a crash when the source has less than it had when its
-records were mirrored.
+"""Find the position at which a translate link resumes after a crash when the source has lost
+records that were mirrored.
 
 Compaction and expiry remove records of the source's log and leave the others at their offsets.
 Batches can then not be counted as `core/resume.py` counts them: the sequences in the target's tail

@@ -173,7 +173,7 @@ class TransactionCycle:
         self._refuses_all = True
 
     def end(self) -> None:
-        """What is noted of the transaction is on its way, and then its end."""
+        """Enter the phase in which the notes of the transaction are written, and then its end."""
         if not self.may_end:
             raise InvariantBroken(f"{self.writers} are still writing in the transaction that must end")
         self.phase = Phase.ENDING

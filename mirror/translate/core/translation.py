@@ -1,5 +1,5 @@
-"""One partition of a translate link: how far it is mirrored, under which sequences, and which
-batches are on their way.
+"""One partition of a translate link: how far it is mirrored, its sequences, and the batches in
+flight.
 
 The sequence of every batch follows from the source's log alone: the records mirrored before it. So
 two mirrors of one partition, or one that was killed and its successor, would write the same batches
@@ -164,8 +164,8 @@ class Translation:
         self._is_broken = True
 
     def give_up(self) -> None:
-        """As `break_off`, for batches that may be in the target's log and that no reader should see
-        there.
+        """Break off, like `break_off`, for batches that may be in the target's log and that no
+        reader should see there.
         """
         if not self._is_broken:
             self.surplus.broken_off += sum(planned.count for planned in self._planned if planned.stamp is not None)

@@ -1,4 +1,4 @@
-"""What a key store holds, whatever its format, and the two things that may be wrong with it."""
+"""The content of a key store in any format, and the two errors of reading one."""
 
 from __future__ import annotations
 
@@ -6,8 +6,8 @@ from dataclasses import dataclass
 
 
 class UnusableStore(ValueError):
-    """It is truncated, was changed, or is of an unsupported kind; the message names which, and
-    nothing secret.
+    """The store is truncated, was changed, or is of an unsupported kind; the message names which,
+    and nothing secret.
     """
 
 
@@ -32,12 +32,12 @@ class KeyStore:
 
     keys: tuple[StoredKey, ...]
     certificates: tuple[bytes, ...]
-    """In DER: those that were put there to be trusted."""
+    """The trusted certificates, in DER."""
 
     @property
     def anchors(self) -> tuple[bytes, ...]:
-        """Whom Java trusts by this store: its certificates, and of each key that key's own one,
-        without those above it.
+        """The certificates that Java trusts by this store: the trusted ones, and the own
+        certificate of each key without those above it.
         """
         own = (key.chain[0] for key in self.keys if key.chain)
         return tuple(dict.fromkeys((*self.certificates, *own)))

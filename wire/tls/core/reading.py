@@ -1,4 +1,4 @@
-"""Which format a store has: its bytes show it, as they do to Java since `keystore.type.compat`."""
+"""Detect the format of a store from its bytes, as Java does since `keystore.type.compat`."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ _SEQUENCE: Final = b"\x30"
 CONVERSION: Final = (
     "keytool -importkeystore -srckeystore FILE -srcstoretype TYPE -destkeystore FILE.p12 -deststoretype PKCS12"
 )
-"""What makes a store that is read of one that is not."""
+"""Advice to convert an unsupported store."""
 
 
 class Format(enum.Enum):
-    """What there is to choose from."""
+    """The format of a store."""
 
     JKS = "JKS"
     PKCS12 = "PKCS12"
@@ -26,7 +26,7 @@ class Format(enum.Enum):
 
 
 def format_of(data: bytes) -> Format:
-    """By its bytes. UnusableStore where it is none of them."""
+    """Return the format of the bytes. UnusableStore if they are of no known format."""
     if data.startswith(java_key_store.MAGIC):
         return Format.JKS
     if data.startswith(_JCEKS_MAGIC):

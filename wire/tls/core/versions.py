@@ -1,4 +1,4 @@
-"""Which versions of TLS and which cipher suites are offered, from Kafka's options. Pure.
+"""Choose TLS versions and cipher suites from Kafka's options. Pure.
 
 Suites have their IANA names in Kafka (`TLS_ECDHE_RSA_WITH_AES_128_GCM_SHA256`) and names of their
 own in OpenSSL (`ECDHE-RSA-AES128-GCM-SHA256`); both are accepted. Python's ssl cannot choose among
@@ -24,8 +24,8 @@ _KEY_BITS: Final = re.compile(r"(AES|CAMELLIA|ARIA)_(\d+)(?=_|$)")
 
 
 class Offer(NamedTuple):
-    """What one side of TLS offers: versions, and the suites of TLS 1.2 in OpenSSL's form; empty for
-    OpenSSL's own choice.
+    """The offer of one side of TLS: versions, and the suites of TLS 1.2 in OpenSSL's form; empty
+    for OpenSSL's own choice.
     """
 
     versions: tuple[str, ...]
@@ -42,7 +42,7 @@ def parse_versions(text: str) -> tuple[str, ...]:
 
 
 def offer_of(versions: Sequence[str], suites: Sequence[str]) -> Offer:
-    """What is offered by these versions with these suites; no suites: all that OpenSSL prefers.
+    """Return the offer of these versions with these suites; no suites: all that OpenSSL prefers.
     ValueError says what cannot be.
     """
     if not suites:

@@ -71,7 +71,7 @@ class MeasuredBridge:
 
 
 def measure(plan: Plan, brokers: Sequence[MeasuredBroker]) -> None:
-    """All cases on all brokers; samples go to the plan."""
+    """Measure all cases on all brokers; samples go to the plan."""
     for repeat in range(plan.repeats):
         for broker in brokers:
             with _bridge(broker, plan.directory / f"bridge-{broker.side}-{repeat}") as bridge:

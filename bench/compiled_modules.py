@@ -22,7 +22,7 @@ from runtime.process import OperationalFailure
 
 SECTION = "compiled"
 INTERPRETED = "interpreted_"
-"""Before the names of figures."""
+"""Prefix of the figures of interpreted modules."""
 ACKS, ACKS_OF_REQUESTS = "all", -1
 
 

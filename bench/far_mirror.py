@@ -87,7 +87,9 @@ LOSSY = Case(
     looked_at_s=30,
 )
 UNBOUNDED_BUFFERS = {"socket.send.buffer.bytes": "-1", "socket.receive.buffer.bytes": "-1"}
-"""For Apache Kafka: its own 100 KiB would limit a connection to that much in a round trip."""
+"""Socket buffers for Apache Kafka: its own 100 KiB would limit a connection to that much in a round
+trip.
+"""
 
 
 def measure_far(plan: Plan) -> None:

@@ -1,5 +1,5 @@
-"""How soon a commit of a consumer group at the source can be read at the target: a hundred groups
-commit at once, again and again.
+"""Measure the time from a commit of a consumer group at the source until it can be read at the
+target: a hundred groups commit at once, again and again.
 
 Between two sites of ours only: MirrorMaker 2 translates by samples, so that an offset need not ever
 be current there.

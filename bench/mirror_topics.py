@@ -95,7 +95,7 @@ async def _mirrored(pair: MirrorPair, topics: Sequence[str]) -> None:
 
 
 async def _come(client: KafkaClient, places: set[tuple[str, int]]) -> set[tuple[str, int]]:
-    """Those of the places that have a record."""
+    """Return the places that have a record."""
     try:
         found = (await client.metadata()).topics
         there = [place for place in places if place[0] in found and place[1] in found[place[0]].partitions]

@@ -25,7 +25,7 @@ RECORD_BYTES = 1_000
 LOAD_BYTES = 1e9
 TOPIC = "recovered"
 UNFLUSHED = {"log.flush.offset.checkpoint.interval.ms": "600000"}
-"""For both sides: no checkpoint falls between the load and the kill."""
+"""Settings of both sides: no checkpoint falls between the load and the kill."""
 
 
 def measure(plan: Plan) -> None:

@@ -93,7 +93,9 @@ class _Load:
         return note
 
     def wait_acknowledged(self, *, sent_after: float) -> None:
-        """Until so many records are that were sent after this moment. OperationalFailure."""
+        """Wait until so many records are acknowledged that were sent after this moment.
+        OperationalFailure.
+        """
         wait_until(
             lambda: self._count(sent_after) >= STEADY_RECORDS or bool(self._failures),
             within_s=READY_WITHIN_S,
@@ -110,7 +112,7 @@ class _Load:
         return max(answered - sent for sent, answered in self.answered if answered >= since) * 1000
 
     def first_after(self, moment: float) -> float:
-        """When the first record that came after this moment was acknowledged."""
+        """Return the time at which the first record after this moment was acknowledged."""
         return min(answered for _, answered in self.answered if answered >= moment)
 
 

@@ -43,7 +43,9 @@ from bench.systems import MeasuredBroker
 from runtime.process import OperationalFailure
 
 DISK_BYTES_NEEDED = 10e9
-"""At full scale: 2 GB at source and target of a mirror, topics that are being deleted, and room."""
+"""Disk space at full scale: 2 GB at source and target of a mirror, topics that are being deleted,
+and room.
+"""
 
 BROKER_SECTIONS: Mapping[str, Callable[[Plan, Sequence[MeasuredBroker]], None]] = {
     "start-up": start_up.measure,

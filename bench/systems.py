@@ -1,5 +1,5 @@
-"""What is measured: a broker or a site of either side with its addresses and processes, ended with
-the block that started it.
+"""The measured systems: a broker or a site of either side with its addresses and processes, ended
+with the block that started it.
 
 Both sides run as shipped, on loopback, with eight partitions a topic. Both may run at the same
 time; load never goes to both at once.
@@ -23,7 +23,7 @@ from wire.client.raw_client import KafkaClient, NewTopic, call_client
 
 PARTITION_COUNT = 8
 BROKER_SETTINGS = {"log.segment.delete.delay.ms": "1000", "log.retention.check.interval.ms": "1000"}
-"""For both sides: deleted topics leave disk and page cache soon. All other settings are the
+"""Settings of both sides: deleted topics leave disk and page cache soon. All other settings are the
 defaults.
 """
 STOP_TIMEOUT_MS = 60_000
@@ -88,7 +88,7 @@ async def _known_brokers(client: KafkaClient) -> set[int]:
 
 @contextmanager
 def ended_with_the_block(site: MeasuredSite) -> Iterator[None]:
-    """Whatever of the site's processes runs after the block is ended, side by side."""
+    """Stop all processes of the site that still run after the block, side by side."""
     try:
         yield
     finally:

@@ -113,7 +113,7 @@ class TracedFetch:
         self._trace = trace
 
     async def fetch(self, node_id: int, parts: Sequence[FetchPart]) -> Sequence[FetchAnswer]:
-        """As the port."""
+        """Fetch from the port, and note the time."""
         began_ns = time.monotonic_ns()
         answers = await self._port.fetch(node_id, parts)
         offsets = {part.key: part.offset for part in parts}
@@ -123,7 +123,7 @@ class TracedFetch:
         return answers
 
     async def close(self) -> None:
-        """As the port."""
+        """Close the port."""
         await self._port.close()
 
 
@@ -137,7 +137,7 @@ class TracedAppend:
     async def append(
         self, node_id: int, *, link: str, link_epoch: int, parts: Sequence[AppendPart]
     ) -> Sequence[AppendAnswer]:
-        """As the port."""
+        """Append to the port, and note the time."""
         began_ns = time.monotonic_ns()
         answers = await self._port.append(node_id, link=link, link_epoch=link_epoch, parts=parts)
         for part in parts:
@@ -146,7 +146,7 @@ class TracedAppend:
         return answers
 
     async def close(self) -> None:
-        """As the port."""
+        """Close the port."""
         await self._port.close()
 
 

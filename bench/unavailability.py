@@ -91,7 +91,9 @@ class _Load:
             self._failures.append(str(error))
 
     def wait_acknowledged(self, more: int) -> None:
-        """Until so many more are. OperationalFailure when one has failed, or none comes."""
+        """Wait until this many more are acknowledged. OperationalFailure when one has failed, or
+        none comes.
+        """
         goal = len(self._times) + more
         wait_until(lambda: len(self._times) >= goal or bool(self._failures), within_s=WITHIN_S, what=TOPIC)
         if self._failures:
@@ -132,7 +134,7 @@ WAYS: Final[Mapping[str, tuple[Callable[[Child], None], Callable[[Child], None]]
 
 
 def measure(plan: Plan) -> None:
-    """All ways on a site of each side; a sample for each way goes to the plan."""
+    """Measure all ways on a site of each side; a sample for each way goes to the plan."""
     for side in plan.sides:
         plan.say(f"starting three brokers of {side}")
         start = antipode.replicated_site if side is Side.ANTIPODE else apache_kafka.cluster

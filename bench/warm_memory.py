@@ -13,7 +13,8 @@ import mmap
 from pathlib import Path
 
 MARGIN = 3
-"""So many times the load is touched: the host begins to take memory back after two seconds."""
+"""Number of times that the load is touched: the host begins to take memory back after two seconds.
+"""
 AVAILABLE_SHARE = 0.5
 """The largest share of the available memory that is touched."""
 BYTES_PER_KIB = 1024

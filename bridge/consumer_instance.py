@@ -39,10 +39,10 @@ from bridge.core.refusals import bad_request, illegal_state, instance_not_found
 from bridge.kafka_errors import error_of, refused_v2
 
 SLICE_S = 0.1
-"""How long a read waits before it checks whether its client is still there, in seconds."""
+"""Time (s) that a read waits before it checks whether its client is still there."""
 MESSAGES_PER_TURN = 200
 IDLE_S = 1.0
-"""How long after its last poll an instance is polled in the background, in seconds."""
+"""Time (s) after its last poll until an instance is polled in the background."""
 CALL_TIMEOUT_S = 15.0
 _HARMLESS = {
     KafkaError._PARTITION_EOF,

@@ -40,7 +40,7 @@ log = get_logger(__name__)
 
 
 class BoundedProtocol(HttpToolsProtocol):
-    """One connection, and since when it has been in which state."""
+    """One connection, its state, and the time since which it is in this state."""
 
     def __init__(self, *arguments: Any, connections_max: int, metrics: BridgeMetrics, **named: Any) -> None:
         super().__init__(*arguments, **named)

@@ -34,7 +34,7 @@ class Latencies:
         self.sum_ms = 0.0
 
     def record(self, elapsed_ms: float) -> None:
-        """It took so long once more."""
+        """Count one more request with this latency."""
         self.buckets[bisect_left(LATENCY_BOUNDS_MS, elapsed_ms)] += 1
         self.sum_ms += elapsed_ms
 
@@ -76,8 +76,8 @@ class ApiMetrics(Latencies):
         self.request_queue, self.local, self.remote = Latencies(), Latencies(), Latencies()
         self.throttle, self.response_queue, self.response_send = Latencies(), Latencies(), Latencies()
         self.errors: Counter[int] = Counter()
-        """By code, those that clients were answered, 0 left out: one for each partition, topic or
-        group that an answer names it for.
+        """The errors that clients received, by code, without 0: one for each partition, topic or
+        group that a response names it for.
         """
         self.unanswered_count = 0
 
@@ -245,7 +245,9 @@ class BrokerMetrics(Collector):
         yield from (total_ms, *phases.values(), requests, errors)
 
     def _collect_topics(self) -> Iterator[CounterMetricFamily]:
-        """Of each topic and, without the label, of all together: as Kafka's beans have it."""
+        """Yield the counts of each topic and, without the label, of all together, as Kafka's beans
+        do.
+        """
         total = TopicMetrics()
         for part in (self._forgotten, *tuple(self.topics.values())):
             total.add(part)

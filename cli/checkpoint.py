@@ -23,7 +23,7 @@ app = typer.Typer(help="Checkpoints of Spark's streaming queries.", no_args_is_h
 
 @app.callback()
 def _group() -> None:
-    """Without this a group of one command is that command."""
+    """Make this a group: without a callback a group of one command is that command."""
 
 
 @app.command()

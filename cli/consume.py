@@ -362,7 +362,9 @@ class Printed:
             self._consumer.commit_soon(dict(self.next_positions))
 
     async def commit(self) -> None:
-        """All of it; a generation that is over commits nothing, and its records come again."""
+        """Commit all positions; a generation that is over commits nothing, and its records come
+        again.
+        """
         from clients.consumer import CommitRefused
 
         with suppress(CommitRefused):

@@ -195,7 +195,9 @@ def _serving_metrics(listener: HostPort | None, producers: Sequence[Producer]) -
 
 
 def _partitioner(name: str) -> Callable[[], Partitioner]:
-    """One of the project's by its name, or `module:Class`. A usage error says what is accepted."""
+    """Return a partitioner of the project by its name, or by `module:Class`. A usage error says
+    what is accepted.
+    """
     from clients.core.partitioners import PARTITIONERS
 
     if name in PARTITIONERS:
@@ -216,7 +218,7 @@ def _partitioner(name: str) -> Callable[[], Partitioner]:
 
 
 class Run:
-    """One run of the command and what became of its records."""
+    """One run of the command, and the outcome of its records."""
 
     def __init__(
         self,

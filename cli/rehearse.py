@@ -99,7 +99,7 @@ def _configs(environment: Path, site: str) -> list[Path]:
 
 
 async def _run(link: str, brokers: Sequence[StandbyBroker], records: int, stop: asyncio.Event) -> DrillResult:
-    """Until it has ended; `stop` ends it in good order."""
+    """Run until the rehearsal has ended; `stop` ends it in good order."""
     from cli.rehearsing.local_sandbox import LocalSandbox, one_at_a_time
     from cli.rehearsing.site import zookeeper_at
     from dr.rehearsal.execution import Rehearsal, RehearsalRequest

@@ -253,8 +253,8 @@ def _lease(said: Sequence[LinkAtSite]) -> dict[str, Any]:
 
 
 def _proof(sample: LagSample) -> dict[str, Any]:
-    """Until when both sites are proven equal in this epoch of the link, and what differs; None
-    before the first proof.
+    """Return the time until which both sites are proven equal in this epoch of the link, and the
+    differences; None before the first proof.
     """
     proof = sample.proof
     if proof is None or proof.epoch != sample.epoch:

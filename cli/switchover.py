@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from dr.failover.core.playbook import FailoverPolicy
 
 PROGRESS_MS = 60_000
-"""How often a command that waits for its time reports this, in ms."""
+"""Interval (ms) at which a command that waits for its time reports this."""
 
 
 def switchover(

@@ -33,7 +33,9 @@ DESCRIBE_PRODUCERS: Final = 61
 LIST_TRANSACTIONS: Final = 66
 _TRANSACTION_KEY_TYPE: Final = 1
 SOFTWARE_NAME: Final = "antipode-cli"
-"""Not that of our own daemons: the commands see the cluster as applications do."""
+"""The client software name of the commands, other than that of our daemons: the commands see the
+cluster as applications do.
+"""
 RETRY_BUDGET_MS: Final = 15_000
 
 Result = TypeVar("Result")

@@ -24,7 +24,7 @@ Share = Callable[[int, int], int]
 
 
 class QueueFull(Exception):
-    """There was no room within the enqueue timeout; nothing was taken."""
+    """The budget had no room within the enqueue timeout; nothing was taken."""
 
 
 class _Waiter:
@@ -41,8 +41,8 @@ def whole(_rank: int, capacity_bytes: int) -> int:
 
 
 class Budget:
-    """One event loop only. Room is taken with `take` and given back with `release` by the last user
-    of the bytes.
+    """A bound of bytes and records; one event loop only. `take` takes room, and the last user of
+    the bytes gives it back with `release`.
     """
 
     def __init__(

@@ -52,7 +52,7 @@ class WokenUp(Exception):
 
 
 class NothingSubscribed(Exception):
-    """There is nothing to poll: neither topics nor partitions have been named."""
+    """The consumer has nothing to poll: neither topics nor partitions have been named."""
 
 
 class AlreadyPolling(Exception):
@@ -69,7 +69,7 @@ class RebalanceListener(Protocol):
     """The application's callbacks for changes of its partitions."""
 
     async def revoked(self, places: frozenset[Place]) -> None:
-        """Before partitions are given back; their offsets can still be committed."""
+        """Called before partitions are given back; their offsets can still be committed."""
         ...
 
     async def assigned(self, places: frozenset[Place]) -> None:
@@ -206,7 +206,9 @@ class Consumer:
         return frozenset(self.reader.readings.places)
 
     def positions(self) -> Mapping[Place, Position]:
-        """Behind what `poll` has returned, of partitions where that is known."""
+        """The position behind the records that `poll` has returned, for partitions where it is
+        known.
+        """
         return self.reader.readings.positions()
 
     def lag(self, place: Place) -> int:
@@ -371,7 +373,7 @@ class Consumer:
                 self._joining.add_done_callback(lambda _: self._prefetch.news.set())
 
     async def _give_back(self) -> None:
-        """Before a new generation: commit what has been taken, notify the application."""
+        """Commit the returned records and notify the application before a new generation."""
         if self._membership is None:
             return
         if self._staying is not None:

@@ -23,7 +23,9 @@ _log = get_logger("clients.group_snapshots")
 
 
 class GroupSnapshots:
-    """One member's questions. `on_change` is called in the event loop when a watch fires."""
+    """The group as one member reads it. `on_change` is called in the event loop when a watch
+    fires.
+    """
 
     def __init__(self, zookeeper: ZooKeeper, group: str, *, on_change: Callable[[], None]) -> None:
         self._zookeeper = zookeeper

@@ -30,14 +30,14 @@ class OffsetsRefused(Exception):
 
 
 class OffsetStore(Protocol):
-    """One group's offsets."""
+    """The offsets of one group."""
 
     async def commit(self, offsets: Mapping[Place, int]) -> None:
         """Keep these; nothing to keep counts as done."""
         ...
 
     async def fetch(self, places: Iterable[Place]) -> dict[Place, int]:
-        """Those that are known."""
+        """Return the offsets that are known."""
         ...
 
 

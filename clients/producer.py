@@ -512,13 +512,13 @@ class ProducerPool:
         await asyncio.gather(*(producer.close(timeout_ms=None if kind is None else 0) for producer in self.producers))
 
     async def send(self, record: ProducerRecord) -> asyncio.Future[Delivered]:
-        """As `Producer.send`; the first producer's partitioner decides for all producers."""
+        """Send like `Producer.send`; the first producer's partitioner decides for all producers."""
         chooser = self.producers[0]
         partition = await chooser.partition_of(record)
         return await self._of((record.topic, partition)).send_to(partition, record, chosen_by=chooser)
 
     async def flush(self) -> None:
-        """As `Producer.flush`, for all producers."""
+        """Flush all producers like `Producer.flush`."""
         await asyncio.gather(*(producer.flush() for producer in self.producers))
 
     def _of(self, place: Place) -> Producer:

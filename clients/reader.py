@@ -340,7 +340,7 @@ class Reader:
     # Fetchers
 
     async def _fetch_from(self, fetcher: Fetcher) -> None:
-        """One fetcher; it ends when the broker leads none of its partitions."""
+        """Run one fetcher until the broker leads none of its partitions."""
         options = self._options
         node_id, number = fetcher
         limits = FetchRequest(

@@ -34,7 +34,7 @@ END: Final = _End()
 
 
 class Stream:
-    """One thread's records. One reader at a time."""
+    """The records of one thread, for one reader at a time."""
 
     def __init__(
         self, thread_id: str, *, chunks_max: int, timeout_ms: int, reader: Callable[[], Reader | None]

@@ -34,7 +34,7 @@ class Topics:
         first_look_ms: float,
         on_refresh: Callable[[], None],
     ) -> None:
-        """With a `max_age_ms` of 0 or less no metadata is too old: a doubt or a request alone
+        """With a `max_age_ms` of 0 or less no metadata is too old: only a doubt or a request
         refreshes it.
         """
         self._client = client

@@ -169,8 +169,8 @@ class _Router:
 
 
 class ZooKeeperConsumer:
-    """One member. `create_streams` returns when the first rebalance is over; `close` at the end,
-    the ZooKeeper client with it.
+    """One member of a group in ZooKeeper. `create_streams` returns when the first rebalance is
+    over; `close` also ends the ZooKeeper client.
     """
 
     def __init__(
@@ -504,7 +504,9 @@ class ZooKeeperConsumer:
     def _sound_members(
         self, registered: Mapping[str, ConsumerRegistration], topics: Sequence[str]
     ) -> dict[str, ConsumerRegistration]:
-        """Those who take part. UnequalSubscriptions when this member is not among them."""
+        """Return the members that take part. UnequalSubscriptions when this member is not among
+        them.
+        """
         sound, skipped = sound_members(
             registered, topics, strategy=self.options.strategy, excludes_internal=self.options.excludes_internal
         )

@@ -41,7 +41,7 @@ from wire.znodes.admin_znodes import PREFERRED_ELECTION, REASSIGN_PARTITIONS
 
 COMMANDS_QUEUED_MAX = 1000
 FIRST_BALANCE_AFTER_S = 5
-"""After taking office, as Kafka's controller."""
+"""Time (s) from the start of a tenure to its first balance, as in Kafka's controller."""
 
 Work = Callable[[], Awaitable[None]]
 

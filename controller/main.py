@@ -53,8 +53,8 @@ class ControllerCandidate:
         note_session: NoteSession = note_no_session,
         heeds_altered_configs: bool = False,
     ) -> None:
-        """If `heeds_altered_configs` is set, the controller follows broker configs that are altered
-        while brokers run.
+        """The controller follows broker configs that are altered while brokers run if
+        `heeds_altered_configs` is set.
         """
         self._settings = settings
         self._heeds_altered_configs = heeds_altered_configs

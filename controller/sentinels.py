@@ -18,8 +18,7 @@ from runtime.listening import until_refused
 from runtime.supervision import Supervisor
 
 PROBE_S = 0.2
-"""How long a new controller waits for brokers that neither accept connections nor refuse them, in
-seconds.
+"""Time (s) that a new controller waits for brokers that neither accept connections nor refuse them.
 """
 
 Tell = Callable[[ask.Command], Awaitable[None]]

@@ -37,8 +37,9 @@ NO_CONTROLLER = -1
 WAIT_MS_MAX = 300_000
 """The longest that a client may have its deletion waited for, whatever it asks for."""
 CONTROLLED_SHUTDOWN_WITHIN_MS = 2_000
-"""How long a broker that shuts down waits for brokers that do not answer the controller, in ms; it
-waits 3 s for its own answer (`broker/site/controlled_shutdown.py`).
+"""Time (ms) that a broker's controlled shutdown waits for brokers that do not answer the
+controller; the stopping broker waits 3 s for the controller's answer
+(`broker/site/controlled_shutdown.py`).
 """
 
 

@@ -67,7 +67,9 @@ in memory whole.
 """
 
 MULTI_BYTES_MAX = 700_000
-"""Below ZooKeeper's 1 MiB for one request (`jute.maxbuffer`), with room for its framing."""
+"""Upper bound of one multi request, below ZooKeeper's 1 MiB (`jute.maxbuffer`), with room for its
+framing.
+"""
 
 STEP_OVERHEAD_BYTES = 100
 """Framing, access list and flags of one step of a multi, rounded up."""
@@ -246,9 +248,7 @@ class ClusterReader:
         return await self._zookeeper.children(znodes.DELETE_TOPICS, watch=watch)
 
     async def links(self, watch: Watch | None = None, *, site: str) -> tuple[dict[str, LinkRecord], dict[str, str]]:
-        """All links, and by name why some have only their stand-in; the watch fires when one comes,
-        goes or changes.
-        """
+        """Return all links, and why some have only their stand-in; the watch fires on changes."""
         names = await self._zookeeper.children(znodes.LINKS, watch=watch)
         links: dict[str, LinkRecord] = {}
         problems: dict[str, str] = {}

@@ -27,7 +27,7 @@ from wire.znodes.layout import MalformedZnode
 
 LOOKS_AT_ONCE: Final = 16
 FIRST_LOOK_AFTER_S = 10.0
-"""After taking office; what was written meanwhile is found then."""
+"""Time (s) from the start of a tenure to the first look, which finds what was written meanwhile."""
 
 _log = get_logger(__name__)
 

@@ -15,9 +15,9 @@ import gc
 from typing import Final
 
 YOUNG_OBJECTS_MAX: Final = 5_000
-"""After how many new objects garbage is looked for. By default 700: a broker that starts with
-10,000 partitions would then go through all its objects eight times, and hold its loop for up to 0.2
-s each time.
+"""Number of new objects after which garbage is looked for. By default 700: a broker that starts
+with 10,000 partitions would then go through all its objects eight times, and hold its loop for up
+to 0.2 s each time.
 """
 MIDDLE_LOOKS: Final = 3
 FULL_LOOKS: Final = 2
@@ -25,7 +25,7 @@ FULL_LOOKS: Final = 2
 first.
 """
 OBJECTS_LEFT_ALONE_MIN: Final = 1_000_000
-"""Below so many, doubling is no reason to look through all."""
+"""Number of objects below which doubling is no reason to look through all."""
 _OLDEST: Final = 2
 
 
@@ -39,9 +39,7 @@ class SurvivorsLeftAlone:
         self._is_look_at_all = False
 
     def __call__(self, phase: str, details: dict[str, int]) -> None:
-        """Before a full collection decide what it goes through; after it leave the survivors
-        alone.
-        """
+        """Decide before a full collection what it examines; leave the survivors alone after it."""
         if details["generation"] != _OLDEST:
             return
         if phase == "start":

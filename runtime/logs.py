@@ -106,7 +106,7 @@ class LogLines:
         self._rows: list[dict[str, Any]] = []
 
     def add(self, **fields: object) -> None:
-        """One line more, in its turn."""
+        """Add a line in its turn."""
         self._rows.append(fields)
 
     def write(self) -> None:

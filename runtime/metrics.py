@@ -101,8 +101,8 @@ class MetricsServer:
         port: int,
         health: Callable[[], tuple[bool, Mapping[str, object]]] | None = None,
     ) -> None:
-        """If `health` is given, `/health` answers with its document: status 200 when healthy, else
-        503. The server's thread calls it.
+        """`/health` answers with the document of `health` if that is given: status 200 when
+        healthy, else 503. The server's thread calls it.
         """
         self._health = health
         self._registry = registry

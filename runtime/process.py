@@ -37,7 +37,7 @@ def raise_descriptor_limit() -> None:
 
 
 THREAD_TURN_S = 0.001
-"""How long the interpreter stays with a thread while another thread waits, in seconds. With the
+"""Time (s) for which the interpreter stays with a thread while another thread waits. With the
 default of 0.005 a thread that encodes a checkpoint would keep the event loop waiting that long
 after each system call.
 """

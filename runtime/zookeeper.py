@@ -49,7 +49,7 @@ from runtime.zookeeper_reads import MultiRead
 log = get_logger(__name__)
 
 REVIVAL_INTERVAL_S = 0.5
-"""How often a check looks whether kazoo's connection thread has ended, in seconds."""
+"""Interval (s) at which a check looks whether kazoo's connection thread has ended."""
 ENDING_TIMEOUT_MS = 10_000
 """The timeout for attaching to another process's session in order to end it; the session expires
 anyway.

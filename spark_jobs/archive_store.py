@@ -62,7 +62,7 @@ class HashedFile:
         self._stream.flush()
 
     def close(self) -> None:
-        """Nothing: Arrow's writers close what they write to, and `finish` and `discard` do it
+        """Do nothing: Arrow's writers close what they write to, and `finish` and `discard` do it
         here.
         """
 

@@ -32,7 +32,7 @@ from spark_jobs.topic_frames import TopicSource, stream_of
 
 MINUTE_MS: Final = 60_000
 RETRY_AFTER_S: Final = 10.0
-"""After which the query of a site that failed is started again."""
+"""Time (s) after which the failed query of a site is started again."""
 POLL_S: Final = 1
 
 

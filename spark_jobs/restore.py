@@ -165,7 +165,9 @@ async def _append(
 
 
 async def wait_for_leader_epochs(bootstrap: str, topics: Sequence[str], floor: int) -> None:
-    """Until every partition's leader epoch is above those of the archive. OperationalFailure."""
+    """Wait until every partition's leader epoch is above those of the archive.
+    OperationalFailure.
+    """
     await _eventually(
         bootstrap,
         lambda topic: all(partition.leader_epoch >= floor for partition in topic.partitions.values()),
@@ -175,7 +177,7 @@ async def wait_for_leader_epochs(bootstrap: str, topics: Sequence[str], floor: i
 
 
 async def wait_for_leaders(bootstrap: str, topics: Sequence[ArchivedTopic]) -> None:
-    """Until every partition has a leader. OperationalFailure."""
+    """Wait until every partition has a leader. OperationalFailure."""
     counts = {topic.name: topic.partition_count for topic in topics}
     await _eventually(
         bootstrap,

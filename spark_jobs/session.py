@@ -52,8 +52,8 @@ def session(name: str, *, is_local: bool, cores: int | None = None) -> SparkSess
 
 @contextmanager
 def noise_into(file: Path) -> Iterator[None]:
-    """Whatever is started in the block writes its standard error to the file: Java says things that
-    no user asked for.
+    """Write the standard error of programs that start in the block to the file: Java prints
+    messages that users do not need.
     """
     file.parent.mkdir(parents=True, exist_ok=True)
     sys.stderr.flush()

@@ -86,7 +86,7 @@ def topic_names(bootstrap: str) -> list[str]:
 
 
 def compacted_topics(bootstrap: str, topics: Sequence[str]) -> set[str]:
-    """Those of the topics whose cleanup policy compacts them."""
+    """Return the topics whose cleanup policy compacts them."""
 
     async def ask() -> set[str]:
         async with client(bootstrap) as reader:

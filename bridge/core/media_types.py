@@ -90,7 +90,7 @@ def negotiate(accept: str | None, offered: Sequence[str]) -> str:
 
 
 def negotiate_records(accept: str | None, embedded: EmbeddedFormat) -> str:
-    """As `negotiate`, for records of an instance; an embedded format other than the instance's has
+    """Negotiate the type of an instance's records; an embedded format other than the instance's has
     an error number of its own.
     """
     offered = (embedded.media_type, *GENERAL)

@@ -58,7 +58,7 @@ def partition_not_found() -> Refused:
 
 
 def instance_not_found() -> Refused:
-    """There is no such consumer instance, or it has been closed."""
+    """Refuse a consumer instance that does not exist, or that has been closed."""
     return Refused(404, INSTANCE_NOT_FOUND, "Consumer instance not found.")
 
 

@@ -37,7 +37,7 @@ class Refused(Exception):
 
 
 class Entrance:
-    """One listener."""
+    """The security of one listener."""
 
     def __init__(self, security: ListenerSecurity, users: ScramUsers, on_read: OnRead) -> None:
         self.security = security
@@ -51,7 +51,7 @@ class Entrance:
         self.take(security)
 
     def take(self, security: ListenerSecurity) -> None:
-        """Other settings from now on, with their files as they are now. ConfigurationError."""
+        """Apply other settings, with their files as they are now. ConfigurationError."""
         if security.tls is not None:
             seen = _seen(security)
             self.context = security.tls.server_context()
@@ -120,7 +120,7 @@ class Entrances:
         self._watch = Supervisor()
 
     def take(self, security: Mapping[str, ListenerSecurity]) -> None:
-        """Other settings from now on. ConfigurationError, and then some listeners have them."""
+        """Apply other settings. After a ConfigurationError some listeners have them."""
         for name, entrance in self.by_listener.items():
             if security[name].properties != entrance.security.properties:
                 entrance.take(security[name])

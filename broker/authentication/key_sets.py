@@ -31,7 +31,7 @@ _LOOPBACK: Final = ("127.0.0.1", "localhost", "::1")
 
 
 class KeySet:
-    """One file or URL."""
+    """The keys of one file or URL."""
 
     def __init__(self, url: str, *, refresh_ms: int) -> None:
         """ConfigurationError where the URL is none that is accepted, or the file is no key set."""

@@ -44,7 +44,7 @@ class ListenerSecurity:
     name: str
     protocol: SecurityProtocol
     properties: Mapping[str, str]
-    """Those that concern security, without the listener's prefix."""
+    """The listener's properties that concern security, without the listener's prefix."""
     tls: ServerTlsSettings | None
     rules: PrincipalRules
 

@@ -75,7 +75,7 @@ class SaslSession:
 
     @property
     def mechanisms(self) -> tuple[str, ...]:
-        """Those that are offered."""
+        """The offered mechanisms."""
         return tuple(self._offer.mechanisms)
 
     @property

@@ -51,7 +51,7 @@ class Asking(Protocol):
 
 
 class Check(NamedTuple):
-    """Something that a request does with one resource."""
+    """An operation of a request on one resource."""
 
     operation: Operation
     resource_type: ResourceType
@@ -118,8 +118,8 @@ class Authorizer:
         return self.may(context, Check(operation, ResourceType.CLUSTER), is_logged=is_logged)
 
     def denied(self, context: Asking, checks: Collection[Check], *, is_logged: bool = True) -> set[Check]:
-        """Those that the principal may not do. With `is_logged` false a denial is part of a filter
-        and goes neither to the log nor to the metric.
+        """Return the checks that the principal does not pass. With `is_logged` false a denial is
+        part of a filter and goes neither to the log nor to the metric.
         """
         if not self.is_enabled or self._is_trusted(context):
             return set()

@@ -111,8 +111,8 @@ class AwaitedCommit:
         return not self._is_led() or self._hosted.state.high_watermark > self.last_offset
 
     def _is_led(self) -> bool:
-        """Without a break since the append: in between, the log may have been cut and other records
-        put in their place.
+        """Return True if this broker has led the partition without a break since the append.
+        Otherwise the log may have been truncated, and other records put in their place.
         """
         state = self._hosted.state
         return state.is_leader and state.led_since_epoch == self._led_since_epoch

@@ -1,4 +1,5 @@
-"""After a long pause of the process, verify the registration before answering as coordinator.
+"""Verify the registration after a long pause of the process, before the broker answers as
+coordinator.
 
 A paused process (SIGSTOP, a paused container, a host without CPU) continues with old state, and the
 first requests reach it before the controller does. Replicas that another broker leads by then

@@ -1,5 +1,5 @@
-"""One partition of an internal topic that this broker leads: its machine and its pending appends.
-What groups and transactions share.
+"""One partition of an internal topic that this broker leads: its machine and its pending appends;
+the base of groups and transactions. What groups and transactions share.
 
 Commits in the measure of the machines in `core/`: decide, append, apply, answer. While one append
 is under way, further decisions collect and go out together with the next one, their plain records
@@ -77,10 +77,12 @@ class CoordinatorRefusal(Exception):
 
 
 class Access(enum.Enum):
-    """How a command shares its lane with commands whose decisions are still being written."""
+    """The way in which a command shares its lane with commands whose decisions are still being
+    written.
+    """
 
     ALONE = "alone"
-    """It waits for them, and later ones for it."""
+    """The command waits for them, and later commands wait for it."""
     SIDE_BY_SIDE = "side by side"
     """Its like need not know of it."""
     BUILT_UPON = "built upon"
@@ -149,7 +151,7 @@ class StateShard(ABC, Generic[CommandT, ReplyT, DecisionT]):
         self._unwritten: deque[_Write[DecisionT]] = deque()
         self._is_writing = False
         self._writer: asyncio.Task[None] | None = None
-        """While an append is waited for."""
+        """The task that waits for an append."""
         self._taken_count = 0
         self._unfinished: dict[int, None] = {}
         """The numbers of commands that were taken and are neither written nor without records, the
@@ -174,7 +176,7 @@ class StateShard(ABC, Generic[CommandT, ReplyT, DecisionT]):
 
     @abstractmethod
     def _access(self, command: CommandT) -> Access:
-        """How the command shares its lane with others."""
+        """Return how the command shares its lane with others."""
 
     @abstractmethod
     def _decide(self, command: CommandT, token: int) -> DecisionT:

@@ -1,4 +1,4 @@
-"""Which site coordinates a group, and so what this broker may do with it: the link roles of
+"""Decide which site coordinates a group, and so what this broker may do with it: the link roles of
 ARCHITECTURE.md for groups.
 
 | role | members, reading offsets | client commits | mirror commits |
@@ -70,8 +70,8 @@ class GroupRouting(Protocol):
         ...
 
     def expiry_counted_from_ms(self, group_id: str) -> int | None:
-        """Since when offsets of the group may grow old here; None while they live as long as at
-        another site.
+        """Return the time since which offsets of the group may expire here; None while they live as
+        long as at another site.
         """
         ...
 

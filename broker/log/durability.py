@@ -68,7 +68,7 @@ class Durability:
     # -- what waits --------------------------------------------------------------------------------
 
     def note_append(self, now_ms: int) -> None:
-        """Something was written."""
+        """Note that an append has been written."""
         if self._first_unflushed_ms is None:
             self._first_unflushed_ms = now_ms
 
@@ -238,8 +238,8 @@ class Durability:
 
     @asynccontextmanager
     async def lowered(self, offset: int) -> AsyncIterator[None]:
-        """While the body runs the recovery point on disk is at most `offset`, whatever is flushed.
-        StorageError before it.
+        """Keep the recovery point on disk at `offset` or below while the body runs, whatever is
+        flushed. StorageError before it.
         """
         self.refuse_when_failed()
         self._bounds.append(offset)

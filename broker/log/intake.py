@@ -149,8 +149,8 @@ def _checked(records: Buffer, position: int, received: BatchHeader, limits: Batc
 
 
 def _with_append_time(header: BatchHeader, limits: BatchLimits, now_ms: int) -> BatchHeader:
-    """Under LogAppendTime readers take a record's time from the header's largest, so that records
-    stay untouched.
+    """Under LogAppendTime, set the largest timestamp in the header: readers take a record's time
+    from there, so records stay unchanged.
     """
     if not limits.is_log_append_time:
         return header

@@ -158,8 +158,8 @@ class _Loading:
         )
 
     def _start_over(self, segments: list[Segment], log_start_offset: int) -> list[Segment]:
-        """All that is left lies below the log's start: what a deletion left behind when the newest
-        segment was lost.
+        """Start an empty log: the remaining segments lie below the log's start, left by a deletion
+        when the newest segment was lost.
         """
         self._drop_from(segments, 0, f"it lies below the log start offset {log_start_offset}")
         self._restore_producers([], 0)

@@ -78,8 +78,8 @@ class SegmentCheck:
         self.next_offset = base_offset
         self.fault = ""
         self.has_zeros_left = False
-        """After `look_for_zeros`: nothing but zeros lies behind the last sound batch, as in a file
-        that had its length in advance.
+        """After `look_for_zeros`: True if only zeros lie behind the last sound batch, as in a
+        preallocated file.
         """
 
     def look_for_zeros(self) -> None:

@@ -240,8 +240,8 @@ class Segment:
         return is_in_memory and self.size_bytes <= SMALL_SEGMENT_BYTES
 
     def mark_dirty(self) -> None:
-        """Something is not on disk yet. Keeps the descriptor, so that the flush sees errors of the
-        write-back.
+        """Note that a change is not on disk yet. Keeps the descriptor, so that the flush sees
+        errors of the write-back.
         """
         if not self.is_dirty:
             self.file.acquire()

@@ -45,8 +45,8 @@ class Swaps:
 
     @contextmanager
     def under_way(self, finish: Callable[[], None]) -> Iterator[None]:
-        """While the body runs one is swapped in; `finish` does the steps that are left, holding the
-        caller.
+        """While the body runs, one is being swapped in; `finish` does the remaining steps and holds
+        the caller.
         """
         self._finish = finish
         self._ended.clear()
@@ -63,7 +63,7 @@ class Swaps:
 
     @asynccontextmanager
     async def ended(self) -> AsyncIterator[None]:
-        """While the body runs none is under way, and none begins."""
+        """While the body runs, none is being swapped in, and none begins."""
         self._holders += 1
         try:
             while self.is_under_way:

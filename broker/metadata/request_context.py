@@ -9,12 +9,14 @@ from wire.protocol.private import CLIENT_SOFTWARE_NAME
 from wire.rules.principals import ANONYMOUS, Principal
 
 FORWARDED_CLIENT_ID: Final = "antipode-forwarded"
-"""What a broker hands on for its clients carries this client id. It has authorized the client."""
+"""The client id of requests that a broker forwards for its clients. That broker has authorized the
+client.
+"""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RequestContext:
-    """One request's header and where it came from."""
+    """The header of one request, and its origin."""
 
     api_key: int
     api_version: int

@@ -143,8 +143,8 @@ AUDITED: Final[Mapping[int, tuple[str, Subjects]]] = {
         lambda request: {"topics": _joined(dict.fromkeys(one.topic for one in request.partitions))},
     ),
 }
-"""By API key: the operation's name in the log, and the function that finds its subjects in the
-request.
+"""The audited operations by API key: the name in the log, and the function that finds the subjects
+in the request.
 """
 
 

@@ -94,8 +94,8 @@ class Channel:
         self.fd = plain.fileno()
 
     def expect(self, missing_bytes: int) -> None:
-        """So many bytes are still to come of a frame: readiness may wait for them, or for a good
-        part.
+        """Set the number of bytes that a frame still needs: readiness may wait for them, or for a
+        good part.
         """
         self._mark.expect(missing_bytes)
 

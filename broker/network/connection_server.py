@@ -91,8 +91,8 @@ class ConnectionServer:
 
     @limits.setter
     def limits(self, limits: ConnectionLimits) -> None:
-        """Other bounds from now on; connections beyond the number in all are ended, the longest
-        unused ones first.
+        """Apply other bounds; connections beyond the total number are ended, the longest unused
+        ones first.
         """
         self._limits = limits
         self._end_excess()

@@ -44,7 +44,7 @@ BUFFERS_PER_SEND_MAX: Final = 512
 HELD_ANSWERS_BYTES_MAX: Final = 16 * 1024
 """Answers to pipelined requests that are sent together."""
 QUIET_WITHIN_MS: Final = 500
-"""How long a closing connection goes on answering a client that never pauses, in ms."""
+"""Time (ms) for which a closing connection still answers a client that never pauses."""
 TIMER_SLACK_S: Final = 0.01
 FRAME_BYTES_MIN: Final = 8
 SIZE: Final = struct.Struct(">i")
@@ -427,7 +427,9 @@ class Connection:
             self._send()
 
     def _begin_sending(self) -> None:
-        """One answer alone has waited for nothing: that costs no look at the clock."""
+        """Note when sending begins. A lone response never queued, so it costs no look at the
+        clock.
+        """
         if self._send_began_ms < 0:
             self._send_began_ms = self._server.clock.monotonic_ms() if len(self._unsent) > 1 else 0.0
 

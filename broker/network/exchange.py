@@ -1,4 +1,4 @@
-"""One request in flight: its header, where it came from, its times, and the way to answer it."""
+"""One request in flight: its header, its origin, its times, and the way to answer it."""
 
 from __future__ import annotations
 
@@ -68,7 +68,7 @@ class ExchangeOwner(Protocol):
 
 
 class Exchange:
-    """One request in flight: its header, where it came from, and the way to answer it."""
+    """One request in flight: its header, its origin, and the way to answer it."""
 
     __slots__ = (
         "_answered_ms",

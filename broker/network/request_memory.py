@@ -19,7 +19,7 @@ class MemoryWaiter(Protocol):
     """A connection that found no room."""
 
     def memory_freed(self) -> None:
-        """There may be room again."""
+        """Note that memory may be free again."""
         ...
 
 

@@ -108,7 +108,7 @@ class ResponseSlots:
         return bool(has_room and api_key == self._api_key)
 
     def answered(self) -> Iterator[Place]:
-        """Those that can go out, in order, taken out."""
+        """Remove and yield the responses that can be sent, in order."""
         while self._places and self._places[0].is_answered:
             self._frame_bytes -= self._places[0].frame_bytes
             yield self._places.popleft()

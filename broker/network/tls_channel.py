@@ -96,7 +96,7 @@ class TlsChannel(Channel):
             self._unsent = self._unsent[sent:] if sent < len(self._unsent) else None
 
     def _send(self, taken: memoryview) -> None:
-        """All of it is taken; what the kernel does not take now goes out by `flush`."""
+        """Accept all of it; `flush` sends what the kernel does not accept now."""
         self._unsent = taken or None
         with contextlib.suppress(BlockingIOError):
             self.flush()

@@ -31,7 +31,9 @@ class _Step:
         self.work: asyncio.Future[None] | None = None
 
     def close(self, tls: ssl.SSLSocket) -> None:
-        """Not while the thread is at work on it: the descriptor might be another socket's then."""
+        """Close the socket once the thread no longer works on it: otherwise the descriptor might
+        already belong to another socket.
+        """
         if self.work is None or self.work.done():
             tls.close()
             return
@@ -45,7 +47,7 @@ class _Step:
 
 
 class TlsHandshakes:
-    """Those of one broker that are under way."""
+    """The TLS handshakes of one broker that are under way."""
 
     def __init__(self) -> None:
         self._loop = asyncio.get_running_loop()

@@ -67,7 +67,9 @@ class FollowerFetches(Purgatory):
         return {follower: (session.session_id, session.epoch) for follower, session in newest.items()}
 
     def mark(self, key: Hashable) -> None:
-        """Something moved that followers get with their next answer, whatever that waits for."""
+        """Note a change that followers receive with their next response, whatever that waits
+        for.
+        """
         for _ in self._marked(key):
             pass
 

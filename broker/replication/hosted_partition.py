@@ -1,5 +1,5 @@
-"""One partition that this broker holds: its state, its log, its link role, and what the hot path
-asks about it.
+"""A partition that this broker holds: its state, its log, its link role, and the values that the
+hot path reads.
 
 Owned by `replicas.py`. Roles and errors are worked out when an image changes, so that Produce and
 Fetch only read attributes. Every failure is a `PartitionFailure` with the Kafka error code that the
@@ -37,7 +37,7 @@ SETTLING_MS: Final = 35_000
 then.
 """
 READERS_REMEMBERED_MS: Final = 30_000.0
-"""How long after its last fetch by a client a follower counts as read by clients, in ms."""
+"""Time (ms) after its last fetch by a client for which a follower counts as read by clients."""
 
 
 class PartitionFailure(Exception):

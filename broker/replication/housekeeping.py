@@ -35,15 +35,16 @@ Interval = Callable[[BrokerSettings], float]
 
 FIRST_RETENTION_DELAY_MS = 30_000
 STANDBY_INTERVAL_MS = 100
-"""How often the broker looks for a sync link's standby that is silent for too long, in ms."""
+"""Interval (ms) at which the broker looks for a sync link's standby that is silent for too long."""
 REMOVAL_INTERVAL_MS = 1_000
-"""How often the broker removes deleted files whose delay is over, in ms."""
+"""Interval (ms) at which the broker removes deleted files whose delay is over."""
 MOVE_INTERVAL_MS = 200
-"""How often the broker looks for moves to another log directory to begin, in ms."""
+"""Interval (ms) at which the broker looks for moves to another log directory."""
 DIGEST_INTERVAL_MS = 5_000
-"""How often the broker computes the digests of leaves that have ended, in ms."""
+"""Interval (ms) at which the broker computes the digests of leaves that have ended."""
 SCRUB_LOOK_MS_MAX = 60_000
-"""How often, at least, the broker looks for a log that is due to be read from the disk, in ms."""
+"""Longest interval (ms) at which the broker looks for a log that is due to be read from the disk.
+"""
 
 
 class Housekeeping:
@@ -136,8 +137,8 @@ class Housekeeping:
         return topic in image.quarantined or not image.role_of_topic(topic).may_write
 
     async def _digest(self) -> None:
-        """One log after the other; half of the time goes to others, so that a broker that has much
-        to catch up with serves clients meanwhile.
+        """Compute digests log by log; half of the time goes to other tasks, so that a broker that
+        has much to do serves clients meanwhile.
         """
         for number, partition_log in enumerate(self._logs):
             if number % LOGS_A_TURN == 0:

@@ -32,7 +32,7 @@ log = get_logger(__name__)
 RETRY_MS: Final = 100
 SHRINK_PASSES_PER_LAG: Final = 2
 PARTITIONS_PER_TURN: Final = 500
-"""How many partitions are examined before the event loop turns to other tasks."""
+"""Number of partitions that are examined before the event loop turns to other tasks."""
 
 
 class IsrProposals:

@@ -60,7 +60,7 @@ class OfflineReplicaReports:
         self._has_news.set()
 
     async def on_image(self, before: ClusterImage, after: ClusterImage) -> None:
-        """After a full image nothing counts as reported (an `ImageListener`)."""
+        """Forget all reports after a full image (an `ImageListener`)."""
         if after.full_version != before.full_version:
             self._reported = frozenset()
             self._has_news.set()

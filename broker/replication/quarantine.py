@@ -42,8 +42,8 @@ BYTES_MAX_KEY: Final = "antipode.truncated.records.max.bytes"
 PIECE_BYTES: Final = 1 << 20
 _NAME_BYTES_MAX: Final = 255
 _LEADING_CHARACTERS: Final = 200
-"""So much of a topic's name, and a digest of it, stands in a file's name that would be too long
-with all of it.
+"""Length of a topic's name in the name of a file, followed by a digest of the whole, where the
+whole would be too long.
 """
 BATCHES, ACCOUNT = ".log", ".json"
 

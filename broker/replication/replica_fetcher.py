@@ -50,8 +50,8 @@ asked again soon.
 INTERRUPTION_GRACE_MS: Final = 10.0
 THROTTLE_PAUSE_MS: Final = 100.0
 SWEEP_MS: Final = 10_000.0
-"""How often every partition is examined, in ms, for changes that come without a response (retention
-moves a log's start).
+"""Interval (ms) at which every partition is examined, for changes that come without a response
+(retention moves a log's start).
 """
 _EARLIEST, _LATEST = -2, -1
 
@@ -61,7 +61,7 @@ SessionKey = tuple[UUID, int]
 
 @dataclass(slots=True, eq=False)
 class FollowedPartition:
-    """One partition that is followed, and why it is not asked for just now."""
+    """A followed partition, and the reason if it is not fetched now."""
 
     hosted: HostedPartition
     failures: int = 0
@@ -75,7 +75,7 @@ class FollowedPartition:
         return state.is_follower and now_ms >= self.resume_at_ms and state.leader_epoch > self.refused_epoch
 
     def pause(self, now_ms: float, pause_ms_max: float) -> None:
-        """Something failed: leave it out for a while, longer each time."""
+        """Leave the partition out for a while after a failure, longer each time."""
         self.failures += 1
         pause_ms = min(PARTITION_PAUSE_MS * 2 ** min(self.failures - 1, 10), pause_ms_max)
         self.resume_at_ms = now_ms + pause_ms * random.uniform(0.5, 1.0)  # noqa: S311  spreads retries
@@ -256,7 +256,7 @@ class ReplicaFetcher:
             self._paused.discard(key)
 
     async def _wait_for_work(self) -> None:
-        """Until a partition comes, or the pause of one is over."""
+        """Wait until a partition comes, or the pause of one is over."""
         if not self._followed:
             self._disconnect("no partitions to fetch")
         now_ms = self._clock.monotonic_ms()

@@ -89,7 +89,7 @@ class ReplicaFetchers:
             await self._end_gone(after)
 
     def resize(self, count: int) -> None:
-        """So many fetchers for each source broker from now on."""
+        """Set the number of fetchers for each source broker."""
         if count == self._count or self._is_stopped:
             return
         self._count = count

@@ -49,7 +49,7 @@ log = get_logger(__name__)
 state_change = state_change_logger()
 
 TURN_MS_MAX: Final = 2.0
-"""How long `apply` may keep the event loop busy at a time, in ms."""
+"""Time (ms) for which `apply` may occupy the event loop without a break."""
 
 PartitionKey = tuple[str, int]
 
@@ -73,7 +73,7 @@ class ReplicaListeners:
 
 
 class Replicas:
-    """All partitions that this broker holds."""
+    """The partitions that this broker holds."""
 
     def __init__(
         self,
@@ -563,7 +563,7 @@ class Replicas:
                 self.refresh_high_watermark(hosted)
 
     def standby_holds(self) -> list[StandbyHold]:
-        """One for each partition led here that waits for a standby, or would if it were not
+        """The hold of each partition led here that waits for a standby, or would if it were not
         degraded.
         """
         return [hosted.state.hold for hosted in tuple(self._held.values()) if hosted.state.hold is not None]

@@ -61,7 +61,7 @@ class TruncationCounts:
 
 
 class TruncatedRecords:
-    """All cuts of one broker."""
+    """The truncated records of one broker."""
 
     def __init__(self, disk: Disk, *, bytes_max: int, remove: Callable[[str], None] | None = None) -> None:
         """Keeps at most `bytes_max` bytes for a partition; 0 keeps nothing. `remove` removes a file

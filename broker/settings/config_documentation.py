@@ -1,4 +1,4 @@
-"""One sentence on each setting of a broker, for clients that ask DescribeConfigs for documentation.
+"""A sentence on each setting of a broker, for clients that ask DescribeConfigs for documentation.
 
 Settings that stand behind a topic config have that config's text (`wire/rules/topic_configs.py`).
 What values a setting accepts is at its field in `config.py`.

@@ -53,13 +53,13 @@ Handler = Callable[[Services, RequestContext, Any], Awaitable[Any]]
 
 LINK_LISTENER: Final = "LINK"
 TIMEOUT_MS: Final = 8_000
-"""How long all attempts together may take, over every broker that is tried and whatever the client
-allows, in ms: less than the ten seconds after which a person at a command gives up. The error then
+"""Time (ms) that all attempts together may take, over every broker that is tried and whatever the
+client allows: less than the ten seconds after which a person at a command gives up. The error then
 names the silent site.
 """
 ANSWERED_WITHIN_MS: Final = 3_000
-"""How long after the client's own timeout the other site may answer, in ms: it also waits until its
-brokers, and those of this site, know of the change.
+"""Time (ms) after the client's own timeout in which the other site may answer: it also waits until
+its brokers, and those of this site, know of the change.
 """
 
 
@@ -107,8 +107,8 @@ class ActiveSite:
     async def topics_of(
         self, image: ClusterImage, site: str, topics: Sequence[str | UUID], *, may_create: bool, timeout_ms: float
     ) -> Iterable[TopicMetadata]:
-        """One broker's answer about the topics (names, or ids) of the site; nothing when no broker
-        there answers in time.
+        """Return one broker's answer about the topics (names, or ids) of the site; nothing when no
+        broker there answers in time.
         """
 
         async def ask(connection: Connection) -> ClusterMetadata:
@@ -151,7 +151,7 @@ class ActiveSite:
 
 
 def answer_within_ms(request: Any) -> float:
-    """How long the other site may take to answer, in ms."""
+    """Return the time (ms) that the other site may take to answer."""
     timeout = getattr(request, "timeout", None)
     if timeout is None:
         return TIMEOUT_MS

@@ -42,7 +42,7 @@ log = get_logger(__name__)
 state_change = state_change_logger()
 
 DEPARTED_LISTED_S = 3.0
-"""How long Metadata lists a broker that is gone, in seconds: longer than clients take to ask after
+"""Time (s) for which Metadata lists a broker that is gone: longer than clients take to ask after
 its death.
 """
 

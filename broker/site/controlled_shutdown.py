@@ -29,7 +29,7 @@ log = get_logger(__name__)
 ATTEMPT_TIMEOUT_S: Final = 3.0
 """A stop does not wait long for a controller that is not there."""
 REPLICATED_WITHIN_S: Final = 0.5
-"""How long records that producers wait for may take to reach the followers, in seconds."""
+"""Time (s) that records for which producers wait may take to reach the followers."""
 
 
 class ControlledShutdown:
@@ -87,7 +87,7 @@ async def _replicated(replicas: Replicas) -> None:
 
 
 async def _ask(controller: ControllerClient, request: pb.ControlledShutdownRequest, attempt: int) -> bool:
-    """One attempt; whether there is nothing left to ask for."""
+    """Ask the controller once; return True if nothing is left to ask for."""
     try:
         async with asyncio.timeout(ATTEMPT_TIMEOUT_S):
             reply = await controller.controlled_shutdown(request)

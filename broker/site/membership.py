@@ -33,8 +33,8 @@ log = get_logger(__name__)
 
 TAKEN_WAIT_EXTRA_MS = 2_000
 ANSWER_TIMEOUT_MS = 3_000
-"""How long to wait for ZooKeeper where the broker can do without the answer, in ms; kazoo itself
-waits until ZooKeeper is back.
+"""Time (ms) to wait for ZooKeeper where the broker can do without the answer; kazoo itself waits
+until ZooKeeper is back.
 """
 
 

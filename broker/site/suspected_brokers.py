@@ -24,11 +24,11 @@ if TYPE_CHECKING:
     from broker.network.connections import Connection
 
 SUSPICION_MS_MAX: Final = 400.0
-"""How long a suspicion may delay answers, in ms; an election after a refused connection takes tens
-of milliseconds, a new controller some more.
+"""Time (ms) for which a suspicion may delay answers; an election after a refused connection takes
+tens of milliseconds, a new controller some more.
 """
 EVIDENCE_MS: Final = 10.0
-"""How long evidence may take from a dying process to this one, in ms: it closes its connections one
+"""Time (ms) that evidence may take from a dying process to this one: it closes its connections one
 after the other, and a client's may be first.
 """
 NEWCOMER_MS_MAX: Final = 300.0
@@ -90,7 +90,7 @@ class SuspectedBrokers:
                 self._doubted_at_ms.setdefault(key, self._clock.monotonic_ms())
 
     def _left_ms(self) -> float:
-        """How much longer answers may wait for the suspected brokers, in ms."""
+        """Return the time (ms) for which answers may still wait for the suspected brokers."""
         now_ms = self._clock.monotonic_ms()
         for key in [key for key, at_ms in self._doubted_at_ms.items() if now_ms - at_ms >= SUSPICION_MS_MAX]:
             del self._doubted_at_ms[key]

@@ -34,7 +34,7 @@ log = get_logger(__name__)
 
 ANSWER_WAIT_MS: Final = 1_000
 REPORT_TIMEOUT_MS: Final = 5_000
-"""After this a report in the background is given up."""
+"""Time (ms) after which a report in the background is given up."""
 IN_FLIGHT_MAX: Final = 100
 CLIENT_ID: Final = "antipode-peer-news"
 

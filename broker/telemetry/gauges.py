@@ -94,7 +94,7 @@ class GaugeSources:
     """The same loop, asked under another name: each counts from its own last question."""
 
     def seconds_since_cleaning(self) -> float:
-        """Since the last pass over compacted logs; 0 before the first."""
+        """Return the time since the last pass over compacted logs; 0 before the first."""
         ended_at_ms = self.logs.cleaning.figures.ended_at_ms
         return (self.clock.now_ms() - ended_at_ms) / _SECOND_MS if ended_at_ms else 0.0
 

@@ -1,5 +1,5 @@
-"""How many connections have been let in and refused, for Prometheus: logins of SASL, and handshakes
-of TLS where clients do not log in.
+"""Count the connections that were accepted and refused, for Prometheus: logins of SASL, and
+handshakes of TLS where clients do not log in.
 
 Names follow Kafka's (`kafka.server:type=socket-server-metrics,listener=...`). Asked in the metrics
 server's thread, so it only reads. `BrokerMetrics` shows them.

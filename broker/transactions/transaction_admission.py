@@ -70,7 +70,7 @@ class TransactionAdmission:
     def admit_now(
         self, writer: Writer, partitions: Collection[TopicPartition]
     ) -> Mapping[TopicPartition, ErrorCode] | None:
-        """As `admit` without `is_added`. None when the answer takes a while: another broker
+        """Admit like `admit` without `is_added`. None when the answer takes a while: another broker
         coordinates, or the coordinator is busy with the transaction.
         """
         question = VerifyPartitions(

@@ -41,7 +41,7 @@ from wire.batches.transaction_records import TRANSACTIONS_TOPIC
 from wire.control.clients import ControllerUnavailable
 
 MARKERS_WAIT_MS: Final = 200
-"""How long a request waits for the markers of the previous transaction, in ms."""
+"""Time (ms) that a request waits for the markers of the previous transaction."""
 IDS_PER_TURN: Final = 256
 
 ReplyT = TypeVar("ReplyT", bound=TransactionReply)
@@ -148,7 +148,9 @@ class TransactionCoordinator:
         return await self._ask(command, AddReply)
 
     def verified_now(self, command: VerifyPartitions) -> AddReply | None:
-        """As `verify_partitions`; None when the answer takes a while. Raises CoordinatorRefusal."""
+        """Verify like `verify_partitions`; None when the answer takes a while. Raises
+        CoordinatorRefusal.
+        """
         return self._shard(command.transactional_id).answer_now(command)
 
     async def end(self, command: EndTransaction) -> ProducerReply:

@@ -60,8 +60,8 @@ async def until_stopped_or_failed(broker: Broker, stop: asyncio.Event) -> None:
 
 
 async def until_ready(broker: Broker) -> None:
-    """Until clients are let in. As above: a broker without a log directory never is ready where the
-    controller waits for it.
+    """Wait until the broker serves clients. A broker without a log directory never is ready where
+    the controller waits for it.
     """
     await until_stopped_or_failed(broker, broker.ready)
 

@@ -1,5 +1,4 @@
-"""What embedded sites consist of: names, ports, files and proxies, decided before anything is
-started.
+"""The parts of embedded sites: names, ports, files and proxies, decided before anything is started.
 
 Pure: takes the wishes and a list of free ports, gives a `Layout` whose parts `cli/up.py` writes to
 disk and starts. The same wishes and ports give the same layout, so a directory can be started again
@@ -88,8 +87,8 @@ class LinkLayout:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MirrorLayout:
-    """One mirror daemon of a link, at the site that it writes to. A link has one for each
-    direction: that of the active site rests.
+    """A mirror daemon of a link, at the site that it writes to. A link has one for each direction;
+    the mirror to the active site is idle.
     """
 
     name: str
@@ -124,7 +123,7 @@ class ArbiterLayout:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SecurityLayout:
-    """Where the files of secured sites lie."""
+    """The files of secured sites."""
 
     directory: Path
 
@@ -148,7 +147,7 @@ class SecurityLayout:
         return self.directory / "kafka.properties"
 
     def command_config(self, name: str) -> Path:
-        """What `--command-config` takes for this person."""
+        """The file of a person for `--command-config`."""
         return self.directory / f"{name}.properties"
 
     def client_config(self, name: str) -> Path:
@@ -169,7 +168,7 @@ SUPER_USERS: Final = (ADMIN, BROKER_USER, MIRROR_USER)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Layout:
-    """Everything that `antipode up` starts."""
+    """All parts that `antipode up` starts."""
 
     directory: Path
     toxiproxy: str | None
@@ -357,7 +356,7 @@ def _proxies(sites: Sequence[SiteLayout]) -> Iterator[ProxyLayout]:
 
 
 def control_properties(security: SecurityLayout | None, name: str) -> dict[str, str]:
-    """How a process of embedded sites shows itself on the control plane."""
+    """The properties of an embedded process on the control plane."""
     if security is None:
         return {"antipode.allow.plaintext": "true"}
     return {
@@ -367,7 +366,7 @@ def control_properties(security: SecurityLayout | None, name: str) -> dict[str, 
 
 
 def zookeeper_properties(security: SecurityLayout | None) -> dict[str, str]:
-    """How a process of embedded sites shows itself to ZooKeeper."""
+    """The properties with which an embedded process logs in to ZooKeeper."""
     if security is None:
         return {}
     return {

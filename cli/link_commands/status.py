@@ -27,8 +27,8 @@ UNKNOWN = -1
 UNMEASURED_STATES = ("PREPARING", "SOURCE_UNAVAILABLE")
 """The states in which a mirror without partitions does not know its topics yet."""
 PREPARING_BELIEVED_MS = 60_000
-"""How long partitions may prepare, after the loss of a leader for instance, before a person should
-look, in ms.
+"""Time (ms) for which partitions may prepare, after the loss of a leader for instance, before a
+person should look.
 """
 
 

@@ -48,7 +48,7 @@ class ReplayPlan:
 
 @dataclass(slots=True)
 class Replay:
-    """One entry on its way: `run` it, then look at the counts."""
+    """The replay of one entry: call `run`, then read the counts."""
 
     entry: Mapping[str, Any]
     plan: ReplayPlan
@@ -150,7 +150,7 @@ class Replay:
     # --- writing
 
     def _producer(self) -> Any:
-        """One for each partition that records come from: a second run takes its place."""
+        """Make a producer for one source partition: a second run replaces it."""
         from confluent_kafka import KafkaException, Producer
 
         origin = self.entry["topic_id"] or self.entry["topic"]
@@ -172,7 +172,7 @@ class Replay:
         self.counts["replayed"] += len(records)
 
     def _commit(self, producer: Any, records: list[tuple[Origin, Record]]) -> None:
-        """All of them, or none. OperationalFailure: another run goes on from here."""
+        """Commit all of them, or none. OperationalFailure: another run resumes from here."""
         from confluent_kafka import KafkaException
 
         first, last = records[0][0].offset, records[-1][0].offset

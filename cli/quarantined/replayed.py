@@ -20,8 +20,8 @@ HEADER_PREFIX = "antipode.origin."
 ENTRY_HEADER = "antipode.quarantine.entry"
 ANSWER_WITHIN_S = 30.0
 SILENT_MAX_S = 120.0
-"""How long the search waits for transactions of other producers, in seconds; longer than most
-transactions may take.
+"""Time (s) that the search waits for transactions of other producers; longer than most transactions
+may take.
 """
 
 

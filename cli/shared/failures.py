@@ -14,7 +14,7 @@ from runtime.process import ExitCode, OperationalFailure
 
 
 def print_error(message: str) -> None:
-    """One line on standard error that says what is wrong."""
+    """Print one line on standard error that names the error."""
     from rich.console import Console
     from rich.markup import escape
 

@@ -33,7 +33,9 @@ TokenT = TypeVar("TokenT")
 
 @dataclass(frozen=True, slots=True)
 class ProducerIdentity:
-    """Under which producer batches are written; NO_IDENTITY without idempotence."""
+    """The producer id and epoch under which batches are written; NO_IDENTITY without
+    idempotence.
+    """
 
     producer_id: int
     epoch: int
@@ -105,14 +107,14 @@ class Appended(NamedTuple):
 
 @dataclass(slots=True)
 class _Lane(Generic[TokenT]):
-    """One partition: what waits, and what is in flight."""
+    """The batches of one partition: waiting and in flight."""
 
     waiting: deque[Outgoing[TokenT]] = field(default_factory=deque)
     in_flight: Outgoing[TokenT] | None = None
 
 
 class Accumulator(Generic[TokenT]):
-    """All partitions of a producer."""
+    """The waiting batches of all partitions of a producer."""
 
     def __init__(self, *, batch_bytes_max: int, batch_records_max: int, linger_ms: float) -> None:
         self._batch_bytes_max = batch_bytes_max

@@ -18,7 +18,7 @@ Waiter = TypeVar("Waiter")
 
 @dataclass(slots=True)
 class Line(Generic[Waiter]):
-    """Those who wait, by rank and then by arrival."""
+    """A waiting line, by rank and then by arrival."""
 
     _waiting: list[tuple[int, int, Waiter]] = field(default_factory=list)
     _arrivals: int = 0
@@ -53,6 +53,6 @@ class Line(Generic[Waiter]):
         return [(rank, waiter) for rank, _, waiter in found]
 
     def serve(self, waiter: Waiter) -> None:
-        """It got what it waited for."""
+        """Remove a waiter that was served."""
         self._grants += 1
         self.leave(waiter)

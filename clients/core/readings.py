@@ -52,7 +52,7 @@ class Start(NamedTuple):
 
 @dataclass(slots=True)
 class Reading:
-    """One partition."""
+    """The reading state of one partition."""
 
     place: Place
     generation: int
@@ -85,7 +85,7 @@ class Wanted(NamedTuple):
 
 
 class Readings:
-    """All partitions of a reader."""
+    """The reading states of all partitions of a reader."""
 
     def __init__(self, fetchers: int = 1) -> None:
         """`fetchers`: how many a broker has at most, 1 or more."""

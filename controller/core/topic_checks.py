@@ -128,7 +128,7 @@ def check_configs(configs: Mapping[str, str]) -> Refusal | None:
 
 
 def check_partition_count(count: int, *, maximum: int) -> Refusal | None:
-    """At least one, and no more than one request may ask for."""
+    """Refuse a count below one, or above what one request may ask for."""
     if count <= 0:
         return Refusal(ErrorCode.invalid_partitions, "Number of partitions must be larger than 0.")
     if count > maximum:
@@ -139,7 +139,9 @@ def check_partition_count(count: int, *, maximum: int) -> Refusal | None:
 
 
 def check_replication_factor(cluster: Cluster, factor: int) -> Refusal | None:
-    """At least one, on as many living brokers, and no more than the site supports."""
+    """Refuse a factor below one, above the number of living brokers, or above what the site
+    supports.
+    """
     problem = ""
     if factor <= 0:
         problem = "Replication factor must be larger than 0."

@@ -277,7 +277,9 @@ class FailoverRun:
         self.journal.write("step ends", **asdict(report))
 
     async def _wait(self, decision: Decision, *, are_writers_stopped: bool) -> StepEnded:
-        """Pause once in a preparation or a drain; the report shows consecutive pauses as one step."""
+        """Pause once in a preparation or a drain; the report shows consecutive pauses as one
+        step.
+        """
         step, reason = decision.step, decision.reason
         if not self._steps or self._steps[-1].step != step.value:
             self.journal.write("step begins", step=step.value, reason=reason)

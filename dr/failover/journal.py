@@ -72,7 +72,9 @@ class Journal:
 
 
 def read_journal(path: Path) -> list[dict[str, Any]]:
-    """Return all whole lines; a torn last line, of a process that died while writing, is left out."""
+    """Return all whole lines; a torn last line, of a process that died while writing, is left
+    out.
+    """
     lines = []
     for text in path.read_text(encoding="utf-8").splitlines():
         try:

@@ -39,7 +39,9 @@ class SiteRefused(OperationalFailure):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LinkChanges:
-    """The changes to a running link; None keeps a value. `sync_timeout_ms` 0 keeps the known one."""
+    """The changes to a running link; None keeps a value. `sync_timeout_ms` 0 keeps the known
+    one.
+    """
 
     sync: SyncPolicy | None = None
     sync_timeout_ms: int = 0

@@ -97,7 +97,9 @@ class BeginningsUntold(Exception):
 
 
 class TopicSync:
-    """The task that keeps the target's topics equal to the source's; `poke` starts a round at once."""
+    """The task that keeps the target's topics equal to the source's; `poke` starts a round at
+    once.
+    """
 
     def __init__(
         self,

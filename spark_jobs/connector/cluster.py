@@ -37,7 +37,7 @@ class Logs(NamedTuple):
     ranges: Mapping[TopicPartition, LogRange]
 
     def only(self, has: Callable[[str, int], bool]) -> Logs:
-        """Those that a read is narrowed to."""
+        """Return the logs that a read is narrowed to."""
         return Logs({key: log for key, log in self.ranges.items() if has(*key)})
 
 

@@ -102,7 +102,7 @@ class StreamSink(DataSourceStreamArrowWriter):
         _with_client(self._options, decide)
 
     def abort(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:  # noqa: N803  Spark's name
-        """Nothing: the next attempt aborts what is open, or carries out what was decided."""
+        """Do nothing: the next attempt aborts what is open, or carries out what was decided."""
 
     async def _prepared(self, client: KafkaClient, rows: Iterator[OutputRow], query: str, batch: int) -> Prepared:
         decider = SinkDecider(client, self._options, query)

@@ -106,7 +106,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return read_range(self._options, partition.wanted, EVERYTHING)
 
     def commit(self, end: Mapping[str, Any]) -> None:
-        """Nothing: the checkpoint is the only position."""
+        """Do nothing: the checkpoint is the only position."""
 
     def stop(self) -> None:
         """Close the driver's connections."""

@@ -84,8 +84,8 @@ class ReconciliationReport:
     explanations: tuple[Explanation, ...]
     problems: tuple[str, ...] = field(default=())
     until_ms: int = -1
-    """Only what lies before the first record stamped so (Unix ms) or later was compared; -1 for
-    everything.
+    """The comparison covers records before the first one with this timestamp (Unix ms) or a later
+    one; -1 for everything.
     """
 
     @property

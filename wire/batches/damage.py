@@ -19,7 +19,9 @@ COVERED_FROM: Final = 21
 
 
 def batch_problem(content: bytes) -> str:
-    """Describe why the bytes are no sound batch, as the end of a sentence; empty if they are one."""
+    """Describe why the bytes are no sound batch, as the end of a sentence; empty if they are
+    one.
+    """
     try:
         headers = list(iterate_headers(content))
     except InvalidBatch as error:

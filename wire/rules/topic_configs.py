@@ -87,7 +87,9 @@ class TopicConfig:
                 return ",".join(self._accepted(part, text, self.choices) for part in parts)
 
     def parse_as(self, name: str, text: str) -> bool | int | float | str:
-        """Parse the value of a broker property like `parse`; a refusal names the property `name`."""
+        """Parse the value of a broker property like `parse`; a refusal names the property
+        `name`.
+        """
         try:
             return self.parse(text)
         except InvalidTopicConfig as refusal:

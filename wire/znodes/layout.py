@@ -450,7 +450,9 @@ def quotas_in(path: str, payload: bytes) -> dict[str, float]:
 
 
 def decode_entity_config(path: str, payload: bytes) -> dict[str, str]:
-    """Decode all configs of a user, a client or an address; a parent node without content has none."""
+    """Decode all configs of a user, a client or an address; a parent node without content has
+    none.
+    """
     return decode_config(path, payload) if payload else {}
 
 

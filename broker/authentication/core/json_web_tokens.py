@@ -43,7 +43,7 @@ class TokenRules:
     name_claim: str = "sub"
     scope_claim: str = "scope"
     scopes: frozenset[str] = frozenset()
-    """Those that a token must have, all of them."""
+    """The scopes that a token must have, all of them."""
     skew_ms: int = 30_000
 
 

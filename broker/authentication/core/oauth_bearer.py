@@ -21,7 +21,7 @@ INVALID_TOKEN: Final = b'{"status":"invalid_token"}'
 
 
 class OauthBearerExchange:
-    """One exchange."""
+    """One OAUTHBEARER exchange."""
 
     def __init__(self, check: Callable[[str], Login]) -> None:
         """`check` says who logs in by a token, or raises InvalidToken."""

@@ -27,7 +27,7 @@ API_VERSIONS: Final = 18
 SASL_AUTHENTICATE: Final = 36
 BEFORE_LOGIN: Final = frozenset({SASL_HANDSHAKE, API_VERSIONS, SASL_AUTHENTICATE})
 SESSION_MS_MIN: Final = 1000
-"""Between two exchanges of a connection."""
+"""Least time (ms) between two exchanges of a connection."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -46,7 +46,7 @@ class LoginRefused(Exception):
 
 
 class Mechanism(Protocol):
-    """One exchange."""
+    """One exchange of a SASL mechanism."""
 
     def step(self, message: bytes) -> Step:
         """Take the client's next message. LoginRefused."""

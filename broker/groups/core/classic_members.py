@@ -226,7 +226,7 @@ def _must_rejoin(known: ConsumerGroup, member_id: str) -> bool:
 
 
 def _ask_to_rejoin(known: ConsumerGroup, member_id: str) -> StartTimer:
-    """It has the rebalance timeout for it, from the first answer that asks for it."""
+    """Give the member the rebalance timeout to rejoin, from the first answer that asks for it."""
     key = TimerKey(TimerKind.REJOIN, known.group_id, member_id)
     return StartTimer(key=key, delay_ms=known.members[member_id].rebalance_timeout_ms, keeps_running=True)
 

@@ -97,7 +97,7 @@ class Groups:
         return self._consumers.get(group_id)
 
     def __iter__(self) -> Iterator[Group]:
-        """All groups, also those that only hold offsets."""
+        """Iterate over all groups, also those that only hold offsets."""
         return iter(tuple(self._groups.values()))
 
     def __len__(self) -> int:
@@ -121,7 +121,7 @@ class Groups:
 
     @property
     def offset_count(self) -> int:
-        """All committed offsets."""
+        """The number of all committed offsets."""
         return self._offsets.count()
 
     # --- deciding
@@ -299,7 +299,7 @@ class Groups:
         return group_offsets.subscription(group)
 
     def _unwanted(self, group: Group, over: Collection[TopicPartition]) -> Collection[TopicPartition]:
-        """Those of the offsets that neither a member nor an open transaction has to do with."""
+        """Return the offsets that neither a member nor an open transaction needs."""
         if not over:
             return over
         is_subscribed = self._subscription(group)

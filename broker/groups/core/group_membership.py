@@ -360,7 +360,7 @@ def _sync_time_is_up(turn: Turn) -> None:
 
 
 def resume(turn: Turn) -> None:
-    """After a replay each member has one session timeout to show up."""
+    """After a replay, give each member one session timeout to return."""
     for member in turn.group.members.values():
         turn.restart_session(member)
     if must_rebalance(turn.group):

@@ -32,7 +32,7 @@ class TopicPartition(NamedTuple):
 
 
 class Command(Struct, frozen=True, kw_only=True):
-    """Something asked of one group."""
+    """A command for one group."""
 
     group_id: str
 
@@ -57,7 +57,7 @@ class JoinGroup(Command, frozen=True, kw_only=True):
     """True from version 9 on: the response can let a static leader keep its assignment (KIP-814).
     """
     topics: TopicShapes = field(default_factory=dict)
-    """All that clients see: for a group that has members of the newer protocol."""
+    """The topics that clients see, for a group that has members of the newer protocol."""
 
 
 class SyncGroup(Command, frozen=True, kw_only=True):
@@ -196,7 +196,7 @@ class TimerKind(enum.Enum):
     REJOIN = "rejoin"
     """A member of the classic protocol in a group of the newer one was asked to join again."""
     FIRST_SYNC = "first sync"
-    """It joined, and has to ask for its assignment."""
+    """The member joined, and has to ask for its assignment."""
 
 
 class TimerKey(NamedTuple):

@@ -57,7 +57,7 @@ class OffsetTable:
         return self._groups.keys()
 
     def count(self) -> int:
-        """All offsets."""
+        """The number of all offsets."""
         return sum(map(len, self._groups.values()))
 
     def put(self, group_id: str, partition: TopicPartition, value: OffsetValue) -> None:

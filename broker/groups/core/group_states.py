@@ -177,7 +177,7 @@ class Group:
         )
 
     def without_member(self, member_id: str) -> Group:
-        """Without the member; the next one in order of arrival leads."""
+        """Return the group without the member; the next one in order of arrival leads."""
         members = {known: member for known, member in self.members.items() if known != member_id}
         leader = next(iter(members), None) if self.leader == member_id else self.leader
         return replace(self, members=members, leader=leader, unsynced=self.unsynced - {member_id})

@@ -26,7 +26,7 @@ class TopicPattern(Protocol):
     """A compiled pattern."""
 
     def fullmatch(self, name: str) -> object | None:
-        """Something when the whole name matches, None when it does not."""
+        """Return an object when the whole name matches, None when it does not."""
         ...
 
 

@@ -22,7 +22,7 @@ class ClientView:
         self._context = context
 
     def described(self, names: Iterable[str]) -> list[str]:
-        """Those of the topics that the client may describe."""
+        """Return the topics that the client may describe."""
         checks = topics(Operation.DESCRIBE, names)
         denied = self._authorizer.denied(self._context, checks, is_logged=False)
         return [check.name for check in checks if check not in denied]

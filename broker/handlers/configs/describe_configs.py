@@ -123,7 +123,7 @@ def _topic_configs(services: BrokerServices, build: Any, request: Any, resource:
 
 
 def _entries(services: BrokerServices, resource: Any) -> Iterator[_Entry]:
-    """Those of a broker or its loggers."""
+    """Return the entries of a broker or its loggers."""
     if resource.resource_type == LOGGER_RESOURCE:
         return _logger_entries()
     if resource.resource_type == GROUP_RESOURCE:

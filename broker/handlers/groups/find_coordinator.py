@@ -36,7 +36,7 @@ TRANSACTION_KEY_TYPE = 1
 _TOPICS: Final = {GROUP_KEY_TYPE: OFFSETS_TOPIC, TRANSACTION_KEY_TYPE: TRANSACTIONS_TOPIC}
 _SEVERAL_KEYS_FROM = 4
 WAIT_MS: Final = 500
-"""How long a response may wait for a coordinator, in ms; later requests of the connection wait too.
+"""Time (ms) that a response may wait for a coordinator; later requests of the connection wait too.
 """
 
 

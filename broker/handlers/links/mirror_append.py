@@ -41,7 +41,9 @@ if TYPE_CHECKING:
 
 API_KEY = MIRROR_APPEND
 REPLICATION_TIMEOUT_MS: Final = 5_000.0
-"""Below the time that a mirror waits for an answer."""
+"""Time (ms) that a MirrorAppend may wait for replication, less than the time that a mirror waits
+for an answer.
+"""
 MIN_VERSION, MAX_VERSION = PRIVATE_VERSIONS[MIRROR_APPEND]
 
 

@@ -40,7 +40,7 @@ API_KEY = RANGE_DIGESTS
 MIN_VERSION, MAX_VERSION = PRIVATE_VERSIONS[RANGE_DIGESTS]
 
 CATCH_UP_S: Final = 1.0
-"""How long one request may have logs read before its response, in seconds."""
+"""Time (s) for which one request may have logs read before its response."""
 
 
 async def handle(services: BrokerServices, _context: RequestContext, request: Any) -> Any:

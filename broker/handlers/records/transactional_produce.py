@@ -1,5 +1,5 @@
-"""One Produce request of a transactional producer: which of its partitions its transaction has not
-reached yet, and may it (KIP-890).
+"""Admit a Produce request of a transactional producer: find the partitions that its transaction
+does not contain yet, and ask whether it may add them (KIP-890).
 
 The coordinator is asked once for each transaction and partition; later batches find the transaction
 open in the log. From Produce version 12 on the question also makes the partition take part, which

@@ -9,7 +9,7 @@ from typing import Protocol, TypeVar
 
 
 class OfTopic(Protocol):
-    """Something about one partition."""
+    """An entry for one partition of a topic."""
 
     @property
     def topic(self) -> str:

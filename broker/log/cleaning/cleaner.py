@@ -367,7 +367,7 @@ class _Pace:
         self._began_s = time.monotonic()
 
     def spend(self, size_bytes: int) -> None:
-        """So many bytes were read or written."""
+        """Record that this many bytes were read or written."""
         if self._rate <= 0:
             return
         self._spent_bytes += size_bytes

@@ -71,7 +71,9 @@ class KeyOffsets:
         read_keys(body, start, end, header.record_count, header.base_offset, self._offsets)
 
     def close(self) -> None:
-        """All records of the range have been noted: the questions below may be asked."""
+        """Close the range: all its records have been noted, and the questions below may be
+        asked.
+        """
         self._offsets.pop(None, None)
         self._newest = sorted(self._offsets.values())
 

@@ -143,7 +143,7 @@ class Marker(NamedTuple):
 
 @dataclass(slots=True)
 class ProducerStates:
-    """All producers of one partition."""
+    """The producers of one partition."""
 
     _producers: dict[int, _Producer] = field(default_factory=dict)
     _ongoing: dict[int, int] = field(default_factory=dict)
@@ -356,7 +356,7 @@ class ProducerStates:
     # -- maintenance -------------------------------------------------------------------------------
 
     def carry_over(self, before_offset: int) -> None:
-        """After a promotion: a producer whose last batch lies below `before_offset` may skip
+        """After a promotion, let a producer whose last batch lies below `before_offset` skip
         sequences once.
 
         Not stored, harmless when repeated: after a restart it is called again with the offset at

@@ -34,7 +34,7 @@ ValueOf = Callable[[PartitionLog], int | None]
 
 
 def _log_start(log: PartitionLog) -> int | None:
-    """Only of logs that do not begin with a segment."""
+    """Return the log start of a log that does not begin with a segment."""
     return log.log_start_offset if log.log_start_offset > log.segments.first.base_offset else None
 
 
@@ -123,7 +123,7 @@ class DirectoryCheckpoints:
 
     def __init__(self, disk: Disk, directory: str, logs: Mapping[TopicPartition, PartitionLog]) -> None:
         self.is_loading = False
-        """While it is True, logs that are not opened yet keep their lines."""
+        """If True, logs that are not opened yet keep their lines."""
         self._logs = logs
         self._files = {name: _OffsetFile(disk, f"{directory}/{name}", value) for name, value in VALUES.items()}
 

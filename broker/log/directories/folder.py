@@ -35,6 +35,6 @@ class Folder:
 
     @contextmanager
     def held(self) -> Iterator[bool]:
-        """While the body runs the directory keeps its name; whether it is still this log's."""
+        """Keep the directory's name while the body runs; yield whether it is still this log's."""
         with self._lock:
             yield not self._is_let_go

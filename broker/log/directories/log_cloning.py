@@ -188,8 +188,8 @@ def _copy_some(reading: int, writing: int, position: int, size_bytes: int) -> in
 
 
 def _end_position(descriptor: int, path: str, base: int, end_offset: int, size_bytes: int) -> int:
-    """Behind the last batch below `end_offset`, which the broker has reported: the batches up to
-    there are whole.
+    """Return the position behind the last batch below `end_offset`, which the broker has reported:
+    the batches up to there are whole.
     """
     if end_offset <= base:
         return 0

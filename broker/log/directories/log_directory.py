@@ -335,11 +335,11 @@ class LogDirectory:
         return self._checkpoints.may_name(key)
 
     def begin_loading(self) -> None:
-        """Until `end_loading`, checkpoints keep the lines of logs that are not opened yet."""
+        """Make checkpoints keep the lines of logs that are not opened yet, until `end_loading`."""
         self._checkpoints.is_loading = True
 
     def end_loading(self) -> None:
-        """All logs are open: from now on new ones are as in any running broker, whatever the last
+        """Note that all logs are open: new ones are now as in any running broker, whatever the last
         stop was.
         """
         self._checkpoints.is_loading = False

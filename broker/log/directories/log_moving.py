@@ -131,7 +131,7 @@ def _first_offset(source: PartitionLog) -> int:
 
 
 def finish_moves(directories: list[LogDirectory], disk: Disk, *, may_forget: bool) -> list[str]:
-    """Before logs are loaded: end the moves that a stop interrupted; one sentence for each.
+    """End the moves that a stop interrupted, before logs are loaded; one sentence for each.
 
     A complete copy without an original takes its place. Any other copy is forgotten, unless
     (`may_forget`) the original may be in a directory that is offline.

@@ -331,8 +331,7 @@ class LogStore:
         return directory, directory.let_go(log)
 
     async def make_way(self, topics: Iterable[TopicImage], *, node_id: int) -> None:
-        """Before logs of these topics are made: nothing that a former log of the name left may be
-        taken for theirs.
+        """Remove what a former log of the same name left, before logs of these topics are made.
 
         Logs of older topics go, the names of directories become free, and checkpoints lose the
         lines, all of it in threads. What is left to do after this, `open_or_create` does, holding

@@ -1,4 +1,4 @@
-"""What a broker knows of its site and the peer sites, as one immutable value, and what follows for
+"""A broker's knowledge of its site and the peer sites as one immutable value, and what follows for
 each topic.
 
 Made from the controller's `ControlBatch` (a full image or a change of it), from confirmed link
@@ -570,7 +570,7 @@ def difference(before: ClusterImage, after: ClusterImage) -> ImageChange:
 
 
 def _part_in_link(image: ClusterImage, topic: str) -> tuple[LinkRole, str, int]:
-    """All that a topic's partitions take over from the link that carries it."""
+    """Return the fields that a topic's partitions inherit from the link that carries it."""
     link = image.link_of(topic)
     return (
         (image.role_in(link), "", 0) if link is None else (image.role_in(link), link.sync_policy, link.sync_timeout_ms)
@@ -583,5 +583,5 @@ def _is_gone(topic: TopicImage, after: ClusterImage) -> bool:
 
 
 def leads(image: ClusterImage, partitions: Iterable[PartitionImage]) -> Sequence[PartitionImage]:
-    """Those of the partitions that this broker leads."""
+    """Return the partitions that this broker leads."""
     return [partition for partition in partitions if partition.leader == image.node_id]

@@ -1,5 +1,5 @@
-"""Until when this broker may acknowledge writes under links with a lease, on its own monotonic
-clock.
+"""The time until which this broker may acknowledge writes under links with a lease, on its own
+monotonic clock.
 
 A role says what the broker may begin; a permit is looked at once more right before an
 acknowledgement leaves. A process that is stopped between its append and its answer, and wakes after
@@ -41,7 +41,7 @@ class LinkPermits:
         return [link for link, until_ms in self._until_ms.items() if until_ms <= now_ms]
 
     def next_end_ms(self) -> float:
-        """When the next permit ends (monotonic ms); infinite when there is none."""
+        """The end of the next permit to end (monotonic ms); infinite if there is none."""
         return min((until_ms for until_ms in self._until_ms.values() if until_ms > NO_PERMIT), default=math.inf)
 
     def is_lapsed(self, image: ClusterImage, link: LinkRecord, *, now_ms: float) -> bool:

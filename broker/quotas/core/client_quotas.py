@@ -77,7 +77,7 @@ class Share:
         self.requests = WindowedRate(samples, window_ms)
 
     def throttle_ms_average(self, now_ms: float) -> float:
-        """Over the requests of the last windows."""
+        """Return the mean throttle time over the requests of the last windows."""
         requests = self.requests.total(now_ms)
         return self.throttled.total(now_ms) / requests if requests else 0.0
 

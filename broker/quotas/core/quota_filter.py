@@ -18,7 +18,7 @@ class Match(IntEnum):
 
 
 class FilterPart(NamedTuple):
-    """One entity type that entities must have, with this name unless any will do."""
+    """An entity type that entities must have, with this name unless any name matches."""
 
     kind: str
     match: Match

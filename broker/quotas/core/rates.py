@@ -25,7 +25,7 @@ class WindowedRate:
         self.recorded_at_ms = 0.0
 
     def record(self, now_ms: float, amount: float) -> None:
-        """It happened, or with a negative amount: what was recorded just now did not happen."""
+        """Record an amount; a negative one takes back what was recorded just before."""
         windows, kept_ms = self._windows, self._samples * self._window_ms
         while windows and now_ms - windows[0][0] >= kept_ms:
             windows.popleft()

@@ -100,7 +100,9 @@ class FetchSession:
     partitions: dict[PartitionKey, FetchPartitionState] = field(default_factory=dict)
 
     unsettled: dict[PartitionKey, None] = field(default_factory=dict)
-    """In a follower's session: the partitions to examine, in the order in which they are served."""
+    """The partitions of a follower's session that are to be examined, in the order in which they
+    are served.
+    """
 
     @property
     def is_followers(self) -> bool:
@@ -146,7 +148,7 @@ class FetchSession:
         self.unsettled.pop(key, None)
 
     def mark_changed(self, key: PartitionKey) -> bool:
-        """Something happened to the partition; True when it was settled until now."""
+        """Note a change of the partition; return True if it was settled until now."""
         if key in self.unsettled or key not in self.partitions:
             return False
         self.unsettled[key] = None

@@ -1,4 +1,5 @@
-"""One replica of a partition on this broker: who leads, who is in sync, how far records are safe.
+"""One replica of a partition on this broker: its leader, its in-sync replicas, and how far records
+are safe.
 
 Pure and without `await`: the shells (`replicas.py`, `replica_fetcher.py`, `isr_proposals.py`)
 report events to it (an append, a follower's fetch, a new leadership, the controller's answer) and
@@ -112,21 +113,21 @@ class Partition:
     isr: tuple[int, ...] = ()
     proposed_isr: tuple[int, ...] | None = None
     joining: set[int] = field(default_factory=set)
-    """While it leads: followers that will be in sync as soon as they have what the others have; the
-    high watermark waits for them.
+    """On the leader, the followers that will be in sync as soon as they have what the others have;
+    the high watermark waits for them.
     """
     insync_replicas_min: int = 1
     """The topic's `min.insync.replicas`; `refresh_high_watermark` is due when it changes."""
     high_watermark: int = 0
     log_end_offset: int = 0
     replicated_end: int = 0
-    """While it leads: every in-sync replica of this site had what is below, so no election here
-    takes it back.
+    """On the leader, the offset below which every in-sync replica of this site has the records, so
+    that no election here removes them.
     """
     flushed_end: int | None = None
-    """While it leads and a producer's append waits for a flush (flush.messages): up to where the
-    own log is on disk. The high watermark waits for it, so that a loss of power takes back nothing
-    that a consumer has read; None for no such bound.
+    """On the leader, while a producer's append waits for a flush (flush.messages): the offset below
+    which the own log is on disk. The high watermark waits for it, so that a loss of power takes
+    back nothing that a consumer has read; None for no such bound.
     """
     _awaited_flush_end: int = 0
     """The end of the last append that waits for a flush."""

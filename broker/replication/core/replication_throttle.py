@@ -34,7 +34,7 @@ class ReplicationThrottle:
         self.bytes_per_second_max = bytes_per_second_max
 
     def record(self, now_ms: float, size_bytes: int) -> None:
-        """So many bytes of throttled replicas went by."""
+        """Record bytes of throttled replicas."""
         self._rate.record(now_ms, size_bytes)
 
     def is_exceeded(self, now_ms: float) -> bool:

@@ -26,8 +26,8 @@ from dataclasses import dataclass
 from typing import Final
 
 CAUGHT_UP_WITHIN_MS: Final = 2_000
-"""How far behind, in ms, a standby may be when producers begin to wait for it again. It bounds
-their first wait.
+"""Lag (ms) of a standby below which producers begin to wait for it again. It bounds their first
+wait.
 """
 
 
@@ -57,7 +57,7 @@ class StandbyHold:
 
     @classmethod
     def released(cls, *, may_degrade: bool, timeout_ms: float, now_ms: float) -> StandbyHold:
-        """One whose standby is known to be lost: nothing waits before it is back."""
+        """Return a hold whose standby is known to be lost: nothing waits before it is back."""
         return cls(
             may_degrade=may_degrade,
             timeout_ms=timeout_ms,

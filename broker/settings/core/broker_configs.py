@@ -101,7 +101,7 @@ def _changed_list(current: str, operation: Operation, value: str) -> str:
 
 
 def check_values(properties: Mapping[str, str]) -> None:
-    """Those that stand for topic configs; InvalidTopicConfig under the property's own name."""
+    """Check the properties that set topic configs; InvalidTopicConfig names the property."""
     for name, text in properties.items():
         definition = TOPIC_PROPERTIES.get(name)
         if definition is not None:

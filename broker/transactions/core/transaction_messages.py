@@ -21,7 +21,7 @@ from broker.transactions.core.transaction_states import NO_EPOCH, NO_PRODUCER_ID
 
 
 class TransactionCommand(Struct, frozen=True, kw_only=True):
-    """Something asked of one transactional id."""
+    """A command for one transactional id."""
 
     transactional_id: str
 
@@ -40,7 +40,7 @@ class InitProducer(TransactionCommand, frozen=True, kw_only=True):
 
 
 class ProducerCommand(TransactionCommand, frozen=True, kw_only=True):
-    """Something that the producer asks under its id and epoch."""
+    """A command of the producer under its id and epoch."""
 
     producer_id: int
     producer_epoch: int
@@ -131,7 +131,7 @@ class TransactionStored(Struct, frozen=True, kw_only=True):
 
 
 class TransactionRemoved(Struct, frozen=True, kw_only=True):
-    """There is no such transactional id."""
+    """The removal of a transactional id."""
 
     transactional_id: str
 

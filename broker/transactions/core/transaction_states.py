@@ -30,7 +30,7 @@ NO_PRODUCER_ID: Final = -1
 NO_EPOCH: Final = -1
 NO_TIMESTAMP: Final = -1
 FENCING_EPOCH_MAX: Final = PRODUCER_EPOCH_MAX + 1
-"""Only markers carry it: a producer with the last epoch can still be fenced."""
+"""An epoch that only markers carry, so that a producer with the last epoch can still be fenced."""
 
 
 BUMPING_CLIENT_VERSION: Final = 2

@@ -203,7 +203,9 @@ def mirror_seen_check(sentence: str, *, is_recent: bool, problems: Sequence[str]
 
 
 def proof_check(proof: LinkVerification | None, *, epoch: int, active_site: str, now_ms: int) -> LinkCheck:
-    """For an existing link, check until when the active site's agents have proven both sites equal."""
+    """For an existing link, check until when the active site's agents have proven both sites
+    equal.
+    """
     detail = ""
     if proof is None or proof.epoch != epoch or proof.verified_until_ms == 0:
         detail = f"{active_site} has proven nothing yet in epoch {epoch}: its agents compare every few seconds"

@@ -73,7 +73,9 @@ class GroupPartition(NamedTuple):
 
 
 class TransactionalProducer(NamedTuple):
-    """The producer that holds a transactional id at a site; `is_carried`: as a mirror reported it."""
+    """The producer that holds a transactional id at a site; `is_carried`: as a mirror reported
+    it.
+    """
 
     producer_id: int
     producer_epoch: int

@@ -10,7 +10,9 @@ FROM_STANDBY = "standby"
 
 
 def lease_sentence(record: LinkRecord) -> str:
-    """Describe which party decides about the active site, and what happens when that site is lost."""
+    """Describe which party decides about the active site, and what happens when that site is
+    lost.
+    """
     if not record.lease_ms:
         return "the link has no arbiter: a person decides when to fail over, and a site that is cut off goes on taking writes"
     standby = other_site(record, record.active_site)

@@ -66,7 +66,9 @@ def resting_ms_ago(replies: Iterable[DescribeGroupOffsetsReply]) -> int:
 
 
 def failing_sentences(failing: Iterable[SyncReport]) -> tuple[str, ...]:
-    """Describe each daemon that cannot carry groups' offsets: its name, the groups and the reason."""
+    """Describe each daemon that cannot carry groups' offsets: its name, the groups and the
+    reason.
+    """
     return tuple(
         f"mirror daemon {word.daemon or 'without a name'} does not carry offsets: {_named(dict(word.problems))} "
         f"(said {word.received_ms_ago / 1000:.1f} s ago)"

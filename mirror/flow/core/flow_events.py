@@ -244,7 +244,9 @@ class SourceLeaderChanged:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TombstonesKept:
-    """The retention of the topic's tombstones at the source, in ms; -1: the topic is not compacted."""
+    """The retention of the topic's tombstones at the source, in ms; -1: the topic is not
+    compacted.
+    """
 
     kept_ms: int
 

@@ -307,7 +307,9 @@ class GroupOffsets:
     # Decisions.
 
     def decide(self, name: str, link: Circumstances) -> GroupDecision:
-        """Decide what to write for a group that is known at the target; this changes nothing yet."""
+        """Decide what to write for a group that is known at the target; this changes nothing
+        yet.
+        """
         group = self._groups[name]
         is_written_again = link.now_ms >= group.written_again_at_ms
         found = _Found()

@@ -98,8 +98,8 @@ def joined(parts: Sequence[Decision]) -> Decision:
 
 
 def is_void(ends: Sequence[Ended], *, query: str, batch: int) -> bool:
-    """After a decision was carried out again: whether nothing of it became visible, so that the
-    batch may be written anew. BatchNotWhole when only a part did, or may have.
+    """Return True if nothing of a decision became visible after it was carried out again, so that
+    the batch may be written anew. BatchNotWhole when only a part did, or may have.
     """
     lost = [end for end in ends if end.outcome is not Outcome.COMMITTED]
     if not lost or all(end.outcome is Outcome.ABORTED for end in ends):

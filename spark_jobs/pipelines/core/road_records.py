@@ -33,7 +33,7 @@ FIELDS: Final = (
 )
 REQUIRED: Final = ("checkpoint_id", "plate", "capture_time", "device_address")
 AHEAD_MAX_MS: Final = 60_000
-"""How far a device's clock may be ahead, in ms."""
+"""Time (ms) by which a device's clock may be ahead."""
 DEVICE, SERVER = "device", "server"
 """The two routes: a smart device sends itself, and a server recognises pictures of old ones."""
 

@@ -48,6 +48,13 @@ KeptBefore = Annotated[
         help="Keep only records before this time, such as 2026-11-23T02:00:00Z; later ones go to quarantine.",
     ),
 ]
+Consistent = Annotated[
+    bool,
+    typer.Option(
+        "--consistent",
+        help="Keep nothing from the first commit of a torn transaction on; it goes to quarantine.",
+    ),
+]
 UnavailabilityMax = Annotated[
     int,
     typer.Option(
@@ -80,6 +87,7 @@ def failover(
         typer.Option("--max-lag", help="Refuse when a lost source was known to be this many records ahead.", min=0),
     ] = None,
     to_time: KeptBefore = None,
+    is_consistent: Consistent = False,
     drain_timeout_ms: DrainTimeout = 30_000,
     unavailability_max_ms: UnavailabilityMax = 5_000,
     is_dry_run: DryRun = False,
@@ -98,6 +106,9 @@ def failover(
     --to-time undoes what a faulty producer wrote: the promoted site continues as of that time, and
     groups that read further go back.
 
+    --consistent promotes to the latest point at which no transaction is torn: committed in one
+    partition of the standby, and missing in another one.
+
     A failover may be interrupted; any operator can run it again: it continues from the state of the
     sites. Exit code 1 when it was refused.
 
@@ -112,6 +123,7 @@ def failover(
         unavailability_max_ms=unavailability_max_ms,
         is_old_site_down=is_old_site_down,
         kept_before_ms=0 if to_time is None else _past("--to-time", to_time),
+        is_cut_consistent=is_consistent,
     )
     known = agents(environment, site)
     report = move(link, to, known, policy, is_dry_run=is_dry_run, journal=journal)
@@ -184,6 +196,8 @@ def print_account(account: LossAccount) -> None:
         console.print(f"  {loss.sentence}", highlight=False)
     if account.groups is not None:
         console.print(f"  {account.groups.sentence}", highlight=False)
+    for sentence in account.transaction_sentences:
+        console.print(f"  {sentence}", highlight=False, markup=False)
     lost = f"{'exactly' if account.is_exact else 'at least'} {account.known_lost_records} records"
     if account.groups is not None and account.groups.known_lost_offsets:
         lost += f" and {account.groups.known_lost_offsets} offsets of groups"

@@ -25,6 +25,7 @@ from broker.metadata.core.cluster_image import ClusterImage, LinkRole
 from broker.metadata.core.link_permits import LinkPermits
 from runtime.clock import Clock, SystemClock
 from wire.batches.group_records import NO_TIMESTAMP, OFFSETS_TOPIC
+from wire.rules.links import truncates_logs
 from wire.znodes.group_configs import GroupConfigs
 
 
@@ -151,8 +152,8 @@ class ImageRouting:
         if link_epoch < record.epoch:
             return ErrorCode.fenced_leader_epoch
         role = image.role_in(record)
-        # A failover to a time moves groups back before the promoted site takes writes.
-        is_rewinding = role is LinkRole.UNCONFIRMED and record.kept_before_ms > 0
+        # A failover that truncates moves groups back before the promoted site takes writes.
+        is_rewinding = role is LinkRole.UNCONFIRMED and truncates_logs(record)
         if image.link_of_group(group_id) is not record or not (role is LinkRole.PASSIVE or is_rewinding):
             return ErrorCode.not_coordinator
         return ErrorCode.none

@@ -1,6 +1,7 @@
 """Send the decision of a transaction to its partitions until each one has it.
 
-Partitions led here get a marker directly, others by WriteTxnMarkers. A partition is done when its
+Partitions led here get a marker directly, others by WriteTxnMarkers, or by EndTransactions where
+links mirror several of them: such a marker names the others. A partition is done when its
 leader has committed the marker, when it is deleted, when it knows a newer producer epoch (then its
 transaction is over), or when another site leads it (that site aborts open transactions). All other
 outcomes are retried. Called by `transaction_shard.py`, which cancels running work when it ends; the
@@ -11,6 +12,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Collection, Mapping
+from contextlib import suppress
 from typing import Final
 
 from kio.schema.errors import ErrorCode
@@ -22,7 +24,9 @@ from broker.transactions.core.transaction_states import Transaction, Transaction
 from broker.transactions.transaction_markers import TransactionEnd, TransactionMarkers
 from runtime.logs import get_logger
 from runtime.retries import jittered_backoff
-from wire.client.client_errors import KafkaClientError
+from wire.batches.transaction_members import TransactionMembers, encode_members
+from wire.client.client_errors import KafkaClientError, UnsupportedApi
+from wire.protocol.transaction_end_messages import END_TRANSACTIONS
 
 log = get_logger(__name__)
 
@@ -59,6 +63,7 @@ class MarkerSender:
             is_commit=transaction.state is TransactionState.PREPARE_COMMIT,
             coordinator_epoch=coordinator_epoch,
             transaction_version=transaction.client_version,
+            members=_members(transaction, self._image()),
         )
         left = set(transaction.partitions)
         left -= await self._round(end, left)
@@ -106,6 +111,11 @@ class MarkerSender:
         if leader == own_node_id:
             return await self._markers.write(end, partitions)
         try:
+            if end.members is not None:
+                with suppress(UnsupportedApi):  # a broker of an earlier release writes markers without the header
+                    request = {"link": "", "link_epoch": -1, "transactions": [_ended(end, partitions)]}
+                    reply = await self._peers.call(leader, END_TRANSACTIONS, request, version=0)
+                    return {TopicPartition(one.topic, one.index): one.error_code for one in reply.outcomes}
             response = await self._peers.call(leader, WRITE_TXN_MARKERS, _request(end, partitions), version=_VERSION)
         except KafkaClientError as error:
             log.warning("transaction markers could not be sent", node_id=leader, reason=str(error))
@@ -119,16 +129,33 @@ class MarkerSender:
 
 
 def _request(end: TransactionEnd, partitions: Collection[TopicPartition]) -> Mapping[str, object]:
-    by_topic: dict[str, list[int]] = {}
-    for partition in partitions:
-        by_topic.setdefault(partition.topic, []).append(partition.partition)
-    topics = [{"name": topic, "partition_indexes": indexes} for topic, indexes in by_topic.items()]
     marker = {
         "producer_id": end.producer_id,
         "producer_epoch": end.producer_epoch,
         "transaction_result": end.is_commit,
         "coordinator_epoch": end.coordinator_epoch,
         "transaction_version": end.transaction_version,
-        "topics": topics,
+        "topics": _by_topic(partitions),
     }
     return {"markers": [marker]}
+
+
+def _ended(end: TransactionEnd, partitions: Collection[TopicPartition]) -> Mapping[str, object]:
+    return {**end._asdict(), "topics": _by_topic(partitions)}
+
+
+def _by_topic(partitions: Collection[TopicPartition]) -> list[dict[str, object]]:
+    by_topic: dict[str, list[int]] = {}
+    for partition in partitions:
+        by_topic.setdefault(partition.topic, []).append(partition.partition)
+    return [{"name": topic, "partition_indexes": indexes} for topic, indexes in by_topic.items()]
+
+
+def _members(transaction: Transaction, image: ClusterImage) -> bytes | None:
+    """The header for a transaction over several partitions that links mirror."""
+    if not image.links or len(transaction.partitions) < 2:
+        return None
+    mirrored = frozenset(
+        (at.topic, at.partition) for at in transaction.partitions if image.link_of(at.topic) is not None
+    )
+    return encode_members(TransactionMembers(transaction.transactional_id, transaction.updated_ms, mirrored))

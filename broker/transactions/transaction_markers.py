@@ -41,6 +41,10 @@ class TransactionEnd(NamedTuple):
     is_commit: bool
     coordinator_epoch: int
     transaction_version: int = 0
+    members: bytes | None = None
+    """The header that names the transaction's partitions
+    (`wire/batches/transaction_members.py`).
+    """
 
 
 class TransactionMarkers:
@@ -55,15 +59,19 @@ class TransactionMarkers:
         self._clock = clock
 
     async def write(
-        self, end: TransactionEnd, partitions: Collection[TopicPartition]
+        self, end: TransactionEnd, partitions: Collection[TopicPartition], *, is_promoting: bool = False
     ) -> Mapping[TopicPartition, ErrorCode]:
-        """The outcome by partition; none means that every in-sync replica has the marker."""
+        """The outcome by partition; none means that every in-sync replica has the marker.
+
+        `is_promoting`: a failover ends the transaction before this site takes writes; the caller
+        has checked that it may.
+        """
         image, marker = self._image(), self._encoded(end)
         outcomes: dict[TopicPartition, ErrorCode] = {}
         waited_for: dict[TopicPartition, Awaitable[object]] = {}
         for partition in partitions:
             try:
-                rest = self._begin(image, partition, end, marker)
+                rest = self._begin(image, partition, end, marker, is_promoting=is_promoting)
             except PartitionFailure as failure:
                 outcomes[partition] = failure.code
             else:
@@ -79,13 +87,13 @@ class TransactionMarkers:
         return outcomes
 
     def _begin(
-        self, image: ClusterImage, partition: TopicPartition, end: TransactionEnd, marker: bytes
+        self, image: ClusterImage, partition: TopicPartition, end: TransactionEnd, marker: bytes, *, is_promoting: bool
     ) -> Awaitable[object] | None:
         """Append to one partition; what to wait for until it is committed, None for nothing.
         PartitionFailure.
         """
         hosted = self._replicas.get(image, partition.topic, partition.partition)
-        passes_fence = self._passes_fence(end, partition.topic)
+        passes_fence = is_promoting or self._passes_fence(end, partition.topic)
         hosted.check_writable(ALL_IN_SYNC, passes_fence=passes_fence)
         if _was_here(hosted, end):
             return self._settled(hosted)
@@ -126,6 +134,7 @@ class TransactionMarkers:
             is_commit=end.is_commit,
             coordinator_epoch=end.coordinator_epoch,
             now_ms=self._clock.now_ms(),
+            members=end.members,
         )
 
 

@@ -24,8 +24,9 @@ from dr.failover.core.playbook import (
     StepEnded,
 )
 from dr.failover.core.promotion import failed_over_from, has_leaders_above_floor, is_promoted, kept_ends
+from dr.failover.core.torn_transactions import TornSurvey, with_transactions
 from dr.failover.journal import Journal
-from dr.failover.log_ends import bootstrap_of, site_client, truncate_logs, truncation_offsets
+from dr.failover.log_ends import bootstrap_of, end_torn_transactions, planned_ends, site_client, truncate_logs
 from dr.failover.run_record import RUNNING, RunKeeper
 from dr.sites.channels import Channels
 from dr.sites.core.evidence import Evidence, ReplicaTruncation, SiteEvidence, SiteGroups, TopicPartition
@@ -133,6 +134,7 @@ class FailoverRun:
     """The user who asked for the run, if that is not the user of this process."""
     _steps: list[StepReport] = field(default_factory=list)
     _account: LossAccount | None = None
+    _undone: TornSurvey = field(default_factory=TornSurvey)
     _unix_at_zero_ms: int = 0
     _asked_s: float = 0.0
 
@@ -156,9 +158,8 @@ class FailoverRun:
             if assessment.account is not None:
                 rest = "the account says what differs"
             missing += f"; {from_site} answers: it would be fenced, they would be brought over, and {rest}"
-        if self.policy.kept_before_ms and not assessment.refusal:
-            behind = await self._records_behind(evidence)
-            missing += f"; {behind} records of {iso_time(self.policy.kept_before_ms)} or later would go to quarantine"
+        if not assessment.refusal:
+            missing += await self._planned_truncation(evidence)
         return FailoverReport(
             link=self.link,
             from_site=from_site,
@@ -255,6 +256,8 @@ class FailoverRun:
                 stored, problem = await self._store(self.target, record)
             case Step.GIVE_BACK:
                 stored, problem = await self._give_back(record)
+            case Step.HAND_BACK:
+                stored, problem = await self._hand_back(record)
             case Step.TRUNCATE:
                 stored, problem = record, await self._truncate(record, observer)
             case Step.ACCOUNT:
@@ -335,25 +338,59 @@ class FailoverRun:
                 problem = str(failure)
         return stored, problem
 
+    async def _hand_back(self, record: LinkRecord) -> tuple[LinkRecord | None, str]:
+        """Make the source active again: first there, where it is passive until then."""
+        assert self.source is not None
+        stored, problem = await self._store(self.source, record)
+        if stored == record:
+            await self._store(self.target, record)
+            try:
+                await self.source.confirm_link(record.name, epoch=record.epoch, lease_ms=record.lease_ms)
+            except OperationalFailure as failure:
+                problem = str(failure)
+        return stored, problem
+
     async def _truncate(self, record: LinkRecord, observer: LinkObserver) -> str:
         """Truncate the target's logs once the new band's leaders are there."""
         await self._until(observer, has_leaders_above_floor)
         try:
             evidence = await observer.site_evidence(self.target, with_groups=True)
             async with site_client(await self.target.view(asking_site=failed_over_from(record))) as client:
-                return await truncate_logs(client, record, evidence)
+                found, problem = await truncate_logs(client, record, evidence)
         except OperationalFailure as failure:
             return str(failure)
+        self._undone = self._undone if self._undone.torn else found
+        return problem
 
-    async def _records_behind(self, evidence: Evidence) -> int:
-        """Count the offsets of the target that a failover to the policy's time would put into
-        quarantine.
-        """
-        if not self.policy.kept_before_ms or evidence.target is None:
-            return 0
+    async def _planned_truncation(self, evidence: Evidence) -> str:
+        """Describe what the policy would put into quarantine, as the end of a sentence."""
+        policy = self.policy
+        if evidence.target is None or not (policy.kept_before_ms or policy.is_cut_consistent):
+            return ""
         async with site_client(await self.target.view(asking_site=self._from_site(evidence))) as client:
-            offsets = await truncation_offsets(client, evidence.target, kept_before_ms=self.policy.kept_before_ms)
-        return sum(evidence.target.partitions[key].log_end_offset - offset for key, offset in offsets.items())
+            ends, found = await planned_ends(
+                client,
+                evidence.target,
+                kept_before_ms=policy.kept_before_ms,
+                is_cut_consistent=policy.is_cut_consistent,
+            )
+        behind = sum(evidence.target.partitions[key].log_end_offset - offset for key, offset in ends.items())
+        of_time = f" of {iso_time(policy.kept_before_ms)} or later" if policy.kept_before_ms else ""
+        if policy.is_cut_consistent:
+            of_time += f" behind {len(found.torn)} torn transactions"
+        return f"; {behind} records{of_time} would go to quarantine"
+
+    async def _end_torn(
+        self, record: LinkRecord, playbook: FailoverPlaybook, evidence: SiteEvidence
+    ) -> tuple[TornSurvey, str]:
+        """Commit torn transactions where the target has them; return them and what did not work."""
+        if record.is_cut_consistent or evidence.copies.keys() <= playbook.drained_ends.keys():
+            return self._undone, ""
+        try:
+            async with site_client(await self.target.view(asking_site=failed_over_from(record))) as client:
+                return await end_torn_transactions(client, record, evidence)
+        except OperationalFailure as failure:
+            return TornSurvey(), str(failure)
 
     async def _keep_account(self, record: LinkRecord, playbook: FailoverPlaybook, observer: LinkObserver) -> str:
         evidence = await observer.site_evidence(self.target, with_groups=True)
@@ -361,6 +398,7 @@ class FailoverRun:
         if unclear:
             kept |= await self._look_up_ends(unclear, record, evidence)
         from_site = failed_over_from(record)
+        found, transactions_problem = await self._end_torn(record, playbook, evidence)
         self._account = account(
             link=self.link,
             epoch=record.epoch,
@@ -383,6 +421,7 @@ class FailoverRun:
                 now_ms=self.clock.now_ms(),
             ),
         )
+        self._account = with_transactions(self._account, record, found, transactions_problem)
         try:
             await self.target.record_failover(self.link, epoch=record.epoch, document=self._account.to_json())
         except SiteRefused as refusal:

@@ -1,9 +1,10 @@
-"""Truncating the logs of a promoted site at a time, before it takes writes: later records go to
-quarantine at the leaders, and groups that are ahead of the new ends go back to them.
+"""The ends of a promoted site's logs before it takes writes: truncated at a time or at the latest
+point without torn transactions, and completed with the decisions of the lost site.
 
-The offsets follow from the logs: the first record of each partition with that time or a later one.
-So a run that was interrupted is repeated as a whole: a truncated log has no such record any more.
-Batches are removed whole.
+What is removed goes to quarantine at the leaders, and groups that are ahead of the new ends go back
+to them. The offsets follow from the logs: the first record of each partition with that time or a
+later one, the first commit marker of a torn transaction. So a run that was interrupted is repeated
+as a whole: a truncated log has no such record any more. Batches are removed whole.
 """
 
 from __future__ import annotations
@@ -11,20 +12,28 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, Final
 
+from kio.schema.errors import ErrorCode
+
+from dr.failover.core.torn_transactions import CommitMarker, TornSurvey
+from dr.failover.marker_scan import survey_transactions
 from dr.sites.core.evidence import SiteEvidence, TopicPartition
 from runtime.process import OperationalFailure
 from runtime.times import iso_time
+from wire.batches.transaction_members import encode_members
 from wire.client.broker_requests import CommittedOffset
 from wire.client.client_errors import KafkaClientError, error_code
 from wire.client.raw_client import KafkaClient
 from wire.control.cluster_pb2 import LinkRecord, SiteView
 from wire.protocol.quarantine_messages import QUARANTINE_RECORDS
+from wire.protocol.transaction_end_messages import END_TRANSACTIONS
 
 TOOL: Final = -2
 """Replica id of a reader that a passive site answers."""
 TRUNCATE_TIMEOUT_MS: Final = 60_000
 BUDGET_MS: Final = 20_000
 PROBLEMS_NAMED_MAX: Final = 3
+OVER: Final = (ErrorCode.none, ErrorCode.invalid_producer_epoch)
+"""The transaction is over in the partition."""
 CLIENT_LISTENER: Final = "CLIENT"
 
 
@@ -48,8 +57,16 @@ async def truncation_offsets(
 ) -> dict[TopicPartition, int]:
     """Return the offset of each partition's first record at or after the time `kept_before_ms`, for
     partitions that have such records. OperationalFailure.
+
+    A log that was written to since the promotion has been truncated before.
     """
-    keys = sorted(evidence.copies)
+    is_promoted = evidence.record.active_site == evidence.site
+    floor = evidence.record.leader_epoch_floor
+    keys = sorted(
+        key for key, one in evidence.copies.items() if not (is_promoted and floor and one.last_log_epoch >= floor)
+    )
+    if not keys:
+        return {}
     try:
         await client.metadata(sorted({key.topic for key in keys}))
         found = await client.offsets_at(keys, kept_before_ms, replica_id=TOOL)
@@ -60,11 +77,29 @@ async def truncation_offsets(
     return {TopicPartition(*key): offset for key, offset in found.items() if offset >= 0}
 
 
-async def truncate_logs(client: KafkaClient, record: LinkRecord, evidence: SiteEvidence) -> str:
-    """Truncate every log of the link's active site, and bring groups back. What did not work, in a
-    sentence; empty: everything did. OperationalFailure.
+async def planned_ends(
+    client: KafkaClient, evidence: SiteEvidence, *, kept_before_ms: int, is_cut_consistent: bool
+) -> tuple[dict[TopicPartition, int], TornSurvey]:
+    """Return where a failover would end the logs that it shortens, and the torn transactions that
+    it takes out. OperationalFailure.
     """
-    offsets = await truncation_offsets(client, evidence, kept_before_ms=record.kept_before_ms)
+    ends: dict[TopicPartition, int] = {}
+    if kept_before_ms:
+        ends = await truncation_offsets(client, evidence, kept_before_ms=kept_before_ms)
+    if not is_cut_consistent:
+        return ends, TornSurvey()
+    found = await survey_transactions(client, evidence.record, evidence, ends=ends, kept_before_ms=kept_before_ms)
+    return {**ends, **found.ends}, found
+
+
+async def truncate_logs(client: KafkaClient, record: LinkRecord, evidence: SiteEvidence) -> tuple[TornSurvey, str]:
+    """Truncate every log of the link's active site, and bring groups back. Return the torn
+    transactions that this took out, and what did not work, in a sentence; empty: everything did.
+    OperationalFailure.
+    """
+    offsets, found = await planned_ends(
+        client, evidence, kept_before_ms=record.kept_before_ms, is_cut_consistent=record.is_cut_consistent
+    )
     try:
         ends, problems = await _truncate_at_leaders(client, record, offsets)
         if not problems:
@@ -73,7 +108,7 @@ async def truncate_logs(client: KafkaClient, record: LinkRecord, evidence: SiteE
     except KafkaClientError as error:
         raise OperationalFailure(f"site {evidence.site}: {error}") from error
     more = f" (and {len(problems) - PROBLEMS_NAMED_MAX} more)" if len(problems) > PROBLEMS_NAMED_MAX else ""
-    return "; ".join(problems[:PROBLEMS_NAMED_MAX]) + more
+    return found, "; ".join(problems[:PROBLEMS_NAMED_MAX]) + more
 
 
 async def _truncate_at_leaders(
@@ -90,7 +125,8 @@ async def _truncate_at_leaders(
             key.topic, {"name": key.topic, "topic_id": topics[key.topic].topic_id, "partitions": []}
         )
         topic["partitions"].append({"index": key.partition, "first_offset": offset})
-    reason = f"failover of link {record.name} to {iso_time(record.kept_before_ms)}"
+    wanted = iso_time(record.kept_before_ms) if record.kept_before_ms else "a point without torn transactions"
+    reason = f"failover of link {record.name} to {wanted}"
     ends: dict[TopicPartition, int] = {}
     problems = []
     for node, asked in sorted(by_leader.items()):
@@ -124,3 +160,43 @@ async def _rewind_groups(
         if refused:
             problems.append(f"group {group} keeps its offsets of {', '.join(refused)}")
     return problems
+
+
+async def end_torn_transactions(
+    client: KafkaClient, record: LinkRecord, evidence: SiteEvidence
+) -> tuple[TornSurvey, str]:
+    """Commit what the promoted site has of each torn transaction, in every partition. Return the
+    torn transactions, and what did not work, in a sentence. OperationalFailure.
+    """
+    found = await survey_transactions(client, record, evidence)
+    by_leader: dict[int, list[dict[str, Any]]] = {}
+    problems = []
+    try:
+        for key, markers in sorted(found.due.items()):
+            if key in evidence.copies:
+                by_leader.setdefault(await client.leader(*key), []).extend(_ended(key, one) for one in markers)
+        for node, transactions in sorted(by_leader.items()):
+            values = {"link": record.name, "link_epoch": record.epoch, "transactions": transactions}
+            response = await (await client.connection(node)).call(
+                END_TRANSACTIONS, values, timeout_ms=TRUNCATE_TIMEOUT_MS
+            )
+            problems += [
+                f"{one.topic}-{one.index}: {error_code(one.error_code).name}"
+                for one in response.outcomes
+                if one.error_code not in OVER
+            ]
+    except KafkaClientError as error:
+        raise OperationalFailure(f"site {evidence.site}: {error}") from error
+    return found, "; ".join(problems[:PROBLEMS_NAMED_MAX])
+
+
+def _ended(key: TopicPartition, marker: CommitMarker) -> dict[str, Any]:
+    return {
+        "producer_id": marker.producer_id,
+        "producer_epoch": marker.producer_epoch,
+        "is_commit": True,
+        "coordinator_epoch": marker.coordinator_epoch,
+        "transaction_version": 0,
+        "members": encode_members(marker.members),
+        "topics": [{"name": key.topic, "partition_indexes": [key.partition]}],
+    }

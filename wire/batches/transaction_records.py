@@ -16,6 +16,7 @@ from typing import Final, NamedTuple
 
 from wire.batches.record_batch import CONTROL_BIT, TRANSACTIONAL_BIT
 from wire.batches.records import Record, encode_batch
+from wire.batches.transaction_members import HEADER
 from wire.protocol.byte_reader import Buffer, ByteReader, Malformed
 from wire.protocol.byte_writer import NO_TAGS, count_bytes, string_bytes, tag_section
 
@@ -137,13 +138,36 @@ def _with_tags(value: TransactionValue, reader: ByteReader) -> TransactionValue:
 
 
 def encode_marker(
-    *, producer_id: int, producer_epoch: int, is_commit: bool, coordinator_epoch: int, now_ms: int
+    *,
+    producer_id: int,
+    producer_epoch: int,
+    is_commit: bool,
+    coordinator_epoch: int,
+    now_ms: int,
+    members: bytes | None = None,
 ) -> bytes:
-    """The control batch that ends a producer's transaction in a partition."""
-    record = Record(_MARKER_KEY.pack(0, int(is_commit)), _MARKER_VALUE.pack(0, coordinator_epoch), now_ms)
+    """The control batch that ends a producer's transaction in a partition; `members`:
+    `wire/batches/transaction_members.py`.
+    """
+    headers = () if members is None else ((HEADER, members),)
+    record = Record(_MARKER_KEY.pack(0, int(is_commit)), _MARKER_VALUE.pack(0, coordinator_epoch), now_ms, headers)
     return encode_batch(
         [record],
         producer_id=producer_id,
         producer_epoch=producer_epoch,
         attributes=CONTROL_BIT | TRANSACTIONAL_BIT,
     )
+
+
+def decode_marker(record: Record) -> tuple[bool, int]:
+    """Whether a marker's record commits, and the coordinator epoch in it. ValueError when it is no
+    marker.
+    """
+    if record.key is None or record.value is None:
+        raise ValueError("a marker has a key and a value")
+    try:
+        _, kind = _MARKER_KEY.unpack_from(record.key)
+        _, coordinator_epoch = _MARKER_VALUE.unpack_from(record.value)
+    except struct.error as error:
+        raise ValueError(f"not a marker: {error}") from error
+    return kind == 1, coordinator_epoch

@@ -15,6 +15,7 @@ writer serve them too.
 | 20010 | RangeDigests | 0 | `wire/protocol/range_digest_messages.py`; what logs hold in ranges of offsets, as digests or headers |
 | 20011 | ReplaceBatches | 0 | `wire/protocol/batch_replacement_messages.py`; sound bytes for batches that are damaged on a disk |
 | 20012 | ScramUsers | 0 | `wire/protocol/scram_user_messages.py`; SCRAM users as they are stored, for the standby of an exact link |
+| 20013 | EndTransactions | 0 | `wire/protocol/transaction_end_messages.py`; decided transactions for the logs of their partitions |
 
 A MirrorOffsetCommit without a group has, in the member id, as of when (Unix ms) the mirror has
 carried all offsets, 0 when it has not. The metadata of its one partition names the daemon, its
@@ -61,6 +62,7 @@ from wire.protocol.quarantine_messages import (
 )
 from wire.protocol.range_digest_messages import RANGE_DIGESTS, RangeDigestsRequest, RangeDigestsResponse
 from wire.protocol.scram_user_messages import SCRAM_USERS, ScramUsersRequest, ScramUsersResponse
+from wire.protocol.transaction_end_messages import END_TRANSACTIONS, EndTransactionsRequest, EndTransactionsResponse
 
 MIRROR_APPEND: Final = 20001
 SITE_METADATA: Final = 20002
@@ -89,6 +91,7 @@ PRIVATE_NAMES: Final = {
     RANGE_DIGESTS: "range_digests",
     REPLACE_BATCHES: "replace_batches",
     SCRAM_USERS: "scram_users",
+    END_TRANSACTIONS: "end_transactions",
 }
 PRIVATE_VERSIONS: Final = {
     MIRROR_APPEND: (0, 0),
@@ -103,6 +106,7 @@ PRIVATE_VERSIONS: Final = {
     RANGE_DIGESTS: (0, 0),
     REPLACE_BATCHES: (0, 0),
     SCRAM_USERS: (0, 0),
+    END_TRANSACTIONS: (0, 0),
 }
 
 NO_DIVERGENCE: Final = -1
@@ -471,6 +475,7 @@ _OWN_REQUESTS: Final[dict[int, type[Any]]] = {
     RANGE_DIGESTS: RangeDigestsRequest,
     REPLACE_BATCHES: ReplaceBatchesRequest,
     SCRAM_USERS: ScramUsersRequest,
+    END_TRANSACTIONS: EndTransactionsRequest,
 }
 _OWN_RESPONSES: Final[dict[int, type[Any]]] = {
     MIRROR_APPEND: MirrorAppendResponse,
@@ -483,6 +488,7 @@ _OWN_RESPONSES: Final[dict[int, type[Any]]] = {
     RANGE_DIGESTS: RangeDigestsResponse,
     REPLACE_BATCHES: ReplaceBatchesResponse,
     SCRAM_USERS: ScramUsersResponse,
+    END_TRANSACTIONS: EndTransactionsResponse,
 }
 
 

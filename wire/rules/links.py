@@ -135,6 +135,13 @@ def blacklist_of(link: LinkRecord) -> tuple[str, ...]:
     return listed if link.is_blacklist_complete or UNDERSCORED in listed else (*listed, UNDERSCORED)
 
 
+def truncates_logs(link: LinkRecord) -> bool:
+    """True in an epoch that a failover raised to a time, or to a point without torn transactions:
+    the promoted site truncates its logs before it takes writes.
+    """
+    return link.kept_before_ms > 0 or link.is_cut_consistent
+
+
 def carries_topic(link: LinkRecord, topic: str) -> bool:
     """True when the link mirrors the topic. Internal topics (`wire/rules/topic_names.py`) are never
     carried.

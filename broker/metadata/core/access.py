@@ -13,6 +13,7 @@ from kio.schema.errors import ErrorCode
 from broker.metadata.core.cluster_image import ClusterImage, LinkRole
 from wire.client.fetch_requests import MIRROR
 from wire.control.cluster_pb2 import LinkRecord
+from wire.rules.links import truncates_logs
 
 CONSUMER_REPLICA_ID = -1
 TOOL_REPLICA_ID = -2
@@ -54,18 +55,28 @@ def mirror_error(image: ClusterImage, topic: str, *, link_name: str, link_epoch:
     return ErrorCode.none
 
 
-def truncation_error(image: ClusterImage, topic: str, *, link_name: str, link_epoch: int) -> ErrorCode:
-    """The error that refuses a failover to truncate the topic's logs here; `none` in an epoch that
-    a failover to a time raised for this site, and in which it takes no writes yet.
+def promotion_error(image: ClusterImage, topic: str, *, link_name: str, link_epoch: int) -> ErrorCode:
+    """The error that refuses a failover to write to the topic's logs here; `none` in an epoch that
+    was raised for this site, and in which it takes no writes yet.
     """
     link = image.links.get(link_name)
     if link is None or link_epoch > link.epoch:
         return ErrorCode.unknown_leader_epoch
     if link_epoch < link.epoch:
         return ErrorCode.fenced_leader_epoch
-    if not link.kept_before_ms or image.link_of(topic) is not link or image.role_in(link) is not LinkRole.UNCONFIRMED:
+    if image.link_of(topic) is not link or image.role_in(link) is not LinkRole.UNCONFIRMED:
         return ErrorCode.not_leader_or_follower
     return ErrorCode.none
+
+
+def truncation_error(image: ClusterImage, topic: str, *, link_name: str, link_epoch: int) -> ErrorCode:
+    """The error that refuses a failover to truncate the topic's logs here: as `promotion_error`,
+    and the epoch was raised by a failover that truncates.
+    """
+    error = promotion_error(image, topic, link_name=link_name, link_epoch=link_epoch)
+    if error is ErrorCode.none and not truncates_logs(image.links[link_name]):
+        return ErrorCode.not_leader_or_follower
+    return error
 
 
 def passive_link_for_new_topic(image: ClusterImage, topic: str) -> LinkRecord | None:

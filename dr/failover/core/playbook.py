@@ -13,8 +13,10 @@ Steps, in the order of an undisturbed run:
     raise      the next epoch, with a leader-epoch band of its own, is stored at the target: the
                point of no return. When the source is lost, or not known to be fenced, the same
                record suspends a sync policy `block` (`dr/sites/core/sync_policies.py`)
-    truncate   with a time to fail over to: the target's logs end there, and what lies behind goes
-               to quarantine (skipped without one)
+    truncate   with a time to fail over to, or a consistent cut: the target's logs end there, and
+               what lies behind goes to quarantine (skipped without one)
+    hand_back  the truncation failed again and again, and the source answers: it is active again in
+               the next epoch
     account    the ends that the target kept are written beside the link, before any client can add
                to them
     promote    leaders above the floor are awaited, then the role is confirmed to the target: writes
@@ -45,10 +47,13 @@ Invariants (the tests' names carry the letters):
     F-i  a switchover raises nothing while the source does not answer
     F-j  a source that does not answer is abandoned only where the operator declared it down, or
          where the link has a lease: its permits run out before the target takes writes
-    F-l  a failover to a time truncates after the raise, when no mirror can append any more, and
-         before the account is kept; another run does it when the first one died
-    F-m  an abort gives writes back to a fenced source and does nothing else; once the epoch is raised
-         it is refused
+    F-l  a failover to a time or a consistent cut truncates after the raise, when no mirror can
+         append any more, and before the account is kept; another run does it when the first one
+         died
+    F-m  an abort gives writes back to a source that is fenced, or that waits for a truncation, and
+         does nothing else; otherwise it is refused once the epoch is raised
+    F-n  a truncation that fails does not leave both sites without writers: a source that answers is
+         active again in the next epoch
     F-k  a fenced source whose log grows has a writer that the fence does not stop: its writes are
          given back unless data loss was accepted
 """
@@ -69,11 +74,13 @@ from dr.sites.core.loss import SourceEnd, best_source_end, source_ends
 from dr.sites.core.transactional_ids import producers_lacking
 from runtime.times import iso_time
 from wire.control.cluster_pb2 import LinkPhase, LinkRecord
-from wire.rules.links import supersedes
+from wire.rules.links import supersedes, truncates_logs
 
 NAMED_IN_A_REASON_MAX = 3
 SEEN_LATELY_MS = 60_000
 """A refusal names when the target's agents reached the source last, if that was so lately."""
+TRUNCATE_ATTEMPTS_MAX = 3
+"""Truncations that fail, before the writes are given back."""
 FENCE_ATTEMPTS_MAX = 3
 """Fences that are undone at once by another process, before the source counts as one that cannot be
 fenced.
@@ -96,6 +103,7 @@ class Step(enum.StrEnum):
     DRAIN = "drain"
     RAISE = "raise"
     TRUNCATE = "truncate"
+    HAND_BACK = "hand_back"
     ACCOUNT = "account"
     PROMOTE = "promote"
     NOTIFY = "notify"
@@ -114,8 +122,9 @@ class FailoverPolicy:
     before it raises the epoch or gives the writes back. `is_switchover`: both sites must answer.
     `is_old_site_down`: the operator declares that a source which does not answer is down.
     `needs_lost_source`: a source that answers again is not failed over from. `kept_before_ms`:
-    records with this time (Unix ms) or a later one are not kept; 0: all are. `is_abort`: a fence
-    that an earlier run has left is taken back, and nothing else is done.
+    records with this time (Unix ms) or a later one are not kept; 0: all are. `is_cut_consistent`:
+    nothing from the first commit marker of a torn transaction on is kept. `is_abort`: a fence that
+    an earlier run has left is taken back, and nothing else is done.
     """
 
     lag_records_max: int | None = None
@@ -127,6 +136,7 @@ class FailoverPolicy:
     is_old_site_down: bool = True
     needs_lost_source: bool = False
     kept_before_ms: int = 0
+    is_cut_consistent: bool = False
     is_abort: bool = False
 
 
@@ -185,6 +195,7 @@ class FailoverPlaybook:
         self._fenced_epoch = 0
         self._fence_problem = ""
         self._fence_count = 0
+        self._truncate_count = 0
         self._ended: dict[Step, StepEnded] = {}
         self._prepare_started_at_ms: int | None = None
         self._stopped_at_ms: int | None = None
@@ -301,6 +312,8 @@ class FailoverPlaybook:
             self._fence_count += 1
             has_tried_enough = self._fence_count >= FENCE_ATTEMPTS_MAX
             self._fence_problem = ended.problem or ("it takes writes again and again" if has_tried_enough else "")
+        if ended.step is Step.TRUNCATE:
+            self._truncate_count += 1
         if ended.step is Step.DRAIN and self._drain_started_at_ms is None:
             self._drain_started_at_ms = now_ms
             self._last_arrival_at_ms = now_ms
@@ -314,26 +327,43 @@ class FailoverPlaybook:
             return _refuse(
                 f"link {governing.name} joins {governing.source_site} and {governing.target_site}, not {self._to_site}"
             )
-        gave_back = self._ended.get(Step.GIVE_BACK)
+        gave_back = self._ended.get(Step.GIVE_BACK) or self._ended.get(Step.HAND_BACK)
         if gave_back is not None:
-            trouble = f"; the fence could not be taken back: {gave_back.problem}" if gave_back.problem else ""
+            trouble = f"; the writes could not be given back: {gave_back.problem}" if gave_back.problem else ""
             return _refuse(gave_back.reason + trouble)
         if failed := self._raise_failure(evidence.target, governing):
             return _refuse(failed)
         if self._policy.is_abort:
-            return self._abort(governing, now_ms)
+            return self._abort(evidence, governing, now_ms)
         if governing.active_site == self._to_site:
-            return self._after_the_raise(evidence.target, evidence.source, governing)
+            return self._after_the_raise(evidence, evidence.target, now_ms)
         return self._before_the_raise(evidence, now_ms)
 
-    def _abort(self, governing: LinkRecord, now_ms: int) -> Decision:
-        """Writers go on where they were; a raised epoch is past the point of no return."""
+    def _abort(self, evidence: Evidence, governing: LinkRecord, now_ms: int) -> Decision:
+        """Writers go on where they were; a raised epoch is past the point of no return, unless it
+        waits for a truncation: no client has written in it.
+        """
         if governing.phase == LinkPhase.FENCED:
             return self._give_back_or_refuse(governing, ABORTED, now_ms)
+        target, source = evidence.target, evidence.source
+        is_waiting = truncates_logs(governing) and governing.active_site == self._to_site
+        if target is not None and source is not None and is_waiting and self._may_account(target, governing):
+            return self._hand_back(evidence, governing, ABORTED, now_ms)
         return _refuse(
             f"link {governing.name} is not fenced: {governing.active_site} is active in epoch {governing.epoch}; a raised epoch is the "
             "point of no return, and a failover that did not finish after it is finished by running it again"
         )
+
+    def _hand_back(self, evidence: Evidence, governing: LinkRecord, reason: str, now_ms: int) -> Decision:
+        """The source is active again; the target's copies are a prefix of its logs."""
+        assert evidence.source is not None
+        record = raised(
+            governing,
+            to_site=evidence.source.site,
+            highest_leader_epoch=evidence.highest_leader_epoch,
+            now_ms=now_ms,
+        )
+        return Decision(step=Step.HAND_BACK, reason=reason, record=record)
 
     def _raise_failure(self, target: SiteEvidence, governing: LinkRecord) -> str:
         """The raise was tried and the target does not have it: another process stored another
@@ -384,6 +414,7 @@ class FailoverPlaybook:
                 now_ms=now_ms,
                 is_other_lost=evidence.source is None or not self._is_fence_proven,
                 kept_before_ms=self._policy.kept_before_ms,
+                is_cut_consistent=self._policy.is_cut_consistent,
             ),
         )
 
@@ -624,22 +655,33 @@ class FailoverPlaybook:
             return _refuse(refusal)
         return Decision(step=Step.GIVE_BACK, reason=refusal, record=given_back(governing, now_ms=now_ms))
 
-    def _after_the_raise(self, target: SiteEvidence, source: SiteEvidence | None, governing: LinkRecord) -> Decision:
+    def _truncation(
+        self, evidence: Evidence, target: SiteEvidence, governing: LinkRecord, now_ms: int
+    ) -> Decision | None:
+        """The truncation, or what follows when it fails; None when it is done or not due."""
+        if not truncates_logs(governing) or not self._may_account(target, governing):
+            return None
+        ended = self._ended.get(Step.TRUNCATE)
+        if ended is None or (ended.problem and self._truncate_count < TRUNCATE_ATTEMPTS_MAX):
+            return Decision(step=Step.TRUNCATE, reason=_truncation_reason(governing), record=governing)
+        if not ended.problem:
+            return None
+        failed = f"logs could not be truncated ({ended.problem})"
+        if evidence.source is None:
+            return _refuse(f"{failed}; {target.site} takes no writes yet: run again to go on")
+        reason = f"{failed}; {evidence.source.site} is active again"
+        return self._hand_back(evidence, governing, reason, now_ms)
+
+    def _after_the_raise(self, evidence: Evidence, target: SiteEvidence, now_ms: int) -> Decision:
+        source, governing = evidence.source, evidence.governing
         epoch = governing.epoch
         is_behind = supersedes(governing, target.record)
         if is_behind or (target.lagging_brokers and Step.RAISE not in self._ended):
             return Decision(
                 step=Step.RAISE, reason=f"epoch {epoch} must stand at every broker of {target.site}", record=governing
             )
-        if governing.kept_before_ms and self._may_account(target, governing):
-            truncated = self._ended.get(Step.TRUNCATE)
-            if truncated is None:
-                reason = f"records of {iso_time(governing.kept_before_ms)} or later are not kept"
-                return Decision(step=Step.TRUNCATE, reason=reason, record=governing)
-            if truncated.problem:
-                return _refuse(
-                    f"logs could not be truncated ({truncated.problem}); {target.site} takes no writes yet: run again to go on"
-                )
+        if (decision := self._truncation(evidence, target, governing, now_ms)) is not None:
+            return decision
         if self._may_account(target, governing):
             return Decision(step=Step.ACCOUNT, reason=f"the account of epoch {epoch} is not kept yet", record=governing)
         if not is_promoted(target) and Step.PROMOTE not in self._ended:
@@ -657,6 +699,15 @@ class FailoverPlaybook:
     def _may_account(self, target: SiteEvidence, governing: LinkRecord) -> bool:
         is_kept = governing.epoch in target.accounted_epochs or governing.epoch == FIRST_EPOCH
         return not is_kept and Step.ACCOUNT not in self._ended
+
+
+def _truncation_reason(governing: LinkRecord) -> str:
+    reasons = []
+    if governing.kept_before_ms:
+        reasons.append(f"records of {iso_time(governing.kept_before_ms)} or later are not kept")
+    if governing.is_cut_consistent:
+        reasons.append("nothing is kept from the first commit of a torn transaction on")
+    return "; ".join(reasons)
 
 
 def _named(target: SiteEvidence | None) -> str:

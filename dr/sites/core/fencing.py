@@ -30,11 +30,13 @@ def raised(
     now_ms: int,
     is_other_lost: bool = False,
     kept_before_ms: int = 0,
+    is_cut_consistent: bool = False,
 ) -> LinkRecord:
     """The record of the next epoch, under which `to_site` writes in a leader-epoch band of its own.
 
     With `is_other_lost` it does not wait for the site that it takes over from. With
-    `kept_before_ms` its logs are truncated at that time first.
+    `kept_before_ms` its logs are truncated at that time first, with `is_cut_consistent` at the
+    latest point without torn transactions.
     """
     other_site(record, to_site)
     floor = next_leader_epoch_floor(
@@ -47,6 +49,7 @@ def raised(
         phase=LinkPhase.MIRRORING,
         leader_epoch_floor=floor,
         kept_before_ms=kept_before_ms,
+        is_cut_consistent=is_cut_consistent,
         updated_at_ms=now_ms,
     )
 
@@ -55,4 +58,11 @@ def given_back(record: LinkRecord, *, now_ms: int) -> LinkRecord:
     """The record that ends a fence without promotion: the active site stays, in the next epoch and
     the same band.
     """
-    return changed(record, epoch=record.epoch + 1, phase=LinkPhase.MIRRORING, kept_before_ms=0, updated_at_ms=now_ms)
+    return changed(
+        record,
+        epoch=record.epoch + 1,
+        phase=LinkPhase.MIRRORING,
+        kept_before_ms=0,
+        is_cut_consistent=False,
+        updated_at_ms=now_ms,
+    )

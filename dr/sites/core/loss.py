@@ -23,6 +23,7 @@ from dr.sites.core.divergence import Differences, Divergence
 from dr.sites.core.evidence import UNKNOWN, PartitionPosition, Promotion, TopicPartition
 from dr.sites.core.group_offsets import GroupLoss
 from dr.sites.core.protection import UnprotectedTopic
+from dr.sites.core.torn_transaction import TornTransaction
 from wire.batches.log_histories import EpochStart, LogHistory
 from wire.protocol.json_documents import parse_json
 
@@ -161,6 +162,22 @@ class LossAccount:
     """
     settled_at_ms: int = UNKNOWN
     """The time at which the account became final (Unix ms); UNKNOWN before."""
+    torn: tuple[TornTransaction, ...] = ()
+    """The committed transactions of which the promoted site had only a part."""
+    undone_transactions: int = 0
+    """How many committed transactions a consistent cut took out, torn ones among them."""
+    transactions_problem: str = ""
+    """Why it is not known which transactions are torn."""
+
+    @property
+    def transaction_sentences(self) -> list[str]:
+        """What became of transactions, for the operator."""
+        sentences = [one.sentence for one in self.torn]
+        if self.undone_transactions > len(self.torn):
+            sentences.append(f"{self.undone_transactions} committed transactions are taken out in all")
+        if self.transactions_problem:
+            sentences.append(f"which transactions are torn is not known: {self.transactions_problem}")
+        return sentences
 
     @property
     def is_final(self) -> bool:
@@ -242,6 +259,7 @@ class LossAccount:
         document["found_records"] = self.found_records if self.is_final else UNKNOWN
         document["found_bytes"] = self.found_bytes if self.is_final else UNKNOWN
         document["differences"] = self.differences
+        document["transactions"] = self.transaction_sentences
         for fields, loss in zip(document["partitions"], self.partitions, strict=True):
             fields["sentence"] = loss.sentence
         if self.groups is not None:
@@ -260,7 +278,12 @@ class LossAccount:
         if groups := fields.get("groups"):
             fields["groups"] = GroupLoss(**{**groups, "named": tuple(groups["named"])})
         fields["unprotected"] = tuple(fields.get("unprotected", ()))
+        fields["torn"] = tuple(_torn(item) for item in fields.get("torn", ()))
         return cls(**fields)
+
+
+def _torn(item: dict[str, Any]) -> TornTransaction:
+    return TornTransaction(**{**item, "kept": tuple(item["kept"]), "lacking": tuple(item["lacking"])})
 
 
 def source_ends(

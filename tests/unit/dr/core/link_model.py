@@ -279,18 +279,17 @@ class Operator:
             if step is Step.NOTIFY and source.is_up:
                 source.accounts |= target.accounts
             return ended
-        if step is Step.GIVE_BACK:
-            first = self._store(step, reason, target, record)
+        if step in (Step.GIVE_BACK, Step.HAND_BACK):
+            passive, active = (target, source) if step is Step.GIVE_BACK else (source, target)
+            first = self._store(step, reason, passive, record)
             if first.stored is not None:
-                self._store(step, reason, source, record)
+                self._store(step, reason, active, record)
                 source.confirmed_epoch = source.record.epoch
             return first
         if step is Step.RAISE:
             return self._store(step, reason, target, record)
         if step is Step.TRUNCATE:
-            assert not target.write("too early")
-            for partition in target.partitions.values():
-                del partition.log[self.link.truncation_offset :]
+            self._truncate(target)
             return StepEnded(step=step, reason=reason, problem=self.link.truncation_problem)
         if step is Step.ACCOUNT:
             self._account(target, record)
@@ -299,6 +298,12 @@ class Operator:
             for partition in target.partitions.values():
                 partition.heard_end = partition.received_at_ms = -1
         return StepEnded(step=step, reason=reason)
+
+    def _truncate(self, target: ModelSite) -> None:
+        assert not target.write("too early")
+        if not self.link.truncation_problem:
+            for partition in target.partitions.values():
+                del partition.log[self.link.truncation_offset :]
 
     def _store(self, step: Step, reason: str, site: ModelSite, record: LinkRecord) -> StepEnded:
         if not site.is_up:

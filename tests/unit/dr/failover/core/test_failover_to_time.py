@@ -6,7 +6,7 @@ from __future__ import annotations
 
 import pytest
 
-from dr.failover.core.playbook import FailoverPolicy, Step
+from dr.failover.core.playbook import ABORTED, FailoverPolicy, Step
 from dr.sites.core.fencing import given_back
 from tests.unit.dr.core.link_model import KEY, ModelLink, Operator
 
@@ -56,7 +56,9 @@ def test_another_operator_finishes_the_truncation_of_one_that_died(survived: int
 
 
 def test_no_client_writes_while_the_truncation_fails_and_another_run_finishes_it() -> None:
+    """The source is lost: nobody else can take the writes."""
     link = link_to_undo()
+    link.a.is_up = False
     link.truncation_problem = "the disk of broker 2 is full"
     operator = Operator(link, policy=TO_TIME)
     assert operator.run().step is Step.REFUSE
@@ -67,6 +69,61 @@ def test_no_client_writes_while_the_truncation_fails_and_another_run_finishes_it
     link.truncation_problem = ""
     assert Operator(link).run().step is Step.DONE
     assert link.b.write("after")
+
+
+def test_a_truncation_that_fails_gives_the_writers_back_to_a_source_that_answers() -> None:
+    link = link_to_undo()
+    link.truncation_problem = "the quarantine is full"
+    operator = Operator(link, policy=TO_TIME)
+    assert operator.run().step is Step.REFUSE
+    assert operator.outcome is not None
+    assert "the quarantine is full" in operator.outcome.reason
+    assert "a is active again" in operator.outcome.reason
+    assert sum(line.startswith("truncate") for line in operator.story) == 3
+    assert link.a.write("goes on")
+    assert not link.b.write("standby")
+    assert link.a.record == link.b.record
+    assert link.a.record.kept_before_ms == 0
+    link.mirror()
+    assert link.b.partitions[KEY].log == link.a.partitions[KEY].log
+    link.truncation_problem = ""
+    assert Operator(link, policy=TO_TIME).run().step is Step.DONE
+    assert len(link.b.partitions[KEY].log) == KEPT
+
+
+@pytest.mark.parametrize("survived", range(14))
+def test_one_site_writes_whenever_the_run_that_gives_back_dies(survived: int) -> None:
+    link = link_to_undo()
+    link.truncation_problem = "the quarantine is full"
+    for count, _ in enumerate(Operator(link, policy=TO_TIME).steps()):
+        if count == survived:
+            break
+    assert Operator(link, policy=TO_TIME).run().step is Step.REFUSE
+    assert link.a.write("goes on") != link.b.write("goes on")
+
+
+def test_an_abort_gives_the_writers_back_while_the_truncation_waits() -> None:
+    link = link_to_undo()
+    for step in Operator(link, policy=TO_TIME).steps():
+        if step is Step.TRUNCATE:
+            break
+    assert not link.a.write("stopped")
+    aborted = Operator(link, policy=FailoverPolicy(is_abort=True))
+    assert aborted.run().step is Step.REFUSE
+    assert aborted.outcome is not None
+    assert aborted.outcome.reason == ABORTED
+    assert link.a.write("goes on")
+    assert not link.b.write("standby")
+
+
+def test_an_abort_is_refused_once_the_account_is_kept() -> None:
+    link = link_to_undo()
+    for step in Operator(link, policy=TO_TIME).steps():
+        if step is Step.PROMOTE:
+            break
+    aborted = Operator(link, policy=FailoverPolicy(is_abort=True))
+    assert "point of no return" in aborted.run().reason
+    assert link.b.record.active_site == "b"
 
 
 def test_the_next_epoch_has_no_time() -> None:

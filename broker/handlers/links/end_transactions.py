@@ -1,0 +1,71 @@
+"""EndTransactions (private): decided transactions for partitions led here, from a coordinator of
+this site or from a failover.
+
+Behaviour: without a link as WriteTxnMarkers. A failover names its link and epoch: it ends, in the
+gap between the raise and the promotion, what the lost site had decided and not marked everywhere.
+Versions: 0. Not done: nothing.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from kio.schema.errors import ErrorCode
+
+from broker.groups.core.group_messages import TopicPartition
+from broker.metadata.core.access import promotion_error
+from broker.metadata.request_context import RequestContext
+from broker.services import BrokerServices
+from broker.transactions.transaction_markers import TransactionEnd
+from wire.protocol.private import PRIVATE_VERSIONS
+from wire.protocol.transaction_end_messages import END_TRANSACTIONS, EndTransactionsResponse, TransactionEndOutcome
+
+API_KEY = END_TRANSACTIONS
+MIN_VERSION, MAX_VERSION = PRIVATE_VERSIONS[END_TRANSACTIONS]
+
+
+async def handle(services: BrokerServices, _context: RequestContext, request: Any) -> Any:
+    """Answer an EndTransactions request."""
+    outcomes = [outcome for one in request.transactions for outcome in await _end(services, request, one)]
+    return EndTransactionsResponse(outcomes=tuple(outcomes))
+
+
+async def _end(services: BrokerServices, request: Any, ended: Any) -> list[TransactionEndOutcome]:
+    partitions = [TopicPartition(topic.name, index) for topic in ended.topics for index in topic.partition_indexes]
+    errors = {at: error for at in partitions if (error := _refusal(services, request, at)) is not ErrorCode.none}
+    end = TransactionEnd(
+        producer_id=ended.producer_id,
+        producer_epoch=ended.producer_epoch,
+        is_commit=ended.is_commit,
+        coordinator_epoch=ended.coordinator_epoch,
+        transaction_version=ended.transaction_version,
+        members=ended.members,
+    )
+    written = await services.transaction_markers.write(
+        end, [at for at in partitions if at not in errors], is_promoting=bool(request.link)
+    )
+    found = {**written, **errors}
+    return [
+        TransactionEndOutcome(
+            producer_id=ended.producer_id,
+            topic=topic.name,
+            index=index,
+            error_code=found[TopicPartition(topic.name, index)],
+        )
+        for topic in ended.topics
+        for index in topic.partition_indexes
+    ]
+
+
+def _refusal(services: BrokerServices, request: Any, at: TopicPartition) -> ErrorCode:
+    """Why a failover may not end the transaction in this partition; `none` without a link."""
+    if not request.link:
+        return ErrorCode.none
+    image = services.image
+    error = promotion_error(image, at.topic, link_name=request.link, link_epoch=request.link_epoch)
+    if error is not ErrorCode.none:
+        return error
+    hosted = services.replicas.find(at.topic, at.partition)
+    floor = image.links[request.link].leader_epoch_floor
+    is_led = hosted is not None and hosted.state.is_leader and hosted.state.leader_epoch >= floor
+    return ErrorCode.none if is_led else ErrorCode.not_leader_or_follower

@@ -1,0 +1,160 @@
+"""Transactions of which a standby has only a part, and the latest cut that has none. Pure.
+
+A marker that a mirrored coordinator wrote names all partitions of its transaction
+(`wire/batches/transaction_members.py`). A transaction that was committed is torn at a standby that
+has the commit marker of some of these partitions and lacks that of others: their records may be
+missing too. A log is a prefix of the source's, so what a partition holds of such a transaction
+without its marker is open there.
+
+Without a consistent cut, what is there is committed everywhere (`ends_due`): the transaction ends
+the same way in every partition. A consistent cut ends each log before the first commit marker of a
+torn transaction, which then is open everywhere and is aborted. What is behind that marker goes too,
+so other transactions may be torn by the cut and are taken out in the same way, until none is left:
+of all cuts without torn transactions this one keeps the most, because no marker is taken out that
+could stay.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import NamedTuple
+
+from dr.sites.core.evidence import TopicPartition
+from dr.sites.core.loss import LossAccount
+from dr.sites.core.torn_transaction import TornTransaction
+from wire.batches.transaction_members import TransactionMembers
+from wire.control.cluster_pb2 import LinkRecord
+
+
+class CommitMarker(NamedTuple):
+    """A commit marker in one partition's log."""
+
+    offset: int
+    producer_id: int
+    producer_epoch: int
+    coordinator_epoch: int
+    members: TransactionMembers
+
+
+class _Key(NamedTuple):
+    transactional_id: str
+    producer_id: int
+    decided_at_ms: int
+
+
+@dataclass(slots=True)
+class _Decided:
+    """Where a committed transaction has its markers."""
+
+    lacking: set[TopicPartition]
+    markers: dict[TopicPartition, CommitMarker] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TornSurvey:
+    """What the markers of a site's logs say. `ends`: where a consistent cut ends the logs that it
+    shortens; `undone_transactions` counts those that it takes out, the torn ones among them.
+    """
+
+    torn: tuple[TornTransaction, ...] = ()
+    ends: Mapping[TopicPartition, int] = field(default_factory=dict)
+    undone_transactions: int = 0
+    due: Mapping[TopicPartition, tuple[CommitMarker, ...]] = field(default_factory=dict)
+    """By partition that lacks it, a marker of each torn transaction from another partition."""
+
+
+def survey(
+    markers: Mapping[TopicPartition, Sequence[CommitMarker]],
+    *,
+    is_carried: Callable[[str], bool],
+    since_ms: int = 0,
+) -> TornSurvey:
+    """From the commit markers of each partition's log. Transactions decided before `since_ms` are
+    taken for whole: their markers may be below what was read.
+    """
+    known = _transactions(markers, is_carried, since_ms)
+    torn = {key: decided for key, decided in known.items() if decided.lacking and decided.markers}
+    due: dict[TopicPartition, list[CommitMarker]] = {}
+    for decided in torn.values():
+        for place in decided.lacking:
+            due.setdefault(place, []).append(next(iter(decided.markers.values())))
+    named = tuple(_torn(key, decided) for key, decided in sorted(torn.items()))
+    ends, undone = _cut(known, markers, list(torn))
+    return TornSurvey(
+        torn=named,
+        ends=ends,
+        undone_transactions=undone,
+        due={place: tuple(found) for place, found in due.items()},
+    )
+
+
+def _transactions(
+    markers: Mapping[TopicPartition, Sequence[CommitMarker]], is_carried: Callable[[str], bool], since_ms: int
+) -> dict[_Key, _Decided]:
+    found: dict[_Key, _Decided] = {}
+    for place, marker, key in _each(markers):
+        if marker.members.decided_at_ms < since_ms:
+            continue
+        decided = found.get(key)
+        if decided is None:
+            members = (TopicPartition(*at) for at in marker.members.partitions)
+            decided = found[key] = _Decided({at for at in members if is_carried(at.topic)})
+        decided.markers[place] = marker
+        decided.lacking.discard(place)
+    return found
+
+
+def _each(
+    markers: Mapping[TopicPartition, Sequence[CommitMarker]],
+) -> Iterator[tuple[TopicPartition, CommitMarker, _Key]]:
+    for place, found in markers.items():
+        for marker in found:
+            yield place, marker, _key(marker)
+
+
+def _key(marker: CommitMarker) -> _Key:
+    return _Key(marker.members.transactional_id, marker.producer_id, marker.members.decided_at_ms)
+
+
+def _torn(key: _Key, decided: _Decided) -> TornTransaction:
+    first = next(iter(decided.markers.values()))
+    return TornTransaction(
+        transactional_id=key.transactional_id,
+        producer_id=key.producer_id,
+        producer_epoch=first.producer_epoch,
+        decided_at_ms=key.decided_at_ms,
+        kept=tuple(str(place) for place in sorted(decided.markers)),
+        lacking=tuple(str(place) for place in sorted(decided.lacking)),
+    )
+
+
+def _cut(
+    known: Mapping[_Key, _Decided], markers: Mapping[TopicPartition, Sequence[CommitMarker]], torn: list[_Key]
+) -> tuple[dict[TopicPartition, int], int]:
+    ends: dict[TopicPartition, int] = {}
+    undone = set(torn)
+    left = list(torn)
+    while left:
+        for place, marker in known[left.pop()].markers.items():
+            end = ends.get(place)
+            if end is not None and end <= marker.offset:
+                continue
+            ends[place] = marker.offset
+            for other in markers[place]:
+                key = _key(other)
+                if marker.offset <= other.offset and key in known and key not in undone:
+                    undone.add(key)
+                    left.append(key)
+    return ends, len(undone)
+
+
+def with_transactions(kept: LossAccount, record: LinkRecord, found: TornSurvey, problem: str) -> LossAccount:
+    """The account with what became of transactions under the link's record."""
+    is_undone = record.is_cut_consistent
+    return replace(
+        kept,
+        torn=tuple(replace(one, is_undone=is_undone) for one in found.torn),
+        undone_transactions=found.undone_transactions if is_undone else 0,
+        transactions_problem=problem,
+    )

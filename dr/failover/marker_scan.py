@@ -1,0 +1,129 @@
+"""Reading the commit markers at the ends of a site's logs, to find torn transactions
+(`core/torn_transactions.py`).
+
+Only what was written since every partition was last known to have all that the source had can be
+torn, so the logs are read from that time on, with a margin for clocks. A site whose coordinators
+know no transactional id has no transactions, and nothing is read there.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterator, Mapping
+from typing import Final
+
+from clients.simple_consumer import fetch_at_leader, records_of
+from dr.failover.core.torn_transactions import CommitMarker, TornSurvey, survey
+from dr.sites.core.evidence import PartitionPosition, SiteEvidence, TopicPartition
+from runtime.process import OperationalFailure
+from wire.batches.record_batch import BatchHeader, iterate_headers
+from wire.batches.records import decode_batch
+from wire.batches.transaction_members import members_of
+from wire.batches.transaction_records import decode_marker
+from wire.client.client_errors import KafkaClientError
+from wire.client.raw_client import KafkaClient
+from wire.control.cluster_pb2 import LinkRecord
+from wire.rules.links import carries_topic
+
+CLOCK_MARGIN_MS: Final = 5_000
+"""How far the clocks of two machines, and the markers of one transaction, may be apart."""
+FETCH_BYTES: Final = 8 << 20
+BYTES_MAX: Final = 1 << 30
+"""A site that must read more than this reports that instead of the torn transactions."""
+PARTITIONS_AT_ONCE: Final = 8
+TOOL: Final = -2
+
+
+def whole_until_ms(position: PartitionPosition) -> int:
+    """The time (Unix ms) until when the copy is known to have everything; 0 when it is not
+    known.
+    """
+    if 0 <= position.source_high_watermark <= position.log_end_offset:
+        return max(position.source_seen_at_ms, 0)
+    return max(min(position.source_seen_at_ms, position.max_timestamp_ms), 0)
+
+
+async def survey_transactions(
+    client: KafkaClient,
+    record: LinkRecord,
+    evidence: SiteEvidence,
+    *,
+    ends: Mapping[TopicPartition, int] | None = None,
+    kept_before_ms: int = 0,
+) -> TornSurvey:
+    """The torn transactions of the link at a site whose mirrored logs are as in `evidence`, where
+    they end at `ends` if a failover to a time truncates them there first. OperationalFailure when
+    they cannot be read, or are too long.
+    """
+    groups = evidence.groups
+    if not evidence.copies or (groups is not None and groups.producers is not None and not groups.producers):
+        return TornSurvey()
+    scan = _Scan(client, evidence, ends or {}, kept_before_ms)
+    markers = await scan.run()
+    return survey(
+        markers,
+        is_carried=lambda topic: carries_topic(record, topic),
+        since_ms=scan.from_ms + CLOCK_MARGIN_MS,
+    )
+
+
+class _Scan:
+    """One reading."""
+
+    def __init__(
+        self, client: KafkaClient, evidence: SiteEvidence, ends: Mapping[TopicPartition, int], kept_before_ms: int
+    ) -> None:
+        self._client = client
+        self._site = evidence.site
+        self._copies = evidence.copies
+        self._bytes_left = BYTES_MAX
+        self._slots = asyncio.Semaphore(PARTITIONS_AT_ONCE)
+        self._ends = ends
+        whole_ms = min(map(whole_until_ms, evidence.copies.values()))
+        self.from_ms = (min(whole_ms, kept_before_ms) if kept_before_ms else whole_ms) - 2 * CLOCK_MARGIN_MS
+
+    async def run(self) -> dict[TopicPartition, list[CommitMarker]]:
+        """The markers by partition. OperationalFailure."""
+        keys = sorted(self._copies)
+        try:
+            await self._client.metadata(sorted({key.topic for key in keys}))
+            first = await self._client.offsets_at(keys, max(self.from_ms, 0), replica_id=TOOL)
+            begun = [(TopicPartition(*key), offset) for key, offset in first.items() if offset >= 0]
+            found = await asyncio.gather(*(self._read(key, offset) for key, offset in begun))
+        except KafkaClientError as error:
+            raise OperationalFailure(f"site {self._site} does not say which transactions it has: {error}") from error
+        return {key: markers for (key, _), markers in zip(begun, found, strict=True) if markers}
+
+    async def _read(self, key: TopicPartition, offset: int) -> list[CommitMarker]:
+        markers: list[CommitMarker] = []
+        end = self._ends.get(key, self._copies[key].log_end_offset)
+        async with self._slots:
+            while offset < end:
+                fetched = await fetch_at_leader(self._client, key, offset, max_bytes=FETCH_BYTES, replica_id=TOOL)
+                records = records_of(fetched)
+                self._spend(len(records))
+                next_offset = offset
+                for position, header in iterate_headers(records, may_end_in_partial=True):
+                    next_offset = header.last_offset + 1
+                    if header.is_control and offset <= header.base_offset < end:
+                        markers += _commit_markers(records, position, header)
+                if next_offset == offset:
+                    break  # the log ends earlier than it did
+                offset = next_offset
+        return markers
+
+    def _spend(self, read_bytes: int) -> None:
+        self._bytes_left -= read_bytes
+        if self._bytes_left < 0:
+            raise OperationalFailure(
+                f"site {self._site} would read more than {BYTES_MAX >> 30} GiB to say which transactions are torn: some partition "
+                "was not mirrored for long"
+            )
+
+
+def _commit_markers(records: memoryview, position: int, header: BatchHeader) -> Iterator[CommitMarker]:
+    for record in decode_batch(records, position, header):
+        members = members_of(record.headers)
+        is_commit, coordinator_epoch = decode_marker(record)
+        if members is not None and is_commit:
+            yield CommitMarker(record.offset, header.producer_id, header.producer_epoch, coordinator_epoch, members)

@@ -1,0 +1,66 @@
+"""The header of a transaction marker that names the transaction and its partitions.
+
+A log alone does not say which other partitions a transaction has. So a coordinator whose topics are
+mirrored puts this header on the marker's record, in each partition: a standby that has one of the
+markers then knows which others belong to it, whatever else it lacks. Clients skip the records of
+control batches. The value is JSON:
+
+    {"id": "booking", "at": 1700000000000, "in": {"flights": [0, 2], "seats": [1]}}
+
+with the transactional id, when it was decided (Unix ms of the coordinator), and the partitions of
+mirrored topics. A transaction of one partition has no header, nor one of more than
+`PARTITIONS_MAX`. Written by `broker/transactions`, read by `dr/failover`.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Sequence
+from typing import Any, Final, NamedTuple
+
+from wire.protocol.json_documents import parse_json
+
+HEADER: Final = "antipode.transaction"
+PARTITIONS_MAX: Final = 1000
+"""Each partition has the whole list: of more the lists would be megabytes."""
+
+
+class TransactionMembers(NamedTuple):
+    """A decided transaction and its partitions (topic, index)."""
+
+    transactional_id: str
+    decided_at_ms: int
+    partitions: frozenset[tuple[str, int]]
+
+
+def encode_members(members: TransactionMembers) -> bytes | None:
+    """The header's value; None for a transaction that gets no header."""
+    if not 1 < len(members.partitions) <= PARTITIONS_MAX:
+        return None
+    by_topic: dict[str, list[int]] = {}
+    for topic, index in sorted(members.partitions):
+        by_topic.setdefault(topic, []).append(index)
+    document = {"id": members.transactional_id, "at": members.decided_at_ms, "in": by_topic}
+    return json.dumps(document, separators=(",", ":")).encode()
+
+
+def members_of(headers: Iterable[tuple[str, bytes | None]]) -> TransactionMembers | None:
+    """From the headers of a marker's record; None when there is no such header, or it is
+    damaged.
+    """
+    value = next((value for name, value in headers if name == HEADER), None)
+    if value is None:
+        return None
+    try:
+        document = parse_json(value.decode())
+        return TransactionMembers(
+            str(document["id"]), int(document["at"]), frozenset(_partitions(document["in"].items()))
+        )
+    except (ValueError, TypeError, KeyError, AttributeError):
+        return None
+
+
+def _partitions(topics: Iterable[tuple[str, Sequence[Any]]]) -> Iterable[tuple[str, int]]:
+    for topic, indexes in topics:
+        for index in indexes:
+            yield topic, int(index)

@@ -10,8 +10,9 @@ from __future__ import annotations
 
 import os
 import random
-from collections.abc import AsyncIterator, Callable, Iterator
+from collections.abc import AsyncIterator, Callable, Iterable, Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -32,6 +33,11 @@ MORE_THAN_A_SESSION = 1200
 """Records that take longer to send than the embedded brokers' ZooKeeper sessions last (2 s)."""
 SEED_VARIABLE = "ANTIPODE_SEED"
 LONG_ROUNDS = 100
+
+
+def one_of(kinds: Iterable[str], quick: str) -> list[Any]:
+    """Parameters of which `make test` takes one; `make chaos` takes all."""
+    return [kind if kind == quick else pytest.param(kind, marks=pytest.mark.long) for kind in sorted(kinds)]
 
 
 @pytest.fixture
@@ -115,7 +121,9 @@ async def test_a_killed_target_broker_is_filled_where_it_stopped(sites: Embedded
     await all_is_well(sites, load)
 
 
-@pytest.mark.parametrize("is_silent", [False, True], ids=["refused", "black-hole"])
+@pytest.mark.parametrize(
+    "is_silent", [pytest.param(False, id="refused"), pytest.param(True, id="black-hole", marks=pytest.mark.long)]
+)
 async def test_a_cut_link_is_made_up_for(sites: EmbeddedSites, load: AcknowledgedLoad, is_silent: bool) -> None:
     faults = sites.network
     for _ in range(2):
@@ -134,7 +142,7 @@ SLOW = {
 }
 
 
-@pytest.mark.parametrize("kind", sorted(SLOW))
+@pytest.mark.parametrize("kind", one_of(SLOW, "latency"))
 async def test_a_slow_link_costs_time_and_nothing_else(sites: EmbeddedSites, load: AcknowledgedLoad, kind: str) -> None:
     faults = sites.network
     faults.add(faults.selected(), SLOW[kind])
@@ -150,7 +158,7 @@ BROKEN_OFF = {
 }
 
 
-@pytest.mark.parametrize("kind", sorted(BROKEN_OFF))
+@pytest.mark.parametrize("kind", one_of(BROKEN_OFF, "mid-batch"))
 async def test_connections_broken_off_in_the_middle_of_a_batch_leave_no_trace(
     sites: EmbeddedSites, load: AcknowledgedLoad, kind: str
 ) -> None:
@@ -170,7 +178,7 @@ async def test_a_killed_toxiproxy_is_a_cut_link_until_it_is_back(sites: Embedded
     await all_is_well(sites, load)
 
 
-@pytest.mark.parametrize("site", ["a", "b"])
+@pytest.mark.parametrize("site", one_of("ab", "a"))
 async def test_a_zookeeper_that_goes_and_comes_back_stops_no_record(
     sites: EmbeddedSites, load: AcknowledgedLoad, site: str
 ) -> None:
@@ -182,7 +190,7 @@ async def test_a_zookeeper_that_goes_and_comes_back_stops_no_record(
     await all_is_well(sites, load)
 
 
-@pytest.mark.parametrize("site", ["a", "b"])
+@pytest.mark.parametrize("site", one_of("ab", "a"))
 async def test_sessions_that_a_paused_zookeeper_ends_are_taken_up_again(
     sites: EmbeddedSites, load: AcknowledgedLoad, site: str
 ) -> None:

@@ -22,6 +22,12 @@ __all__ = ["site", "standby"]
 pytestmark = [pytest.mark.integration, pytest.mark.timeout(600)]
 
 AT_THE_STANDBY = (Column.GROUPS, Column.ADMIN, Column.TOPIC_IDS, Column.ASSIGNED)
+PERFORMANCE_TOOLS = ("ProducerPerformance", "VerifiableConsumer", "VerifiableProducer")
+"""Their cells ask what those of Java's other clients ask."""
+ROWS = [
+    pytest.param(row, id=row.name, marks=[pytest.mark.long] if row.name in PERFORMANCE_TOOLS else [])
+    for row in QUICK_ROWS
+]
 STANDBY_ROWS = [
     replace(row, cells={column: cell for column, cell in row.cells.items() if column in AT_THE_STANDBY})
     for row in QUICK_ROWS
@@ -29,7 +35,7 @@ STANDBY_ROWS = [
 ]
 
 
-@pytest.mark.parametrize("row", QUICK_ROWS, ids=[row.name for row in QUICK_ROWS])
+@pytest.mark.parametrize("row", ROWS)
 def test_every_cell_that_a_client_offers_passes(row: Row, site: Site) -> None:
     check_row(row, site)
 

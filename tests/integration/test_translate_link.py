@@ -59,7 +59,10 @@ async def test_records_arrive_as_they_are_under_every_codec(
     await wait_equal(source, target, "codecs", 5)
 
 
-@pytest.mark.parametrize("is_antipode_the_target", [False, True], ids=["apache kafka", "antipode"])
+@pytest.mark.parametrize(
+    "is_antipode_the_target",
+    [pytest.param(False, id="apache kafka"), pytest.param(True, id="antipode", marks=pytest.mark.long)],
+)
 async def test_a_mirror_killed_at_random_moments_loses_and_repeats_nothing(
     apache_kafka: ApacheKafka,
     kafka_b: ApacheKafka,

@@ -461,6 +461,7 @@ async def antipode(*arguments: str, is_well: bool = True) -> Any:
     return json.loads(printed)
 
 
+@pytest.mark.long
 async def test_daemons_of_a_link_with_different_filters_tell_so_and_what_nobody_mirrors(
     apache_kafka: ApacheKafka, kafka_b: ApacheKafka, processes: Processes, tmp_path: Path
 ) -> None:

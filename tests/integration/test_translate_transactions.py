@@ -45,7 +45,7 @@ def targets(*chosen: Any) -> pytest.MarkDecorator:
 
 
 @pytest.mark.parametrize("kills", [KILLS, pytest.param(MANY_KILLS, marks=[pytest.mark.long, pytest.mark.timeout(900)])])
-@targets(APACHE_KAFKA, ANTIPODE)
+@targets(APACHE_KAFKA, LONG_ANTIPODE)
 async def test_a_mirror_killed_at_random_moments_leaves_nothing_half(
     transactional_link: MakeLink, is_antipode_the_target: bool, kills: int
 ) -> None:

@@ -18,7 +18,7 @@ from wire.protocol import add_partitions_codec, fetch_codec, offset_commit_codec
 from wire.protocol.byte_reader import Malformed
 
 RELAXED = settings(
-    max_examples=40, deadline=None, suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large]
+    max_examples=20, deadline=None, suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large]
 )
 PRODUCE_VERSIONS = range(produce_codec.LOWEST_VERSION, produce_codec.HIGHEST_VERSION + 1)
 FETCH_VERSIONS = range(fetch_codec.LOWEST_VERSION, fetch_codec.HIGHEST_VERSION + 1)
@@ -192,7 +192,7 @@ PARSERS = {
 
 
 @pytest.mark.parametrize("message", PARSERS)
-@settings(RELAXED, max_examples=250)
+@settings(RELAXED, max_examples=120)
 @given(data=st.data())
 def test_damaged_bytes_are_only_ever_malformed(message: tuple[int, str], data: st.DataObject) -> None:
     parse, versions = PARSERS[message]

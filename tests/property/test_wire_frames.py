@@ -81,7 +81,7 @@ def read_hostile(frame: bytes) -> Any:
         return None
 
 
-@settings(max_examples=1500)
+@settings(max_examples=600)
 @given(
     api=apis(),
     body=st.binary(max_size=300) | st.lists(st.sampled_from(b"\0\1\2\x0f\x7f\x80\xff"), max_size=200).map(bytes),
@@ -112,7 +112,7 @@ def test_unknown_apis_and_versions_are_unsupported_or_malformed(api_key: int, ve
     assert refused.value.is_api_versions == (api_key == 18)
 
 
-@settings(RELAXED, max_examples=400)
+@settings(RELAXED, max_examples=200)
 @given(data=st.data(), api=apis())
 def test_damaged_requests_are_only_ever_malformed(data: st.DataObject, api: tuple[int, int]) -> None:
     frame = bytearray(encode_request(*api, 1, "c", data.draw(messages(schemas.request_type(*api))))[4:])

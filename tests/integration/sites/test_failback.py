@@ -65,6 +65,7 @@ async def with_a_tail_at_the_old_site(start_sites: SitesStarter, *arguments: str
     return sites
 
 
+@pytest.mark.long
 async def test_a_returning_site_of_three_brokers_follows_again_with_its_own_records_in_quarantine(
     start_sites: SitesStarter,
 ) -> None:

@@ -215,6 +215,7 @@ async def test_a_slow_control_plane_stops_no_writer_and_no_site_is_promoted_over
         await requested(sites, "b")
 
 
+@pytest.mark.long
 async def test_a_running_link_gets_a_lease_and_loses_it(start_sites: SitesStarter, zookeeper_connect: str) -> None:
     sites = start_sites("--broker-config", f"antipode.arbiter.connect={zookeeper_connect}/arbiter-of-a-test")
     await create_topic(sites)

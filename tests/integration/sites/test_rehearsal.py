@@ -72,7 +72,14 @@ async def test_a_rehearsal_changes_nothing_of_the_pair(sites: EmbeddedSites, tmp
     assert ("rehearsal", "ok") in [(one["check"], one["outcome"]) for one in checks]
 
 
-@pytest.mark.parametrize("step", ["digest", "promote", "drop"])
+@pytest.mark.parametrize(
+    "step",
+    [
+        pytest.param("digest", marks=pytest.mark.long),
+        "promote",
+        pytest.param("drop", marks=pytest.mark.long),
+    ],
+)
 def test_what_a_killed_rehearsal_leaves_the_next_one_removes(sites: EmbeddedSites, tmp_path: Path, step: str) -> None:
     """`kill -9` as the step begins."""
     environment = str(sites.directory / "environment.json")

@@ -73,6 +73,7 @@ def committed(sites: EmbeddedSites, site: str) -> int | None:
         consumer.close()
 
 
+@pytest.mark.long
 async def test_each_site_loses_a_leader_and_a_failover_still_loses_nothing(start_sites: SitesStarter) -> None:
     sites = start_sites("--brokers", "3")
     admin = AdminClient({"bootstrap.servers": sites.bootstrap("a"), "log_level": 2})
@@ -236,6 +237,7 @@ async def begin_at(sites: EmbeddedSites, first: dict[int, int]) -> bool:
     return True
 
 
+@pytest.mark.long
 async def test_a_partition_that_nobody_writes_to_may_fail_over_after_its_leader_died(start_sites: SitesStarter) -> None:
     sites = start_sites("--brokers", "3")
     admin = AdminClient({"bootstrap.servers": sites.bootstrap("a"), "log_level": 2})

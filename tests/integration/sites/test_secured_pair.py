@@ -25,7 +25,7 @@ from tests.support.eventually import eventually_sync
 from wire.client.librdkafka_options import librdkafka_options
 from wire.client.security import ClientSecurity, load_security
 
-pytestmark = [pytest.mark.integration, pytest.mark.timeout(300)]
+pytestmark = [pytest.mark.integration, pytest.mark.timeout(900)]
 
 ATTEMPTS: Mapping[str, tuple[str, ...]] = {
     "AdoptLink": ("failover", "a-b", "--to", "b", "--old-site-is-down"),

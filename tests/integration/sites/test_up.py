@@ -122,6 +122,7 @@ async def test_without_a_link_each_site_is_for_itself(start_sites: SitesStarter)
     sites.stop()
 
 
+@pytest.mark.long
 async def test_two_brokers_a_site_share_the_partitions_and_all_are_mirrored(start_sites: SitesStarter) -> None:
     sites = start_sites("--brokers", "2")
     partitions = 6
@@ -138,6 +139,7 @@ async def test_two_brokers_a_site_share_the_partitions_and_all_are_mirrored(star
     sites.stop()
 
 
+@pytest.mark.long
 async def test_three_sites_have_a_link_from_the_first_to_each_other_one(start_sites: SitesStarter) -> None:
     sites = start_sites("--sites", "a,b,c")
     assert [link["name"] for link in sites.document["links"]] == ["a-b", "a-c"]

@@ -12,19 +12,18 @@ import asyncio
 import sys
 import time
 from array import array
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from bench.hops import Way
-from mirror.assembly import Ports
+from mirror.exact_ends import ExactEnds
 from mirror.link.core.partitions import PartitionKey
-from mirror.link.link_watch import LinkView
 from mirror.link.ports import AppendAnswer, AppendPart, AppendPort, FetchAnswer, FetchPart, FetchPort
 from mirror.main import MirrorDaemon
 from mirror.settings.config import MirrorConfig, load_config
-from runtime.addresses import HostPort
 from runtime.configuration import read_properties
 from runtime.logs import configure
 from runtime.process import run_daemon
@@ -150,24 +149,26 @@ class TracedAppend:
         await self._port.close()
 
 
-class TracedDaemon(MirrorDaemon):
-    """A daemon whose ports note what passes them."""
+class TracedEnds(ExactEnds):
+    """Exact ends whose ports note the batches that pass them."""
 
-    def __init__(self, config: MirrorConfig, trace: Trace) -> None:
-        super().__init__(config)
+    def __init__(self, config: MirrorConfig, *, trace: Trace, **arguments: Any) -> None:
+        super().__init__(config, **arguments)
         self._trace = trace
 
-    def _ports(self, unfinished: LinkView, target: Sequence[HostPort]) -> Ports:
-        ports = super()._ports(unfinished, target)
-        open_fetch: Callable[[], FetchPort] = lambda: TracedFetch(ports.open_fetch(), self._trace)  # noqa: E731
-        open_append: Callable[[], AppendPort] = lambda: TracedAppend(ports.open_append(), self._trace)  # noqa: E731
-        return replace(ports, open_fetch=open_fetch, open_append=open_append)
+    def open_fetch(self) -> FetchPort:
+        """Open a traced connection to the source."""
+        return TracedFetch(super().open_fetch(), self._trace)
+
+    def open_append(self) -> AppendPort:
+        """Open a traced connection to the target."""
+        return TracedAppend(super().open_append(), self._trace)
 
 
 async def run(config: MirrorConfig, path: Path, stop: asyncio.Event) -> None:
     """Mirror until `stop`, then write the trace."""
     trace = Trace()
-    daemon = TracedDaemon(config, trace)
+    daemon = MirrorDaemon(config, exact_ends=partial(TracedEnds, trace=trace))
     await daemon.start()
     await stop.wait()
     await daemon.stop()

@@ -14,33 +14,27 @@ import random
 import socket
 from collections import defaultdict
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import replace
 from typing import Protocol
 
 from prometheus_client import CollectorRegistry
 
 from mirror.admin.metrics import OpeningMetrics
 from mirror.admin.service import SERVICE_NAME, MirrorAdminService
-from mirror.admin.verifier import ExactVerifier
-from mirror.assembly import DrainResult, Mirror, Ports
+from mirror.assembly import DrainResult, Mirror
+from mirror.ends import Ends
+from mirror.exact_ends import ExactEnds
 from mirror.flow.core.health import Health
-from mirror.groups.group_config_sync import GroupConfigSync
-from mirror.groups.transactional_ids import TransactionalIdSync
 from mirror.link.link_watch import AgentsUnreachable, LinkReader, LinkView
 from mirror.link.ports import Unreachable
 from mirror.settings.config import LinkMode, MirrorConfig
 from mirror.sharing.agreed_settings import self_description
 from mirror.sharing.group_sharing import Sharing
+from mirror.sharing.shares import Share, SharedLink, WholeLink
 from mirror.sharing.zookeeper_sharing import ZooKeeperSharing
 from mirror.sites.dialing import Dialing
-from mirror.sites.kafka_offsets_tail import KafkaOffsetsTail
-from mirror.sites.kafka_producers import KafkaProducersOfSource, KafkaProducersOfTarget
-from mirror.sites.kafka_site import RETRY_BUDGET_MS, KafkaSite
-from mirror.sites.kafka_transfer import KafkaAppend, KafkaFetch, KafkaProgress
-from mirror.topics.access_sync import AccessSync
-from mirror.topics.quarantine import KafkaQuarantine
-from mirror.topics.topic_actor import ControllerActor
-from mirror.translate_link import TranslateLink
+from mirror.sites.kafka_site import RETRY_BUDGET_MS
+from mirror.translate.link_holder import HeldLink
+from mirror.translate_ends import TranslateEnds
 from runtime.addresses import HostPort, parse_host_ports
 from runtime.clock import Clock, SystemClock
 from runtime.configuration import ConfigurationError
@@ -51,7 +45,6 @@ from runtime.metrics import MetricsServer, OnePage, new_registry
 from runtime.process import OperationalFailure
 from runtime.retries import jittered_backoff
 from runtime.supervision import BrokenOff, Supervisor, was_asked_to_end
-from wire.client.fetch_requests import MIRROR
 from wire.client.raw_client import KafkaClient
 from wire.control import mirror_pb2_grpc
 from wire.rules.links import blacklist_of
@@ -86,10 +79,12 @@ class MirrorDaemon:
         chance: random.Random | None = None,
         registry: CollectorRegistry | None = None,
         healths: Healths | None = None,
+        exact_ends: Callable[..., ExactEnds] = ExactEnds,
     ) -> None:
         """`registry` and `healths`: pages of others, which then show this daemon's figures and
-        health; else it serves its own.
+        health; else it serves its own. `exact_ends` makes the ends of an exact link.
         """
+        self._make_exact_ends = exact_ends
         self._config = config
         self._clock = clock or SystemClock()
         self._chance = chance or random.Random()  # noqa: S311 (jitter)
@@ -106,7 +101,6 @@ class MirrorDaemon:
         self._loops = Supervisor()
         self._explained = ""
         self._closing: list[Closing] = []
-        self._sharing: Sharing | ZooKeeperSharing | None = None
         self.mirror: Mirror | None = None
         self.metrics_port: int | None = None
         self.grpc_port: int | None = None
@@ -169,19 +163,12 @@ class MirrorDaemon:
 
     async def _bring_up(self) -> None:
         try:
-            config, ports, link_view = await self._find_ends()
-            if config.is_sharing:
-                ports = self._shared(ports, link_view)
+            config, ends, share, link_view = await self._find_ends()
             self.mirror = Mirror(
-                config,
-                replace(ports, daemon=daemon_name(self.grpc_port)),
-                link_view,
-                registry=self._registry,
-                clock=self._clock,
-                chance=self._chance,
+                config, ends, share, link_view, registry=self._registry, clock=self._clock, chance=self._chance
             )
             self.mirror.failed.add_done_callback(lambda failed: self._fail(failed.result()))
-            self._admin.show(self.mirror.parts)
+            self._admin.show(self.mirror)
             self._opening.record_opened()
             self.mirror.start()
         except (Exception, asyncio.CancelledError) as error:
@@ -194,49 +181,60 @@ class MirrorDaemon:
         leave_startup_objects_alone()
         _log.info("mirroring", link=link_view.name, epoch=link_view.epoch, role=link_view.role.value)
 
-    async def _find_ends(self) -> tuple[MirrorConfig, Ports, LinkView]:
+    async def _find_ends(self) -> tuple[MirrorConfig, Ends, Share, LinkView]:
         if self._config.link_mode is LinkMode.TRANSLATE:
             return await self._open_translate_link()
-        link_view, target_bootstrap = await self._find_link()
+        link_view, target = await self._find_link()
         check_filters(self._config, link_view)
-        if self._config.is_sharing:
-            self._sharing = self._make_sharing(target_bootstrap)
-        return self._config, self._ports(link_view, target_bootstrap), link_view
+        ends = self._make_exact_ends(
+            self._config,
+            source=self._config.source_bootstrap_servers or source_bootstrap(link_view),
+            target=target,
+            read_link=self._links.read,
+            link=lambda: link_view if self.mirror is None else self.mirror.link(),
+            client_id=CLIENT_ID,
+            clock=self._clock,
+        )
+        self._closing.append(ends)
+        share = self._join(target, link_view) if self._config.is_sharing else WholeLink(self._name)
+        return self._config, ends, share, link_view
 
-    async def _open_translate_link(self) -> tuple[MirrorConfig, Ports, LinkView]:
+    async def _open_translate_link(self) -> tuple[MirrorConfig, Ends, Share, LinkView]:
         """The link once both ends answer, however long that takes."""
-        link = TranslateLink(self._config, client_id=CLIENT_ID, registry=self._registry, clock=self._clock)
-        self._closing.append(link)
+        ends = TranslateEnds(self._config, client_id=CLIENT_ID, registry=self._registry, clock=self._clock)
+        self._closing.append(ends)
         async for attempt in jittered_backoff(retry_on=Unreachable, initial_ms=50, max_ms=500):
             with attempt:
                 try:
-                    link_view = await link.open()
+                    link_view = await ends.open()
                 except Unreachable as error:
                     self._explain(str(error))
                     raise
-        if self._config.is_sharing:
-            self._sharing = self._make_sharing(self._config.target_bootstrap_servers)
-            link.share(self._sharing.ownership)
-            return link.mirror_config(), link.ports(), link_view
-        return link.mirror_config(), await self._held(link, link.ports()), link_view
+        if not self._config.is_sharing:
+            return ends.mirror_config(), ends, await self._hold(ends), link_view
+        share = self._join(self._config.target_bootstrap_servers, link_view)
+        ends.share(share.ownership)
+        return ends.mirror_config(), ends, share, link_view
 
-    async def _held(self, link: TranslateLink, ports: Ports) -> Ports:
-        """The ports of a daemon that carries the link alone: while another one does, it waits."""
-        holder = link.hold(daemon=daemon_name(self.grpc_port))
+    async def _hold(self, ends: TranslateEnds) -> Share:
+        """The share of a daemon that carries the link alone: while another one does, it waits."""
+        holder = ends.hold(daemon=self._name)
         if holder is None:
-            return ports
+            return WholeLink(self._name)
         self._closing.insert(0, holder)
         with contextlib.suppress(Unreachable):
             await holder.turn()
-        ownership = holder.ownership
-        return replace(
-            ports,
-            workers={**ports.workers, "lease": holder.run},
-            owns=holder.carries,
-            sharing_outage=lambda: holder.outage,
-            waiting_for=lambda: holder.waiting_for,
-            slots=lambda: ownership.slots,
-        )
+        return HeldLink(self._name, holder)
+
+    def _join(self, target: Sequence[HostPort], link_view: LinkView) -> SharedLink:
+        """The share of a daemon that is one of several."""
+        sharing = self._make_sharing(target)
+        sharing.ownership.own = self_description(self._config, link_view.record, name=self._name)
+        return SharedLink(self._name, sharing.ownership, sharing.run)
+
+    @property
+    def _name(self) -> str:
+        return daemon_name(self.grpc_port)
 
     async def _find_link(self) -> tuple[LinkView, tuple[HostPort, ...]]:
         """The link and where the target's brokers are; waits for the agents as long as it takes."""
@@ -250,83 +248,6 @@ class MirrorDaemon:
                     self._explain(str(error))
                     raise
         raise AgentsUnreachable("no attempt was made")
-
-    def _ports(self, link_view: LinkView, target: Sequence[HostPort]) -> Ports:
-        config = self._config
-        source = config.source_bootstrap_servers or source_bootstrap(link_view)
-        dialing = Dialing(config, client_id=CLIENT_ID)
-        source_site = KafkaSite(source, dialing.source, replica_id=MIRROR)
-        target_site = KafkaSite(target, dialing.target)
-        actor = ControllerActor(config.site_agents)
-        source_client = KafkaClient(source, dialing.source, site_local=True, retry_budget_ms=RETRY_BUDGET_MS)
-        target_client = KafkaClient(target, dialing.target, site_local=True, retry_budget_ms=RETRY_BUDGET_MS)
-        tail_client = KafkaClient(source, dialing.source, site_local=True, retry_budget_ms=RETRY_BUDGET_MS)
-        offsets_tail = KafkaOffsetsTail(
-            source_client, tail_client, clock=self._clock, max_wait_ms=config.group_sync_interval_ms // 2
-        )
-        transactional_ids = TransactionalIdSync(
-            KafkaProducersOfSource(source_client),
-            KafkaProducersOfTarget(target_client),
-            link=lambda: link_view if self.mirror is None else self.mirror.link(),
-            interval_ms=config.group_sync_interval_ms,
-        )
-        group_configs = GroupConfigSync(
-            source=source_site,
-            target=target_site,
-            link=lambda: link_view if self.mirror is None else self.mirror.link(),
-            interval_ms=config.config_sync_interval_ms,
-        )
-        access = AccessSync(
-            source=source_client,
-            target=target_client,
-            link=lambda: link_view if self.mirror is None else self.mirror.link(),
-            interval_ms=config.acl_sync_interval_ms,
-            excluded_principals=config.acl_principal_blacklist,
-        )
-        workers = {"transactional-ids": transactional_ids.run, "group-configs": group_configs.run}
-        if config.is_syncing_acls is not False:
-            workers["access"] = access.run
-        self._closing += [source_site, target_site, actor, offsets_tail, source_client, target_client]
-        return Ports(
-            source=source_site,
-            target=target_site,
-            source_groups=source_site,
-            target_groups=target_site,
-            offsets_tail=offsets_tail,
-            actor=actor,
-            open_fetch=lambda: KafkaFetch(
-                source,
-                dialing.source,
-                min_bytes=config.fetch_min_bytes,
-                max_bytes=config.fetch_max_bytes,
-                partition_max_bytes=config.partition_fetch_max_bytes,
-                max_wait_ms=config.fetch_wait_max_ms,
-                replica_id=MIRROR,
-            ),
-            open_progress=lambda: KafkaProgress(source, dialing.source),
-            open_append=lambda: KafkaAppend(target, dialing.appends(in_flight_max=config.in_flight_max)),
-            read_link=self._links.read,
-            workers=workers,
-            access_problems=lambda: access.problems,
-            tallies=dialing.tallies,
-            verifier=ExactVerifier(source_client, target_client),
-            quarantine=KafkaQuarantine(target_client),
-        )
-
-    def _shared(self, ports: Ports, link_view: LinkView) -> Ports:
-        """The ports of a daemon that is one of several."""
-        assert self._sharing is not None
-        ownership = self._sharing.ownership
-        ownership.own = self_description(self._config, link_view.record, name=daemon_name(self.grpc_port))
-        return replace(
-            ports,
-            ownership=ownership,
-            workers={**ports.workers, "sharing": self._sharing.run},
-            owns=ownership.owns,
-            sharing_outage=lambda: ownership.outage,
-            slots=lambda: ownership.slots,
-            owned_slots=lambda: len(ownership.slots),
-        )
 
     def _make_sharing(self, target: Sequence[HostPort]) -> Sharing | ZooKeeperSharing:
         config = self._config

@@ -1,19 +1,21 @@
 """The mirror's metrics: our names, and MirrorMaker 2's names for existing dashboards.
 
-Values are read from the board when they are asked for; only times and rates are recorded as they
-happen (`mirror/flow/pace.py`). A lag that cannot be known is NaN, never zero.
+Values come from the board and from the status of the last round; only times and rates are recorded
+as they happen (`mirror/flow/pace.py`). A lag that cannot be known is NaN, never zero.
 """
 
 from __future__ import annotations
 
 import math
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from typing import Protocol
 
 from prometheus_client import CollectorRegistry, Gauge, Histogram
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, UnknownMetricFamily
 from prometheus_client.metrics_core import Metric
 from prometheus_client.registry import Collector
 
+from mirror.admin.status import MirrorStatus
 from mirror.flow.board import FlowBoard
 from mirror.flow.core.flow_state import FlowState
 from mirror.flow.core.health import Health
@@ -23,14 +25,11 @@ from mirror.flow.metric_names import in_formats
 from mirror.flow.pace import Pace, oldest_by_partition
 from mirror.flow.queue import ByteQueue
 from mirror.flow.rolling import Figures, figure_families
-from mirror.flow.stall_watch import StallWatch
 from mirror.link.core.partitions import PartitionKey
-from mirror.link.core.refusals import Refusal
 from mirror.link.core.slots import SLOTS
 from mirror.link.core.topic_plan import NameAtTarget
-from mirror.link.link_watch import LinkView
 from mirror.settings.core.mirror_maker_keys import NamesFormat
-from mirror.sharing.peer_watch import PeerWatch
+from mirror.sharing.peer_watch import PeersStatus
 from runtime.clock import Clock
 from wire.protocol.compressed_stream import CompressionTally
 
@@ -42,6 +41,24 @@ _SOURCE_CONNECTOR = "kafka_connect_mirror_mirrorsourceconnector"
 _OF_PARTITION = ("source", "target", "topic", "partition")
 
 
+class FiguresOfEnds(Protocol):
+    """The figures and names that the ends of a link have."""
+
+    @property
+    def tallies(self) -> Mapping[str, CompressionTally]:
+        """The bytes that compressed connections save, by end."""
+        ...
+
+    @property
+    def name_at_target(self) -> NameAtTarget | None:
+        """The name of a topic's copy at a translate target; None on an exact link."""
+        ...
+
+    def surplus_records(self) -> Mapping[PartitionKey, int]:
+        """Return the records at the target beyond one copy of each, by partition."""
+        ...
+
+
 class MirrorMetrics(Collector):
     """Registers itself; `observe` is called for every acknowledged entry."""
 
@@ -51,42 +68,19 @@ class MirrorMetrics(Collector):
         *,
         board: FlowBoard,
         queue: ByteQueue,
-        link: Callable[[], LinkView],
+        ends: FiguresOfEnds,
         clock: Clock,
-        restarts: Callable[[], dict[str, int]],
-        groups_synced_at_ms: Callable[[], int],
-        throttle_waited_ms: Callable[[], float],
-        tallies: Mapping[str, CompressionTally],
-        surplus_records: Callable[[], Mapping[PartitionKey, int]],
-        refusals: Callable[[], Iterable[Refusal]],
-        groups_stale_since_ms: Callable[[], Mapping[str, int]],
+        status: Callable[[], MirrorStatus],
         unacknowledged: Callable[[], Sequence[QueuedBatches]],
-        stalls: StallWatch,
-        name_at_target: NameAtTarget | None = None,
-        owned_slots: Callable[[], int] | None = None,
-        peers: PeerWatch | None = None,
         names_formats: Collection[NamesFormat] = _LEGACY_NAMES,
-        retention_risks: Callable[[], Mapping[PartitionKey, float]] = dict,
     ) -> None:
-        self._retention_risks = retention_risks
-        self._names_formats = names_formats
-        self._owned_slots = owned_slots
-        self._peers = peers
-        self._unacknowledged = unacknowledged
-        # As MirrorMaker does, its families name the copy and not the topic that it is of.
-        self._name_at_target = name_at_target or (lambda topic: topic)
-        self._stalls = stalls
-        self._groups_stale_since_ms = groups_stale_since_ms
-        self._refusals = refusals
-        self._tallies = tallies
-        self._surplus_records = surplus_records
-        self._throttle_waited_ms = throttle_waited_ms
         self._board = board
         self._queue = queue
-        self._link = link
+        self._ends = ends
         self._clock = clock
-        self._restarts = restarts
-        self._groups_synced_at_ms = groups_synced_at_ms
+        self._status = status
+        self._unacknowledged = unacknowledged
+        self._names_formats = names_formats
         self._pace = Pace(clock)
         self._transit = Histogram(
             "antipode_mirror_transit_seconds",
@@ -100,7 +94,7 @@ class MirrorMetrics(Collector):
     def observe(self, key: PartitionKey, entry: QueuedBatches) -> None:
         """Batches were acknowledged."""
         took_ms = self._clock.monotonic_ms() - entry.fetched_monotonic_ms
-        self._transit.labels(self._link().name).observe(took_ms / 1000)
+        self._transit.labels(self._status().link.name).observe(took_ms / 1000)
         self._pace.observe(key, entry)
 
     def collect(self) -> Iterable[Metric]:
@@ -109,16 +103,16 @@ class MirrorMetrics(Collector):
         yield from self._queue_families(unacknowledged)
         yield from self._waiting_families()
         yield from self._compression_families()
-        if self._owned_slots is not None:
+        peers = self._status().peers
+        if peers is not None:
             share = GaugeMetricFamily(
                 "antipode_mirror_owned_slots",
                 f"Of the {SLOTS} parts of a link that several daemons share, how many this one has; all daemons together have {SLOTS}.",
                 labels=["link"],
             )
-            share.add_metric([self._link().name], self._owned_slots())
+            share.add_metric([self._status().link.name], peers.owned_slots)
             yield share
-        if self._peers is not None and self._peers.is_shared:
-            yield from self._peer_families(self._peers)
+            yield from self._peer_families(peers)
         yield from self._partition_families()
         yield from self._stall_families()
         families = self._mirror_maker_families(oldest_by_partition(unacknowledged))
@@ -130,7 +124,7 @@ class MirrorMetrics(Collector):
         """
         return ()
 
-    def _peer_families(self, peers: PeerWatch) -> Iterable[Metric]:
+    def _peer_families(self, peers: PeersStatus) -> Iterable[Metric]:
         for name, text, value in (
             (
                 "disagreements",
@@ -145,11 +139,12 @@ class MirrorMetrics(Collector):
             ("failing_daemons", "Other daemons of the link that cannot carry groups' offsets.", len(peers.failing)),
         ):
             gauge = GaugeMetricFamily(f"antipode_mirror_{name}", text, labels=["link"])
-            gauge.add_metric([self._link().name], value)
+            gauge.add_metric([self._status().link.name], value)
             yield gauge
 
     def _queue_families(self, unacknowledged: Sequence[QueuedBatches]) -> Iterable[Metric]:
-        link = self._link()
+        status = self._status()
+        link = status.link
         now_ms = self._clock.monotonic_ms()
         first_ms = min((entry.fetched_monotonic_ms for entry in unacknowledged), default=now_ms)
         plain = (
@@ -169,17 +164,17 @@ class MirrorMetrics(Collector):
             (
                 "antipode_mirror_groups_synced_timestamp_seconds",
                 "When group offsets were last mirrored.",
-                self._groups_synced_at_ms() / 1000,
+                status.groups_synced_at_ms / 1000,
             ),
             (
                 "antipode_mirror_retention_risk_partitions",
                 "Partitions that are behind by half of their topic's retention.ms or more: records may expire before they are mirrored.",
-                len(self._retention_risks()),
+                len(status.retention_risks),
             ),
             (
                 "antipode_mirror_groups_failing",
                 "Groups whose offsets cannot be mirrored, and brokers that do not report theirs.",
-                len(self._groups_stale_since_ms()),
+                len(status.groups_stale_since_ms),
             ),
         )
         for name, text, value in plain:
@@ -188,7 +183,8 @@ class MirrorMetrics(Collector):
             yield gauge
 
     def _waiting_families(self) -> Iterable[Metric]:
-        link = self._link()
+        status = self._status()
+        link = status.link
         for name, text, value in (
             ("queue_wait_seconds", "Time that fetchers waited for room.", self._queue.wait_on_put_ms / 1000),
             (
@@ -199,7 +195,7 @@ class MirrorMetrics(Collector):
             (
                 "throttle_wait_seconds",
                 "Time that fetchers waited for the byte rate.",
-                self._throttle_waited_ms() / 1000,
+                status.throttle_waited_ms / 1000,
             ),
             ("enqueue_timeouts", "Batches that found no room in time, fetched again.", self._queue.timeouts),
         ):
@@ -209,7 +205,7 @@ class MirrorMetrics(Collector):
         restarts = CounterMetricFamily(
             "antipode_mirror_worker_restarts", "Workers that died and were started again.", labels=["link", "worker"]
         )
-        for worker, count in sorted(self._restarts().items()):
+        for worker, count in sorted(status.restarts.items()):
             restarts.add_metric([link.name, worker], count)
         yield restarts
         stale = GaugeMetricFamily(
@@ -217,7 +213,7 @@ class MirrorMetrics(Collector):
             "For how long the offsets of a group that cannot be carried may be older than the source's; at most 100 groups.",
             labels=["link", "group"],
         )
-        for group, since_ms in sorted(self._groups_stale_since_ms().items())[:GROUPS_SHOWN]:
+        for group, since_ms in sorted(status.groups_stale_since_ms.items())[:GROUPS_SHOWN]:
             stale.add_metric([link.name, group], max(0, self._clock.now_ms() - since_ms) / 1000)
         yield stale
         refused = GaugeMetricFamily(
@@ -225,7 +221,7 @@ class MirrorMetrics(Collector):
             "1 for a topic that the target's controller refuses to make, to grow or to configure.",
             labels=["link", "topic"],
         )
-        for topic in sorted({refusal.topic for refusal in self._refusals()}):
+        for topic in sorted({refusal.topic for refusal in status.refusals}):
             refused.add_metric([link.name, topic], 1)
         yield refused
 
@@ -238,13 +234,13 @@ class MirrorMetrics(Collector):
         )
         for name, text in families:
             counter = CounterMetricFamily(f"antipode_mirror_compression_{name}", text, labels=labels)
-            for end, tally in sorted(self._tallies.items()):
-                counter.add_metric([self._link().name, end], getattr(tally, name))
+            for end, tally in sorted(self._ends.tallies.items()):
+                counter.add_metric([self._status().link.name, end], getattr(tally, name))
             yield counter
 
     def _partition_families(self) -> Iterable[Metric]:
         labels = ["link", "topic", "partition"]
-        link = self._link().name
+        link = self._status().link.name
         lag_records = GaugeMetricFamily("antipode_mirror_lag_records", "Records behind; NaN unknown.", labels=labels)
         lag_bytes = GaugeMetricFamily("antipode_mirror_lag_bytes", "Bytes behind, estimated.", labels=labels)
         lag_seconds = GaugeMetricFamily("antipode_mirror_lag_seconds", "Seconds behind.", labels=labels)
@@ -295,12 +291,13 @@ class MirrorMetrics(Collector):
             "writes in transactions at most those of broken-off ones, which read-committed readers do not see.",
             labels=labels,
         )
-        for key, records in sorted(self._surplus_records().items()):
+        for key, records in sorted(self._ends.surplus_records().items()):
             surplus.add_metric([link, key.topic, str(key.partition)], records)
         yield surplus
 
     def _stall_families(self) -> Iterable[Metric]:
-        link, stalled_for_ms = self._link().name, self._stalls.stalled_for_ms
+        status = self._status()
+        link, stalled_for_ms = status.link.name, status.stalled_for_ms
         stalled = GaugeMetricFamily(
             "antipode_mirror_stalled_seconds",
             "For how long a partition has made no progress although the source has more records or does not answer; 0 when all is well.",
@@ -314,12 +311,14 @@ class MirrorMetrics(Collector):
             "Actions on stalled partitions: their flow was restarted, or their workers were replaced.",
             labels=["link", "remedy"],
         )
-        for remedy, count in sorted(self._stalls.remedies.items()):
+        for remedy, count in sorted(status.stall_remedies.items()):
             remedies.add_metric([link, remedy], count)
         yield remedies
 
     def _mirror_maker_families(self, oldest: Mapping[PartitionKey, QueuedBatches]) -> Iterable[Metric]:
-        link = self._link()
+        link = self._status().link
+        # As MirrorMaker does, its families name the copy and not the topic that it is of.
+        name_at_target = self._ends.name_at_target or (lambda topic: topic)
         # MirrorMaker's own names: its counters end in `_count`, and its users' dashboards do not
         # query `_count_total`.
         records = UnknownMetricFamily(f"{_SOURCE_CONNECTOR}_record_count", "Records mirrored.", labels=_OF_PARTITION)
@@ -337,7 +336,7 @@ class MirrorMetrics(Collector):
             labels=_OF_PARTITION,
         )
         for key, row in self._board.our_rows():
-            place = [link.source_site, link.site, self._name_at_target(key.topic), str(key.partition)]
+            place = [link.source_site, link.site, name_at_target(key.topic), str(key.partition)]
             records.add_metric(place, row.facts.progress.mirrored_records)
             sizes.add_metric(place, row.facts.progress.mirrored_bytes)
             record_rate.add_metric(place, self._pace.records_a_second(key))
@@ -347,7 +346,7 @@ class MirrorMetrics(Collector):
         latencies: dict[tuple[str, ...], Figures] = {}
         for key in self._pace.partitions():
             is_stalled = self._board.is_stalled(key)
-            copy = (link.source_site, link.site, self._name_at_target(key.topic), str(key.partition))
+            copy = (link.source_site, link.site, name_at_target(key.topic), str(key.partition))
             ages[copy] = self._pace.ages(key, is_stalled=is_stalled)
             latencies[copy] = self._pace.latencies(key, is_stalled=is_stalled, oldest=oldest.get(key))
         name = f"{_SOURCE_CONNECTOR}_record_age_ms"

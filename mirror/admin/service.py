@@ -4,15 +4,15 @@ command line and by drills.
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Callable, Iterable, Mapping
-from dataclasses import dataclass
+from collections.abc import AsyncIterator
 from itertools import islice
-from typing import Any
+from typing import Any, Protocol
 
 import grpc
 
 from mirror.admin.reinstatements import Reinstatement, Reinstatements
 from mirror.admin.resets import Resets, TopicReset
+from mirror.admin.status import MirrorStatus
 from mirror.admin.verifier import Comparison, Verifier
 from mirror.flow.board import FlowBoard
 from mirror.flow.core.flow_state import FlowState
@@ -23,9 +23,8 @@ from mirror.flow.queue import ByteQueue
 from mirror.link.core.link_roles import LinkRole
 from mirror.link.core.partitions import PartitionKey
 from mirror.link.core.refusals import Refusal
-from mirror.link.link_watch import LinkView
 from mirror.link.ports import Unreachable
-from mirror.sharing.peer_watch import PeerWatch
+from mirror.sharing.peer_watch import PeersStatus
 from wire.control import mirror_pb2 as pb
 from wire.control import mirror_pb2_grpc
 from wire.rules.links import InvalidPattern, matches
@@ -35,46 +34,47 @@ GROUP_PROBLEMS_SHOWN = 100
 REFUSALS_SHOWN = 100
 
 
-@dataclass(frozen=True, slots=True)
-class MirrorParts:
-    """The parts of a mirror that the answers come from."""
+class RunningMirror(Protocol):
+    """A started mirror, as MirrorAdmin uses it."""
 
-    board: FlowBoard
-    queue: ByteQueue
-    link: Callable[[], LinkView]
-    groups_synced_at_ms: Callable[[], int]
-    # A site that does not answer when its topics are looked at, and the state that this means; None
-    # while both answer.
-    outage: Callable[[], tuple[FlowState, str] | None]
-    pauses: Pauses
-    verifier: Verifier | None
-    resets: Resets
-    reinstatements: Reinstatements
-    # What keeps group offsets from being carried, by group or broker.
-    group_problems: Callable[[], Mapping[str, str]]
-    # Since when (Unix ms), by the same names.
-    groups_stale_since_ms: Callable[[], Mapping[str, int]]
-    # Changes of topics that the target's controller refuses.
-    refusals: Callable[[], Iterable[Refusal]]
-    # How far the ACLs of topics are followed; empty where they are not meant to be.
-    acls: Callable[[], str] = lambda: ""
-    # Transactions at the target, where they are written.
-    transactions: Callable[[], pb.MirrorTransactions | None] = lambda: None
-    # For how long (ms) partitions have not moved although they should.
-    stalled_for_ms: Callable[[], Mapping[PartitionKey, int]] = dict
-    # A sentence while the link's filters carry no topic of the source.
-    nothing_carried: Callable[[], str] = lambda: ""
-    # Which of MirrorMaker 2's topics cannot be written, and why.
-    mirror_maker: Callable[[], str] = lambda: ""
-    # Groups that stay further on at the target than at the source, where they may have been reset,
-    # and why.
-    groups_ahead: Callable[[], Mapping[str, str]] = dict
-    # The other daemons of the link.
-    peers: PeerWatch | None = None
-    # Partitions that are behind by a large part of their retention, and by which.
-    retention_risks: Callable[[], Mapping[PartitionKey, float]] = dict
-    # A sentence while another daemon carries the link, which is not shared.
-    waiting_for: Callable[[], str] = lambda: ""
+    @property
+    def board(self) -> FlowBoard:
+        """The partitions."""
+        ...
+
+    @property
+    def queue(self) -> ByteQueue:
+        """The batches between fetch and acknowledgement."""
+        ...
+
+    @property
+    def pauses(self) -> Pauses:
+        """The topics that are paused."""
+        ...
+
+    @property
+    def verifier(self) -> Verifier | None:
+        """The comparison of both logs; None if this link has none."""
+        ...
+
+    @property
+    def resets(self) -> Resets:
+        """The resets of topics."""
+        ...
+
+    @property
+    def reinstatements(self) -> Reinstatements:
+        """The reinstatements of copies."""
+        ...
+
+    @property
+    def status(self) -> MirrorStatus:
+        """The status of the last round; any thread may read it."""
+        ...
+
+    def look(self) -> MirrorStatus:
+        """Build the status of this moment; the event loop alone may call this."""
+        ...
 
 
 class MirrorAdminService(mirror_pb2_grpc.MirrorAdminServicer):
@@ -84,12 +84,12 @@ class MirrorAdminService(mirror_pb2_grpc.MirrorAdminServicer):
 
     def __init__(self, link_name: str) -> None:
         self._link_name = link_name
-        self._parts: MirrorParts | None = None
+        self._mirror: RunningMirror | None = None
         self._reason = "the link has not been read yet"
 
-    def show(self, parts: MirrorParts) -> None:
+    def show(self, mirror: RunningMirror) -> None:
         """Serve this mirror's status from now on."""
-        self._parts = parts
+        self._mirror = mirror
 
     def explain(self, reason: str) -> None:
         """Set the reason why there is no status to serve yet."""
@@ -97,7 +97,7 @@ class MirrorAdminService(mirror_pb2_grpc.MirrorAdminServicer):
 
     def health(self) -> Health:
         """The health of the mirror; any thread may call this."""
-        return not_opened(self._reason) if self._parts is None else health_of(self._parts)
+        return not_opened(self._reason) if self._mirror is None else health_of(self._mirror.board, self._mirror.status)
 
     async def DescribeMirror(  # noqa: N802 (gRPC's name)
         self,
@@ -106,19 +106,19 @@ class MirrorAdminService(mirror_pb2_grpc.MirrorAdminServicer):
     ) -> pb.DescribeMirrorReply:
         """The whole status, by partition."""
         await self._is_meant(request.link, context)
-        if self._parts is None:
+        if self._mirror is None:
             return pb.DescribeMirrorReply(
                 link=self._link_name, state=FlowState.PREPARING.value, reason=self._reason, groups_synced_at_ms=-1
             )
-        return describe(self._parts)
+        return describe(self._mirror)
 
     async def PauseMirror(  # noqa: N802 (gRPC's name)
         self, request: pb.PauseMirrorRequest, context: grpc.aio.ServicerContext[Any, Any]
     ) -> pb.PauseMirrorReply:
         """Pause topics until they are resumed."""
-        parts = await self._ready(request.link, context)
+        mirror = await self._ready(request.link, context)
         try:
-            return _paused(parts.pauses, parts.pauses.pause(request.topics))
+            return _paused(mirror.pauses, mirror.pauses.pause(request.topics))
         except InvalidPattern as error:
             await context.abort(grpc.StatusCode.INVALID_ARGUMENT, str(error))
             raise
@@ -130,15 +130,15 @@ class MirrorAdminService(mirror_pb2_grpc.MirrorAdminServicer):
         self, request: pb.PauseMirrorRequest, context: grpc.aio.ServicerContext[Any, Any]
     ) -> pb.PauseMirrorReply:
         """Take pauses back, by the patterns that were given."""
-        parts = await self._ready(request.link, context)
-        unknown = [pattern for pattern in request.topics if pattern not in parts.pauses.patterns]
+        mirror = await self._ready(request.link, context)
+        unknown = [pattern for pattern in request.topics if pattern not in mirror.pauses.patterns]
         if unknown:
-            known = ", ".join(parts.pauses.patterns) or "nothing"
+            known = ", ".join(mirror.pauses.patterns) or "nothing"
             await context.abort(
                 grpc.StatusCode.INVALID_ARGUMENT, f"not paused: {', '.join(unknown)}; paused is {known}"
             )
         try:
-            return _paused(parts.pauses, parts.pauses.resume(request.topics))
+            return _paused(mirror.pauses, mirror.pauses.resume(request.topics))
         except NotKept as error:
             await context.abort(grpc.StatusCode.FAILED_PRECONDITION, str(error))
             raise
@@ -147,9 +147,9 @@ class MirrorAdminService(mirror_pb2_grpc.MirrorAdminServicer):
         self, request: pb.ResetTopicsRequest, context: grpc.aio.ServicerContext[Any, Any]
     ) -> pb.ResetTopicsReply:
         """Put copies away that cannot be mirrored on."""
-        parts = await self._ready(request.link, context)
+        mirror = await self._ready(request.link, context)
         try:
-            outcomes = await parts.resets.reset(request.topics, is_dry_run=request.is_dry_run)
+            outcomes = await mirror.resets.reset(request.topics, is_dry_run=request.is_dry_run)
         except InvalidPattern as error:
             await context.abort(grpc.StatusCode.INVALID_ARGUMENT, str(error))
             raise
@@ -162,9 +162,9 @@ class MirrorAdminService(mirror_pb2_grpc.MirrorAdminServicer):
         self, request: pb.ReinstateCopiesRequest, context: grpc.aio.ServicerContext[Any, Any]
     ) -> pb.ReinstateCopiesReply:
         """Quarantine what diverged copies have alone, and mirror on from the common history."""
-        parts = await self._ready(request.link, context)
+        mirror = await self._ready(request.link, context)
         try:
-            outcomes = await parts.reinstatements.reinstate(request.topics, is_dry_run=request.is_dry_run)
+            outcomes = await mirror.reinstatements.reinstate(request.topics, is_dry_run=request.is_dry_run)
         except InvalidPattern as error:
             await context.abort(grpc.StatusCode.INVALID_ARGUMENT, str(error))
             raise
@@ -177,8 +177,8 @@ class MirrorAdminService(mirror_pb2_grpc.MirrorAdminServicer):
         self, request: pb.VerifyMirrorRequest, context: grpc.aio.ServicerContext[Any, Any]
     ) -> AsyncIterator[pb.VerifiedPartition]:
         """Compare partition by partition; yields each result when it is ready."""
-        parts = await self._ready(request.link, context)
-        if parts.verifier is None:
+        mirror = await self._ready(request.link, context)
+        if mirror.verifier is None:
             await context.abort(grpc.StatusCode.UNIMPLEMENTED, "this mirror cannot compare")
             return
         patterns = list(request.topics) or [ALL_TOPICS]
@@ -187,16 +187,16 @@ class MirrorAdminService(mirror_pb2_grpc.MirrorAdminServicer):
         except InvalidPattern as error:
             await context.abort(grpc.StatusCode.INVALID_ARGUMENT, str(error))
             raise
-        for key in sorted(key for key, _ in parts.board.our_rows()):
+        for key in sorted(key for key, _ in mirror.board.our_rows()):
             if not matches(key.topic, whitelist=patterns, blacklist=()):
                 continue
-            facts = parts.board.row(key).facts
+            facts = mirror.board.row(key).facts
             end = facts.progress.target_log_end_offset
             if end == UNKNOWN:
                 finding = f"this mirror does not know the target's log of it: {facts.state.value}, {facts.reason}"
                 found = Comparison(is_known=False, finding=finding)
             else:
-                found = await parts.verifier.compare(key, mirrored_end=end, last_offsets=request.last_offsets)
+                found = await mirror.verifier.compare(key, mirrored_end=end, last_offsets=request.last_offsets)
             yield pb.VerifiedPartition(
                 topic=key.topic,
                 partition=key.partition,
@@ -217,12 +217,12 @@ class MirrorAdminService(mirror_pb2_grpc.MirrorAdminServicer):
                 grpc.StatusCode.FAILED_PRECONDITION, f"this is the mirror of link {self._link_name}, not of {link}"
             )
 
-    async def _ready(self, link: str, context: grpc.aio.ServicerContext[Any, Any]) -> MirrorParts:
+    async def _ready(self, link: str, context: grpc.aio.ServicerContext[Any, Any]) -> RunningMirror:
         await self._is_meant(link, context)
-        if self._parts is None:
+        if self._mirror is None:
             await context.abort(grpc.StatusCode.UNAVAILABLE, f"mirror of {self._link_name}: {self._reason}")
             raise AssertionError("abort returned")
-        return self._parts
+        return self._mirror
 
 
 def _paused(pauses: Pauses, partitions: int) -> pb.PauseMirrorReply:
@@ -259,29 +259,29 @@ def _reset(outcome: TopicReset) -> pb.ResetTopic:
     )
 
 
-def health_of(parts: MirrorParts) -> Health:
+def health_of(board: FlowBoard, status: MirrorStatus) -> Health:
     """The health of the whole mirror; any thread may call this."""
     return assess(
-        ((row.facts.state, row.facts.reason) for _, row in sorted(parts.board.our_rows(), key=lambda row: row[0])),
-        outage=parts.outage(),
-        role=parts.link().role,
-        nothing_carried=parts.nothing_carried(),
-        is_shared=parts.peers is not None and parts.peers.is_shared,
-        waiting_for=parts.waiting_for(),
+        ((row.facts.state, row.facts.reason) for _, row in sorted(board.our_rows(), key=lambda row: row[0])),
+        outage=status.outage,
+        role=status.link.role,
+        nothing_carried=status.nothing_carried,
+        is_shared=status.peers is not None,
+        waiting_for=status.waiting_for,
     )
 
 
-def describe(parts: MirrorParts) -> pb.DescribeMirrorReply:
+def describe(mirror: RunningMirror) -> pb.DescribeMirrorReply:
     """The reply of DescribeMirror."""
-    link = parts.link()
-    stalled_for_ms, risks = parts.stalled_for_ms(), parts.retention_risks()
+    status, board = mirror.look(), mirror.board
+    link = status.link
     partitions = [
-        _partition(parts.board, key, stalled_for_ms.get(key, 0), risks.get(key, 0.0))
-        for key, _ in sorted(parts.board.our_rows(), key=lambda row: row[0])
+        _partition(board, key, status.stalled_for_ms.get(key, 0), status.retention_risks.get(key, 0.0))
+        for key, _ in sorted(board.our_rows(), key=lambda row: row[0])
     ]
-    health = health_of(parts)
-    problems = dict(islice(sorted(parts.group_problems().items()), GROUP_PROBLEMS_SHOWN))
-    stale_since_ms = parts.groups_stale_since_ms()
+    health = health_of(board, status)
+    problems = dict(islice(sorted(status.group_problems.items()), GROUP_PROBLEMS_SHOWN))
+    stale_since_ms = status.groups_stale_since_ms
     return pb.DescribeMirrorReply(
         link=link.name,
         link_epoch=link.epoch,
@@ -290,23 +290,23 @@ def describe(parts: MirrorParts) -> pb.DescribeMirrorReply:
         is_serving=health.is_serving,
         is_resting=link.role is LinkRole.TURNED,
         partitions=partitions,
-        queued_bytes=parts.queue.used_bytes,
-        groups_synced_at_ms=parts.groups_synced_at_ms(),
+        queued_bytes=mirror.queue.used_bytes,
+        groups_synced_at_ms=status.groups_synced_at_ms,
         mode=link.record.mode,
-        paused_topics=parts.pauses.patterns,
-        acls=parts.acls(),
-        mirror_maker_problem=parts.mirror_maker(),
-        transactions=parts.transactions(),
+        paused_topics=mirror.pauses.patterns,
+        acls=status.acls,
+        mirror_maker_problem=status.mirror_maker,
+        transactions=status.transactions,
         group_problems=problems,
-        refused_changes=[_refused(refusal) for refusal in islice(parts.refusals(), REFUSALS_SHOWN)],
-        groups_ahead=dict(islice(sorted(parts.groups_ahead().items()), GROUP_PROBLEMS_SHOWN)),
+        refused_changes=[_refused(refusal) for refusal in islice(status.refusals, REFUSALS_SHOWN)],
+        groups_ahead=dict(islice(sorted(status.groups_ahead.items()), GROUP_PROBLEMS_SHOWN)),
         groups_stale_since_ms={name: stale_since_ms[name] for name in problems if name in stale_since_ms},
-        **_of_peers(parts.peers),
+        **_of_peers(status.peers),
     )
 
 
-def _of_peers(peers: PeerWatch | None) -> dict[str, Any]:
-    """The facts that this daemon publishes to the other daemons of the link."""
+def _of_peers(peers: PeersStatus | None) -> dict[str, Any]:
+    """The other daemons of the link, as far as they disagree or fail."""
     if peers is None:
         return {}
     return {

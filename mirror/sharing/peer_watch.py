@@ -6,6 +6,7 @@ this daemon's own description.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
 from itertools import islice
 
 from mirror.flow.board import FlowBoard
@@ -16,6 +17,17 @@ from runtime.logs import get_logger
 PARTITIONS_LOGGED = 10
 
 _log = get_logger("mirror.sharing")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PeersStatus:
+    """The other daemons of a shared link, as this daemon sees them."""
+
+    disagreements: tuple[Disagreement, ...] = ()
+    untaken: tuple[Untaken, ...] = ()
+    failing: Mapping[str, str] = field(default_factory=dict)
+    owned_slots: int = 0
+    """The number of slots that this daemon owns."""
 
 
 class PeerWatch:
@@ -30,15 +42,16 @@ class PeerWatch:
         self.disagreements: tuple[Disagreement, ...] = ()
         self.untaken: tuple[Untaken, ...] = ()
 
-    @property
-    def is_shared(self) -> bool:
-        """True if other daemons may exist."""
-        return self._ownership is not None
-
-    @property
-    def failing(self) -> Mapping[str, str]:
-        """The other daemons that cannot carry groups' offsets, with the groups that they name."""
-        return {share.daemon.name: share.daemon.problem for share in self._others() if share.daemon.problem}
+    def status(self) -> PeersStatus | None:
+        """Return what is known of the other daemons now; None if the link is not shared."""
+        if self._ownership is None:
+            return None
+        return PeersStatus(
+            disagreements=self.disagreements,
+            untaken=self.untaken,
+            failing={share.daemon.name: share.daemon.problem for share in self._others() if share.daemon.problem},
+            owned_slots=len(self._ownership.slots),
+        )
 
     def look(self) -> None:
         """Compare, and log the differences that are new."""

@@ -10,11 +10,13 @@ from __future__ import annotations
 
 import asyncio
 import uuid
+from collections.abc import Mapping
 
 from mirror.link.core.partitions import PartitionKey
 from mirror.link.ports import Unreachable
 from mirror.sharing.ownership import Ownership
 from mirror.sharing.process_places import is_gone, own_place
+from mirror.sharing.shares import Worker
 from mirror.translate.core.link_lease import KEY, LinkLease, Notice, Step, decode_notice, encode_notice
 from mirror.translate.offset_store import OffsetStore
 from runtime.clock import Clock
@@ -168,3 +170,33 @@ class LinkHolder:
         after = self._lease.last_id if step is Step.TAKE else ""
         notice = Notice(self._process, self._number, step, self._daemon, self._place, after)
         await self._store.save([[(KEY, encode_notice(notice))]], now_ms=self._clock.now_ms())
+
+
+class HeldLink:
+    """The `Share` of a daemon that carries its link alone while it holds the link's lease."""
+
+    ownership = None
+
+    def __init__(self, daemon: str, holder: LinkHolder) -> None:
+        self.daemon = daemon
+        self._holder = holder
+        self.workers: Mapping[str, Worker] = {"lease": holder.run}
+
+    @property
+    def slots(self) -> frozenset[int]:
+        """All slots while the lease is held, otherwise none."""
+        return self._holder.ownership.slots
+
+    @property
+    def outage(self) -> str:
+        """The reason why this daemon neither carries the link nor waits for another one."""
+        return self._holder.outage
+
+    @property
+    def waiting_for(self) -> str:
+        """A sentence while another daemon carries the link; empty otherwise."""
+        return self._holder.waiting_for
+
+    def owns(self, key: PartitionKey) -> bool:
+        """True if this daemon has the partition in hand."""
+        return self._holder.carries(key)

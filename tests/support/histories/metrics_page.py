@@ -28,9 +28,11 @@ from dr.agent.failover_watch import FailoverCounts
 from dr.agent.metrics import SiteAgentMetrics
 from dr.proof.core.verification import LinkVerification
 from mirror.admin.metrics import MirrorMetrics, OpeningMetrics
+from mirror.admin.status import MirrorStatus
 from mirror.flow.core.health import Health
 from mirror.groups.metrics import CheckpointMetrics
 from mirror.link.core.partitions import PartitionKey
+from mirror.sharing.peer_watch import PeersStatus
 from mirror.translate.metrics import TransactionMetrics
 from runtime.metrics import TaskDeaths
 from tests.support.clock import ManualClock
@@ -93,19 +95,18 @@ def _mirror_families() -> Iterable[Metric]:
         registry,
         board=MagicMock(),
         queue=queue,
-        link=lambda: link,
+        ends=MagicMock(
+            tallies={}, name_at_target=None, surplus_records=MagicMock(return_value={PartitionKey("t", 0): 0})
+        ),
         clock=ManualClock(),
-        restarts=lambda: {"worker": 0},
-        groups_synced_at_ms=lambda: 0,
-        throttle_waited_ms=lambda: 0.0,
-        tallies={},
-        surplus_records=lambda: {PartitionKey("t", 0): 0},
-        refusals=dict,
-        groups_stale_since_ms=lambda: {"billing": 0},
+        status=lambda: MirrorStatus(
+            link=link,
+            groups_stale_since_ms={"billing": 0},
+            peers=PeersStatus(),
+            stall_remedies={"restart": 0},
+            restarts={"worker": 0},
+        ),
         unacknowledged=list,
-        stalls=MagicMock(stalled_for_ms={}, remedies={"restart": 0}),
-        owned_slots=lambda: 0,
-        peers=MagicMock(is_shared=True, disagreements=(), untaken=(), failing={}),
     )
     OpeningMetrics(registry, link="a-b", health=lambda: Health("IDLE", "", is_serving=False))
     entry: Any = SimpleNamespace(

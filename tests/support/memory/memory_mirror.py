@@ -31,7 +31,8 @@ async def mirroring(
     } | settings
     mirror = Mirror(
         load_config(properties),
-        world.ports(),
+        world.ends(),
+        world.share(),
         await world.read_link(),
         registry=registry or CollectorRegistry(),
         clock=SystemClock(),

@@ -15,7 +15,6 @@ from uuid import UUID
 from kio.schema.errors import ErrorCode
 
 from mirror.admin.verifier import Verifier
-from mirror.assembly import Ports
 from mirror.link.core.committed_offsets import REMOVED, GroupOffset, LastInSync
 from mirror.link.core.link_roles import LinkRole
 from mirror.link.core.partitions import PartitionKey, survey
@@ -39,6 +38,7 @@ from mirror.link.ports import (
 from mirror.sharing.ownership import Ownership
 from runtime.clock import SystemClock
 from tests.support.disks.log_batches import batch
+from tests.support.memory.memory_ends import MemoryEnds, MemoryShare
 from wire.batches.group_records import OffsetKey, OffsetValue, encode_offset_key, encode_offset_value
 from wire.batches.log_histories import EpochEnd
 from wire.batches.record_batch import iterate_headers, read_header
@@ -510,8 +510,8 @@ class MemoryWorld:
     def role(self) -> LinkRole:
         return stand(self.record, "b").role
 
-    def ports(self) -> Ports:
-        return Ports(
+    def ends(self) -> MemoryEnds:
+        return MemoryEnds(
             source=self.source,
             target=self.target,
             source_groups=self.source,
@@ -524,11 +524,10 @@ class MemoryWorld:
             open_append=lambda: MemoryAppend(self.target, lambda: self.before_append()),
             read_link=self.read_link,
             open_progress=lambda: MemoryProgress(self.reported),
-            owns=lambda key: self.owns(key),
-            daemon="m1:9391",
-            slots=lambda: self.slots,
-            ownership=self.ownership,
         )
+
+    def share(self) -> MemoryShare:
+        return MemoryShare(self)
 
     def is_equal(self) -> bool:
         """Everything of the source is at the target, byte by byte."""

@@ -31,7 +31,7 @@ async def test_the_target_becomes_equal_and_the_queue_empty() -> None:
     async with mirroring(world) as mirror:
         await eventually(world.is_equal)
         await eventually(lambda: mirror.queue.used_bytes == 0)
-        assert describe(mirror.parts).state == "MIRRORING"
+        assert describe(mirror).state == "MIRRORING"
 
 
 def every(count: int, error: Exception) -> Callable[[], None]:
@@ -102,10 +102,10 @@ async def test_a_topic_deleted_at_the_source_is_a_reset_and_one_deleted_at_both_
         world.source.delete("orders")
         await eventually(lambda: mirror.board.row(FIRST).facts.state is FlowState.RESET)
         assert "is no longer at the source; the target keeps it" in mirror.board.row(FIRST).facts.reason
-        await eventually(lambda: describe(mirror.parts).state == "RESET")
+        await eventually(lambda: describe(mirror).state == "RESET")
         world.target.delete("orders")
         await eventually(lambda: FIRST not in list(mirror.board))
-        await eventually(lambda: describe(mirror.parts).state == "MIRRORING")
+        await eventually(lambda: describe(mirror).state == "MIRRORING")
         world.source.add("orders", 1, number=3)
         world.source.produce("orders", 0, 5)
         await eventually(lambda: FIRST in list(mirror.board))

@@ -184,7 +184,7 @@ async def test_a_copy_made_anew_after_a_gap_begins_where_the_source_does_now() -
         await eventually(lambda: states(mirror) == {FlowState.MIRRORING}, WITHIN_MS)
         expire(world)
         await is_a_gap_of(mirror, 12)
-        await mirror.parts.resets.reset(["orders"], is_dry_run=False)
+        await mirror.resets.reset(["orders"], is_dry_run=False)
         await eventually(world.is_equal, WITHIN_MS)
         assert states(mirror) == {FlowState.MIRRORING}
     assert world.target.topic_configs["orders"] == {COPY_BEGINS: "0:12"}

@@ -5,7 +5,6 @@ link is opened.
 from __future__ import annotations
 
 import asyncio
-from dataclasses import replace
 from typing import Any, Self
 
 import grpc
@@ -73,7 +72,7 @@ async def test_a_daemon_whose_link_is_not_opened_does_not_serve() -> None:
 async def test_a_daemon_serves_while_a_partition_is_mirrored_and_not_when_all_are_refused() -> None:
     world = world_with(partitions=2)
     async with Pages() as pages, mirroring(world) as mirror:
-        pages.daemon._admin.show(replace(mirror.parts))
+        pages.daemon._admin.show(mirror)
         await eventually(lambda: states(mirror) == {FlowState.MIRRORING})
 
         async def serves() -> bool:
@@ -85,7 +84,7 @@ async def test_a_daemon_serves_while_a_partition_is_mirrored_and_not_when_all_ar
     refusing = world_with(partitions=2)
     refusing.target.refusal = "invalid_replication_factor"
     async with Pages() as pages, mirroring(refusing) as mirror:
-        pages.daemon._admin.show(replace(mirror.parts))
+        pages.daemon._admin.show(mirror)
         await eventually(lambda: states(mirror) == {FlowState.REFUSED})
         assert await pages.grpc() == NOT_SERVING
         status, document = await pages.http()
@@ -95,7 +94,7 @@ async def test_a_daemon_serves_while_a_partition_is_mirrored_and_not_when_all_ar
 
 async def test_a_mirror_without_a_topic_is_idle() -> None:
     async with Pages() as pages, mirroring(MemoryWorld()) as mirror:
-        pages.daemon._admin.show(replace(mirror.parts))
+        pages.daemon._admin.show(mirror)
 
         async def is_idle() -> bool:
             status, document = await pages.http()

@@ -93,13 +93,13 @@ async def test_else_a_person_reinstates_it(policy: ReinstatePolicy, epoch: int) 
     async with mirroring(world) as mirror:
         await faulted(mirror)
         assert all("antipode links reinstate puts what the copy has alone" in one for one in reasons(mirror).values())
-        planned = await mirror.parts.reinstatements.reinstate([], is_dry_run=True)
+        planned = await mirror.reinstatements.reinstate([], is_dry_run=True)
         assert [(one.key, one.outcome, one.from_offset, one.end_offset) for one in planned] == [
             (FIRST, ReinstateOutcome.PLANNED, 12, 21),
             (SECOND, ReinstateOutcome.PLANNED, 0, 6),
         ]
         assert not world.target.quarantined
-        done = await mirror.parts.reinstatements.reinstate(["orders"], is_dry_run=False)
+        done = await mirror.reinstatements.reinstate(["orders"], is_dry_run=False)
         assert [(one.outcome, one.from_offset, one.entry) for one in done] == [
             (ReinstateOutcome.REINSTATED, 12, "entry of orders-0"),
             (ReinstateOutcome.REINSTATED, 0, "entry of orders-1"),
@@ -107,7 +107,7 @@ async def test_else_a_person_reinstates_it(policy: ReinstatePolicy, epoch: int) 
         assert quarantined(world) == own
         await eventually(world.is_equal)
         await eventually(lambda: states(mirror) == {FlowState.MIRRORING})
-        (again, _) = await mirror.parts.reinstatements.reinstate([], is_dry_run=False)
+        (again, _) = await mirror.reinstatements.reinstate([], is_dry_run=False)
         assert again.outcome is ReinstateOutcome.NOTHING
 
 
@@ -130,7 +130,7 @@ async def test_an_interruption_at_any_step_leaves_each_record_in_the_copy_or_in_
         await faulted(mirror)
         setattr(world.target, step, interrupt)
         with pytest.raises(type(error)):
-            await mirror.parts.reinstatements.reinstate([], is_dry_run=False)
+            await mirror.reinstatements.reinstate([], is_dry_run=False)
         for key, records in own.items():
             assert records <= set(world.target.logs[key].batches) | quarantined(world).get(key, set())
     setattr(world.target, step, lambda: None)
@@ -200,6 +200,6 @@ async def test_a_link_that_has_turned_truncates_nothing() -> None:
         await faulted(mirror)
         world.record.epoch, world.record.active_site = 3, "b"
         await eventually(lambda: states(mirror) == {FlowState.PROMOTED})
-        found = await mirror.parts.reinstatements.reinstate([], is_dry_run=False)
+        found = await mirror.reinstatements.reinstate([], is_dry_run=False)
         assert {one.outcome for one in found} == {ReinstateOutcome.NOTHING}
         assert not world.target.quarantined

@@ -42,7 +42,7 @@ async def faulted(mirror: Mirror) -> None:
 
 
 async def reset(mirror: Mirror, *, is_dry_run: bool = False) -> TopicReset:
-    (found,) = await mirror.parts.resets.reset(["orders"], is_dry_run=is_dry_run)
+    (found,) = await mirror.resets.reset(["orders"], is_dry_run=is_dry_run)
     return found
 
 

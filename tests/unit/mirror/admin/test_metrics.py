@@ -12,6 +12,7 @@ from kio.schema.errors import ErrorCode
 from prometheus_client import CollectorRegistry
 
 from mirror.admin.metrics import MirrorMetrics
+from mirror.admin.status import MirrorStatus
 from mirror.flow.core.flow_state import FlowState
 from mirror.flow.core.lag import Progress
 from mirror.flow.core.window import QueuedBatches
@@ -57,18 +58,10 @@ class Scene:
                 lag=lambda key: SimpleNamespace(records=0, bytes=0, ms=0),
             ),
             queue=queue,
-            link=lambda: link,
+            ends=MagicMock(tallies={}, surplus_records=dict, name_at_target=name_at_target),
             clock=self.clock,
-            restarts=dict,
-            groups_synced_at_ms=lambda: 0,
-            throttle_waited_ms=lambda: 0.0,
-            tallies={},
-            surplus_records=dict,
-            refusals=dict,
-            groups_stale_since_ms=dict,
+            status=lambda: MirrorStatus(link=link),
             unacknowledged=lambda: self.on_the_way,
-            stalls=MagicMock(stalled_for_ms={}, remedies={}),
-            name_at_target=name_at_target,
         )
 
     def entry(self, *, age_ms: int, record_count: int = 1, size_bytes: int = 1) -> QueuedBatches:

@@ -35,7 +35,7 @@ def recreate(world: MemoryWorld, *, number: int = 7, batches: int = 2) -> None:
 
 
 async def reset(mirror: Mirror, *patterns: str, is_dry_run: bool = False) -> Sequence[TopicReset]:
-    return await mirror.parts.resets.reset(patterns or ("orders",), is_dry_run=is_dry_run)
+    return await mirror.resets.reset(patterns or ("orders",), is_dry_run=is_dry_run)
 
 
 async def is_in(mirror: Mirror, state: FlowState, reason: str = "") -> None:
@@ -56,7 +56,7 @@ async def test_a_topic_made_again_is_named_with_both_ids_and_mirrored_from_its_s
         await is_in(
             mirror, FlowState.RESET, f"has id {UUID(int=7)} at the source, the target's copy is of id {UUID(int=1)}"
         )
-        assert "`antipode links reset`" in describe(mirror.parts).reason
+        assert "`antipode links reset`" in describe(mirror).reason
         (planned,) = await reset(mirror, is_dry_run=True)
         assert (planned.outcome, planned.copy_id) == (ResetOutcome.PLANNED, UUID(int=1))
         assert [(log.log_start_offset, log.log_end_offset) for log in planned.partitions] == [(0, 15)]
@@ -75,7 +75,7 @@ async def test_a_topic_that_the_source_hides_keeps_its_copy_and_goes_on_when_it_
         await eventually(world.is_equal)
         world.source.hidden.add("orders")
         await is_in(mirror, FlowState.SOURCE_UNAVAILABLE, "the mirror does not know whether it still exists")
-        assert describe(mirror.parts).state == "SOURCE_UNAVAILABLE"
+        assert describe(mirror).state == "SOURCE_UNAVAILABLE"
         await eventually(lambda: mirror.board.lag(FIRST).records == UNKNOWN)
         (refused,) = await reset(mirror)
         assert refused.outcome is ResetOutcome.REFUSED
@@ -139,7 +139,7 @@ async def test_what_is_mirrored_or_away_already_is_left_alone() -> None:
         assert world.is_equal()
         assert await reset(mirror, "unheard-of") == []
         with pytest.raises(InvalidPattern):
-            await mirror.parts.resets.reset([], is_dry_run=True)
+            await mirror.resets.reset([], is_dry_run=True)
         recreate(world)
         await is_in(mirror, FlowState.RESET)
         world.target.delete("orders")
@@ -236,7 +236,7 @@ async def test_a_topic_that_the_target_refuses_to_make_is_a_state_with_a_reason_
     labels = {"link": "a-b", "topic": "orders", "partition": "0"}
     async with mirroring(world, registry=registry) as mirror:
         await is_in(mirror, FlowState.REFUSED, REFUSAL)
-        described = describe(mirror.parts)
+        described = describe(mirror)
         assert (described.state, len(described.partitions)) == ("REFUSED", 2)
         assert {partition.lag_records for partition in described.partitions} == {-1}
         assert registry.get_sample_value("antipode_mirror_state", labels | {"state": "REFUSED"}) == 1
@@ -245,7 +245,8 @@ async def test_a_topic_that_the_target_refuses_to_make_is_a_state_with_a_reason_
         world.target.refusal = ""
         await eventually(world.is_equal)
         await is_in(mirror, FlowState.MIRRORING)
-        assert registry.get_sample_value("antipode_mirror_refused_changes", {"link": "a-b", "topic": "orders"}) is None
+        labels = {"link": "a-b", "topic": "orders"}
+        await eventually(lambda: registry.get_sample_value("antipode_mirror_refused_changes", labels) is None)
 
 
 async def test_partitions_that_the_target_refuses_to_add_are_named_while_the_others_are_mirrored() -> None:
@@ -275,7 +276,7 @@ async def test_a_copy_that_may_lack_tombstones_is_shown_counted_and_made_anew_wh
     labels = {"link": "a-b", "topic": "orders", "partition": "0"}
     async with mirroring(world, registry=registry) as mirror:
         await eventually(lambda: registry.get_sample_value("antipode_mirror_missing_tombstones", labels) == 1)
-        await eventually(lambda: "keys deleted in that time may remain" in describe(mirror.parts).partitions[0].reason)
+        await eventually(lambda: "keys deleted in that time may remain" in describe(mirror).partitions[0].reason)
         del world.source.logs[FIRST].batches[0]
         (done,) = await reset(mirror)
         assert done.outcome is ResetOutcome.PUT_AWAY

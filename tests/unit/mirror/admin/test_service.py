@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
-from dataclasses import replace
 from typing import Any
 
 import grpc
@@ -84,10 +83,11 @@ async def test_a_partition_whose_copy_is_not_known_was_not_compared() -> None:
     """Such as one that the target does not make: there is nothing that could be equal."""
     world = world_with(partitions=1)
     world.target.refusal = "invalid_replication_factor"
+    world.verifier = Agreeing()
     async with mirroring(world) as mirror:
         await eventually(lambda: states(mirror) == {FlowState.REFUSED})
         service = MirrorAdminService("a-b")
-        service.show(replace(mirror.parts, verifier=Agreeing()))
+        service.show(mirror)
         async with serving(service) as stub:
             (found,) = [one async for one in stub.VerifyMirror(mirror_pb2.VerifyMirrorRequest(), timeout=60)]
             assert (found.verdict, found.topic) == ("unknown", "orders")

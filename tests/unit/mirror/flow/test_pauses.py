@@ -41,7 +41,7 @@ async def test_a_paused_topic_stands_still_and_goes_on_where_it_was() -> None:
         world.source.produce("others", 0, 5)
         await eventually(lambda: mirrored(world, PartitionKey("others", 0)))
         assert not mirrored(world)
-        reply = describe(mirror.parts)
+        reply = describe(mirror)
         assert list(reply.paused_topics) == ["orders"]
         assert {one.reason for one in reply.partitions if one.topic == "orders"} == {"paused by an operator"}
         assert mirror.pauses.resume(["orders"]) == 0

@@ -20,12 +20,12 @@ async def test_a_partition_whose_records_may_expire_is_told_until_it_has_caught_
         await eventually(lambda: FIRST not in mirror.topics.retention.at_risk)
         world.source.is_up = False
         await eventually(lambda: FIRST in mirror.topics.retention.at_risk)
-        (partition,) = describe(mirror.parts).partitions
+        (partition,) = describe(mirror).partitions
         assert "of the topic's retention.ms: records may expire before they are mirrored" in partition.reason
         world.source.topic_configs["orders"] = {"retention.ms": "3600000"}
         world.source.is_up = True
         await eventually(lambda: FIRST not in mirror.topics.retention.at_risk)
-        (partition,) = describe(mirror.parts).partitions
+        (partition,) = describe(mirror).partitions
         assert "retention.ms" not in partition.reason
 
 

@@ -51,19 +51,19 @@ class DeafAppend(MemoryAppend):
 
 def deaf_at(world: MemoryWorld, side: str) -> None:
     """The first connection of that side stops answering; those made after it are sound."""
-    ports = world.ports()
+    ends = world.ends()
     fetches = iter([DeafFetch(world.source, lambda: None)])
     appends = iter([DeafAppend(world.target, lambda: None)])
     changed = (
-        replace(ports, open_fetch=lambda: next(fetches, None) or ports.open_fetch())
+        replace(ends, open_fetch=lambda: next(fetches, None) or ends.open_fetch())
         if side == "source"
-        else replace(ports, open_append=lambda: next(appends, None) or ports.open_append())
+        else replace(ends, open_append=lambda: next(appends, None) or ends.open_append())
     )
-    world.ports = lambda: changed  # type: ignore[method-assign]
+    world.ends = lambda: changed  # type: ignore[method-assign]
 
 
 def is_told(mirror: Mirror) -> bool:
-    return any("it has not moved for" in one.reason for one in describe(mirror.parts).partitions)
+    return any("it has not moved for" in one.reason for one in describe(mirror).partitions)
 
 
 @pytest.mark.parametrize("side", ["source", "target"])
@@ -88,7 +88,7 @@ async def test_a_source_that_is_silent_for_longer_than_a_stall_is_no_stall() -> 
         await eventually(world.is_equal)
         world.source.is_up = False
         await eventually(lambda: mirror.board.lag(KEY).ms > 1_000)
-        assert not mirror.parts.stalled_for_ms()
+        assert not mirror.look().stalled_for_ms
         world.source.is_up = True
         world.source.produce("orders", 0, 1)
         await eventually(world.is_equal)

@@ -209,9 +209,9 @@ async def test_what_is_in_the_way_of_one_group_is_told_and_holds_up_nobody_else(
     async with mirroring(world, registry=registry) as mirror:
         await eventually(lambda: world.target.group_offsets.get("live") == world.source.group_offsets["live"])
         assert "billing" not in world.target.group_offsets
-        await eventually(lambda: dict(describe(mirror.parts).group_problems) == site.group_problems)
+        await eventually(lambda: dict(describe(mirror).group_problems) == site.group_problems)
         assert failing() == 1
-        (since_ms,) = describe(mirror.parts).groups_stale_since_ms.values()
+        (since_ms,) = describe(mirror).groups_stale_since_ms.values()
         assert since_ms <= time.time() * 1000
         staleness = {"link": "a-b", "group": "billing"}
         assert (registry.get_sample_value("antipode_mirror_group_staleness_seconds", staleness) or -1) >= 0
@@ -219,7 +219,7 @@ async def test_what_is_in_the_way_of_one_group_is_told_and_holds_up_nobody_else(
         await eventually(lambda: world.target.group_offsets["live"][FIRST] == GroupOffset(12))
         site.group_problems.clear()
         await are_carried(world)
-        await eventually(lambda: not describe(mirror.parts).group_problems)
+        await eventually(lambda: not describe(mirror).group_problems)
         assert failing() == 0
         assert registry.get_sample_value("antipode_mirror_group_staleness_seconds", staleness) is None
 
@@ -246,19 +246,19 @@ async def test_offsets_that_the_target_refuses_are_told(world: MemoryWorld) -> N
         reported = {
             "billing": "the target refuses offset commits: orders-0 group_authorization_failed, orders-1 group_authorization_failed"
         }
-        await eventually(lambda: dict(describe(mirror.parts).group_problems) == reported)
+        await eventually(lambda: dict(describe(mirror).group_problems) == reported)
         world.target.commit_errors.clear()
         await are_carried(world)
-        await eventually(lambda: not describe(mirror.parts).group_problems)
+        await eventually(lambda: not describe(mirror).group_problems)
 
 
 async def test_while_a_site_does_not_answer_no_group_counts_as_carried(world: MemoryWorld) -> None:
     async with mirroring(world) as mirror:
         await are_carried(world)
         world.source.is_up = False
-        await eventually(lambda: dict(describe(mirror.parts).group_problems) == {"all groups": "site a is down"})
+        await eventually(lambda: dict(describe(mirror).group_problems) == {"all groups": "site a is down"})
         world.source.is_up = True
-        await eventually(lambda: not describe(mirror.parts).group_problems)
+        await eventually(lambda: not describe(mirror).group_problems)
 
 
 async def test_a_broker_that_does_not_tell_its_groups_is_told_and_those_known_before_go_on(world: MemoryWorld) -> None:
@@ -267,7 +267,7 @@ async def test_a_broker_that_does_not_tell_its_groups_is_told_and_those_known_be
         reported = await world.source.groups()
         world.source.group_problems["broker 3"] = "connection refused"
         assert (await world.source.groups()).by_group == reported.by_group
-        await eventually(lambda: "broker 3" in describe(mirror.parts).group_problems)
+        await eventually(lambda: "broker 3" in describe(mirror).group_problems)
         world.source.group_offsets["live"][FIRST] = GroupOffset(12)
         await eventually(lambda: world.target.group_offsets["live"][FIRST] == GroupOffset(12))
 
@@ -314,7 +314,7 @@ async def test_a_group_that_was_reset_while_no_mirror_ran_goes_back_when_it_was_
     world.source.group_offsets = {name: {FIRST: GroupOffset(2), SECOND: GroupOffset(9)} for name in ("billing", "live")}
     async with mirroring(world) as mirror:
         await are_carried(world)
-        assert not describe(mirror.parts).groups_ahead
+        assert not describe(mirror).groups_ahead
 
 
 async def test_a_group_that_stands_still_gets_the_offset_that_its_target_knows_by_now(open_world: MemoryWorld) -> None:
@@ -339,11 +339,11 @@ async def test_a_group_that_moved_at_the_target_stays_there_when_it_was_reset_at
     world.source.group_offsets["billing"][FIRST] = GroupOffset(2)
     async with mirroring(world) as mirror:
         left = "orders-0: 2 at the source; the group was reset at the source, but has also moved at the target"
-        await eventually(lambda: dict(describe(mirror.parts).groups_ahead) == {"billing": left})
+        await eventually(lambda: dict(describe(mirror).groups_ahead) == {"billing": left})
         assert world.target.group_offsets["billing"][FIRST] == GroupOffset(12)
         world.source.group_offsets["billing"][FIRST] = GroupOffset(14)
         await are_carried(world)
-        await eventually(lambda: not describe(mirror.parts).groups_ahead)
+        await eventually(lambda: not describe(mirror).groups_ahead)
 
 
 async def test_of_a_group_ahead_at_the_target_it_is_reported_that_the_reason_is_not_known(
@@ -352,9 +352,7 @@ async def test_of_a_group_ahead_at_the_target_it_is_reported_that_the_reason_is_
     world = open_world
     world.target.group_offsets = {"billing": {FIRST: GroupOffset(12), SECOND: GroupOffset(9)}}
     async with mirroring(world) as mirror:
-        await eventually(
-            lambda: "the mirror cannot decide" in dict(describe(mirror.parts).groups_ahead).get("billing", "")
-        )
+        await eventually(lambda: "the mirror cannot decide" in dict(describe(mirror).groups_ahead).get("billing", ""))
         world.source.group_offsets["billing"][FIRST] = GroupOffset(4)
         await rounds_go_by(world)
         assert world.target.group_offsets["billing"][FIRST] == GroupOffset(12)
@@ -414,7 +412,7 @@ async def test_offsets_of_a_copy_that_was_made_anew_are_carried_anew(world: Memo
         await are_carried(world)
         world.source.ids["orders"] = world.source.ids["orders"].__class__(int=9)
         await eventually(lambda: states(mirror) == {FlowState.RESET})
-        await mirror.parts.resets.reset(["orders"], is_dry_run=False)
+        await mirror.resets.reset(["orders"], is_dry_run=False)
         world.target.group_offsets.clear()  # a coordinator forgets the offsets of a deleted topic
         await are_carried(world)
 

@@ -19,7 +19,7 @@ from mirror.settings.config import MirrorConfig, load_config
 from mirror.sharing.agreed_settings import agreed_settings, self_description
 from mirror.sharing.core.peers import DaemonShare
 from mirror.sharing.ownership import Ownership
-from mirror.translate_link import link_view_of
+from mirror.translate_ends import link_view_of
 from runtime.clock import SystemClock
 from tests.support.eventually import eventually
 from tests.support.memory.memory_mirror import mirroring, world_with
@@ -70,8 +70,8 @@ async def test_partitions_in_the_share_of_a_daemon_with_other_filters_are_shown_
         async with shared(world_with(partitions=2), registry) as (mirror, ownership):
             assert figures() == [0, 0, 0]
             ownership.others = (share("m2", ALL_SLOTS - {slot_of(SECOND)}, whitelist="payments"),)
-            await eventually(lambda: describe(mirror.parts).untaken_partitions)
-            reply = describe(mirror.parts)
+            await eventually(lambda: describe(mirror).untaken_partitions)
+            reply = describe(mirror)
             (untaken,) = reply.untaken_partitions
             assert (untaken.topic, untaken.partition, untaken.daemon, reply.untaken_count) == ("orders", 0, "m2", 1)
             (differing,) = reply.disagreements
@@ -87,8 +87,8 @@ async def test_partitions_in_the_share_of_a_daemon_with_other_filters_are_shown_
 async def test_another_daemon_that_fails_at_groups_is_shown_by_this_one() -> None:
     async with shared(world_with(partitions=2), CollectorRegistry()) as (mirror, ownership):
         ownership.others = (share("m2", frozenset(), "billing: refused", whitelist="orders"),)
-        await eventually(lambda: dict(describe(mirror.parts).failing_daemons) == {"m2": "billing: refused"})
-        assert not describe(mirror.parts).group_problems
+        await eventually(lambda: dict(describe(mirror).failing_daemons) == {"m2": "billing: refused"})
+        assert not describe(mirror).group_problems
 
 
 async def test_the_others_are_told_what_this_daemon_fails_at_for_as_long_as_it_does() -> None:

@@ -10,7 +10,7 @@ from prometheus_client import CollectorRegistry
 
 from mirror.settings.config import MirrorConfig, load_config, load_configs
 from mirror.sites.dialing import Dialing
-from mirror.translate_link import PIPELINED_REQUESTS_MAX, TranslateLink
+from mirror.translate_ends import PIPELINED_REQUESTS_MAX, TranslateEnds
 from runtime.clock import SystemClock
 from tests.support.clients.scripted_broker import ScriptedBroker
 from wire.client.connection import ConnectionOptions, connected
@@ -82,7 +82,7 @@ async def test_requests_in_flight_of_a_mirror_maker_file_count_for_its_links() -
 
 
 async def in_flight_max_of(config: MirrorConfig) -> int:
-    link = TranslateLink(config, client_id="test", registry=CollectorRegistry(), clock=SystemClock())
+    link = TranslateEnds(config, client_id="test", registry=CollectorRegistry(), clock=SystemClock())
     try:
         return link.append_options().in_flight_max
     finally:

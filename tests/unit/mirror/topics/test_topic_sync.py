@@ -77,9 +77,9 @@ async def test_filters_that_carry_no_topic_are_told_instead_of_looking_well(worl
     world.record.topic_whitelist[:] = ["order"]
     async with mirroring(world) as mirror:
         said = f"nothing is mirrored: the filters carry none of the {TOPICS} topics at the source (whitelist order; blacklist (nothing))"
-        await eventually(lambda: describe(mirror.parts).reason == said)
+        await eventually(lambda: describe(mirror).reason == said)
         world.source.add("order", 1, number=TOPICS)
-        await eventually(lambda: describe(mirror.parts).reason != said)
+        await eventually(lambda: describe(mirror).reason != said)
 
 
 async def test_configs_of_many_topics_follow_in_one_request(world: MemoryWorld) -> None:
@@ -111,13 +111,13 @@ async def test_configs_that_the_target_refuses_are_a_condition_of_the_topic_unti
         rounds_at_ms = mirror.topics.synced_at_ms
         await eventually(lambda: mirror.topics.synced_at_ms > rounds_at_ms, WITHIN_MS)
         assert is_shown()
-        (refused,) = describe(mirror.parts).refused_changes
+        (refused,) = describe(mirror).refused_changes
         assert "set configs of topic orders: {'flavour': 'mild'}" in refused.reason
         assert "Unknown topic config name: flavour" in refused.reason
         assert "config.properties.exclude" in refused.way_out
         assert refused.since_ms > 0
         await eventually(world.is_equal, WITHIN_MS)
-        assert describe(mirror.parts).state == "MIRRORING"
+        assert describe(mirror).state == "MIRRORING"
 
 
 @pytest.mark.parametrize("is_cured_at_source", [True, False], ids=["cured at the source", "cured at the target"])
@@ -133,7 +133,7 @@ async def test_the_condition_is_gone_when_the_configs_agree_again(is_cured_at_so
         else:
             del world.target.refusals["orders"]
         await eventually(lambda: len(mirror.topics.refusals) == 0, WITHIN_MS)
-        assert not describe(mirror.parts).refused_changes
+        assert not describe(mirror).refused_changes
 
 
 async def test_partitions_that_the_target_does_not_add_are_a_condition_of_the_topic_until_it_does() -> None:
@@ -143,7 +143,7 @@ async def test_partitions_that_the_target_does_not_add_are_a_condition_of_the_to
         world.target.refusals["orders"] = "invalid_partitions too many"
         world.source.add("orders", 3)
         await eventually(lambda: len(mirror.topics.refusals) == 1, WITHIN_MS)
-        (refused,) = describe(mirror.parts).refused_changes
+        (refused,) = describe(mirror).refused_changes
         assert "grow topic orders to 3 partitions: invalid_partitions too many" in refused.reason
         assert "the new partitions are not at the target" in refused.way_out
         world.target.refusals.clear()

@@ -20,7 +20,7 @@ from mirror.translate.offset_store import OffsetStore
 from mirror.translate.tail_reader import TailReader
 from mirror.translate.translated_append import TranslatedAppend
 from mirror.translate.translations import Translations
-from mirror.translate_link import TranslateLink
+from mirror.translate_ends import TranslateEnds
 from tests.support.clock import ManualClock
 from wire.batches.records import Record, encode_batch
 from wire.client.raw_client import KafkaClient
@@ -72,7 +72,7 @@ async def test_a_daemon_of_a_shared_link_writes_as_long_as_its_share_is_confirme
             "target.bootstrap.servers": "127.0.0.1:2",
         }
     )
-    link = TranslateLink(config, client_id="test", registry=CollectorRegistry(), clock=clock)
+    link = TranslateEnds(config, client_id="test", registry=CollectorRegistry(), clock=clock)
     try:
         ownership = Ownership(session_timeout_ms=1_000, clock=clock)
         link.share(ownership)

@@ -1,4 +1,4 @@
-"""Puts a translate link together: its record out of the configuration, and the ports that make its
+"""The ends of a translate link: its record out of the configuration, and the ports that make its
 target look like an exact one.
 
 `main.py` opens one instead of asking site agents. There is no record of such a link at its ends,
@@ -10,20 +10,22 @@ and no epoch: what keeps two mirrors from doing harm are the sequences of its ba
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Final
 
 from prometheus_client import CollectorRegistry
 
 from mirror.admin.verifier import TranslateVerifier
-from mirror.assembly import Ports
+from mirror.ends import EndsStatus
 from mirror.groups.metrics import CheckpointMetrics
 from mirror.link.core.naming import NamingPolicy
+from mirror.link.core.partitions import PartitionKey
 from mirror.link.link_watch import LinkView, stand
 from mirror.link.ports import AppendPort, Unreachable
 from mirror.mirrormaker.mirror_maker_topics import MirrorMakerTopics
 from mirror.settings.config import ExistingTarget, MirrorConfig
 from mirror.sharing.ownership import Ownership
+from mirror.sharing.shares import Worker
 from mirror.sites.dialing import Dialing
 from mirror.sites.kafka_site import RETRY_BUDGET_MS, KafkaSite
 from mirror.sites.kafka_transfer import KafkaFetch
@@ -49,7 +51,6 @@ from runtime.logs import get_logger
 from wire.client.connection import ConnectionOptions
 from wire.client.raw_client import KafkaClient
 from wire.control.cluster_pb2 import LinkPhase, LinkRecord
-from wire.control.mirror_pb2 import MirrorTransactions
 from wire.rules.links import DEFAULT_TOPIC_BLACKLIST, carries_topic
 
 PIPELINED_REQUESTS_MAX = 64
@@ -74,17 +75,23 @@ that old records would break.
 _log = get_logger("mirror.translate")
 
 
-class TranslateLink:
-    """One link; `open` first, `close` last."""
+class TranslateEnds:
+    """The `Ends` of one translate link; `open` first, `close` last."""
+
+    quarantine = None
+    offsets_tail = None
+    is_exact = False
 
     def __init__(self, config: MirrorConfig, *, client_id: str, registry: CollectorRegistry, clock: Clock) -> None:
         self._config = config
         self._clock = clock
         self._dialing = Dialing(config, client_id=client_id)
+        self.tallies = self._dialing.tallies
+        self.name_at_target = config.naming.target_name
         self._source_client = _client(config.source_bootstrap_servers, self._dialing.source)
         self._target_client = _client(config.target_bootstrap_servers, self._dialing.target)
-        self._source = self._make_source()
-        self._target = KafkaSite(config.target_bootstrap_servers, self._dialing.target)
+        self.source = self.source_groups = self._make_source()
+        self._site = KafkaSite(config.target_bootstrap_servers, self._dialing.target)
         self._record = link_view_of(config).record
         self._store = store = OffsetStore(
             self._target_client, config.link_name, replication_factor=config.replication_factor
@@ -120,9 +127,9 @@ class TranslateLink:
             replication_factor=config.replication_factor,
             clock=clock,
         )
-        self._copies = TranslatedTarget(
-            source=self._source,
-            target=self._target,
+        self.target = self.target_groups = self.actor = TranslatedTarget(
+            source=self.source,
+            target=self._site,
             client=self._target_client,
             naming=config.naming,
             translations=self.translations,
@@ -132,6 +139,13 @@ class TranslateLink:
             carries=lambda topic: carries_topic(self._record, topic),
             replication_factor=config.replication_factor,
             is_syncing_configs=config.is_syncing_configs,
+        )
+        self.verifier = TranslateVerifier(
+            self._source_client,
+            self._target_client,
+            naming=config.naming,
+            translations=self.translations,
+            record_filter=self._record_filter,
         )
         self._mirror_maker = self._make_mirror_maker(registry)
         self._acls = self._make_acl_sync() if config.is_syncing_acls else None
@@ -191,51 +205,55 @@ class TranslateLink:
             changes["in_flight_max"] = PIPELINED_REQUESTS_MAX
         return self._config.model_copy(update=changes)
 
-    def ports(self) -> Ports:
-        """The two ends as the mirror reaches them."""
-        config = self._config
-        target = self._copies
+    @property
+    def workers(self) -> Mapping[str, Worker]:
+        """The tasks that save the link's state, write MirrorMaker 2's topics and carry ACLs."""
         workers = {"offset-map": self.translations.keep_saved, "mirror-maker": self._mirror_maker.run}
-        if config.is_syncing_groups:
+        if self._config.is_syncing_groups:
             workers["group-notes"] = self._group_notes.keep_saved
         if self._acls is not None:
             workers["acls"] = self._acls.run
-        return Ports(
-            source=self._source,
-            target=target,
-            source_groups=self._source,
-            target_groups=target,
-            actor=target,
-            open_fetch=self._open_fetch,
-            open_append=self._open_append,
-            read_link=self._read_link,
-            workers=workers,
-            acls=self._acl_status,
-            mirror_maker=lambda: self._mirror_maker.status,
-            transactions=self._transaction_status,
-            name_at_target=config.naming.target_name,
-            finish=self._finish,
-            keeps_beginnings=False,
-            target_compares=False,
-            tallies=self._dialing.tallies,
-            surplus_records=self.translations.surplus_records,
-            verifier=TranslateVerifier(
-                self._source_client,
-                self._target_client,
-                naming=config.naming,
-                translations=self.translations,
-                record_filter=self._record_filter,
-            ),
+        return workers
+
+    def status(self) -> EndsStatus:
+        """Return the state of ACLs, MirrorMaker 2's topics and transactions."""
+        return EndsStatus(
+            acls="" if self._acls is None else self._acls.status,
+            mirror_maker=self._mirror_maker.status,
+            transactions=None if self._transactions is None else self._transactions.describe(),
         )
+
+    def surplus_records(self) -> Mapping[PartitionKey, int]:
+        """Return the records at the target beyond one copy of each, by partition."""
+        return self.translations.surplus_records()
+
+    async def read_link(self) -> LinkView:
+        """Return the link's record, which never changes."""
+        return link_view_of(self._config)
+
+    def open_progress(self) -> None:
+        """Return None: a translate link is no sync link."""
+
+    async def finish(self) -> None:
+        """Save the link's state."""
+        try:
+            async with asyncio.timeout(LAST_SAVE_TIMEOUT_S):
+                if self._transactions is None:  # else nothing counts that is not noted
+                    await self.translations.save()
+                if self._config.is_syncing_groups:
+                    await self._group_notes.save()
+        except (TimeoutError, Unreachable) as error:
+            _log.info("the link's state was not saved at shutdown", reason=str(error) or "timed out")
 
     async def close(self) -> None:
         """Drop the connections."""
         if self._transactions is not None:
             await self._transactions.close()
-        for closing in (self._source, self._target, self._source_client, self._target_client):
+        for closing in (self.source, self._site, self._source_client, self._target_client):
             await closing.close()
 
-    def _open_fetch(self) -> KafkaFetch:
+    def open_fetch(self) -> KafkaFetch:
+        """Open a connection that reads committed or all batches, as configured."""
         config = self._config
         return KafkaFetch(
             config.source_bootstrap_servers,
@@ -257,7 +275,8 @@ class TranslateLink:
         is_given = "in_flight_max" in self._config.model_fields_set
         return self._dialing.appends(in_flight_max=self._config.in_flight_max if is_given else PIPELINED_REQUESTS_MAX)
 
-    def _open_append(self) -> AppendPort:
+    def open_append(self) -> AppendPort:
+        """Open a connection that writes in transactions or under sequences, as configured."""
         client = _client(self._config.target_bootstrap_servers, self.append_options())
         if self._transactions is not None:
             return TransactionalAppend(
@@ -319,9 +338,9 @@ class TranslateLink:
             config,
             source=self._source_client,
             target=self._target_client,
-            source_groups=self._source,
+            source_groups=self.source,
             translations=self.translations,
-            downstream=self._copies.downstream,
+            downstream=self.target.downstream,
             metrics=CheckpointMetrics(
                 registry,
                 source=config.source_alias,
@@ -342,12 +361,6 @@ class TranslateLink:
             interval_ms=self._config.acl_sync_interval_ms,
         )
 
-    def _acl_status(self) -> str:
-        return "" if self._acls is None else self._acls.status
-
-    def _transaction_status(self) -> MirrorTransactions | None:
-        return None if self._transactions is None else self._transactions.describe()
-
     async def _have_producers(self) -> None:
         """A producer id of ours for each site whose records may pass, noted at the target before
         they do.
@@ -356,19 +369,6 @@ class TranslateLink:
             return  # one producer writes everything
         for origin in sorted(self._origins - self.translations.producers.keys() - {self._config.target_alias}):
             await self.translations.have_producer(origin)
-
-    async def _read_link(self) -> LinkView:
-        return link_view_of(self._config)
-
-    async def _finish(self) -> None:
-        try:
-            async with asyncio.timeout(LAST_SAVE_TIMEOUT_S):
-                if self._transactions is None:  # else nothing counts that is not noted
-                    await self.translations.save()
-                if self._config.is_syncing_groups:
-                    await self._group_notes.save()
-        except (TimeoutError, Unreachable) as error:
-            _log.info("the link's state was not saved at shutdown", reason=str(error) or "timed out")
 
 
 def link_view_of(config: MirrorConfig) -> LinkView:

@@ -1,0 +1,142 @@
+"""The two ends of a link as the mirror reaches them.
+
+`mirror/exact_ends.py` and `mirror/translate_ends.py` implement `Ends`; tests implement it over
+sites in memory.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Protocol
+
+from mirror.admin.verifier import Verifier
+from mirror.link.core.partitions import PartitionKey
+from mirror.link.core.topic_plan import NameAtTarget
+from mirror.link.link_watch import LinkView
+from mirror.link.ports import (
+    AppendPort,
+    FetchPort,
+    GroupPort,
+    OffsetsTail,
+    ProgressPort,
+    QuarantinePort,
+    SitePort,
+    SourcePort,
+    TopicActor,
+)
+from mirror.sharing.shares import Worker
+from wire.control.mirror_pb2 import MirrorTransactions
+from wire.protocol.compressed_stream import CompressionTally
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class EndsStatus:
+    """The state of the tasks that a link has beside its flows and groups."""
+
+    acls: str = ""
+    """How far the ACLs of topics are followed; empty if the link carries none."""
+    mirror_maker: str = ""
+    """Which of MirrorMaker 2's topics cannot be written, and why."""
+    transactions: MirrorTransactions | None = None
+    """The transactions at the target; None if the link writes none."""
+    access_problems: Mapping[str, str] = field(default_factory=dict)
+    """Access rules of the source that are not at the target, and why; reported with groups'."""
+
+
+class Ends(Protocol):
+    """Both sites of a link, and the link's own tasks."""
+
+    @property
+    def source(self) -> SourcePort:
+        """The topics and logs of the source."""
+        ...
+
+    @property
+    def target(self) -> SitePort:
+        """The topics and logs of the target, under the source's names and offsets."""
+        ...
+
+    @property
+    def source_groups(self) -> GroupPort:
+        """The consumer groups of the source."""
+        ...
+
+    @property
+    def target_groups(self) -> GroupPort:
+        """The consumer groups of the target."""
+        ...
+
+    @property
+    def actor(self) -> TopicActor:
+        """The door through which topics at the target are created, changed and deleted."""
+        ...
+
+    @property
+    def verifier(self) -> Verifier | None:
+        """The comparison of both logs; None if this link has none."""
+        ...
+
+    @property
+    def quarantine(self) -> QuarantinePort | None:
+        """The keeper of records that are removed from copies; None if the mirror removes none."""
+        ...
+
+    @property
+    def offsets_tail(self) -> OffsetsTail | None:
+        """The end of the source's `__consumer_offsets`; None if the mirror does not follow it."""
+        ...
+
+    @property
+    def tallies(self) -> Mapping[str, CompressionTally]:
+        """The bytes that compressed connections save, by end."""
+        ...
+
+    @property
+    def name_at_target(self) -> NameAtTarget | None:
+        """The name of a topic's copy at a translate target, where a person deletes copies and the
+        mirror never does; None on an exact link.
+        """
+        ...
+
+    @property
+    def is_exact(self) -> bool:
+        """True if the target is a site of Antipode: it compares a repeated batch with the one that
+        it has, and keeps the offset at which each copy begins (`flow/core/beginnings.py`).
+        """
+        ...
+
+    @property
+    def workers(self) -> Mapping[str, Worker]:
+        """Further tasks of the link, by name."""
+        ...
+
+    def open_fetch(self) -> FetchPort:
+        """Open a connection that reads partitions of the source."""
+        ...
+
+    def open_append(self) -> AppendPort:
+        """Open a connection that appends to the target."""
+        ...
+
+    def open_progress(self) -> ProgressPort | None:
+        """Open a connection that reports the target's progress to the source of a sync link; None
+        if the link cannot be one.
+        """
+        ...
+
+    async def read_link(self) -> LinkView:
+        """Read the link's record. LinkMissing, AgentsUnreachable."""
+        ...
+
+    async def finish(self) -> None:
+        """Save the link's state after all workers have ended."""
+        ...
+
+    def status(self) -> EndsStatus:
+        """Return the state of the link's own tasks."""
+        ...
+
+    def surplus_records(self) -> Mapping[PartitionKey, int]:
+        """Return the records at the target beyond one copy of each, by partition."""
+        ...

@@ -1,0 +1,74 @@
+"""The link as the mirror follows it: reads its record again and again, and turns the flows when its
+role has changed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+from dataclasses import replace
+
+from mirror.flow.board import FlowBoard
+from mirror.flow.core.flow_events import LinkTurned
+from mirror.flow.core.flow_state import FlowState
+from mirror.link.core.link_roles import LinkRole
+from mirror.link.link_watch import LinkView, LinkWatch
+from runtime.logs import state_change_logger
+
+_state_change = state_change_logger()
+
+
+class FollowedLink:
+    """The link of one mirror; `run` is a worker. Calls `on_turned` after a change of role."""
+
+    def __init__(
+        self,
+        board: FlowBoard,
+        view: LinkView,
+        *,
+        read: Callable[[], Awaitable[LinkView]],
+        interval_ms: int,
+        on_turned: Callable[[], None],
+    ) -> None:
+        self._board = board
+        self._on_turned = on_turned
+        self._watch = LinkWatch(read, interval_ms=interval_ms, on_link_view=self._apply, on_missing=self._lose)
+        self.view = view
+
+    def doubt(self) -> None:
+        """Read the link now."""
+        self._watch.doubt()
+
+    async def run(self) -> None:
+        """Follow the link until cancelled."""
+        await self._watch.run()
+
+    def _apply(self, found: LinkView) -> None:
+        known = self.view
+        if not _supersedes(found, known):
+            return
+        if (found.epoch, found.role) != (known.epoch, known.role):
+            _state_change.info(found.reason, link=found.name, epoch=found.epoch, role=found.role.value)
+        self.view = found
+        self._turn(found.role, found.reason)
+        if found.role is not known.role:
+            self._on_turned()
+
+    def _lose(self, reason: str) -> None:
+        if self.view.role is not LinkRole.GONE:
+            _state_change.warning(reason, link=self.view.name)
+        self.view = replace(self.view, role=LinkRole.GONE, reason=reason)
+        self._turn(LinkRole.GONE, reason)
+
+    def _turn(self, role: LinkRole, reason: str) -> None:
+        for key, row in list(self._board.rows()):
+            is_promoted = row.facts.state is FlowState.PROMOTED
+            if row.facts.role is not role or (is_promoted and role is not LinkRole.TURNED):
+                self._board.submit(key, LinkTurned(role=role, reason=reason))
+
+
+def _supersedes(found: LinkView, known: LinkView) -> bool:
+    """Whether what was read now counts. A lower epoch is an agent that lags, or a link that was
+    deleted and made again.
+    """
+    is_made_again = known.role is LinkRole.GONE or found.record.updated_at_ms > known.record.updated_at_ms
+    return found.epoch >= known.epoch or is_made_again

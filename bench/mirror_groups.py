@@ -1,4 +1,4 @@
-"""Measure the time from a commit of a consumer group at the source until it can be read at the
+"""Measures the time from a commit of a consumer group at the source until it can be read at the
 target: a hundred groups commit at once, again and again.
 
 Between two sites of ours only: MirrorMaker 2 translates by samples, so that an offset need not ever

@@ -1,5 +1,5 @@
-"""Read from /proc what processes and the machine have used: CPU seconds, resident memory, load that
-is not ours.
+"""Reads from /proc what processes and the machine have used: CPU seconds, resident memory, load
+that is not ours.
 
 Everything the benchmark starts is a descendant of it, so what the machine did beyond the own tree
 is other people's load ("other"), and what the host kept back is "steal". A figure is read beside

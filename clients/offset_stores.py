@@ -1,4 +1,4 @@
-"""Store the offsets of a classic group: in ZooKeeper, in the broker, or in both while the group
+"""Stores the offsets of a classic group: in ZooKeeper, in the broker, or in both while the group
 moves (`dual.commit.enabled`).
 """
 

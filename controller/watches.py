@@ -1,4 +1,4 @@
-"""Follow a value in ZooKeeper: read with a watch, deliver, wait for the watch, read again.
+"""Follows a value in ZooKeeper: read with a watch, deliver, wait for the watch, read again.
 
 ZooKeeper's watches fire once and state only that something changed, so each turn reads the whole
 value and the controller compares it with its own: no change is lost, and one that is reverted costs

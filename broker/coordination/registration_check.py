@@ -1,4 +1,4 @@
-"""Verify the registration after a long pause of the process, before the broker answers as
+"""Verifies the registration after a long pause of the process, before the broker answers as
 coordinator.
 
 A paused process (SIGSTOP, a paused container, a host without CPU) continues with old state, and the

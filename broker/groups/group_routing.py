@@ -1,4 +1,4 @@
-"""Decide which site coordinates a group, and so what this broker may do with it: the link roles of
+"""Decides which site coordinates a group, and so what this broker may do with it: the link roles of
 ARCHITECTURE.md for groups.
 
 | role | members, reading offsets | client commits | mirror commits |

@@ -1,4 +1,4 @@
-"""Order the responses of a connection that starts a request before the earlier ones are answered.
+"""Orders the responses of a connection that starts a request before the earlier ones are answered.
 
 A handler that no longer needs its request buffer may take a place for its answer, so that the next
 request of the same API can start. Requests of other APIs wait until no place is open. An answer is

@@ -1,4 +1,4 @@
-"""Report replicas lost with a log directory to the controller, so that other brokers lead them.
+"""Reports replicas lost with a log directory to the controller, so that other brokers lead them.
 
 A report names all lost replicas, so a repetition does no harm. The broker reports when the set
 changes, again until the controller accepts, and again after each full image, whose sender may be a

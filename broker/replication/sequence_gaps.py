@@ -1,4 +1,4 @@
-"""Decide if a gap in a producer's sequences is real, or another leader has the missing batches.
+"""Decides if a gap in a producer's sequences is real, or another leader has the missing batches.
 
 A broker that is replaced as the leader, and does not know it yet, lacks what its successor has
 acknowledged. Its OUT_OF_ORDER_SEQUENCE_NUMBER would be wrong: an idempotent producer would begin a

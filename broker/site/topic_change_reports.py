@@ -1,4 +1,4 @@
-"""Report changes of topics to the peers' brokers before the client that made them gets its answer.
+"""Reports changes of topics to the peers' brokers before the client that made them gets its answer.
 
 Clients of a routed link see one cluster and ask any broker of both sites, so all brokers must know
 a change that one of them has confirmed. Views come only each second; a report (TopicsChanged,

@@ -1,4 +1,4 @@
-"""Count the connections that were accepted and refused, for Prometheus: logins of SASL, and
+"""Counts the connections that were accepted and refused, for Prometheus: logins of SASL, and
 handshakes of TLS where clients do not log in.
 
 Names follow Kafka's (`kafka.server:type=socket-server-metrics,listener=...`). Asked in the metrics

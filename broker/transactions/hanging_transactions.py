@@ -1,4 +1,4 @@
-"""Abort open transactions in the mirrored log that no coordinator can end, after a promotion.
+"""Aborts open transactions in the mirrored log that no coordinator can end, after a promotion.
 
 The coordinator of such a transaction is at the formerly active site, and its state is not mirrored.
 A promoted leader finds transactions that began below the offset of its own first epoch and aborts

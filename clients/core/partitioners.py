@@ -1,4 +1,4 @@
-"""Choose the partition of a record: Kafka's partitioners with Java's own hashes, and the classic
+"""Chooses the partition of a record: Kafka's partitioners with Java's own hashes, and the classic
 ones. Pure.
 
 A partitioner is asked with the key, the topic's partition count and those partitions that have a

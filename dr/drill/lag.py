@@ -1,4 +1,4 @@
-"""Measure how far the standby is behind, from the answers of both sites and of the mirror: for
+"""Measures how far the standby is behind, from the answers of both sites and of the mirror: for
 waits, the live view and the report's curve.
 
 The sites' own logs decide, by their leader epochs; when the active site does not answer, its

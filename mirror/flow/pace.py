@@ -1,4 +1,4 @@
-"""Measure the age of records when the mirror and the target receive them, and their rate, by
+"""Measures the age of records when the mirror and the target receive them, and their rate, by
 partition, for `mirror/admin/metrics.py`.
 
 Kept over the last half to whole minute (`rolling.py`), as MirrorMaker's figures are. Batches on

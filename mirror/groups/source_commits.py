@@ -1,4 +1,4 @@
-"""Follow the commits that groups write to the source's `__consumer_offsets`.
+"""Follows the commits that groups write to the source's `__consumer_offsets`.
 
 The tail brings batches, `CommitLog` decides which of their offsets count. A reader that begins must
 also read all offsets once: the tail has only what came after its beginning.

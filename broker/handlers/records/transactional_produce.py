@@ -1,4 +1,4 @@
-"""Admit a Produce request of a transactional producer: find the partitions that its transaction
+"""Admits a Produce request of a transactional producer: find the partitions that its transaction
 does not contain yet, and ask whether it may add them (KIP-890).
 
 The coordinator is asked once for each transaction and partition; later batches find the transaction

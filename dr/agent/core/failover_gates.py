@@ -1,4 +1,4 @@
-"""Decide when a standby's agents fail over by themselves: every view reports the active site lost
+"""Decides when a standby's agents fail over by themselves: every view reports the active site lost
 for a whole lease, and the copies are good enough. Pure; `dr/agent/failover_watch.py` looks and
 acts.
 

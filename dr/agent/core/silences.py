@@ -1,4 +1,4 @@
-"""Record how long every view from the standby found a link's active site silent, up to its next
+"""Records how long every view from the standby found a link's active site silent, up to its next
 answer: a histogram, and the shortest lease that exceeds all silences. Pure.
 
 A lease that is shorter than an ordinary silence fails over without need; one that is much longer

@@ -1,5 +1,5 @@
-"""Compare two logs by digests: from one digest of everything down to the batches that differ. Pure:
-`questions` says what both sites are asked next, `take` has what both have answered.
+"""Compares two logs by digests: from one digest of everything down to the batches that differ.
+Pure: `questions` says what both sites are asked next, `take` has what both have answered.
 
 The descent is bounded: of the nodes that differ on a level the first `NODES_MAX` are looked into,
 and of the leaves the first `LEAVES_MAX` have their batches named. The others are named as ranges of

@@ -1,4 +1,5 @@
-"""Keep the time until which the sites of a link are proven equal; each comparison updates it. Pure.
+"""Keeps the time until which the sites of a link are proven equal; each comparison updates it.
+Pure.
 
 A site is proven equal until a moment when everything that the source's logs held at that moment was
 compared and is equal. A standby that lags proves less, and its lag is no difference: the moment is

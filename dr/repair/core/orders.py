@@ -1,4 +1,4 @@
-"""Decide how logs that differ are repaired: orders, or refusals with their reasons. Pure, on the
+"""Decides how logs that differ are repaired: orders, or refusals with their reasons. Pure, on the
 batches that both sites hold now around what a comparison has found.
 
 An order replaces one damaged batch by the other site's bytes, or truncates the standby's copy at

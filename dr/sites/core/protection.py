@@ -1,4 +1,4 @@
-"""Find the topics of a link that the standby does not protect: missing, incomplete, or the copy of
+"""Finds the topics of a link that the standby does not protect: missing, incomplete, or the copy of
 an older topic of that name.
 
 A site finds them from its own topics and from its peer's last report, so that it knows them also

@@ -1,4 +1,4 @@
-"""Change a sync link's policy: an operator sets it, a failover from a lost site suspends it, and
+"""Changes a sync link's policy: an operator sets it, a failover from a lost site suspends it, and
 the agents restore it.
 
 Under `block` a site waits for the other one without end. That is what was asked for while both

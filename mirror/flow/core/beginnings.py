@@ -1,4 +1,4 @@
-"""Choose the offset at which a topic's copy begins. The link promises every record after that
+"""Chooses the offset at which a topic's copy begins. The link promises every record after that
 offset; records that the source deleted before the copy existed were never promised.
 
 The beginning is a config of the copy (`antipode.copy.begins`), because a config is made in one step

@@ -1,4 +1,4 @@
-"""Measure how far a partition's mirror is behind, in records, bytes and milliseconds.
+"""Measures how far a partition's mirror is behind, in records, bytes and milliseconds.
 
 A number is never zero because something failed: when the source has not answered lately, the time
 lag grows from the last moment at which the mirror was known to have everything, and a record lag of

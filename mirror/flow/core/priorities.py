@@ -1,4 +1,4 @@
-"""Order partitions when capacity is scarce: the rank of a partition, and how ranks share capacity.
+"""Orders partitions when capacity is scarce: the rank of a partition, and how ranks share capacity.
 
 A rank follows from the topic's class (its recovery point: how much of it may be lost) and from
 whether the partition is far behind. The live tail of every class goes before the backfill of any,

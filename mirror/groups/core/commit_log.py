@@ -1,4 +1,4 @@
-"""Read the groups' commits from one partition of `__consumer_offsets`, batch by batch.
+"""Reads the groups' commits from one partition of `__consumer_offsets`, batch by batch.
 
 Reads the log as a group coordinator loads it, and returns only offsets that count:
 

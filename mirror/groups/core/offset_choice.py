@@ -1,4 +1,4 @@
-"""Choose the offset of a consumer group that the mirror writes at the target (invariants M3 and
+"""Chooses the offset of a consumer group that the mirror writes at the target (invariants M3 and
 M4).
 
 Never ahead of what is mirrored and never behind the target's log start; never backwards, unless the

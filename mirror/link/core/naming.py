@@ -1,4 +1,4 @@
-"""Name a source topic at the target of a translate link: with a prefix as MirrorMaker 2 does, with
+"""Names a source topic at the target of a translate link: with a prefix as MirrorMaker 2 does, with
 the same name, or by a table.
 
 The prefix policy names as MirrorMaker 2's DefaultReplicationPolicy does (KIP-382), the identity

@@ -1,4 +1,4 @@
-"""Divide a link among several daemons: partitions lie in slots, and each daemon has as many slots
+"""Divides a link among several daemons: partitions lie in slots, and each daemon has as many slots
 as the others.
 
 A partition's slot follows from its name, so that each new topic and partition has an owner at once,

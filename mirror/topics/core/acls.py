@@ -1,4 +1,4 @@
-"""Derive the ACLs of a source's copies: the ACLs of the source, reduced to reading.
+"""Derives the ACLs of a source's copies: the ACLs of the source, reduced to reading.
 
 The right to write to the original gives no right to write to the copy, so an ALLOW is reduced to
 reading: READ and both kinds of DESCRIBE stay, ALL becomes READ, other operations are dropped. A

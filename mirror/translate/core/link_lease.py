@@ -1,4 +1,4 @@
-"""Decide which daemon carries a link that is not shared, and when another daemon may replace it.
+"""Decides which daemon carries a link that is not shared, and when another daemon may replace it.
 Pure.
 
 The daemon that carries the link writes notices in the link's topic at the target

@@ -1,4 +1,4 @@
-"""Map source offsets to target offsets for all records that a translate link has mirrored.
+"""Maps source offsets to target offsets for all records that a translate link has mirrored.
 
 A partition's map is a row of runs: `record_count` records that lie one after the other at both
 sites, from `source_offset` there and `target_offset` here. A topic without transactions has one run

@@ -1,4 +1,4 @@
-"""Find the position at which a translate link resumes after a crash: the stored position may lag
+"""Finds the position at which a translate link resumes after a crash: the stored position may lag
 behind the target's log, and the log decides.
 
 The batches that the mirror wrote after the stored position are in the target's log under its

@@ -1,4 +1,4 @@
-"""Find the position at which a translate link resumes after a crash when the source has lost
+"""Finds the position at which a translate link resumes after a crash when the source has lost
 records that were mirrored.
 
 Compaction and expiry remove records of the source's log and leave the others at their offsets.

@@ -1,4 +1,4 @@
-"""Detect the format of a store from its bytes, as Java does since `keystore.type.compat`."""
+"""Detects the format of a store from its bytes, as Java does since `keystore.type.compat`."""
 
 from __future__ import annotations
 

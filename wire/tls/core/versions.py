@@ -1,4 +1,4 @@
-"""Choose TLS versions and cipher suites from Kafka's options. Pure.
+"""Chooses TLS versions and cipher suites from Kafka's options. Pure.
 
 Suites have their IANA names in Kafka (`TLS_ECDHE_RSA_WITH_AES_128_GCM_SHA256`) and names of their
 own in OpenSSL (`ECDHE-RSA-AES128-GCM-SHA256`); both are accepted. Python's ssl cannot choose among

@@ -31,7 +31,8 @@ from bench.systems import create_topic, wait_until
 from bench.unavailability import CLIENT
 from dr.drill.environment import Environment
 from dr.failover.core.playbook import FailoverPolicy
-from dr.failover.execution import FailoverReport, failover
+from dr.failover.execution import failover
+from dr.failover.report import FailoverReport
 from dr.failover.run_record import RUNNING, RunRecord
 from dr.sites.channels import Channels
 from dr.sites.site_client import SiteClient

@@ -24,7 +24,7 @@ from runtime.times import iso_time
 
 if TYPE_CHECKING:
     from dr.failover.core.playbook import FailoverPolicy
-    from dr.failover.execution import FailoverReport
+    from dr.failover.report import FailoverReport
     from dr.sites.core.loss import LossAccount
 
 DEFAULT_JOURNALS = Path("out/failovers")

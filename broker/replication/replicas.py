@@ -641,6 +641,10 @@ class Replicas:
                 epochs=[pb.EpochStart(epoch=epoch, start_offset=start) for epoch, start in hosted.written_epochs],
             )
 
+    def writable(self) -> Iterable[PartitionKey]:
+        """The partitions led here that take clients' writes."""
+        return (one.key for one in self if one.state.is_leader and one.write_error is ErrorCode.none)
+
     def sizes(self) -> dict[PartitionKey, tuple[int, int, int]]:
         """Size, start and end offset by partition, for the metrics (called from their thread)."""
         return {

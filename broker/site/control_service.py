@@ -11,6 +11,7 @@ from __future__ import annotations
 import asyncio
 import math
 from collections.abc import Awaitable, Callable, Iterable, Sequence
+from itertools import islice
 from typing import Any, Protocol, TypeAlias
 
 import grpc
@@ -46,6 +47,8 @@ DEPARTED_LISTED_S = 3.0
 its death.
 """
 
+WRITABLE_NAMED = 5
+"""Partitions that a brief description names."""
 REPORTS_KEPT_MS = 10_000
 """The age (ms) from which a view that differs from a peer's report counts: longer than a site agent
 takes to see a change and to ask for a view.
@@ -276,6 +279,8 @@ class BrokerControlService(broker_pb2_grpc.BrokerControlServicer):
     ) -> pb.DescribePartitionsReply:
         """Offsets, epochs and roles of the partitions led here."""
         image = self._cluster.image
+        if request.is_brief:
+            return self._enforced(image, request.link)
         wanted = set(request.topics)
         partitions = [
             description
@@ -286,6 +291,19 @@ class BrokerControlService(broker_pb2_grpc.BrokerControlServicer):
             node_id=self._node_id,
             partitions=partitions,
             cuts=_cuts(self._replicas, image, request.link),
+            link_epochs={name: link.epoch for name, link in image.links.items()},
+            link_revisions={name: link.revision for name, link in image.links.items()},
+        )
+
+    def _enforced(self, image: ClusterImage, link: str) -> pb.DescribePartitionsReply:
+        """What links are in force here, and a few of the partitions that take writes."""
+        writable = (key for key in self._replicas.writable() if _is_of_link(image, key[0], link))
+        return pb.DescribePartitionsReply(
+            node_id=self._node_id,
+            partitions=[
+                pb.PartitionDescription(topic=topic, partition=index, is_writable=True)
+                for topic, index in islice(writable, WRITABLE_NAMED)
+            ],
             link_epochs={name: link.epoch for name, link in image.links.items()},
             link_revisions={name: link.revision for name, link in image.links.items()},
         )

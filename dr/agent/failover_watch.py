@@ -20,8 +20,9 @@ from dr.agent.links_store import LinksStore
 from dr.agent.peer_watch import PeerWatch
 from dr.agent.site_cache import DISCONNECTED, SiteCache
 from dr.failover.core.playbook import FailoverPolicy
-from dr.failover.execution import FailoverReport, FailoverRun
+from dr.failover.execution import FailoverRun
 from dr.failover.journal import Journal
+from dr.failover.report import FailoverReport
 from dr.sites.channels import Channels
 from dr.sites.core.evidence import UNKNOWN
 from dr.sites.core.loss import LossAccount

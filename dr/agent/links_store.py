@@ -7,6 +7,7 @@ back before anything else is tried.
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 
 from kazoo.exceptions import BadVersionError, NodeExistsError, NoNodeError, NotEmptyError
@@ -14,7 +15,7 @@ from kazoo.exceptions import BadVersionError, NodeExistsError, NoNodeError, NotE
 from dr.agent.core.lease import may_vow
 from dr.agent.site_cache import DISCONNECTED
 from runtime.retries import jittered_backoff
-from runtime.zookeeper import CheckNode, CreateNode, TransactionStep, ZooKeeper
+from runtime.zookeeper import CheckNode, CreateNode, SetNode, TransactionStep, ZooKeeper
 from wire.control.cluster_pb2 import LinkRecord
 from wire.control.site_pb2 import LinkProtection, LinkRehearsal, LinkVerification
 from wire.rules.links import supersedes
@@ -72,9 +73,9 @@ class LinksStore:
                         raise LinkConflict(f"link {record.name!r} exists already, and differs", stored) from None
         return record
 
-    async def adopt(self, record: LinkRecord) -> LinkRecord:
-        """Store `record` when it supersedes the stored one; returns what is stored then.
-        LinkUnknown.
+    async def adopt(self, record: LinkRecord, *, account: str = "") -> LinkRecord:
+        """Store `record` when it supersedes the stored one, and with it the account of the failover
+        that leads to its epoch, if one is given; returns what is stored then. LinkUnknown.
         """
         stored = record
         async for attempt in jittered_backoff(
@@ -83,10 +84,23 @@ class LinksStore:
             with attempt:
                 stored, version = await self.get(record.name)
                 if supersedes(record, stored):
-                    path = znodes.link_path(record.name)
-                    await self._zookeeper.set(path, znodes.encode_link(record), version=version)
+                    await self._replace(record, version=version, account=account)
                     stored = record
         return stored
+
+    async def _replace(self, record: LinkRecord, *, version: int, account: str) -> None:
+        path = znodes.link_path(record.name)
+        if not account:
+            await self._zookeeper.set(path, znodes.encode_link(record), version=version)
+            return
+        kept = link_znodes.failover_path(record.name, record.epoch)
+        is_kept = await self._zookeeper.exists(kept) is not None
+        if not is_kept:
+            await self._zookeeper.ensure_path(link_znodes.failovers_path(record.name))
+        payload = link_znodes.encode_account(account)
+        keep = SetNode(path=kept, value=payload) if is_kept else CreateNode(path=kept, value=payload)
+        raised = SetNode(path=path, value=znodes.encode_link(record), version=version)
+        await self._zookeeper.transaction([raised, keep])
 
     async def delete(self, name: str, *, epoch: int) -> LinkRecord:
         """Delete the link and its accounts when it is at `epoch`. LinkUnknown, LinkConflict."""
@@ -264,7 +278,7 @@ class LinksStore:
         async for attempt in jittered_backoff(retry_on=(*DISCONNECTED, NoNodeError), budget_ms=BUDGET_MS):
             with attempt:
                 await self.get(link)
-                path, payload = link_znodes.failover_path(link, epoch), document.encode()
+                path, payload = link_znodes.failover_path(link, epoch), link_znodes.encode_account(document)
                 await self._zookeeper.ensure_path(link_znodes.failovers_path(link))
                 try:
                     await self._zookeeper.create(path, payload)
@@ -278,9 +292,10 @@ class LinksStore:
             epochs = sorted(int(child) for child in await self._zookeeper.children(parent))
         except NoNodeError:
             return {}
-        found = {}
-        for epoch in epochs:
-            stored = await self._zookeeper.get_or_none(link_znodes.failover_path(link, epoch))
-            if stored is not None:
-                found[epoch] = stored[0].decode()
-        return found
+        paths = [link_znodes.failover_path(link, epoch) for epoch in epochs]
+        stored = await asyncio.gather(*map(self._zookeeper.get_or_none, paths))
+        return {
+            epoch: link_znodes.decode_account(link, epoch, one[0])
+            for epoch, one in zip(epochs, stored, strict=True)
+            if one is not None
+        }

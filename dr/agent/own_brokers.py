@@ -60,9 +60,11 @@ class OwnBrokers:
         self._channels = channels
         self._clock = clock
 
-    async def describe(self, link: str) -> list[BrokerAnswer]:
-        """Each live broker's report about the partitions that the link carries."""
-        request = DescribePartitionsRequest(link=link)
+    async def describe(self, link: str, *, is_brief: bool = False) -> list[BrokerAnswer]:
+        """Each live broker's report about the partitions that the link carries. Brief: without
+        positions.
+        """
+        request = DescribePartitionsRequest(link=link, is_brief=is_brief)
 
         async def ask(stub: BrokerControlStub) -> DescribePartitionsReply:
             reply: DescribePartitionsReply = await stub.DescribePartitions(request, timeout=ASK_TIMEOUT_S)
@@ -134,7 +136,7 @@ class OwnBrokers:
         """
         deadline = self._clock.monotonic_ms() + timeout_ms
         while True:
-            answers = await self.describe(record.name)
+            answers = await self.describe(record.name, is_brief=True)
             problems = [problem for answer in answers if (problem := not_enforcing(answer, record))]
             if not problems or self._clock.monotonic_ms() >= deadline:
                 return problems

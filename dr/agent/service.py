@@ -9,6 +9,7 @@ calls `start` after it, when the own broker's address is known.
 
 from __future__ import annotations
 
+import asyncio
 import functools
 import re
 from collections.abc import Awaitable, Callable
@@ -254,7 +255,7 @@ class SiteAgentService(SiteAgentServicer):
     async def AdoptLink(self, request: site.AdoptLinkRequest, _: Context) -> site.LinkReply:  # noqa: N802
         """Store what supersedes, and wait until every live broker enforces what is stored."""
         await self._check_arbiter(request.record)
-        stored = await self._parts.store.adopt(request.record)
+        stored = await self._parts.store.adopt(request.record, account=request.account_json)
         self._state_change.info(
             "link adopted",
             link=stored.name,
@@ -373,14 +374,19 @@ class SiteAgentService(SiteAgentServicer):
     @_answers
     async def DescribeLink(self, request: site.DescribeLinkRequest, _: Context) -> site.DescribeLinkReply:  # noqa: N802
         """Describe the log of every carried partition at this site."""
-        stored, _version = await self._parts.store.get(request.name)
-        answers = await self._parts.brokers.describe(stored.name)
+        store = self._parts.store
+        (stored, _version), answers, protection, verification = await asyncio.gather(
+            store.get(request.name),
+            self._parts.brokers.describe(request.name),
+            store.protection(request.name),
+            store.verification(request.name),
+        )
         replies = [answer.reply for answer in answers if answer.reply is not None]
         peer = self._parts.peers.peer(other_site(stored, self._site))
         is_active = stored.active_site == self._site
         return site.DescribeLinkReply(
-            protection=await self._parts.store.protection(stored.name) if is_active else None,
-            verification=await self._parts.store.verification(stored.name) if is_active else None,
+            protection=protection if is_active else None,
+            verification=verification if is_active else None,
             rehearsal=self._parts.rehearsals.last(stored.name),
             peer_seen_at_ms=peer.seen_at_ms,
             site=self._site,

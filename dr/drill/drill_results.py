@@ -13,7 +13,7 @@ from typing import Any
 from dr.drill.core.expectations import Verdict
 from dr.drill.core.measures import Measured
 from dr.drill.lag import LagSample
-from dr.failover.execution import FailoverReport
+from dr.failover.report import FailoverReport
 
 PASSED, FAILED, STOPPED = "passed", "failed", "stopped"
 ANOMALIES_KEPT_MAX = 100

@@ -13,8 +13,8 @@ import contextlib
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
-from typing import Any
 
+from dr.failover.accounting import Accounting
 from dr.failover.core.assess import assess
 from dr.failover.core.playbook import (
     Decision,
@@ -23,23 +23,21 @@ from dr.failover.core.playbook import (
     Step,
     StepEnded,
 )
-from dr.failover.core.promotion import failed_over_from, has_leaders_above_floor, is_promoted, kept_ends
+from dr.failover.core.promotion import failed_over_from, has_leaders_above_floor, is_promoted
 from dr.failover.core.torn_transactions import TornSurvey, with_transactions
 from dr.failover.journal import Journal
-from dr.failover.log_ends import bootstrap_of, end_torn_transactions, planned_ends, site_client, truncate_logs
+from dr.failover.log_ends import end_torn_transactions, planned_ends, site_client, truncate_logs
+from dr.failover.report import FailoverReport, FailoverTimeouts, StepReport
 from dr.failover.run_record import RUNNING, RunKeeper
 from dr.sites.channels import Channels
-from dr.sites.core.evidence import Evidence, ReplicaTruncation, SiteEvidence, SiteGroups, TopicPartition
-from dr.sites.core.group_offsets import group_loss
-from dr.sites.core.loss import LossAccount, account
+from dr.sites.core.evidence import Evidence, ReplicaTruncation, SiteEvidence
+from dr.sites.core.loss import LossAccount
 from dr.sites.core.sync_policies import policy_sentence
 from dr.sites.observation import LinkObserver
 from dr.sites.site_client import SiteClient, SiteRefused
 from runtime.clock import Clock, SystemClock
 from runtime.process import OperationalFailure
 from runtime.times import iso_time
-from wire.client.broker_requests import EpochQuery
-from wire.client.raw_client import KafkaClient
 from wire.control.cluster_pb2 import LinkRecord
 from wire.rules.links import other_site
 
@@ -51,68 +49,6 @@ for.
 STOPPED_POLL_S = 0.01
 STOPPED_REST_SHARE = 0.25
 """A wait while writers are stopped pauses this share of the time that the sites took to answer."""
-EPOCH_LOOKUP_BUDGET_MS = 10_000
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class FailoverTimeouts:
-    """The timeouts until a site enforces a record, and until the target has leaders that take
-    writes.
-    """
-
-    enforce_ms: int = 10_000
-    promote_ms: int = 30_000
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class StepReport:
-    """One step as it went."""
-
-    step: str
-    reason: str
-    started_at_ms: int
-    duration_ms: int
-    problem: str = ""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class FailoverReport:
-    """The result of a run. `outcome` is done, refused or planned (a dry run)."""
-
-    link: str
-    from_site: str
-    to_site: str
-    outcome: str
-    reason: str
-    epoch: int
-    is_fence_proven: bool = False
-    duration_ms: int = 0
-    steps: tuple[StepReport, ...] = ()
-    planned_steps: tuple[str, ...] = ()
-    account: LossAccount | None = None
-    cuts: tuple[ReplicaTruncation, ...] = ()
-    """The losses of replicas inside the sites that answered, apart from the account."""
-    sync: str = ""
-    """The condition for which acks=all waits at the target now, or would wait; empty on a link that
-    never waits.
-    """
-    unprotected: tuple[str, ...] = ()
-    is_source_silent: bool = False
-    """The old site did not answer when the run ended."""
-
-    @property
-    def is_done(self) -> bool:
-        """True when the target is active now."""
-        return self.outcome == "done"
-
-    def to_json(self) -> dict[str, Any]:
-        """Plain data, with the sentences for people."""
-        document = asdict(self)
-        if self.account is not None:
-            document["account"] = self.account.document()
-        for fields, truncation in zip(document["cuts"], self.cuts, strict=True):
-            fields["sentence"] = truncation.sentence
-        return document
 
 
 Progress = Callable[[str, str], None]
@@ -135,6 +71,8 @@ class FailoverRun:
     _steps: list[StepReport] = field(default_factory=list)
     _account: LossAccount | None = None
     _undone: TornSurvey = field(default_factory=TornSurvey)
+    _evidence: Evidence | None = None
+    """As of the last decision."""
     _unix_at_zero_ms: int = 0
     _asked_s: float = 0.0
 
@@ -196,7 +134,11 @@ class FailoverRun:
         self.journal.write("run begins", link=self.link, to=self.target.name, policy=asdict(self.policy))
         while True:
             asked_ms = self.clock.monotonic_ms()
-            evidence = await observer.evidence(with_groups=playbook.wants_groups)
+            evidence = await observer.evidence(
+                with_groups=playbook.wants_groups,
+                with_source=playbook.wants_source,
+                is_source_final=playbook.is_source_final,
+            )
             self._asked_s = (self.clock.monotonic_ms() - asked_ms) / 1000
             playbook.observe(evidence, self._now_ms())
             decision = playbook.decide(evidence, self._now_ms())
@@ -204,6 +146,7 @@ class FailoverRun:
                 break
             if not self._steps or self._steps[-1].step != decision.step.value:
                 self._note_run(keeper, _epoch(evidence), f"{decision.step.value}: {decision.reason}")
+            self._evidence = evidence
             ended = await self._carry_out(decision, playbook, observer)
             playbook.apply(ended, self._now_ms())
         outcome = "done" if decision.step is Step.DONE else "refused"
@@ -222,7 +165,7 @@ class FailoverRun:
             unprotected=() if kept is None else kept.unprotected,
             cuts=_cuts(evidence),
             sync=policy_sentence(evidence.governing) if outcome == "done" else "",
-            is_source_silent=evidence.source is None,
+            is_source_silent=bool(evidence.source_problem),
         )
 
     def _observer(self) -> LinkObserver:
@@ -253,7 +196,7 @@ class FailoverRun:
             case Step.NOTIFY:
                 stored, problem = await self._tell(record)
             case Step.RAISE:
-                stored, problem = await self._store(self.target, record)
+                stored, problem = await self._raise(record, playbook)
             case Step.GIVE_BACK:
                 stored, problem = await self._give_back(record)
             case Step.HAND_BACK:
@@ -263,9 +206,12 @@ class FailoverRun:
             case Step.ACCOUNT:
                 stored, problem = record, await self._keep_account(record, playbook, observer)
             case _:
-                stored, problem = record, await self._promote(record, observer)
+                stored, problem = record, await self._promote(record, playbook, observer)
         ended = StepEnded(step=decision.step, reason=decision.reason, stored=stored, problem=problem)
         self._note(ended, started_at_ms, started_ms)
+        if decision.step is Step.RAISE and self._account is not None:
+            kept = StepEnded(step=Step.ACCOUNT, reason=f"the account was final and is stored with epoch {record.epoch}")
+            self._note(kept, self.clock.now_ms(), self.clock.monotonic_ms())
         return ended
 
     def _note(self, ended: StepEnded, started_at_ms: int, started_ms: float) -> None:
@@ -303,7 +249,7 @@ class FailoverRun:
         return min(self.timeouts.enforce_ms, self.policy.unavailability_max_ms)
 
     async def _store(
-        self, client: SiteClient | None, record: LinkRecord, *, timeout_ms: int | None = None
+        self, client: SiteClient | None, record: LinkRecord, *, timeout_ms: int | None = None, account: str = ""
     ) -> tuple[LinkRecord | None, str]:
         """Store at one site; the record found there, None when it is not known, and what did not
         work.
@@ -311,9 +257,25 @@ class FailoverRun:
         if client is None:
             return None, "no agent address is known"
         try:
-            return await client.adopt_link(record, timeout_ms=timeout_ms or self.timeouts.enforce_ms), ""
+            timeout_ms = timeout_ms or self.timeouts.enforce_ms
+            return await client.adopt_link(record, timeout_ms=timeout_ms, account=account), ""
         except OperationalFailure as failure:
             return None, str(failure)
+
+    async def _raise(self, record: LinkRecord, playbook: FailoverPlaybook) -> tuple[LinkRecord | None, str]:
+        """Store the new epoch at the target, and with it its account where that is final already:
+        writers do not wait for another step.
+        """
+        final = self._accounting(playbook).before_the_raise(
+            record, self._evidence, now_ms=self._now_ms(), unix_ms=self.clock.now_ms()
+        )
+        stored, problem = await self._store(self.target, record, account="" if final is None else final.to_json())
+        if stored == record:
+            self._account = final
+        return stored, problem
+
+    def _accounting(self, playbook: FailoverPlaybook) -> Accounting:
+        return Accounting(self.link, target=self.target, playbook=playbook)
 
     async def _tell(self, record: LinkRecord) -> tuple[LinkRecord | None, str]:
         """Bring the source the record and the account, which it copies from its peer otherwise."""
@@ -394,64 +356,29 @@ class FailoverRun:
 
     async def _keep_account(self, record: LinkRecord, playbook: FailoverPlaybook, observer: LinkObserver) -> str:
         evidence = await observer.site_evidence(self.target, with_groups=True)
-        kept, unclear = kept_ends(evidence, before=playbook.drained_ends)
-        if unclear:
-            kept |= await self._look_up_ends(unclear, record, evidence)
-        from_site = failed_over_from(record)
         found, transactions_problem = await self._end_torn(record, playbook, evidence)
-        self._account = account(
-            link=self.link,
-            epoch=record.epoch,
-            from_site=from_site,
-            to_site=record.active_site,
-            kept=kept,
-            target=evidence.partitions,
-            source=playbook.known_source_ends,
-            now_ms=self.clock.now_ms(),
-            unprotected=evidence.unprotected,
-            peer_seen_at_ms=evidence.peer_seen_at_ms,
-            differences=playbook.differences(evidence, source_site=from_site, ends=kept),
-            leader_epoch_floor=record.leader_epoch_floor,
-            groups=group_loss(
-                await observer.source_groups() or playbook.source_groups,
-                evidence.groups or SiteGroups(),
-                evidence.partitions,
-                is_fenced=playbook.is_fence_proven,
-                is_routed=record.is_routed,
-                now_ms=self.clock.now_ms(),
-            ),
-        )
-        self._account = with_transactions(self._account, record, found, transactions_problem)
+        kept = await self._accounting(playbook).after_the_raise(record, evidence, observer, unix_ms=self.clock.now_ms())
+        self._account = with_transactions(kept, record, found, transactions_problem)
         try:
             await self.target.record_failover(self.link, epoch=record.epoch, document=self._account.to_json())
         except SiteRefused as refusal:
             return str(refusal)
         return ""
 
-    async def _look_up_ends(
-        self, keys: Sequence[TopicPartition], record: LinkRecord, evidence: SiteEvidence
-    ) -> dict[TopicPartition, int]:
-        """The ends of the older epochs in logs that clients have written to since the promotion."""
-        view = await self.target.view(asking_site=failed_over_from(record))
-        ends: dict[TopicPartition, int] = {}
-        query = EpochQuery(record.leader_epoch_floor - 1)
-        async with KafkaClient(bootstrap_of(view), site_local=True, retry_budget_ms=EPOCH_LOOKUP_BUDGET_MS) as client:
-            await client.metadata(sorted({key.topic for key in keys}))
-            for key in keys:
-                found = (await client.epoch_ends(await client.leader(*key), {key: query}))[key]
-                ends[key] = max(found.end_offset, evidence.partitions[key].log_start_offset)
-        return ends
-
-    async def _promote(self, record: LinkRecord, observer: LinkObserver) -> str:
+    async def _promote(self, record: LinkRecord, playbook: FailoverPlaybook, observer: LinkObserver) -> str:
         """Wait for the new band's leaders, say that the role stands, wait until every partition
-        takes writes.
+        takes writes. A fenced source is informed as soon as writes are taken: its clients get the
+        new leaders from it.
         """
-        evidence = await self._until(observer, has_leaders_above_floor)
+        seen = self._evidence.target if self._evidence is not None else None
+        if seen is None or seen.record != record or not has_leaders_above_floor(seen):
+            await self._until(observer, has_leaders_above_floor)
         try:
             await self.target.confirm_link(record.name, epoch=record.epoch, lease_ms=record.lease_ms)
         except OperationalFailure as failure:
             return str(failure)
-        evidence = await self._until(observer, is_promoted)
+        informed = self._tell(record) if playbook.is_fence_proven else asyncio.sleep(0)
+        evidence, _ = await asyncio.gather(self._until(observer, is_promoted), informed)
         waiting = sorted(
             {*evidence.leaderless, *(key for key, item in evidence.partitions.items() if not item.is_writable)}
         )

@@ -19,7 +19,8 @@ from kio.schema.errors import ErrorCode
 
 from dr.drill.drill_results import FAILED, PASSED, DrillResult, StepResult
 from dr.failover.core.playbook import FailoverPolicy
-from dr.failover.execution import FailoverReport, failover
+from dr.failover.execution import failover
+from dr.failover.report import FailoverReport
 from dr.proof.core.descent import Question
 from dr.proof.site_digests import SiteDigests, new_client
 from dr.rehearsal.client_load import LoadResult, run_load

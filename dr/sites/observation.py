@@ -1,5 +1,5 @@
 """Collecting evidence: both sites of a link asked in the order that keeps it sound, the target
-first and the source after it.
+first and the source after it. Under a fence the order does not count, and both are asked at once.
 
 A source that did not answer within its deadline is left alone for a moment, so that a black hole
 does not slow every step down.
@@ -12,6 +12,7 @@ import asyncio
 from dr.sites.core.evidence import (
     UNKNOWN,
     Evidence,
+    Promotion,
     SiteEvidence,
     SiteGroups,
     TopicPartition,
@@ -42,20 +43,33 @@ class LinkObserver:
         self._clock = clock
         self._ask_again_at_ms = 0.0
         self._source_problem = "no agent address is known"
+        self._views: dict[str, SiteView] = {}
+        # By the document: accounts do not change until they become final.
+        self._promotions: dict[str, Promotion] = {}
 
-    async def evidence(self, *, with_groups: bool = False) -> Evidence:
+    async def evidence(
+        self, *, with_groups: bool = False, with_source: bool = True, is_source_final: bool = False
+    ) -> Evidence:
         """Both sites now, with what groups have committed where asked for. SiteRefused when the
-        target does not know the link.
+        target does not know the link. `is_source_final`: the source's logs do not grow, so that
+        both may be asked at once.
         """
-        target, target_problem = await self._ask_target(with_groups=with_groups)
-        source = await self._ask_source(with_groups=with_groups)
+        source: SiteEvidence | None = None
+        if with_source and is_source_final:
+            (target, target_problem), source = await asyncio.gather(
+                self._ask_target(with_groups=with_groups), self._ask_source(with_groups=with_groups)
+            )
+        else:
+            target, target_problem = await self._ask_target(with_groups=with_groups)
+            if with_source:
+                source = await self._ask_source(with_groups=with_groups)
         return Evidence(
             link=self._link,
             target_site=self._target.name,
             target=target,
             source=source,
             target_problem=target_problem,
-            source_problem="" if source is not None else self._source_problem,
+            source_problem=self._source_problem if with_source and source is None else "",
         )
 
     async def _ask_target(self, *, with_groups: bool) -> tuple[SiteEvidence | None, str]:
@@ -89,13 +103,13 @@ class LinkObserver:
 
     async def site_evidence(self, client: SiteClient, *, with_groups: bool = False) -> SiteEvidence:
         """Ask one site for all its evidence."""
-        groups = await self._groups(client) if with_groups else None
-        description, view, links, accounts, words = await asyncio.gather(
+        description, view, links, accounts, words, groups = await asyncio.gather(
             client.describe_link(self._link),
-            client.view(asking_site=self._peer_of(client)),
+            self._view(client),
             client.links(),
             client.failovers(self._link),
             client.mirror_reports(self._link),
+            self._groups_if(client, is_wanted=with_groups),
         )
         partitions = positions_of(description.partitions)
         return SiteEvidence(
@@ -106,7 +120,7 @@ class LinkObserver:
             partitions=partitions,
             leaderless=frozenset(_carried(view, description.record) - partitions.keys()),
             cuts=truncations_of(client.name, description.cuts),
-            promotions=tuple(LossAccount.from_json(text).promotion for text in accounts),
+            promotions=tuple(map(self._promotion, accounts)),
             mirror_age_ms=_age_ms(words, self._clock.now_ms()),
             resting_mirror_age_ms=words.resting_ms_ago,
             mirror_problems=failing_sentences(words.failing),
@@ -120,6 +134,22 @@ class LinkObserver:
             ),
             deposed=_deposed(client.name, description.record, links, view),
         )
+
+    async def _groups_if(self, client: SiteClient, *, is_wanted: bool) -> SiteGroups | None:
+        return await self._groups(client) if is_wanted else None
+
+    async def _view(self, client: SiteClient) -> SiteView:
+        """The site's view, sent again only when it has changed since the last look."""
+        known = self._views.get(client.name, SiteView())
+        reply = await client.look(asking_site=self._peer_of(client), known_version=known.version)
+        if not reply.is_unchanged:
+            known = self._views[client.name] = reply.view
+        return known
+
+    def _promotion(self, document: str) -> Promotion:
+        if document not in self._promotions:
+            self._promotions[document] = LossAccount.from_json(document).promotion
+        return self._promotions[document]
 
     def _peer_of(self, client: SiteClient) -> str:
         if client is self._target:

@@ -72,9 +72,12 @@ class SiteClient:
         """The site as it looks to `asking_site`."""
         return (await self.look(asking_site=asking_site)).view
 
-    async def look(self, *, asking_site: str = "") -> site.GetSiteViewReply:
-        """The view, and which znodes of the site cannot be understood."""
-        reply: site.GetSiteViewReply = await self._call("GetSiteView", site.GetSiteViewRequest(asking_site=asking_site))
+    async def look(self, *, asking_site: str = "", known_version: int = 0) -> site.GetSiteViewReply:
+        """The view, unless it is still the known version, and which znodes of the site cannot be
+        understood.
+        """
+        request = site.GetSiteViewRequest(asking_site=asking_site, known_version=known_version)
+        reply: site.GetSiteViewReply = await self._call("GetSiteView", request)
         return reply
 
     async def links(self) -> site.ListLinksReply:
@@ -125,11 +128,11 @@ class SiteClient:
         reply: site.LinkReply = await self._call("DeleteLink", request, timeout_ms=STORE_TIMEOUT_MS)
         return reply.record
 
-    async def adopt_link(self, record: LinkRecord, *, timeout_ms: int) -> LinkRecord:
-        """Store what supersedes and wait until every broker enforces it; returns what is stored
-        then.
+    async def adopt_link(self, record: LinkRecord, *, timeout_ms: int, account: str = "") -> LinkRecord:
+        """Store what supersedes, and with it the account of its epoch where one is given, and wait
+        until every broker enforces it; returns what is stored then.
         """
-        request = site.AdoptLinkRequest(record=record, timeout_ms=timeout_ms)
+        request = site.AdoptLinkRequest(record=record, timeout_ms=timeout_ms, account_json=account)
         reply: site.LinkReply = await self._call("AdoptLink", request, timeout_ms=timeout_ms + ASK_TIMEOUT_MS)
         return reply.record
 

@@ -15,7 +15,8 @@ from kio.schema.errors import ErrorCode
 from typer.testing import CliRunner
 
 from dr.failover.core.playbook import FailoverPolicy
-from dr.failover.execution import FailoverReport, failover
+from dr.failover.execution import failover
+from dr.failover.report import FailoverReport
 from dr.links.administration import list_links
 from dr.links.completeness import complete_until, looks_at_sites
 from dr.links.readiness import check_readiness

@@ -5,7 +5,8 @@ and its part in the link's lease. Decoders raise `MalformedZnode`.
 
 from __future__ import annotations
 
-from typing import TypeVar
+import zlib
+from typing import Final, TypeVar
 
 from google.protobuf import json_format
 
@@ -13,6 +14,10 @@ from wire.control.site_pb2 import LinkProtection, LinkRehearsal, LinkVerificatio
 from wire.znodes.layout import MalformedZnode, link_path
 
 Stored = TypeVar("Stored", LinkProtection, LinkVerification, LinkRehearsal)
+
+
+ACCOUNT_BYTES_PLAIN: Final = 100_000
+"""Longer accounts are stored compressed: a znode holds 1 MB."""
 
 
 def failovers_path(link: str) -> str:
@@ -23,6 +28,22 @@ def failovers_path(link: str) -> str:
 def failover_path(link: str, epoch: int) -> str:
     """Account of the failover that raised the link to `epoch`."""
     return f"{failovers_path(link)}/{epoch}"
+
+
+def encode_account(document: str) -> bytes:
+    """An account, as JSON, as it is stored: compressed where it is long."""
+    plain = document.encode()
+    return plain if len(plain) <= ACCOUNT_BYTES_PLAIN else zlib.compress(plain)
+
+
+def decode_account(link: str, epoch: int, data: bytes) -> str:
+    """The account that `encode_account` stored."""
+    if data[:1] == b"{":
+        return data.decode()
+    try:
+        return zlib.decompress(data).decode()
+    except (zlib.error, UnicodeDecodeError) as error:
+        raise MalformedZnode(failover_path(link, epoch), f"it is no account: {error}") from error
 
 
 def runs_path(link: str) -> str:

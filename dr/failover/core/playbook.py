@@ -18,7 +18,7 @@ Steps, in the order of an undisturbed run:
     hand_back  the truncation failed again and again, and the source answers: it is active again in
                the next epoch
     account    the ends that the target kept are written beside the link, before any client can add
-               to them
+               to them (with the raise itself when the drain was whole: the account is final then)
     promote    leaders above the floor are awaited, then the role is confirmed to the target: writes
                begin
     notify     the source learns the new record (or reads it from its peer when it comes back)
@@ -86,6 +86,9 @@ FENCE_ATTEMPTS_MAX = 3
 fenced.
 """
 
+
+FENCED_LOOKS_MIN = 2
+"""Looks at a fenced source before an epoch is raised: two show whether its logs stand still."""
 
 CHANGING_STEPS = ("prepare", "fence", "drain", "raise", "account", "promote", "notify")
 """The steps of an undisturbed run with a source that answers."""
@@ -196,6 +199,7 @@ class FailoverPlaybook:
         self._fence_problem = ""
         self._fence_count = 0
         self._truncate_count = 0
+        self._fenced_looks = 0
         self._ended: dict[Step, StepEnded] = {}
         self._prepare_started_at_ms: int | None = None
         self._stopped_at_ms: int | None = None
@@ -210,10 +214,38 @@ class FailoverPlaybook:
 
     @property
     def wants_groups(self) -> bool:
-        """True when the next evidence must say what groups have committed: under a proven fence,
-        before anything is raised.
+        """True when the next evidence must say what groups have committed: under a fence, before
+        anything is raised.
         """
-        return self._is_fence_proven and not self._is_raised
+        return self.is_source_final and not self._is_raised
+
+    @property
+    def is_source_final(self) -> bool:
+        """True when the source's logs do not grow any more: the fence is proven, or every broker
+        there has just reported that it is in force.
+        """
+        fence = self._ended.get(Step.FENCE)
+        is_fence_stored = fence is not None and not fence.problem and Step.GIVE_BACK not in self._ended
+        return self._is_fence_proven or is_fence_stored
+
+    @property
+    def wants_source(self) -> bool:
+        """False between this run's raise and its promotion, when the source is fenced and only the
+        target decides what comes next.
+        """
+        if self._policy.kept_before_ms or self._policy.is_cut_consistent:
+            return True  # writes are handed back to it when the truncation fails
+        is_raised_here = self._is_fence_proven and self._is_raised and Step.RAISE in self._ended
+        return not is_raised_here or Step.PROMOTE in self._ended
+
+    def has_everything(self, evidence: Evidence, now_ms: int) -> bool:
+        """True when the target has all that the fenced source has, so that the account of the next
+        epoch is final before it is raised.
+        """
+        drain = self.drain_state(evidence, now_ms)
+        return (
+            self._is_complete(drain.remaining, drain.problem, is_exact=drain.is_exact) and evidence.source is not None
+        )
 
     @property
     def source_groups(self) -> SiteGroups | None:
@@ -248,10 +280,13 @@ class FailoverPlaybook:
             if self._is_fence_proven:
                 self._bypass = self._bypass or self._growth_under_the_fence(source)
                 self._source_groups = source.groups or self._source_groups
+            self._fenced_looks += 1
             self._is_fence_proven, self._fenced_epoch = True, source.record.epoch
             self._remember_source(source)
         elif self._is_fence_proven and self._was_given_back(evidence):
             self._is_fence_proven = False
+            self._fenced_looks = 0
+            self._ended.pop(Step.FENCE, None)
             self._stopped_at_ms = None
             self._source_ends.clear()
             self._source_groups = None
@@ -464,10 +499,14 @@ class FailoverPlaybook:
             if end is not None and end.end_offset > max(here, end.log_start_offset):
                 remaining[key] = end.end_offset - max(here, end.log_start_offset)
         problem = "" if remaining else self._lack(evidence)
-        is_complete = is_exact and not remaining and not problem
+        is_complete = self._is_complete(remaining, problem, is_exact=is_exact)
         may_arrive = self._is_fence_proven and evidence.source is not None and not is_complete
         is_over = is_complete or self._is_drain_over(may_arrive=may_arrive, now_ms=now_ms)
         return DrainState(remaining=remaining, is_exact=is_exact, is_over=is_over, problem=problem)
+
+    def _is_complete(self, remaining: Mapping[TopicPartition, int], problem: str, *, is_exact: bool) -> bool:
+        """One look under the fence shows no log that grows past it: two are needed (F-k)."""
+        return is_exact and not remaining and not problem and self._fenced_looks >= FENCED_LOOKS_MIN
 
     def _absent(self, evidence: Evidence) -> str:
         """Partitions of the source that the target does not have at all: without a record they lack

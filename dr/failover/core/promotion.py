@@ -32,15 +32,12 @@ def has_leaders_above_floor(target: SiteEvidence) -> bool:
 
 
 def kept_ends(
-    target: SiteEvidence, *, before: Mapping[TopicPartition, int]
+    target: SiteEvidence, *, floor: int, before: Mapping[TopicPartition, int]
 ) -> tuple[dict[TopicPartition, int], list[TopicPartition]]:
     """The end of the mirrored history by partition, and the partitions that need an epoch lookup
-    because writes began already. `before` holds the ends that this run saw before the raise under a
-    proven fence and a finished drain.
-
-    `before` holds ends seen in this run before the raise under a proven and finished drain.
+    because writes began already. `floor`: leader epochs of the new band begin there. `before` holds
+    the ends that this run saw before the raise under a proven fence and a finished drain.
     """
-    floor = target.record.leader_epoch_floor
     kept: dict[TopicPartition, int] = {}
     unclear: list[TopicPartition] = []
     for key, position in sorted(target.partitions.items()):

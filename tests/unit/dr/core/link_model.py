@@ -33,7 +33,7 @@ from dr.sites.core.loss import LossAccount, account
 from dr.sites.core.protection import UnprotectedTopic
 from wire.batches.log_histories import EpochStart
 from wire.control.cluster_pb2 import LinkPhase, LinkRecord
-from wire.rules.links import SiteRole, other_site, role_of, supersedes
+from wire.rules.links import SiteRole, other_site, role_of, supersedes, truncates_logs
 
 KEY = TopicPartition("flights", 0)
 PLACE = GroupPartition("board", *KEY)
@@ -255,7 +255,7 @@ class Operator:
                 return
             self._tell(decision)
             yield decision.step
-            ended = self._carry_out(decision)
+            ended = self._carry_out(decision, evidence)
             self.playbook.apply(ended, self.link.now_ms)
         raise AssertionError(f"the run does not end: {self.story[-10:]}")
 
@@ -264,7 +264,7 @@ class Operator:
         if not (is_waiting and self.story and self.story[-1].startswith(f"{decision.step}:")):
             self.story.append(f"{decision.step}: {decision.reason}")
 
-    def _carry_out(self, decision: Decision) -> StepEnded:
+    def _carry_out(self, decision: Decision, evidence: Evidence) -> StepEnded:
         link, target = self.link, self.link.site(self.to_site)
         source = link.site("b" if self.to_site == "a" else "a")
         step, reason, record = decision.step, decision.reason, decision.record
@@ -287,7 +287,7 @@ class Operator:
                 source.confirmed_epoch = source.record.epoch
             return first
         if step is Step.RAISE:
-            return self._store(step, reason, target, record)
+            return self._raise(reason, record, evidence)
         if step is Step.TRUNCATE:
             self._truncate(target)
             return StepEnded(step=step, reason=reason, problem=self.link.truncation_problem)
@@ -305,6 +305,14 @@ class Operator:
             for partition in target.partitions.values():
                 del partition.log[self.link.truncation_offset :]
 
+    def _raise(self, reason: str, record: LinkRecord, evidence: Evidence) -> StepEnded:
+        target = self.link.site(self.to_site)
+        is_final = not truncates_logs(record) and self.playbook.has_everything(evidence, self.link.now_ms)
+        ended = self._store(Step.RAISE, reason, target, record)
+        if is_final and ended.stored == record:
+            self._account(target, record)
+        return ended
+
     def _store(self, step: Step, reason: str, site: ModelSite, record: LinkRecord) -> StepEnded:
         if not site.is_up:
             return StepEnded(step=step, reason=reason, problem=f"{site.name} does not answer")
@@ -315,7 +323,7 @@ class Operator:
     def _account(self, target: ModelSite, record: LinkRecord) -> None:
         source = self.link.site(other_site(record, target.name))
         evidence = target.evidence(self.link.now_ms)
-        kept, unclear = kept_ends(evidence, before=self.playbook.drained_ends)
+        kept, unclear = kept_ends(evidence, floor=record.leader_epoch_floor, before=self.playbook.drained_ends)
         for key in unclear:
             log = target.partitions[key].log
             kept[key] = sum(1 for epoch, _ in log if epoch < record.leader_epoch_floor)

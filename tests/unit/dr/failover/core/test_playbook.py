@@ -41,7 +41,6 @@ def test_f1_a_source_that_answers_is_fenced_drained_and_nothing_is_lost() -> Non
         "fence",
         "drain",
         "raise",
-        "account",
         "promote",
         "notify",
         "done",

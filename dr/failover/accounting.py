@@ -1,0 +1,111 @@
+"""The account of a failover, from the playbook's knowledge and from the target's logs: before the
+epoch is raised, where a whole drain makes it final, or after it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+from dr.failover.core.playbook import FailoverPlaybook
+from dr.failover.core.promotion import failed_over_from, kept_ends
+from dr.failover.log_ends import bootstrap_of
+from dr.sites.core.evidence import Evidence, SiteEvidence, SiteGroups, TopicPartition
+from dr.sites.core.group_offsets import group_loss
+from dr.sites.core.loss import LossAccount, account
+from dr.sites.observation import LinkObserver
+from dr.sites.site_client import SiteClient
+from wire.client.broker_requests import EpochQuery
+from wire.client.raw_client import KafkaClient
+from wire.control.cluster_pb2 import LinkRecord
+from wire.rules.links import truncates_logs
+
+EPOCH_LOOKUP_BUDGET_MS = 10_000
+
+
+class Accounting:
+    """The accounts of one run."""
+
+    def __init__(self, link: str, *, target: SiteClient, playbook: FailoverPlaybook) -> None:
+        self._link = link
+        self._target = target
+        self._playbook = playbook
+
+    def before_the_raise(
+        self, record: LinkRecord, evidence: Evidence | None, *, now_ms: int, unix_ms: int
+    ) -> LossAccount | None:
+        """The account of the record's epoch, where nothing can change it any more; None: it is kept
+        after the raise. `now_ms` is the playbook's time.
+        """
+        if evidence is None or evidence.target is None or truncates_logs(record):
+            return None
+        is_raised = evidence.governing.epoch == record.epoch
+        if is_raised or not self._playbook.has_everything(evidence, now_ms):
+            return None
+        kept, unclear = self._kept(record, evidence.target)
+        if unclear:
+            return None
+        return self._account(record, evidence.target, kept, self._playbook.source_groups, unix_ms=unix_ms)
+
+    async def after_the_raise(
+        self, record: LinkRecord, evidence: SiteEvidence, observer: LinkObserver, *, unix_ms: int
+    ) -> LossAccount:
+        """The account from the target's evidence, with groups, and from the source's groups when it
+        answers. OperationalFailure.
+        """
+        kept, unclear = self._kept(record, evidence)
+        if unclear:
+            kept |= await self._look_up_ends(unclear, record, evidence)
+        groups = await observer.source_groups() or self._playbook.source_groups
+        return self._account(record, evidence, kept, groups, unix_ms=unix_ms)
+
+    def _kept(
+        self, record: LinkRecord, evidence: SiteEvidence
+    ) -> tuple[dict[TopicPartition, int], list[TopicPartition]]:
+        return kept_ends(evidence, floor=record.leader_epoch_floor, before=self._playbook.drained_ends)
+
+    async def _look_up_ends(
+        self, keys: Sequence[TopicPartition], record: LinkRecord, evidence: SiteEvidence
+    ) -> dict[TopicPartition, int]:
+        """The ends of the older epochs in logs that clients have written to since the promotion."""
+        view = await self._target.view(asking_site=failed_over_from(record))
+        ends: dict[TopicPartition, int] = {}
+        query = EpochQuery(record.leader_epoch_floor - 1)
+        async with KafkaClient(bootstrap_of(view), site_local=True, retry_budget_ms=EPOCH_LOOKUP_BUDGET_MS) as client:
+            await client.metadata(sorted({key.topic for key in keys}))
+            for key in keys:
+                found = (await client.epoch_ends(await client.leader(*key), {key: query}))[key]
+                ends[key] = max(found.end_offset, evidence.partitions[key].log_start_offset)
+        return ends
+
+    def _account(
+        self,
+        record: LinkRecord,
+        evidence: SiteEvidence,
+        kept: Mapping[TopicPartition, int],
+        source_groups: SiteGroups | None,
+        *,
+        unix_ms: int,
+    ) -> LossAccount:
+        playbook, from_site = self._playbook, failed_over_from(record)
+        return account(
+            link=self._link,
+            epoch=record.epoch,
+            from_site=from_site,
+            to_site=record.active_site,
+            kept=kept,
+            target=evidence.partitions,
+            source=playbook.known_source_ends,
+            now_ms=unix_ms,
+            unprotected=evidence.unprotected,
+            peer_seen_at_ms=evidence.peer_seen_at_ms,
+            differences=playbook.differences(evidence, source_site=from_site, ends=kept),
+            leader_epoch_floor=record.leader_epoch_floor,
+            groups=group_loss(
+                source_groups,
+                evidence.groups or SiteGroups(),
+                evidence.partitions,
+                is_fenced=playbook.is_fence_proven,
+                is_routed=record.is_routed,
+                now_ms=unix_ms,
+            ),
+        )

@@ -1,0 +1,70 @@
+"""What a run of a failover reports: its steps as they went, and its result."""
+
+from __future__ import annotations
+
+from dataclasses import asdict, dataclass
+from typing import Any
+
+from dr.sites.core.evidence import ReplicaTruncation
+from dr.sites.core.loss import LossAccount
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FailoverTimeouts:
+    """The timeouts until a site enforces a record, and until the target has leaders that take
+    writes.
+    """
+
+    enforce_ms: int = 10_000
+    promote_ms: int = 30_000
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StepReport:
+    """One step as it went."""
+
+    step: str
+    reason: str
+    started_at_ms: int
+    duration_ms: int
+    problem: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FailoverReport:
+    """The result of a run. `outcome` is done, refused or planned (a dry run)."""
+
+    link: str
+    from_site: str
+    to_site: str
+    outcome: str
+    reason: str
+    epoch: int
+    is_fence_proven: bool = False
+    duration_ms: int = 0
+    steps: tuple[StepReport, ...] = ()
+    planned_steps: tuple[str, ...] = ()
+    account: LossAccount | None = None
+    cuts: tuple[ReplicaTruncation, ...] = ()
+    """The losses of replicas inside the sites that answered, apart from the account."""
+    sync: str = ""
+    """The condition for which acks=all waits at the target now, or would wait; empty on a link that
+    never waits.
+    """
+    unprotected: tuple[str, ...] = ()
+    is_source_silent: bool = False
+    """The old site did not answer when the run ended."""
+
+    @property
+    def is_done(self) -> bool:
+        """True when the target is active now."""
+        return self.outcome == "done"
+
+    def to_json(self) -> dict[str, Any]:
+        """Plain data, with the sentences for people."""
+        document = asdict(self)
+        if self.account is not None:
+            document["account"] = self.account.document()
+        for fields, truncation in zip(document["cuts"], self.cuts, strict=True):
+            fields["sentence"] = truncation.sentence
+        return document

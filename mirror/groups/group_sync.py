@@ -15,6 +15,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import math
 from collections.abc import Callable, Collection, Iterable, Mapping
 from typing import Final
 
@@ -48,6 +49,11 @@ other without a pause.
 
 FULL_READ_MS: Final = 60_000
 """Interval (ms) at which all offsets are read, although the source's commits are followed."""
+
+RECHECK_SOON_MS: Final = 1_000.0
+"""After the last commit, how long groups whose commit is ahead of its copy are looked at each
+RECHECK_MS: the records of a commit are mostly on their way.
+"""
 
 RECHECK_MS: Final = 10.0
 """Delay (ms) before a group is checked again whose commit is ahead of its copy: records and commits
@@ -105,6 +111,12 @@ class GroupSync:
         self._is_source_read = False
         self._read_in_full_ms = self._next_round_ms = 0.0
         self._recheck_ms = RECHECK_MS
+        self._committed_ms = -math.inf
+        # Commits of followed groups that are under way to the target; a group has one at a time.
+        self._writing: dict[str, asyncio.Task[None]] = {}
+        # Groups that have committed again meanwhile.
+        self._waiting_for_write: set[str] = set()
+        self._permits = asyncio.Semaphore(COMMITS_AT_ONCE)
         # A round has reported to the target that it carried every offset.
         self._is_whole_reported = False
         self._problem = ""
@@ -150,6 +162,13 @@ class GroupSync:
 
     async def run(self) -> None:
         """Carry offsets until cancelled."""
+        try:
+            await self._run()
+        finally:
+            for task in self._writing.values():
+                task.cancel()
+
+    async def _run(self) -> None:
         while True:
             began_ms = self._clock.monotonic_ms()
             try:
@@ -169,6 +188,7 @@ class GroupSync:
         """Read all offsets of the source and carry them. Unreachable when a site does not answer at
         all; what is in the way of single groups is in `problems`.
         """
+        await self._settle_writes()
         link = self._link()
         if link.role in (LinkRole.TURNED, LinkRole.GONE):
             self._offsets.clear()
@@ -250,7 +270,7 @@ class GroupSync:
         now_ms = self._clock.monotonic_ms()
         wait_ms = max(self._next_round_ms - now_ms, 0)
         waiting = self._offsets.open_groups(now_ms)
-        if waiting:
+        if waiting or self._waiting_for_write:
             wait_ms = min(wait_ms, self._recheck_ms)
         changes = await commits.read(max_wait_ms=wait_ms)
         came_ms = self._clock.monotonic_ms()
@@ -259,14 +279,20 @@ class GroupSync:
             self._next_round_ms = came_ms + self._interval_ms
             await self._round_without_reading(commits, link)
             return
-        self._recheck_ms = RECHECK_MS if changed else min(2 * self._recheck_ms, self._interval_ms)
-        await self._carry(self._offsets.ready({*changed, *waiting}, came_ms), link, asked_ms=came_ms)
+        if changed:
+            self._committed_ms = came_ms
+        is_soon = came_ms - self._committed_ms < RECHECK_SOON_MS
+        self._recheck_ms = RECHECK_MS if is_soon else min(2 * self._recheck_ms, self._interval_ms)
+        due = {*changed, *waiting, *self._waiting_for_write}
+        self._waiting_for_write = due & self._writing.keys()
+        await self._begin_to_carry(self._offsets.ready(due - self._writing.keys(), came_ms), link, asked_ms=came_ms)
         if not self._is_whole_reported:
             # The target knows of no mirror that carries all: a planned failover waits for it.
             self._next_round_ms = came_ms
 
     async def _round_without_reading(self, commits: SourceCommits, link: LinkView) -> None:
         """Look at all groups, by the source's offsets as they are known."""
+        await self._settle_writes()
         began_ms, covered = self._clock.monotonic_ms(), self._covered()
         complete_at_ms = commits.complete_at_ms
         states = await self._target.groups()
@@ -304,28 +330,43 @@ class GroupSync:
         """Bring the target up to what is known of these groups at the source; False when something
         of them could not be looked at.
         """
+        is_whole = await self._begin_to_carry(names, link, asked_ms=asked_ms)
+        await self._settle_writes()
+        return is_whole
+
+    async def _begin_to_carry(self, names: Collection[str], link: LinkView, *, asked_ms: float) -> bool:
+        """Decide, and send the writes on their way: the next commits of the source are read
+        meanwhile. None of the groups has a write under way.
+        """
         if not names:
             return True
         readable = await self._read_at_target(names, link)
         facts = self._circumstances(link)
         decisions = [self._offsets.decide(name, facts) for name in readable]
-        permits = asyncio.Semaphore(COMMITS_AT_ONCE)
-
-        async def write(decision: GroupDecision) -> None:
-            async with permits:
-                await self._write(decision, link, asked_ms)
-
-        writes = []
         for decision in decisions:
             self._offsets.apply(decision, facts)
             if decision.in_sync:
                 self._target.note_in_sync(decision.group, decision.in_sync)
             if decision.writes or decision.refreshed or decision.removed:
-                writes.append(write(decision))
+                task = asyncio.get_running_loop().create_task(self._write_in_turn(decision, link, asked_ms))
+                self._writing[decision.group] = task
             else:
                 self._offsets.succeed(decision.group)
-        await asyncio.gather(*writes)
         return len(readable) == len(names) and all(decision.is_whole for decision in decisions)
+
+    async def _write_in_turn(self, decision: GroupDecision, link: LinkView, asked_ms: float) -> None:
+        async with self._permits:
+            await self._write(decision, link, asked_ms)
+        self._writing.pop(decision.group, None)
+
+    async def _settle_writes(self) -> None:
+        """Wait until no write is under way."""
+        writing = tuple(self._writing.values())
+        try:
+            await asyncio.gather(*writing)
+        finally:
+            for name in [name for name, task in self._writing.items() if task.done()]:
+                del self._writing[name]
 
     async def _read_at_target(self, names: Collection[str], link: LinkView) -> list[str]:
         """Read the unknown offsets at the target; returns the groups that can be decided on: one

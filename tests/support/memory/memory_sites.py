@@ -91,6 +91,7 @@ class MemorySite:
         self.group_problems: dict[str, str] = {}
         # What commits of a group are answered.
         self.commit_errors: dict[str, ErrorCode] = {}
+        self.held_commits: dict[str, asyncio.Event] = {}
         self.offset_requests = 0
         # How often its groups were listed.
         self.group_rounds = 0
@@ -216,6 +217,8 @@ class MemorySite:
             raise Unreachable(self.group_problems[group])
         if group in self.commit_errors:
             return dict.fromkeys(offsets, self.commit_errors[group])
+        if group in self.held_commits:
+            await self.held_commits[group].wait()
         kept = self.group_offsets.setdefault(group, {})
         kept.update(offsets)
         for key in [key for key, offset in kept.items() if offset is REMOVED]:

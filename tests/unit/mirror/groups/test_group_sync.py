@@ -447,6 +447,20 @@ async def test_commits_that_are_followed_are_carried_without_reading_all_offsets
         assert world.target.synced_at_ms > 0
 
 
+async def test_a_write_that_takes_long_delays_no_other_group(world: MemoryWorld, tail: MemoryOffsetsTail) -> None:
+    settings = {"group.sync.interval.ms": "5000"}  # no round, which waits for all writes, comes between
+    async with mirroring(world, **settings):
+        await is_followed(world, tail)
+        held = world.target.held_commits["billing"] = asyncio.Event()
+        for offset in (7, 8):  # the second one waits for the first
+            world.source.group_offsets["billing"][FIRST] = GroupOffset(offset)
+            world.source.group_offsets["new"] = {SECOND: GroupOffset(offset - 6)}
+            await eventually(lambda: world.target.group_offsets.get("new") == world.source.group_offsets["new"])
+        assert world.target.group_offsets["billing"][FIRST].offset not in (7, 8)
+        held.set()
+        await are_carried(world)
+
+
 async def test_offsets_that_vanish_from_the_followed_source_are_forgotten_at_the_target(
     world: MemoryWorld, tail: MemoryOffsetsTail, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -118,6 +118,7 @@ class GroupReports:
             synced_at_ms=0 if youngest_ms is None else self._clock.now_ms() - youngest_ms,
             synced_ms_ago=ages_ms,
             resting_ms_ago=received.resting_ms_ago(now_ms) if is_current else NEVER,
+            report_round_ms=received.round_ms if is_current else 0,
             words=[
                 pb.SyncReport(
                     daemon=word.daemon,

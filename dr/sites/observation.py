@@ -122,6 +122,7 @@ class LinkObserver:
             cuts=truncations_of(client.name, description.cuts),
             promotions=tuple(map(self._promotion, accounts)),
             mirror_age_ms=_age_ms(words, self._clock.now_ms()),
+            mirror_round_ms=words.report_round_ms,
             resting_mirror_age_ms=words.resting_ms_ago,
             mirror_problems=failing_sentences(words.failing),
             is_confirmed=_is_confirmed(links, self._link),

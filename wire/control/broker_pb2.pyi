@@ -83,7 +83,7 @@ class SyncReport(_message.Message):
     def __init__(self, daemon: _Optional[str] = ..., slots: _Optional[_Iterable[int]] = ..., problems: _Optional[_Mapping[str, str]] = ..., received_ms_ago: _Optional[int] = ...) -> None: ...
 
 class DescribeGroupOffsetsReply(_message.Message):
-    __slots__ = ("node_id", "partitions", "partition_count", "groups", "synced_at_ms", "transaction_partitions", "transaction_partition_count", "committing_transactions", "synced_ms_ago", "words", "resting_ms_ago", "transactional_producers")
+    __slots__ = ("node_id", "partitions", "partition_count", "groups", "synced_at_ms", "transaction_partitions", "transaction_partition_count", "committing_transactions", "synced_ms_ago", "words", "resting_ms_ago", "transactional_producers", "report_round_ms")
     NODE_ID_FIELD_NUMBER: _ClassVar[int]
     PARTITIONS_FIELD_NUMBER: _ClassVar[int]
     PARTITION_COUNT_FIELD_NUMBER: _ClassVar[int]
@@ -96,6 +96,7 @@ class DescribeGroupOffsetsReply(_message.Message):
     WORDS_FIELD_NUMBER: _ClassVar[int]
     RESTING_MS_AGO_FIELD_NUMBER: _ClassVar[int]
     TRANSACTIONAL_PRODUCERS_FIELD_NUMBER: _ClassVar[int]
+    REPORT_ROUND_MS_FIELD_NUMBER: _ClassVar[int]
     node_id: int
     partitions: _containers.RepeatedScalarFieldContainer[int]
     partition_count: int
@@ -108,7 +109,8 @@ class DescribeGroupOffsetsReply(_message.Message):
     words: _containers.RepeatedCompositeFieldContainer[SyncReport]
     resting_ms_ago: int
     transactional_producers: TransactionalProducers
-    def __init__(self, node_id: _Optional[int] = ..., partitions: _Optional[_Iterable[int]] = ..., partition_count: _Optional[int] = ..., groups: _Optional[_Iterable[_Union[GroupOffsets, _Mapping]]] = ..., synced_at_ms: _Optional[int] = ..., transaction_partitions: _Optional[_Iterable[int]] = ..., transaction_partition_count: _Optional[int] = ..., committing_transactions: _Optional[int] = ..., synced_ms_ago: _Optional[_Iterable[int]] = ..., words: _Optional[_Iterable[_Union[SyncReport, _Mapping]]] = ..., resting_ms_ago: _Optional[int] = ..., transactional_producers: _Optional[_Union[TransactionalProducers, _Mapping]] = ...) -> None: ...
+    report_round_ms: int
+    def __init__(self, node_id: _Optional[int] = ..., partitions: _Optional[_Iterable[int]] = ..., partition_count: _Optional[int] = ..., groups: _Optional[_Iterable[_Union[GroupOffsets, _Mapping]]] = ..., synced_at_ms: _Optional[int] = ..., transaction_partitions: _Optional[_Iterable[int]] = ..., transaction_partition_count: _Optional[int] = ..., committing_transactions: _Optional[int] = ..., synced_ms_ago: _Optional[_Iterable[int]] = ..., words: _Optional[_Iterable[_Union[SyncReport, _Mapping]]] = ..., resting_ms_ago: _Optional[int] = ..., transactional_producers: _Optional[_Union[TransactionalProducers, _Mapping]] = ..., report_round_ms: _Optional[int] = ...) -> None: ...
 
 class DescribeQuarantineRequest(_message.Message):
     __slots__ = ("link",)

@@ -283,7 +283,7 @@ class DescribeGroupsRequest(_message.Message):
     def __init__(self, link: _Optional[str] = ..., is_brief: _Optional[bool] = ...) -> None: ...
 
 class DescribeGroupsReply(_message.Message):
-    __slots__ = ("groups", "problems", "synced_at_ms", "committing_transactions", "transaction_problems", "failing", "answered_at_ms", "resting_ms_ago", "transactional_producers")
+    __slots__ = ("groups", "problems", "synced_at_ms", "committing_transactions", "transaction_problems", "failing", "answered_at_ms", "resting_ms_ago", "transactional_producers", "report_round_ms")
     GROUPS_FIELD_NUMBER: _ClassVar[int]
     PROBLEMS_FIELD_NUMBER: _ClassVar[int]
     SYNCED_AT_MS_FIELD_NUMBER: _ClassVar[int]
@@ -293,6 +293,7 @@ class DescribeGroupsReply(_message.Message):
     ANSWERED_AT_MS_FIELD_NUMBER: _ClassVar[int]
     RESTING_MS_AGO_FIELD_NUMBER: _ClassVar[int]
     TRANSACTIONAL_PRODUCERS_FIELD_NUMBER: _ClassVar[int]
+    REPORT_ROUND_MS_FIELD_NUMBER: _ClassVar[int]
     groups: _containers.RepeatedCompositeFieldContainer[_broker_pb2.GroupOffsets]
     problems: _containers.RepeatedScalarFieldContainer[str]
     synced_at_ms: int
@@ -302,7 +303,8 @@ class DescribeGroupsReply(_message.Message):
     answered_at_ms: int
     resting_ms_ago: int
     transactional_producers: _broker_pb2.TransactionalProducers
-    def __init__(self, groups: _Optional[_Iterable[_Union[_broker_pb2.GroupOffsets, _Mapping]]] = ..., problems: _Optional[_Iterable[str]] = ..., synced_at_ms: _Optional[int] = ..., committing_transactions: _Optional[int] = ..., transaction_problems: _Optional[_Iterable[str]] = ..., failing: _Optional[_Iterable[_Union[_broker_pb2.SyncReport, _Mapping]]] = ..., answered_at_ms: _Optional[int] = ..., resting_ms_ago: _Optional[int] = ..., transactional_producers: _Optional[_Union[_broker_pb2.TransactionalProducers, _Mapping]] = ...) -> None: ...
+    report_round_ms: int
+    def __init__(self, groups: _Optional[_Iterable[_Union[_broker_pb2.GroupOffsets, _Mapping]]] = ..., problems: _Optional[_Iterable[str]] = ..., synced_at_ms: _Optional[int] = ..., committing_transactions: _Optional[int] = ..., transaction_problems: _Optional[_Iterable[str]] = ..., failing: _Optional[_Iterable[_Union[_broker_pb2.SyncReport, _Mapping]]] = ..., answered_at_ms: _Optional[int] = ..., resting_ms_ago: _Optional[int] = ..., transactional_producers: _Optional[_Union[_broker_pb2.TransactionalProducers, _Mapping]] = ..., report_round_ms: _Optional[int] = ...) -> None: ...
 
 class RecordFailoverRequest(_message.Message):
     __slots__ = ("link", "epoch", "json")

@@ -16,6 +16,8 @@ class ReceivedReports:
         # When each part was carried whole, by this broker's monotonic clock.
         self._synced_ms: list[float | None] = [None] * MIRROR_SLOTS
         self._received: dict[str, tuple[SyncReport, float]] = {}
+        # The last two times between reports, by daemon: after one long pause the shorter one counts.
+        self._rounds_ms: dict[str, tuple[float, float]] = {}
 
     def ages_ms(self, now_ms: float) -> list[int]:
         """The age of the newest complete report of each part, from any daemon, in ms; NEVER without
@@ -31,9 +33,18 @@ class ReceivedReports:
                 before_ms = self._synced_ms[slot]
                 at_ms = now_ms - ago_ms
                 self._synced_ms[slot] = at_ms if before_ms is None else max(at_ms, before_ms)
+        if word.daemon in self._received:
+            round_ms = now_ms - self._received[word.daemon][1]
+            self._rounds_ms[word.daemon] = (self._rounds_ms.get(word.daemon, (0.0, round_ms))[1], round_ms)
         self._received[word.daemon] = (word, now_ms)
         counted = {one.daemon for one in self.words(now_ms)}
         self._received = {daemon: received for daemon, received in self._received.items() if daemon in counted}
+        self._rounds_ms = {daemon: rounds for daemon, rounds in self._rounds_ms.items() if daemon in counted}
+
+    @property
+    def round_ms(self) -> int:
+        """The time between the reports of the slowest daemon, in ms; 0 before its second report."""
+        return round(max((min(rounds) for rounds in self._rounds_ms.values()), default=0.0))
 
     def words(self, now_ms: float) -> list[ReceivedReport]:
         """The words that count."""
@@ -54,3 +65,4 @@ class ReceivedReports:
         stays known.
         """
         self._received.clear()
+        self._rounds_ms.clear()

@@ -12,7 +12,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
-from dr.sites.core.mirror_reports import MIRROR_SILENT_MS, failing_sentences
+from dr.sites.core.mirror_reports import failing_sentences, mirror_silent_ms
 from dr.sites.core.protection import UnprotectedTopic
 from wire.batches.log_histories import EpochStart, LogHistory, history_of
 from wire.control.broker_pb2 import PartitionDescription, TruncatedLog
@@ -174,6 +174,8 @@ class SiteEvidence:
     """Time (ms) since the link's mirror reported to the site, as its target, that it carries
     everything; UNKNOWN: never.
     """
+    mirror_round_ms: int = 0
+    """The time between the reports of the mirror's slowest daemon; 0: not measured."""
     mirror_problems: tuple[str, ...] = ()
     """The problems of the mirror's daemons, in sentences: what they cannot carry."""
     resting_mirror_age_ms: int = UNKNOWN
@@ -195,7 +197,14 @@ class SiteEvidence:
         """True when a mirror into the site has reported a moment ago, even if only that it fails at
         something.
         """
-        return 0 <= self.mirror_age_ms <= MIRROR_SILENT_MS or bool(self.mirror_problems)
+        return self.carries_all or bool(self.mirror_problems)
+
+    @property
+    def carries_all(self) -> bool:
+        """True when a mirror into the site has reported a moment ago that it carries everything: a
+        moment is longer for one whose rounds take long.
+        """
+        return 0 <= self.mirror_age_ms <= mirror_silent_ms(self.mirror_round_ms)
 
     @property
     def unprotected_partitions(self) -> frozenset[TopicPartition]:

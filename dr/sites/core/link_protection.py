@@ -11,8 +11,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from dr.sites.core.divergence import diverged_copies
-from dr.sites.core.evidence import UNKNOWN, Evidence, SiteEvidence, TopicPartition
-from dr.sites.core.mirror_reports import MIRROR_SILENT_MS, mirror_sentence
+from dr.sites.core.evidence import Evidence, SiteEvidence, TopicPartition
+from dr.sites.core.mirror_reports import mirror_sentence
 
 NAMED_MAX = 3
 """Partitions that a reason names; the others are counted."""
@@ -87,7 +87,7 @@ def _problem(evidence: Evidence, source: SiteEvidence) -> str:
         return f"{evidence.target_site} does not answer: {evidence.target_problem}"
     if target.record.epoch != source.record.epoch:
         return f"{target.site} has epoch {target.record.epoch} of the link, {source.site} epoch {source.record.epoch}"
-    if not UNKNOWN < target.mirror_age_ms <= MIRROR_SILENT_MS:
+    if not target.carries_all:
         return (
             f"{target.site} has no mirror that carries all ({mirror_sentence(target.mirror_age_ms)}); start one: antipode "
             f"mirror --config FILE, with link.name={evidence.link} and the agents of {target.site} as site.agents"

@@ -11,6 +11,11 @@ MIRROR_SILENT_MS = 10_000
 """A mirror reports to the passive site each second that it carries all; without a report for so
 long it does not run, or cannot.
 """
+SILENT_ROUNDS = 4
+MIRROR_SILENT_MS_MAX = 60_000
+"""A mirror of very many partitions, or on a busy machine, may need long for a round: then so many of
+its own rounds count instead, but never more than this.
+"""
 MIRROR_NEVER_SEEN = -1
 """The age of a report that never came."""
 GROUPS_NAMED = 3
@@ -41,6 +46,20 @@ def sync_reports_of_mirror(
         for word in found.failing
     ]
     return (0 if found.synced_ms_ago is None else now_ms - found.synced_ms_ago), failing
+
+
+def mirror_silent_ms(round_ms: int) -> int:
+    """The age of a report from which on the mirror counts as silent; `round_ms` is the measured
+    time between its reports, 0 when it is not known.
+    """
+    return max(MIRROR_SILENT_MS, min(SILENT_ROUNDS * round_ms, MIRROR_SILENT_MS_MAX))
+
+
+def report_round_ms(replies: Iterable[DescribeGroupOffsetsReply]) -> int:
+    """The time between the reports of the mirror's slowest daemon, in ms; 0 when no broker knows
+    it.
+    """
+    return max((reply.report_round_ms for reply in replies), default=0)
 
 
 def _one_age_ms(reply: DescribeGroupOffsetsReply, now_ms: int) -> list[int]:

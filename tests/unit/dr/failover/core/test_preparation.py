@@ -4,6 +4,8 @@ and a copy that follows closely.
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
 from dr.failover.core.assess import assess
@@ -39,6 +41,14 @@ def test_f_g_without_a_living_mirror_the_writers_are_not_stopped(age_ms: int) ->
     assert "antipode mirror --config FILE, with link.name=a-b" in operator.outcome.reason
     assert planned.refusal == operator.outcome.reason
     assert link.a.record.epoch == 1
+
+
+def test_f_g_a_report_may_be_as_old_as_the_mirror_s_own_rounds_take() -> None:
+    link = link_with_records()
+    found = link.b.evidence(link.now_ms)
+    for round_ms, age_ms, is_alive in ((500, 11_000, False), (3_000, 11_000, True), (3_000, 13_000, False)):
+        assert replace(found, mirror_age_ms=age_ms, mirror_round_ms=round_ms).carries_all is is_alive
+    assert not replace(found, mirror_age_ms=61_000, mirror_round_ms=60_000).carries_all
 
 
 def test_f_g_a_mirror_that_has_just_been_started_is_awaited() -> None:

@@ -13,8 +13,8 @@ long it does not run, or cannot.
 """
 SILENT_ROUNDS = 4
 MIRROR_SILENT_MS_MAX = 60_000
-"""A mirror of very many partitions, or on a busy machine, may need long for a round: then so many of
-its own rounds count instead, but never more than this.
+"""A mirror of very many partitions, or on a busy machine, may need long for a round: then so many
+of its own rounds count instead, but never more than this.
 """
 MIRROR_NEVER_SEEN = -1
 """The age of a report that never came."""

@@ -16,7 +16,7 @@ class ReceivedReports:
         # When each part was carried whole, by this broker's monotonic clock.
         self._synced_ms: list[float | None] = [None] * MIRROR_SLOTS
         self._received: dict[str, tuple[SyncReport, float]] = {}
-        # The last two times between reports, by daemon: after one long pause the shorter one counts.
+        # The last two times between reports, by daemon; the shorter one counts after a long pause.
         self._rounds_ms: dict[str, tuple[float, float]] = {}
 
     def ages_ms(self, now_ms: float) -> list[int]:

@@ -119,7 +119,7 @@ class Broker:
             self.storage.logs,
             self.replication.replicas,
             self.cluster,
-            on_retained=self.replication.replicas.report_log_starts,
+            on_expired=self.replication.replicas.report_log_start,
             clock=self._doors.clock,
         )
         self.configs.on_change(self._apply_configs)

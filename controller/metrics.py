@@ -4,6 +4,7 @@ beans.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Final
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
@@ -19,11 +20,19 @@ _BOUNDS_MS: Final = (1, 3, 10, 30, 100, 300, 1000, 3000, 10_000)
 
 
 class ControllerMetrics:
-    """Gauges of the cluster while active (zero otherwise), and counters of what was done."""
+    """Gauges of the cluster while active (zero otherwise), and counters of what was done.
+
+    The gauges are worked out at each scrape, in the thread that answers it: a look at ten thousand
+    partitions after each decision would hold the event loop. A committed cluster never changes
+    (`ControllerMachine.apply` makes another one).
+    """
 
     def __init__(self, registry: CollectorRegistry) -> None:
         def gauge(name: str, text: str, *, bean: str = "kafkacontroller") -> Gauge:
             return Gauge(f"{_PREFIX}_{bean}_{name}", text, registry=registry)
+
+        def of_cluster(name: str, text: str, value: Callable[[Cluster], int]) -> None:
+            gauge(name, text).set_function(lambda: 0 if self._cluster is None else value(self._cluster))
 
         def counter(name: str, text: str, *, bean: str = "kafkacontroller") -> Counter:
             return Counter(f"{_PREFIX}_{bean}_{name}", text, registry=registry)
@@ -33,13 +42,14 @@ class ControllerMetrics:
 
         self._is_active = gauge("activecontrollercount", "1 while this candidate is the active controller")
         self._epoch = gauge("epoch", "Controller epoch of this candidate's tenure, 0 when not active")
-        self._brokers = gauge("activebrokercount", "Brokers registered")
-        self._topics = gauge("globaltopiccount", "Topics")
-        self._partitions = gauge("globalpartitioncount", "Partitions")
-        self._offline = gauge("offlinepartitionscount", "Partitions without a leader")
-        self._imbalanced = gauge("preferredreplicaimbalancecount", "Partitions not led by their preferred replica")
-        self._deleting = gauge("topicstodeletecount", "Topics whose deletion is not complete")
-        self._reassigning = gauge("reassigningpartitions", "Partitions that are being reassigned")
+        self._cluster: Cluster | None = None
+        of_cluster("activebrokercount", "Brokers registered", lambda now: len(now.brokers))
+        of_cluster("globaltopiccount", "Topics", lambda now: len(now.topics))
+        of_cluster("globalpartitioncount", "Partitions", lambda now: len(now.partition_phases))
+        of_cluster("offlinepartitionscount", "Partitions without a leader", lambda now: len(now.offline_partitions()))
+        of_cluster("preferredreplicaimbalancecount", "Partitions not led by their preferred replica", _imbalanced)
+        of_cluster("topicstodeletecount", "Topics whose deletion is not complete", lambda now: len(now.deletions))
+        of_cluster("reassigningpartitions", "Partitions that are being reassigned", _reassigning)
         self._quarantined = Gauge(
             "antipode_controller_quarantined",
             "Topics and links in quarantine until their znodes, which cannot be decoded, are repaired",
@@ -70,18 +80,8 @@ class ControllerMetrics:
 
     def record_resignation(self) -> None:
         """No longer active: a standby knows nothing of the cluster."""
-        for gauge in (
-            self._is_active,
-            self._epoch,
-            self._brokers,
-            self._topics,
-            self._partitions,
-            self._offline,
-            self._imbalanced,
-            self._deleting,
-            self._reassigning,
-            self._queue,
-        ):
+        self._cluster = None
+        for gauge in (self._is_active, self._epoch, self._queue):
             gauge.set(0)
         self._record_quarantined(topics=0, links=0)
 
@@ -90,20 +90,9 @@ class ControllerMetrics:
         self._quarantined.labels("link").set(links)
 
     def record_cluster(self, cluster: Cluster) -> None:
-        """The cluster after a change."""
-        self._brokers.set(len(cluster.brokers))
-        self._topics.set(len(cluster.topics))
-        self._partitions.set(len(cluster.partition_phases))
-        self._offline.set(len(cluster.offline_partitions()))
-        self._deleting.set(len(cluster.deletions))
+        """The cluster after a change; it changes no more."""
+        self._cluster = cluster
         self._record_quarantined(topics=len(cluster.quarantine), links=len(cluster.link_problems))
-        self._reassigning.set(sum(len({*topic.adding, *topic.removing}) for topic in cluster.topics.values()))
-        self._imbalanced.set(
-            sum(
-                leadership.leader != cluster.replicas_of(partition)[0]
-                for partition, leadership in cluster.leaderships.items()
-            )
-        )
 
     def record_wait(self, wait_ms: float) -> None:
         """A command's turn has come after so long."""
@@ -130,3 +119,13 @@ class ControllerMetrics:
     def record_broker_failures(self, count: int) -> None:
         """A broker took a batch but could not carry out this many partitions."""
         self._broker_failures.inc(count)
+
+
+def _imbalanced(cluster: Cluster) -> int:
+    return sum(
+        leadership.leader != cluster.replicas_of(partition)[0] for partition, leadership in cluster.leaderships.items()
+    )
+
+
+def _reassigning(cluster: Cluster) -> int:
+    return sum(len({*topic.adding, *topic.removing}) for topic in cluster.topics.values())

@@ -10,7 +10,7 @@ prefix can be taken up by a successor.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import ParamSpec, TypeVar
 
@@ -29,6 +29,7 @@ from controller.core.cluster import (
     derive_phases,
 )
 from controller.entity_configs import entity_config_steps
+from controller.multis import split_steps
 from controller.tenure import Tenure
 from runtime.logs import get_logger
 from runtime.zookeeper import CheckNode, CreateNode, DeleteNode, NodeStat, SetNode, TransactionStep, Watch, ZooKeeper
@@ -56,6 +57,9 @@ READS_IN_FLIGHT_MAX = 1000
 WINDOWS_IN_FLIGHT_MAX = 8
 """Requests for many nodes each that ZooKeeper is asked at a time."""
 
+FACTS_PER_TURN = 200
+"""The number of facts that are turned into steps before the event loop turns to others."""
+
 STATES_PER_READ_MAX = 1000
 """Partition states asked for at once: names of 300 bytes stay below ZooKeeper's limit of 1 MiB for
 a request.
@@ -65,14 +69,6 @@ TOPICS_PER_READ_MAX = 50
 """Topics asked for at once: assignments of thousands of partitions are large, and an answer is held
 in memory whole.
 """
-
-MULTI_BYTES_MAX = 700_000
-"""Upper bound of one multi request, below ZooKeeper's 1 MiB (`jute.maxbuffer`), with room for its
-framing.
-"""
-
-STEP_OVERHEAD_BYTES = 100
-"""Framing, access list and flags of one step of a multi, rounded up."""
 
 _log = get_logger(__name__)
 
@@ -415,7 +411,11 @@ class ClusterWriter:
         steps: list[TransactionStep] = []
         topics = dict(before.topics)
         known_zxid = _newest_registration(before, changes)
-        for change in changes:
+        for number, change in enumerate(changes, 1):
+            if number % FACTS_PER_TURN == 0:
+                await asyncio.sleep(0)
+            if isinstance(change, facts.PartitionMoved | facts.ReplicaMoved):
+                continue  # in memory only
             if isinstance(change, facts.LeadershipChanged):
                 steps += _leadership_steps(change, known_zxid)
             else:
@@ -579,22 +579,3 @@ def _leadership_steps(change: facts.LeadershipChanged, known_zxid: int | None) -
     if leadership.partition_epoch > 0:
         return [SetNode(path=path, value=value, version=leadership.partition_epoch - 1)]
     return [CreateNode(path=znodes.partition_path(*change.partition)), CreateNode(path=path, value=value)]
-
-
-def split_steps(
-    steps: Iterable[TransactionStep], *, bytes_max: int = MULTI_BYTES_MAX
-) -> Iterator[list[TransactionStep]]:
-    """The steps in order, in as few multis as their size allows."""
-    chunk: list[TransactionStep] = []
-    size = 0
-    for step in steps:
-        step_size = STEP_OVERHEAD_BYTES + len(step.path)
-        if isinstance(step, CreateNode | SetNode):
-            step_size += len(step.value)
-        if chunk and size + step_size > bytes_max:
-            yield chunk
-            chunk, size = [], 0
-        chunk.append(step)
-        size += step_size
-    if chunk:
-        yield chunk

@@ -609,7 +609,8 @@ class PartitionLog:
             log_start_offset=self.log_start_offset,
             hold=hold,
         )
-        self.held = expiry.held._replace(given_up_bytes=0)
+        held = expiry.held
+        self.held = held._replace(given_up_bytes=0) if held.given_up_bytes else held
         if not expiry.segment_count or self.swaps.is_under_way:
             return ""
         if expiry.segment_count == len(self._segments):

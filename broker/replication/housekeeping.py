@@ -57,14 +57,14 @@ class Housekeeping:
         replicas: Replicas,
         cluster: Cluster,
         *,
-        on_retained: Callable[[], None],
+        on_expired: Callable[[PartitionLog], None],
         clock: Clock,
     ) -> None:
         self._configs = configs
         self._logs = logs
         self._replicas = replicas
         self._cluster = cluster
-        self._on_retained = on_retained
+        self._on_expired = on_expired
         self.scrubber = Scrubber(logs, clock)
         self._loops = Supervisor()
 
@@ -102,10 +102,12 @@ class Housekeeping:
         if not self._cluster.image.is_complete:
             return
         for sentence in await self._logs.maintain(
-            self._configs.current.producer_id_expiration_ms, is_copy=self._is_copy, hold_of=self._hold_of
+            self._configs.current.producer_id_expiration_ms,
+            is_copy=self._is_copy,
+            hold_of=self._hold_of,
+            on_expired=self._on_expired,
         ):
             log.info(sentence)
-        self._on_retained()
 
     def _hold_of(self, topic: str, partition: int) -> RetentionHold | None:
         """The retention hold for records that the standbys lack; None at a standby itself, which

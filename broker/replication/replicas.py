@@ -608,9 +608,10 @@ class Replicas:
                 self._logs.note_failure(error)
             raise failure_of(error) from error
 
-    def report_log_starts(self) -> None:
-        """Old segments were deleted: followers get the new log starts with their next answer."""
-        for hosted in self:
+    def report_log_start(self, log: PartitionLog) -> None:
+        """Old segments were deleted: followers get the new log start with their next answer."""
+        hosted = self._hosted.get((log.topic, log.partition))
+        if hosted is not None:
             self.follower_fetches.mark(hosted.key)
 
     # --- reports

@@ -328,6 +328,13 @@ class Cluster:
         """The only way the view changes; the same for live decisions and for replay."""
         self.revision += 1
         match change:
+            # a topic of a thousand partitions has thousands of these
+            case fact.LeadershipChanged():
+                self._apply_leadership(change)
+            case fact.PartitionMoved():
+                self._move_partition(change.partition, change.phase)
+            case fact.ReplicaMoved():
+                self._move_replica(change.replica, change.phase)
             case fact.BrokerJoined():
                 self.brokers[change.broker.node_id] = change.broker
             case fact.BrokerLeft():
@@ -359,12 +366,6 @@ class Cluster:
                 self.topics[change.topic] = replace(
                     topic, configs=change.configs, has_stored_configs=topic.has_stored_configs or change.must_store
                 )
-            case fact.LeadershipChanged():
-                self._apply_leadership(change)
-            case fact.PartitionMoved():
-                self._move_partition(change.partition, change.phase)
-            case fact.ReplicaMoved():
-                self._move_replica(change.replica, change.phase)
             case fact.TopicDeletionRequested():
                 self.deletions.add(change.topic)
             case fact.TopicDeleted():

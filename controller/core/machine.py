@@ -41,6 +41,7 @@ class ControllerMachine:
 
     def __init__(self, cluster: Cluster) -> None:
         self.cluster = cluster
+        self._outcome: tuple[tuple[facts.Fact, ...], Cluster] = ((), cluster)
         self._story: deque[str] = deque(maxlen=STORY_LENGTH_MAX)
 
     def decide(self, command: Command) -> Decision:
@@ -57,15 +58,25 @@ class ControllerMachine:
         decision = draft.finish(reason)
         if decision.facts:
             self._story.append(decision.reason)
+            self._outcome = (decision.facts, draft.cluster)
         return decision
 
     def apply(self, changes: Iterable[facts.Fact]) -> None:
-        """Make committed facts true."""
+        """Make committed facts true, in a new cluster: the former one stays as it was for those
+        who read it.
+        """
+        decided, outcome = self._outcome
+        if changes is decided:
+            # the decision has applied them to a copy, and nothing else was applied since
+            self.cluster = outcome
+            return
+        cluster = self.cluster.copy()
         try:
             for change in changes:
-                self.cluster.apply(change)
+                cluster.apply(change)
         except InvariantBroken as error:
             raise self._reported(error) from error
+        self.cluster = cluster
 
     def _reported(self, error: InvariantBroken) -> InvariantBroken:
         return InvariantBroken("\n  ".join([f"{error}; decisions before it:", *self._story]))

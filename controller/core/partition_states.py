@@ -21,11 +21,11 @@ class PartitionPhase(enum.Enum):
     OFFLINE = "OfflinePartition"
 
 
-LEGAL_SOURCES: Mapping[PartitionPhase, frozenset[PartitionPhase]] = {
-    PartitionPhase.NEW: frozenset({PartitionPhase.NON_EXISTENT}),
-    PartitionPhase.ONLINE: frozenset({PartitionPhase.NEW, PartitionPhase.ONLINE, PartitionPhase.OFFLINE}),
-    PartitionPhase.OFFLINE: frozenset({PartitionPhase.NEW, PartitionPhase.ONLINE, PartitionPhase.OFFLINE}),
-    PartitionPhase.NON_EXISTENT: frozenset({PartitionPhase.OFFLINE}),
+LEGAL_SOURCES: Mapping[PartitionPhase, tuple[PartitionPhase, ...]] = {
+    PartitionPhase.NEW: (PartitionPhase.NON_EXISTENT,),
+    PartitionPhase.ONLINE: (PartitionPhase.NEW, PartitionPhase.ONLINE, PartitionPhase.OFFLINE),
+    PartitionPhase.OFFLINE: (PartitionPhase.NEW, PartitionPhase.ONLINE, PartitionPhase.OFFLINE),
+    PartitionPhase.NON_EXISTENT: (PartitionPhase.OFFLINE,),
 }
 """Target to the states it may be entered from."""
 

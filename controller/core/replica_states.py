@@ -23,16 +23,16 @@ class ReplicaPhase(enum.Enum):
     DELETION_INELIGIBLE = "ReplicaDeletionIneligible"
 
 
-_SERVING = frozenset({ReplicaPhase.NEW, ReplicaPhase.ONLINE, ReplicaPhase.OFFLINE, ReplicaPhase.DELETION_INELIGIBLE})
+_SERVING = (ReplicaPhase.NEW, ReplicaPhase.ONLINE, ReplicaPhase.OFFLINE, ReplicaPhase.DELETION_INELIGIBLE)
 
-LEGAL_SOURCES: Mapping[ReplicaPhase, frozenset[ReplicaPhase]] = {
-    ReplicaPhase.NEW: frozenset({ReplicaPhase.NON_EXISTENT}),
+LEGAL_SOURCES: Mapping[ReplicaPhase, tuple[ReplicaPhase, ...]] = {
+    ReplicaPhase.NEW: (ReplicaPhase.NON_EXISTENT,),
     ReplicaPhase.ONLINE: _SERVING,
     ReplicaPhase.OFFLINE: _SERVING,
-    ReplicaPhase.DELETION_STARTED: frozenset({ReplicaPhase.OFFLINE}),
-    ReplicaPhase.DELETION_SUCCESSFUL: frozenset({ReplicaPhase.DELETION_STARTED}),
-    ReplicaPhase.DELETION_INELIGIBLE: frozenset({ReplicaPhase.OFFLINE, ReplicaPhase.DELETION_STARTED}),
-    ReplicaPhase.NON_EXISTENT: frozenset({ReplicaPhase.DELETION_SUCCESSFUL}),
+    ReplicaPhase.DELETION_STARTED: (ReplicaPhase.OFFLINE,),
+    ReplicaPhase.DELETION_SUCCESSFUL: (ReplicaPhase.DELETION_STARTED,),
+    ReplicaPhase.DELETION_INELIGIBLE: (ReplicaPhase.OFFLINE, ReplicaPhase.DELETION_STARTED),
+    ReplicaPhase.NON_EXISTENT: (ReplicaPhase.DELETION_SUCCESSFUL,),
 }
 """Target to the states it may be entered from."""
 

@@ -16,7 +16,7 @@ import asyncio
 import itertools
 import os
 import threading
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Container, Mapping
 from dataclasses import dataclass, field
 from typing import Final
 
@@ -126,6 +126,7 @@ class DirectoryCheckpoints:
         """If True, logs that are not opened yet keep their lines."""
         self._logs = logs
         self._files = {name: _OffsetFile(disk, f"{directory}/{name}", value) for name, value in VALUES.items()}
+        self._files_of_copies = [self._files[name] for name in _OF_COPIES]
 
     def read(self, disk: Disk) -> list[checkpoints.CorruptCheckpoint]:
         """Take over what the files say; the damaged ones, which count as empty."""
@@ -145,15 +146,12 @@ class DirectoryCheckpoints:
         """True if any file has a line of this partition, or will have one."""
         return any(file.may_name(key) for file in self._files.values())
 
-    def _wanted(self, names: Iterable[str]) -> list[_OffsetFile]:
-        wanted = set(names)
-        if not wanted.isdisjoint(_OF_COPIES) and not self._has_copies():
-            wanted.difference_update(_OF_COPIES)
-        return [file for name, file in self._files.items() if name in wanted]
+    def _wanted(self, names: Container[str]) -> list[_OffsetFile]:
+        return [file for name, file in self._files.items() if name in names]
 
-    def _has_copies(self) -> bool:
-        is_known = any(self._files[name].lines for name in _OF_COPIES)
-        return is_known or any(log.source.is_known for log in self._logs.values())
+    def _is_wanted(self, file: _OffsetFile, draft: _Draft) -> bool:
+        """False for files of copies where there never was a copy."""
+        return file not in self._files_of_copies or bool(draft.offsets or file.lines)
 
     async def save(self, *names: str) -> None:
         """Bring these files (all without names) up to date, in a thread. Raises StorageError."""
@@ -178,7 +176,8 @@ class DirectoryCheckpoints:
                 value = file.value(log) if log is not None else None
                 if value is not None:
                     draft.offsets[key] = value
-            await in_thread(lambda: file.write(draft))
+            if self._is_wanted(file, draft):
+                await in_thread(lambda: file.write(draft))
         finally:
             file.end(draft)
 
@@ -194,7 +193,8 @@ class DirectoryCheckpoints:
                     value = file.value(log)
                     if value is not None:
                         draft.offsets[key] = value
-                file.write(draft)
+                if self._is_wanted(file, draft):
+                    file.write(draft)
             finally:
                 file.end(draft)
 

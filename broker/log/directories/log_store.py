@@ -22,7 +22,7 @@ from functools import partial
 from typing import Final, NamedTuple
 
 from broker.log.cleaning.log_cleaning import Clean, LogCleaning, in_a_thread
-from broker.log.core.retention import Held, RetentionHold
+from broker.log.core.retention import NOTHING_HELD, Held, HeldSegments, RetentionHold
 from broker.log.descriptors import DescriptorCache, unflushed_logs_max
 from broker.log.directories import checkpoints
 from broker.log.directories.checkpoints import TopicPartition
@@ -466,16 +466,23 @@ class LogStore:
     # -- regular work ------------------------------------------------------------------------------
 
     async def maintain(
-        self, producer_expiration_ms: int, *, is_copy: IsCopy = never_a_copy, hold_of: HoldOf = no_hold
+        self,
+        producer_expiration_ms: int,
+        *,
+        is_copy: IsCopy = never_a_copy,
+        hold_of: HoldOf = no_hold,
+        on_expired: Callable[[PartitionLog], None] = lambda _: None,
     ) -> list[str]:
         """One pass of retention, rolling by time and producer expiry; one sentence for each
         deletion.
 
         A topic that is a copy of another site's keeps what that one keeps: only its log start
-        counts, which follows. `hold_of` says what of a log is kept beyond its limits. Gives the
-        loop back between logs. Raises the first StorageError, after all other logs had their turn.
+        counts, which follows. `hold_of` says what of a log is kept beyond its limits;
+        `on_expired` is called for each log that lost segments. Gives the loop back between logs.
+        Raises the first StorageError, after all other logs had their turn.
         """
         deletions: list[str] = []
+        held: list[HeldSegments] = []
         failure: StorageError | None = None
         for log in self:
             try:
@@ -487,11 +494,14 @@ class LogStore:
                 self.note_failure(error)
                 failure = failure or error
                 continue
+            if log.held is not NOTHING_HELD:
+                held.append(log.held)
             if reason:
                 deletions.append(f"old segments of {log.topic}-{log.partition} are deleted: {reason}")
+                on_expired(log)
             await asyncio.sleep(0)
-        self.held = Held.of(log.held for log in self)
-        self.given_up_bytes += sum(log.held.given_up_bytes for log in self)
+        self.held = Held.of(held)
+        self.given_up_bytes += sum(one.given_up_bytes for one in held)
         if failure is not None:
             raise failure
         return deletions

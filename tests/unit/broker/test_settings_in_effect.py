@@ -79,7 +79,7 @@ async def keeping_house(
     configs.standby_ends = StandbyEnds()
     replicas: Any = SimpleNamespace(check_standbys=lambda: None, standby_ends=configs.standby_ends)
     cluster: Any = SimpleNamespace(image=image)
-    housekeeping = Housekeeping(configs, logs, replicas, cluster, on_retained=lambda: None, clock=SystemClock())
+    housekeeping = Housekeeping(configs, logs, replicas, cluster, on_expired=lambda _: None, clock=SystemClock())
     housekeeping.start()
     try:
         yield configs

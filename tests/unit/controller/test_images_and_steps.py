@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from controller.config import ControllerSettings
 from controller.core import commands as ask
 from controller.images import PendingChanges, TopicMessages
-from controller.store import STEP_OVERHEAD_BYTES, split_steps
+from controller.multis import STEP_OVERHEAD_BYTES, split_steps
 from runtime.configuration import ConfigurationError, load_settings
 from runtime.zookeeper import CreateNode
 from tests.support.memory.controller_scene import SiteModel, link_record, topic_request

@@ -260,6 +260,27 @@ def test_decide_changes_nothing(model: SiteModel) -> None:
     assert model.cluster == before
 
 
+def test_a_cluster_that_was_read_stays_as_it_was_when_more_is_applied(model: SiteModel) -> None:
+    create(model, topic_request("t", 5, 3))
+    seen, before = model.cluster, model.cluster.copy()
+    partition = next(seen.topics["t"].partitions())
+    model.give(ask.DeleteTopics(names=("t",)))
+    assert model.cluster.is_deleting("t")
+    assert seen == before
+    assert model.machine is not None
+    model.machine.apply([PartitionMoved(partition=partition, phase=PartitionPhase.OFFLINE)])
+    assert model.cluster.revision > seen.revision
+    assert seen == before
+
+
+def test_a_decision_that_was_not_applied_leaves_no_trace_in_what_is_applied_later(model: SiteModel) -> None:
+    create(model, topic_request("t"))
+    assert model.machine is not None
+    model.machine.decide(ask.DeleteTopics(names=("t",)))
+    model.machine.apply([])
+    assert not model.cluster.is_deleting("t")
+
+
 def test_producer_id_blocks_follow_each_other_within_the_range() -> None:
     first = next_block(None, broker_id=1, range_start=1 << 40, range_size=1 << 40)
     assert (first.first_producer_id, first.last_producer_id) == (1 << 40, (1 << 40) + 999)

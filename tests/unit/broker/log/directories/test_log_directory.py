@@ -20,6 +20,7 @@ from broker.log.directories.checkpoints import (
 from broker.log.directories.log_directory import ForeignDirectory, parse_directory_name
 from broker.log.directories.log_store import LogStore
 from broker.log.errors import DirectoryLocked, StorageError
+from broker.log.partition_log import PartitionLog
 from broker.log.source_seen import SourceSeen
 from broker.settings.core.topic_configs import LogConfig
 from runtime.disk import RealDisk
@@ -149,7 +150,10 @@ async def test_old_segments_and_deleted_directories_are_removed_after_the_delay_
     fill(log, 50)
     log.advance_high_watermark(log.log_end_offset)
     logs.delete(gone)
-    (sentence,) = await logs.maintain(10**9)
+    fill(create(logs, "young", retention_bytes=10**6), 50)
+    expired: list[PartitionLog] = []
+    (sentence,) = await logs.maintain(10**9, on_expired=expired.append)
+    assert expired == [log]
     assert "t-0" in sentence
     assert "retention.bytes" in sentence
     assert any(name.endswith(".deleted") for name in os.listdir(tmp_path / "t-0"))

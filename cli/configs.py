@@ -94,7 +94,7 @@ def alter(
     is_all_brokers: AllBrokers = False,
     set_: Annotated[list[str] | None, typer.Option("--set", help="key=value; may be given again.")] = None,
     unset: Annotated[
-        list[str] | None, typer.Option("--unset", help="A key that goes back to what stands behind it.")
+        list[str] | None, typer.Option("--unset", help="A key to remove; the value below it then applies.")
     ] = None,
     is_dry_run: DryRun = False,
     output: Output = OutputFormat.TEXT,

@@ -178,7 +178,7 @@ def describe(
     site: SiteOptions = None,
     output: Output = OutputFormat.TEXT,
 ) -> None:
-    """One link at each site: its record and where every partition stands. With --mirror, as its
+    """One link at each site: its record and the log of every partition. With --mirror, as its
     mirror daemon sees it.
 
     Example: antipode links describe a-b --output json
@@ -371,14 +371,14 @@ def alter(
 @app.command()
 def confirm(
     name: Name,
-    at: Annotated[str, typer.Option("--at", help="The site whose stored record stands.")],
+    at: Annotated[str, typer.Option("--at", help="The site whose stored record is the right one.")],
     environment: EnvironmentFile = None,
     site: SiteOptions = None,
     is_sure: Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")] = False,
     output: Output = OutputFormat.TEXT,
 ) -> None:
-    """Give your word that a site's record stands, when its peer cannot be asked. Only if the other
-    site was not promoted.
+    """Confirm a site's link record by hand while its peer does not answer. Only if the other site
+    was not promoted.
 
     Example: antipode links confirm a-b --at a
     """
@@ -390,7 +390,9 @@ def confirm(
     if not is_sure:
         typer.confirm(f"Is it certain that no other site was promoted for link {name}?", abort=True, err=True)
     record = _with_clients(known, lambda clients: confirm_link(name, clients[at]))
-    _print_record(record, f"link {name} stands at {at}: {record.active_site} is active in epoch {record.epoch}", output)
+    _print_record(
+        record, f"link {name} is confirmed at {at}: {record.active_site} is active in epoch {record.epoch}", output
+    )
 
 
 @app.command()

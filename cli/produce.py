@@ -40,7 +40,7 @@ InputFile = Annotated[
     Path | None, typer.Option("--file", "-f", help="A file with a record a line; standard input when left out.")
 ]
 KeySeparator = Annotated[
-    str | None, typer.Option(help="What stands between key and value in a line; without it there are no keys.")
+    str | None, typer.Option(help="The separator of key and value in a line; without it there are no keys.")
 ]
 Header = Annotated[list[str] | None, typer.Option(help="name=value for every record; may be given again.")]
 OnePartition = Annotated[int | None, typer.Option(help="One partition for all records.", min=0)]

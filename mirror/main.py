@@ -26,7 +26,8 @@ from mirror.exact_ends import ExactEnds
 from mirror.flow.core.health import Health
 from mirror.link.link_watch import AgentsUnreachable, LinkReader, LinkView
 from mirror.link.ports import Unreachable
-from mirror.settings.config import LinkMode, MirrorConfig
+from mirror.settings.config import MirrorConfig
+from mirror.settings.values import LinkMode
 from mirror.sharing.agreed_settings import self_description
 from mirror.sharing.group_sharing import Sharing
 from mirror.sharing.shares import Share, SharedLink, WholeLink

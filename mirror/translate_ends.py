@@ -23,7 +23,8 @@ from mirror.link.core.partitions import PartitionKey
 from mirror.link.link_watch import LinkView, stand
 from mirror.link.ports import AppendPort, Unreachable
 from mirror.mirrormaker.mirror_maker_topics import MirrorMakerTopics
-from mirror.settings.config import ExistingTarget, MirrorConfig
+from mirror.settings.config import MirrorConfig
+from mirror.settings.values import ExistingTarget
 from mirror.sharing.ownership import Ownership
 from mirror.sharing.shares import Worker
 from mirror.sites.dialing import Dialing

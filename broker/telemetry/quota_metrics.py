@@ -39,11 +39,11 @@ class QuotaMetrics:
         )
         for name, figure, help_text, rates in kinds:
             used = GaugeMetricFamily(f"kafka_server_{name}_{figure}", help_text, labels=_LABELS)
-            rests = _rests(name)
+            throttled = _throttled(name)
             for user, client_id, share in rates.shares():
                 used.add_metric([user, client_id], share.rate.rate_per_second(now_ms))
-                rests.add_metric([user, client_id], share.throttle_ms_average(now_ms))
-            yield from (used, rests)
+                throttled.add_metric([user, client_id], share.throttle_ms_average(now_ms))
+            yield from (used, throttled)
         yield from self._mutations(now_ms)
         yield from self._of_connections(now_ms)
 
@@ -53,11 +53,11 @@ class QuotaMetrics:
             "Partitions a second that clients with a quota create and delete",
             labels=_LABELS,
         )
-        rests = _rests("controllermutation")
+        throttled = _throttled("controllermutation")
         for user, client_id, share in self._quotas.mutations.shares():
             used.add_metric([user, client_id], share.rate.rate_per_second(now_ms))
-            rests.add_metric([user, client_id], share.throttle_time_ms)
-        yield from (used, rests)
+            throttled.add_metric([user, client_id], share.throttle_time_ms)
+        yield from (used, throttled)
 
     def _of_connections(self, now_ms: float) -> Iterator[Metric]:
         rates = GaugeMetricFamily(
@@ -75,6 +75,6 @@ class QuotaMetrics:
         )
 
 
-def _rests(name: str) -> GaugeMetricFamily:
+def _throttled(name: str) -> GaugeMetricFamily:
     help_text = "Average throttle time of clients with a quota over the last windows (ms)"
     return GaugeMetricFamily(f"kafka_server_{name}_throttle_time", help_text, labels=_LABELS)

@@ -153,7 +153,7 @@ async def _start_controller(running: AsyncExitStack, properties: Mapping[str, st
     address = reachable_address(settings.grpc_listener, settings.grpc_advertised, port)
     await candidate.start(grpc_address=str(address))
     await server.set_serving("", is_serving=True)
-    log.info("stands for election", grpc=str(address))
+    log.info("running for election", grpc=str(address))
 
 
 async def _unless_stopped(starting: Coroutine[None, None, None], stop: asyncio.Event) -> bool:

@@ -355,7 +355,7 @@ class SiteAgentService(SiteAgentServicer):
 
     @_answers
     async def ConfirmLink(self, request: site.ConfirmSiteLinkRequest, _: Context) -> site.LinkReply:  # noqa: N802
-        """The operator's word, instead of the peer's, that the stored epoch stands."""
+        """Confirm the stored epoch by the operator's decision, without asking the peer."""
         stored, _version = await self._parts.store.get(request.name)
         if stored.epoch != request.epoch:
             message = f"link {stored.name!r} is at epoch {stored.epoch}, not {request.epoch}"

@@ -366,7 +366,7 @@ class FailoverRun:
         return ""
 
     async def _promote(self, record: LinkRecord, playbook: FailoverPlaybook, observer: LinkObserver) -> str:
-        """Wait for the new band's leaders, say that the role stands, wait until every partition
+        """Wait for the new band's leaders, confirm the role, wait until every partition
         takes writes. A fenced source is informed as soon as writes are taken: its clients get the
         new leaders from it.
         """

@@ -363,6 +363,6 @@ def _refuse_change(name: str, problems: Sequence[str]) -> None:
 
 
 async def confirm_link(name: str, client: SiteClient) -> LinkRecord:
-    """The operator's word that the site's stored record stands, although the peer was not asked."""
+    """Confirm the site's stored record by the operator's decision, without asking the peer."""
     stored = (await client.describe_link(name)).record
     return await client.confirm_link(name, epoch=stored.epoch, lease_ms=stored.lease_ms)

@@ -86,7 +86,7 @@ class SiteClient:
         return reply
 
     async def describe_link(self, name: str) -> site.DescribeLinkReply:
-        """The stored record and where every partition stands."""
+        """Return the stored record and the log of every partition."""
         reply: site.DescribeLinkReply = await self._call("DescribeLink", site.DescribeLinkRequest(name=name))
         return reply
 
@@ -157,7 +157,7 @@ class SiteClient:
         return reply.record
 
     async def confirm_link(self, name: str, *, epoch: int, lease_ms: int = 0) -> LinkRecord:
-        """Declare that the stored epoch stands. Under a lease it returns once permits of earlier
+        """Confirm the stored epoch. Under a lease it returns once permits of earlier
         epochs have run out and the site's brokers have theirs.
         """
         request = site.ConfirmSiteLinkRequest(name=name, epoch=epoch)

@@ -22,7 +22,8 @@ from mirror.link.core.partitions import PartitionKey
 from mirror.link.ports import GroupPort, Unreachable
 from mirror.mirrormaker.core.mirror_maker_records import Checkpoint, Heartbeat, OffsetSync
 from mirror.mirrormaker.heartbeats import Heartbeats
-from mirror.settings.config import MirrorConfig, OffsetSyncsLocation
+from mirror.settings.config import MirrorConfig
+from mirror.settings.values import OffsetSyncsLocation
 from mirror.sites.kafka_site import reached
 from mirror.translate.translations import Translations
 from runtime.clock import Clock

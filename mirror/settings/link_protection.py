@@ -7,7 +7,8 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from mirror.settings.config import LinkMode, MirrorConfig
+from mirror.settings.config import MirrorConfig
+from mirror.settings.values import LinkMode
 from runtime.configuration import ConfigurationError
 from wire.access.protection import check_daemon, protect_daemon
 from wire.access.settings import ALLOW_PLAINTEXT, HOW_TO, load_control_settings

@@ -8,7 +8,8 @@ import enum
 from collections.abc import Mapping
 from typing import Final
 
-from mirror.settings.config import LinkMode, MirrorConfig
+from mirror.settings.config import MirrorConfig
+from mirror.settings.values import LinkMode
 from mirror.sharing.core.peers import Daemon, shortened
 from wire.control.cluster_pb2 import LinkRecord
 

@@ -9,7 +9,8 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from mirror.settings.config import CompressionType, MirrorConfig
+from mirror.settings.config import MirrorConfig
+from mirror.settings.values import CompressionType
 from runtime.logs import get_logger
 from wire.client.connection import ConnectionOptions
 from wire.client.security import secured

@@ -246,8 +246,6 @@ def resting_mirror_check(sentence: str, *, is_recent: bool, active_site: str) ->
     other site after a failover.
     """
     if is_recent:
-        return LinkCheck(check="mirror back", outcome=Outcome.OK, detail=f"rests at {active_site}: {sentence}")
-    advice = (
-        f"no mirror rests at {active_site} ({sentence}): after a failover nothing is mirrored back until one is started"
-    )
+        return LinkCheck(check="mirror back", outcome=Outcome.OK, detail=f"idle at {active_site}: {sentence}")
+    advice = f"no idle mirror waits at {active_site} ({sentence}): after a failover nothing is mirrored back until one is started"
     return LinkCheck(check="mirror back", outcome=Outcome.WARNING, detail=advice)

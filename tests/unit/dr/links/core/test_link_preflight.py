@@ -133,7 +133,9 @@ def test_what_was_not_heard_or_not_asked_is_a_warning() -> None:
     assert mirror_seen_check("no report yet", is_recent=False).outcome is WARNING
     back = resting_mirror_check("no report yet", is_recent=False, active_site="a")
     assert back.outcome is WARNING
-    assert back.detail.startswith("no mirror rests at a (no report yet): after a failover nothing is mirrored back")
+    assert back.detail.startswith(
+        "no idle mirror waits at a (no report yet): after a failover nothing is mirrored back"
+    )
     assert resting_mirror_check("reported 0.1 s ago", is_recent=True, active_site="a").outcome is OK
     assert [check.outcome for check in unasked("gone", target="b")] == [WARNING]
 

@@ -5,9 +5,10 @@ from __future__ import annotations
 import pytest
 
 from mirror.link.core.naming import NamingPolicy
-from mirror.settings.config import LinkMode, load_configs, verdicts_on
+from mirror.settings.config import load_configs, verdicts_on
 from mirror.settings.core.mirror_maker_file import read_mirror_maker_file
 from mirror.settings.core.mirror_maker_keys import Fate, UnusableFile
+from mirror.settings.values import LinkMode
 from mirror.translate_ends import link_view_of
 from runtime.configuration import ConfigurationError
 from tests.support.processes.java_key_stores import JavaKeyStores

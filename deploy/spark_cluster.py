@@ -32,7 +32,7 @@ class SparkCluster:
     """
 
     directory: Path
-    worker_count: int = 2
+    worker_count: int = 3
     cores_each: int = 1
     memory_each_mb: int = 1024
     port: int = field(default_factory=free_port)
@@ -91,10 +91,17 @@ class SparkCluster:
         directory = self.directory / name
         return Child(
             name=name,
-            command=[str(parts.java().executable), *_OPTIONS, "-cp", f"{_jars()}/*", program, *arguments],
+            command=[
+                str(parts.java().executable),
+                *_OPTIONS,
+                "-cp",
+                f"{_spark_home() / 'jars'}/*",
+                program,
+                *arguments,
+            ],
             directory=directory,
             log=directory / "spark.log",
-            environment={"PYSPARK_PYTHON": sys.executable, "SPARK_LOCAL_IP": LOOPBACK, **parts.spark_environment()},
+            environment={"PYSPARK_PYTHON": sys.executable, "SPARK_LOCAL_IP": LOOPBACK, **_environment()},
         )
 
     def _state(self) -> dict[str, Any]:
@@ -110,8 +117,18 @@ class SparkCluster:
         return found
 
 
-def _jars() -> Path:
+def _environment() -> dict[str, str]:
+    """What Spark's own scripts set: workers compose the command lines of executors by it."""
+    home = _spark_home()
+    core = next((home / "jars").glob("spark-core_*.jar"), None)
+    if core is None:
+        raise OperationalFailure(f"{home} holds no jars of Spark: run `make setup`")
+    scala = core.name.removeprefix("spark-core_").partition("-")[0]
+    return {"SPARK_HOME": str(home), "SPARK_SCALA_VERSION": scala, **parts.spark_environment()}
+
+
+def _spark_home() -> Path:
     spec = importlib.util.find_spec("pyspark")
     if spec is None or spec.origin is None:
         raise OperationalFailure("the Python package pyspark is missing: run `make setup`")
-    return Path(spec.origin).parent / "jars"
+    return Path(spec.origin).parent

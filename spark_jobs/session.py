@@ -20,6 +20,8 @@ from runtime.process import OperationalFailure
 JAVA_OPTIONS = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC -Xshare:auto"
 """A job of seconds gains more from a quick start than from the last optimisation."""
 
+DAEMON = {"spark.python.daemon.module": "spark_jobs.worker_daemon"}
+
 Progress = Callable[[str], None]
 """Takes a line that says what a job is doing."""
 
@@ -29,6 +31,8 @@ Result = TypeVar("Result")
 def session(name: str, *, is_local: bool, cores: int | None = None) -> SparkSession:
     """The session; `is_local` False takes whatever spark-submit has set up."""
     builder = SparkSession.builder.appName(name)
+    for key, value in DAEMON.items():
+        builder = builder.config(key, value)
     if is_local:
         used = cores or os.cpu_count() or 2
         os.environ.setdefault("PYSPARK_PYTHON", sys.executable)

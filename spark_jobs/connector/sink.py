@@ -23,7 +23,7 @@ from spark_jobs.connector.cluster import open_client
 from spark_jobs.connector.core.offsets import TopicPartition
 from spark_jobs.connector.core.options import WriteOptions
 from spark_jobs.connector.core.sink_decisions import Decision, TaskTransaction, check_time, is_void, transactional_id
-from spark_jobs.connector.core.sink_rows import COLUMNS, OutputRow, check_columns
+from spark_jobs.connector.core.sink_rows import COLUMNS, Rows, check_columns
 from spark_jobs.connector.sink_decider import SinkDecider, newest_identity
 from spark_jobs.connector.sink_producer import SinkProducer
 from spark_jobs.connector.transaction_coordinator import Fenced
@@ -104,7 +104,7 @@ class StreamSink(DataSourceStreamArrowWriter):
     def abort(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:  # noqa: N803  Spark's name
         """Do nothing: the next attempt aborts what is open, or carries out what was decided."""
 
-    async def _prepared(self, client: KafkaClient, rows: Iterator[OutputRow], query: str, batch: int) -> Prepared:
+    async def _prepared(self, client: KafkaClient, rows: Iterator[Rows], query: str, batch: int) -> Prepared:
         decider = SinkDecider(client, self._options, query)
         identity = await decider.fence()
         earlier = await decider.decided()
@@ -130,29 +130,8 @@ def _checked_columns(options: WriteOptions, schema: StructType) -> dict[str, int
     return {name: position for position, name in enumerate(types) if name in COLUMNS}
 
 
-def _rows(batches: Iterable[pa.RecordBatch], columns: dict[str, int]) -> Iterator[OutputRow]:
-    for batch in batches:
-        nothing = [None] * batch.num_rows
-        found = {name: batch.column(position).to_pylist() for name, position in columns.items()}
-        yield from map(
-            _row,
-            found.get("topic", nothing),
-            found.get("key", nothing),
-            found["value"],
-            found.get("headers", nothing),
-            found.get("partition", nothing),
-        )
-
-
-def _row(topic: Any, key: Any, value: Any, headers: Any, partition: Any) -> OutputRow:
-    named = [(header["key"], header["value"]) for header in headers] if headers else ()
-    return OutputRow(
-        topic,
-        key.encode() if isinstance(key, str) else key,
-        value.encode() if isinstance(value, str) else value,
-        named,
-        partition,
-    )
+def _rows(batches: Iterable[pa.RecordBatch], columns: dict[str, int]) -> Iterator[Rows]:
+    return (Rows.of(batch, columns) for batch in batches if batch.num_rows)
 
 
 def _with_client(options: WriteOptions, work: Callable[[KafkaClient], Coroutine[Any, Any, Result]]) -> Result:

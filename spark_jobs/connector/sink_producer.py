@@ -11,7 +11,7 @@ from typing import Final, TypeVar
 
 from spark_jobs.connector.core.offsets import TopicPartition
 from spark_jobs.connector.core.options import WriteOptions
-from spark_jobs.connector.core.sink_rows import Batcher, InvalidRows, OutputRow, PendingBatch
+from spark_jobs.connector.core.sink_rows import Divider, InvalidRows, Rows, joined, topics_of
 from spark_jobs.connector.transaction_coordinator import TransactionCoordinator
 from wire.batches.record_batch import TRANSACTIONAL_BIT, Compression
 from wire.batches.records import seal_batch
@@ -21,7 +21,6 @@ from wire.client.transaction_requests import (
     request_partitions,
 )
 
-ROWS_PER_CLOCK: Final = 1_000
 PARTITIONS_AT_ONCE: Final = 8
 Answer = TypeVar("Answer")
 
@@ -34,7 +33,7 @@ class SinkProducer:
         self._options = options
         self._coordinator = TransactionCoordinator(client)
         self._transactional_id: str | None = None
-        self._batcher = Batcher(task)
+        self._divider = Divider(task, options.topic)
         self._compression = Compression[options.compression.upper()]
         self._identity = ProducerIdentity(-1, -1)
         self._sequences: dict[TopicPartition, int] = {}
@@ -42,12 +41,12 @@ class SinkProducer:
         self._sending: dict[TopicPartition, asyncio.Task[None]] = {}
         self.ends: dict[TopicPartition, int] = {}
 
-    async def write(self, rows: Iterable[OutputRow]) -> int:
+    async def write(self, rows: Iterable[Rows]) -> int:
         """Write all rows without a transaction; how many. InvalidRows, KafkaClientError."""
         self._identity = ProducerIdentity(await self._client.new_producer_id(), 0)
         return await self._produce(rows)
 
-    async def prepare(self, rows: Iterable[OutputRow], transactional_id: str) -> ProducerIdentity | None:
+    async def prepare(self, rows: Iterable[Rows], transactional_id: str) -> ProducerIdentity | None:
         """Write all rows into a transaction and leave it open; None when there are no rows. Earlier
         attempts under the same id are fenced, and what they left is aborted. InvalidRows,
         KafkaClientError.
@@ -56,30 +55,22 @@ class SinkProducer:
         self._identity = await self._coordinator.identity(transactional_id, self._options.transaction_timeout_ms)
         return self._identity if await self._produce(rows) else None
 
-    async def _produce(self, rows: Iterable[OutputRow]) -> int:
-        count_of_rows, now_ms = 0, 0
+    async def _produce(self, rows: Iterable[Rows]) -> int:
+        count_of_rows = 0
         try:
-            for row in rows:
-                if count_of_rows % ROWS_PER_CLOCK == 0:
-                    now_ms = time.time_ns() // 1_000_000
-                count_of_rows += 1
-                topic = row.topic or self._options.topic
-                if not topic:
-                    raise InvalidRows("column topic is null; accepted: a topic in each row, or the option topic")
-                count = self._counts.get(topic) or await self._partition_count(topic)
-                place = (topic, self._batcher.partition_of(row, count))
-                full = self._batcher.add(place, row, now_ms)
-                if full is not None:
-                    await self._send(place, full)
-            for place, left in self._batcher.rest():
-                await self._send(place, left)
+            for piece in joined(rows):
+                now_ms = time.time_ns() // 1_000_000
+                count_of_rows += len(piece)
+                counts = {topic: await self._partition_count(topic) for topic in topics_of(piece, self._options.topic)}
+                for place, batch in self._divider.batches(piece, counts):
+                    await self._send(place, batch, now_ms)
             await asyncio.gather(*self._sending.values())
         finally:
             for task in self._sending.values():
                 task.cancel()
         return count_of_rows
 
-    async def _send(self, place: TopicPartition, pending: PendingBatch) -> None:
+    async def _send(self, place: TopicPartition, rows: Rows, now_ms: int) -> None:
         """Begin to write a batch, once the partition's earlier one is written."""
         earlier = self._sending.pop(place, None)
         if earlier is not None:
@@ -89,27 +80,29 @@ class SinkProducer:
         if place not in self._sequences and self._transactional_id is not None:
             name = self._transactional_id
             await self._coordinator.at(name, lambda at: request_partitions(at, name, self._identity, [place]))
-        self._sending[place] = asyncio.get_running_loop().create_task(self._write_batch(place, pending))
+        self._sending[place] = asyncio.get_running_loop().create_task(self._write_batch(place, rows, now_ms))
         await asyncio.sleep(0)  # the request goes out before the next rows are encoded
 
-    async def _write_batch(self, place: TopicPartition, pending: PendingBatch) -> None:
+    async def _write_batch(self, place: TopicPartition, rows: Rows, now_ms: int) -> None:
         sequence = self._sequences.get(place, 0)
         batch = seal_batch(
-            b"".join(pending.records),
-            record_count=len(pending.records),
-            base_timestamp=pending.base_timestamp,
-            max_timestamp=pending.max_timestamp,
+            rows.encoded(),
+            record_count=len(rows),
+            base_timestamp=now_ms,
+            max_timestamp=now_ms,
             compression=self._compression,
             producer_id=self._identity.producer_id,
             producer_epoch=self._identity.producer_epoch,
             base_sequence=sequence,
             attributes=TRANSACTIONAL_BIT if self._transactional_id is not None else 0,
         )
-        self._sequences[place] = sequence + len(pending.records)
+        self._sequences[place] = sequence + len(rows)
         produced = await self._client.produce(*place, batch, transactional_id=self._transactional_id)
-        self.ends[place] = produced.base_offset + len(pending.records)
+        self.ends[place] = produced.base_offset + len(rows)
 
     async def _partition_count(self, topic: str) -> int:
+        if topic in self._counts:
+            return self._counts[topic]
         metadata = (await self._client.metadata([topic])).topics.get(topic)
         if metadata is None or metadata.error_code:
             raise InvalidRows(f"topic {topic} is not there; accepted: a topic that has been created")

@@ -98,7 +98,12 @@ def brokers(session_processes: Processes, tmp_path_factory: pytest.TempPathFacto
 @pytest.fixture
 def logs(brokers: tuple[LoneBroker, LoneBroker]) -> TwoLogs:
     """A fresh topic at both."""
-    topic = f"t-{uuid.uuid4().hex[:8]}"
+    return fresh_logs(brokers)
+
+
+def fresh_logs(brokers: tuple[LoneBroker, LoneBroker], name: str = "t") -> TwoLogs:
+    """A fresh topic at both; its name begins with this one."""
+    topic = f"{name}-{uuid.uuid4().hex[:8]}"
 
     async def create(broker: LoneBroker) -> None:
         async with KafkaClient(broker.bootstrap) as client:

@@ -13,7 +13,7 @@ from pyspark.sql import SparkSession
 from wire.batches.records import Record, encode_batch
 from wire.client.raw_client import KafkaClient, NewTopic
 
-STREAM_WITHIN_S = 150
+STREAM_WITHIN_S = 400
 NOW_MS = round(time.time() * 1000)
 
 

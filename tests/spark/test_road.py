@@ -93,9 +93,10 @@ def test_both_routes_are_stored_or_rejected_and_the_books_balance_over_an_interr
     assert len(road.jobs.values(road.names["dead-letter"], 10)) >= 10
 
 
-def test_a_command_counts_from_the_next_record_on_and_an_analysis_gives_its_results_once(
-    road: Road, tmp_path: Path
-) -> None:
+def test_commands_and_two_places(road: Road, tmp_path: Path) -> None:
+    """A command counts from the next record on, an analysis gives its results once, and a plate at
+    two places in too short a time is the only hit.
+    """
     payload = tmp_path / "video.txt"
     payload.write_text("car 1\ncar 2\ncar 3\n")
     now_ms = round(time.time() * 1000)
@@ -105,19 +106,7 @@ def test_a_command_counts_from_the_next_record_on_and_an_analysis_gives_its_resu
     road.command(command="analyse", url=(tmp_path / "gone.txt").as_uri())
     road.sighting("WANTED", 1, now_ms)
     road.ingest()
-    road.ingest()
     road.sighting("WANTED", 1, now_ms)
-    road.ingest()
-    report = road.report()
-    assert (report["alerts"], report["results"], report["dangling_references"]) == (2, 3, 1)
-    (alert, *_) = map(json.loads, road.jobs.values(road.names["alerts"], 2))
-    assert alert["plate"] == "WANTED"
-    assert alert["delay_ms"] >= 0
-
-
-def test_a_plate_at_two_places_in_too_short_a_time_is_the_only_hit(road: Road) -> None:
-    now_ms = round(time.time() * 1000)
-    road.produce("--count", "50")
     road.sighting("TWICE", 0, now_ms - 600_000)
     road.sighting("TWICE", 4, now_ms - 300_000)  # 40 km in 5 minutes
     road.sighting("DRIVES", 0, now_ms - 600_000)
@@ -125,8 +114,13 @@ def test_a_plate_at_two_places_in_too_short_a_time_is_the_only_hit(road: Road) -
     road.sighting("STANDS", 2, now_ms - 600_000)
     road.sighting("STANDS", 2, now_ms - 599_000)
     road.ingest()
-    (hit,) = road.report()["two_places"]
+    report = road.report()
+    assert (report["alerts"], report["results"], report["dangling_references"]) == (2, 3, 1)
+    (hit,) = report["two_places"]
     assert (hit["plate"], hit["km"]) == ("TWICE", 40.0)
+    (alert, *_) = map(json.loads, road.jobs.values(road.names["alerts"], 2))
+    assert alert["plate"] == "WANTED"
+    assert alert["delay_ms"] >= 0
 
 
 async def test_a_payload_does_not_fit_into_a_data_topic(road: Road) -> None:

@@ -1,18 +1,30 @@
-"""Turns the rows of the sink into batches by partition. Pure."""
+"""Turns the rows of the sink, Arrow columns, into the records of batches by partition. Pure."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, field
-from typing import Final, NamedTuple
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from typing import Final
 
-from clients.core.partitioners import murmur2
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
 from spark_jobs.connector.core.offsets import TopicPartition
-from wire.batches.records import Record, encode_record
+from spark_jobs.connector.core.record_encoding import (
+    Numbers,
+    encoded_headers,
+    encoded_records,
+    partitions_of,
+    sizes_of,
+)
 
 BATCH_BYTES_MAX: Final = 512 * 1024
-BATCH_RECORDS_MAX: Final = 50_000
-_POSITIVE: Final = 0x7FFFFFFF
+ROWS_AT_ONCE_BYTES: Final = 16 * 1024 * 1024
+"""Keys and values that are divided among partitions at once: the more, the larger are the batches
+of a topic of many partitions.
+"""
+ROWS_AT_ONCE: Final = 200_000
 COLUMNS: Final = {
     "topic": ("string",),
     "key": ("string", "binary"),
@@ -24,16 +36,6 @@ COLUMNS: Final = {
 
 class InvalidRows(ValueError):
     """Columns or rows that cannot be written."""
-
-
-class OutputRow(NamedTuple):
-    """A row of the query. Empty topic: that of the option; partition None: by the key."""
-
-    topic: str | None
-    key: bytes | None
-    value: bytes | None
-    headers: Sequence[tuple[str, bytes | None]]
-    partition: int | None
 
 
 def check_columns(types: dict[str, str], *, has_topic_option: bool) -> None:
@@ -50,58 +52,144 @@ def check_columns(types: dict[str, str], *, has_topic_option: bool) -> None:
             raise InvalidRows(f"column {name} is {kind}; accepted: {' or '.join(accepted)}")
 
 
-@dataclass(slots=True)
-class PendingBatch:
-    """Encoded records that wait to be sealed into one batch of one partition."""
-
-    base_timestamp: int
-    max_timestamp: int
-    records: list[bytes] = field(default_factory=list)
-    size_bytes: int = 0
-
-    @property
-    def is_full(self) -> bool:
-        """True if the batch is full and is to be sent."""
-        return self.size_bytes >= BATCH_BYTES_MAX or len(self.records) >= BATCH_RECORDS_MAX
-
-
-class Batcher:
-    """Divides rows among partitions. `task` decides where records without a key begin, so that
-    tasks do not all write to the same partition.
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Rows:
+    """Columns of equal length. `topics` and `headers` are None where the query has no such column;
+    a topic may be null, and is that of the option then; a partition may be null, and is chosen by
+    the key then.
     """
 
-    def __init__(self, task: int) -> None:
+    keys: pa.BinaryArray
+    values: pa.BinaryArray
+    topics: pa.StringArray | None = None
+    headers: pa.Array | None = None
+    partitions: pa.Int32Array | None = None
+
+    @classmethod
+    def of(cls, batch: pa.RecordBatch, columns: Mapping[str, int]) -> Rows:
+        """The columns at these positions of a batch of the query."""
+        found = {name: batch.column(position) for name, position in columns.items()}
+        nothing = pa.nulls(batch.num_rows, pa.binary())
+        return cls(
+            keys=pc.cast(found.get("key", nothing), pa.binary()),
+            values=pc.cast(found["value"], pa.binary()),
+            topics=found.get("topic"),
+            headers=found.get("headers"),
+            partitions=found.get("partition"),
+        )
+
+    def __len__(self) -> int:
+        return len(self.values)
+
+    @property
+    def size_bytes(self) -> int:
+        """Bytes of the keys and values."""
+        return int(self.keys.nbytes + self.values.nbytes)
+
+    def taken(self, rows: pa.Array) -> Rows:
+        """These rows; where they go is left out."""
+        headers = None if self.headers is None else self.headers.take(rows)
+        return Rows(keys=self.keys.take(rows), values=self.values.take(rows), headers=headers)
+
+    def encoded(self) -> bytes:
+        """The records of one batch."""
+        headers = None if self.headers is None else encoded_headers(self.headers)
+        return encoded_records(self.keys, self.values, headers)
+
+
+def joined(batches: Iterable[Rows]) -> Iterator[Rows]:
+    """The rows in pieces that are large enough to be divided among partitions."""
+    waiting: list[Rows] = []
+    for rows in batches:
+        waiting.append(rows)
+        if sum(one.size_bytes for one in waiting) >= ROWS_AT_ONCE_BYTES or sum(map(len, waiting)) >= ROWS_AT_ONCE:
+            yield _concatenated(waiting)
+            waiting = []
+    if waiting:
+        yield _concatenated(waiting)
+
+
+def topics_of(rows: Rows, topic_option: str) -> list[str]:
+    """The topics that the rows go to. InvalidRows for a row without one."""
+    if rows.topics is None:
+        return [topic_option]
+    found = [name or topic_option for name in pc.unique(rows.topics).to_pylist()]
+    if not all(found):
+        raise InvalidRows("column topic is null; accepted: a topic in each row, or the option topic")
+    return sorted(set(found))
+
+
+class Divider:
+    """Divides rows among partitions. `task` decides where records without a key begin, so that
+    tasks do not all write to the same partition; `topic_option` is the topic of rows without one.
+    """
+
+    def __init__(self, task: int, topic_option: str) -> None:
         self._next_keyless = task
-        self._pending: dict[TopicPartition, PendingBatch] = {}
+        self._topic_option = topic_option
 
-    def partition_of(self, row: OutputRow, partition_count: int) -> int:
-        """The partition of a row: the row's own, the one of its key as Java's clients choose it, or
-        one partition after the other, a batch at a time. Raises InvalidRows.
+    def batches(self, rows: Rows, partition_counts: Mapping[str, int]) -> Iterator[tuple[TopicPartition, Rows]]:
+        """The rows of each batch in their order. InvalidRows for a partition that the topic does
+        not have.
         """
-        if row.partition is not None:
-            if not 0 <= row.partition < partition_count:
-                raise InvalidRows(f"column partition is {row.partition}; accepted: 0 to {partition_count - 1}")
-            return row.partition
-        if row.key is not None:
-            return (murmur2(row.key) & _POSITIVE) % partition_count
-        return self._next_keyless % partition_count
+        sizes = sizes_of(rows.keys, rows.values)
+        for topic, chosen in self._by_topic(rows):
+            at = np.flatnonzero(chosen)
+            places = self._partitions(rows, at, sizes, partition_counts[topic])
+            order = at[np.argsort(places, kind="stable")]
+            for partition, mine in _runs(order, np.sort(places)):
+                for _, part in _runs(mine, np.cumsum(sizes[mine]) // BATCH_BYTES_MAX):
+                    yield (topic, partition), rows.taken(pa.array(part))
 
-    def add(self, place: TopicPartition, row: OutputRow, now_ms: int) -> PendingBatch | None:
-        """Queue the row; the partition's batch if that is full now."""
-        pending = self._pending.get(place)
-        if pending is None:
-            pending = self._pending[place] = PendingBatch(now_ms, now_ms)
-        record = Record(row.key, row.value, now_ms, row.headers)
-        encoded = encode_record(record, len(pending.records), pending.base_timestamp)
-        pending.records.append(encoded)
-        pending.size_bytes += len(encoded)
-        pending.max_timestamp = max(pending.max_timestamp, now_ms)
-        if not pending.is_full:
-            return None
-        self._next_keyless += 1
-        return self._pending.pop(place)
+    def _by_topic(self, rows: Rows) -> Iterator[tuple[str, Numbers]]:
+        if rows.topics is None:
+            yield self._topic_option, np.ones(len(rows), bool)
+            return
+        named = pc.if_else(pc.equal(pc.fill_null(rows.topics, ""), ""), self._topic_option, rows.topics)
+        for topic in sorted(pc.unique(named).to_pylist()):
+            yield topic, pc.equal(named, topic).to_numpy(zero_copy_only=False)
 
-    def rest(self) -> Iterable[tuple[TopicPartition, PendingBatch]]:
-        """Take the remaining batches, which are then no longer pending."""
-        left, self._pending = self._pending, {}
-        return left.items()
+    def _partitions(self, rows: Rows, at: Numbers, sizes: Numbers, count: int) -> Numbers:
+        """The partition of each of these rows: the row's own, the one of its key as Java's clients
+        choose it, or one partition after the other, a batch at a time.
+        """
+        found = partitions_of(rows.keys, count)[at]
+        keyless = np.flatnonzero(rows.keys.is_null().to_numpy(zero_copy_only=False)[at])
+        if len(keyless):
+            turns = np.cumsum(sizes[at][keyless]) // BATCH_BYTES_MAX
+            found[keyless] = (self._next_keyless + turns) % count
+            self._next_keyless += int(turns[-1]) + 1
+        if rows.partitions is not None:
+            own = pc.fill_null(rows.partitions, -1).to_numpy(zero_copy_only=False)[at]
+            named = rows.partitions.is_valid().to_numpy(zero_copy_only=False)[at]
+            wrong = own[named & ((own < 0) | (own >= count))]
+            if len(wrong):
+                raise InvalidRows(f"column partition is {wrong[0]}; accepted: 0 to {count - 1}")
+            found = np.where(named, own, found)
+        return found
+
+
+def _runs(rows: Numbers, numbers: Numbers) -> Iterator[tuple[int, Numbers]]:
+    """Neighbours of one number, with that number."""
+    if not len(rows):
+        return
+    begins = np.concatenate([[0], np.flatnonzero(np.diff(numbers)) + 1])
+    for begin, part in zip(begins, np.split(rows, begins[1:]), strict=True):
+        yield int(numbers[begin]), part
+
+
+def _concatenated(pieces: list[Rows]) -> Rows:
+    if len(pieces) == 1:
+        return pieces[0]
+
+    def column(name: str) -> pa.Array | None:
+        parts = [getattr(piece, name) for piece in pieces]
+        return None if parts[0] is None else pa.concat_arrays(parts)
+
+    return Rows(
+        keys=column("keys"),
+        values=column("values"),
+        topics=column("topics"),
+        headers=column("headers"),
+        partitions=column("partitions"),
+    )

@@ -16,7 +16,6 @@ from spark_jobs.connector.core.sink_decisions import (
     joined,
     newest,
 )
-from spark_jobs.connector.core.sink_rows import Batcher, InvalidRows, OutputRow, check_columns
 
 METADATA_BYTES_MAX = 4096
 """Kafka's offset.metadata.max.bytes by default."""
@@ -63,25 +62,3 @@ def test_transactions_that_are_nearly_timed_out_are_not_decided() -> None:
     check_time({0: 1_000, 1: 5_000}, now_ms=9_000, timeout_ms=10_000)
     with pytest.raises(BatchNotWhole, match="took 9100 ms"):
         check_time({0: 1_000, 1: 5_000}, now_ms=10_100, timeout_ms=10_000)
-
-
-def test_rows_go_where_they_say_or_by_their_key() -> None:
-    batcher = Batcher(task=1)
-    assert batcher.partition_of(OutputRow("t", b"k", b"v", (), 2), 3) == 2
-    assert batcher.partition_of(OutputRow("t", None, b"v", (), None), 3) == 1
-    with pytest.raises(InvalidRows, match="column partition is 3; accepted: 0 to 2"):
-        batcher.partition_of(OutputRow("t", b"k", b"v", (), 3), 3)
-
-
-@pytest.mark.parametrize(
-    ("types", "message"),
-    [
-        ({"key": "string"}, "no column value"),
-        ({"value": "bigint", "topic": "string"}, "column value is bigint; accepted: string or binary"),
-        ({"value": "string"}, "no column topic"),
-        ({"value": "string", "topic": "string", "headers": "string"}, "column headers is string"),
-    ],
-)
-def test_columns_that_cannot_be_written_are_refused(types: dict[str, str], message: str) -> None:
-    with pytest.raises(InvalidRows, match=message):
-        check_columns(types, has_topic_option=False)

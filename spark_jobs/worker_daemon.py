@@ -1,0 +1,42 @@
+"""Spark's daemon of Python workers with this project's modules imported before it forks: a fork
+begins to read at once, where one of Spark's own daemon imports for half a second of processor time.
+
+    spark.python.daemon.module=spark_jobs.worker_daemon
+
+Spark imports nothing before the fork because a library may start threads, which a fork does not
+have. Those that do (pyarrow) are left to the forks.
+"""
+
+from __future__ import annotations
+
+import importlib
+import os
+from typing import Final
+
+PRELOADED: Final = (
+    "numpy",
+    "pyspark.sql.datasource",
+    "spark_jobs.connector.fetching",
+    "spark_jobs.connector.sink_decider",
+    "spark_jobs.connector.sink_producer",
+    "spark_jobs.log_reader",
+)
+
+
+def preload() -> None:
+    """Import what forks use and what starts no thread."""
+    os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")  # numpy's library starts a thread a core
+    for name in PRELOADED:
+        importlib.import_module(name)
+
+
+def main() -> None:
+    """Preload, then be Spark's daemon."""
+    from pyspark.daemon import manager
+
+    preload()
+    manager()
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,20 @@
+"""Spark's daemon of workers: Spark imports nothing before it forks because a thread does not
+survive a fork, so what we import there must start none.
+"""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+
+PRELOADED = """
+import os, sys
+from spark_jobs import worker_daemon
+worker_daemon.preload()
+print(len(os.listdir("/proc/self/task")), *(name in sys.modules for name in ("pyarrow", "hypothesis")))
+"""
+
+
+def test_what_is_imported_before_a_fork_starts_no_thread() -> None:
+    ended = subprocess.run([sys.executable, "-c", PRELOADED], capture_output=True, text=True, check=True)
+    assert ended.stdout.split() == ["1", "False", "False"]

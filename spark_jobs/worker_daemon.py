@@ -18,7 +18,7 @@ PRELOADED: Final = (
     "pyspark.sql.datasource",
     "spark_jobs.connector.fetching",
     "spark_jobs.connector.sink_decider",
-    "spark_jobs.connector.sink_producer",
+    "spark_jobs.connector.core.options",
     "spark_jobs.log_reader",
 )
 

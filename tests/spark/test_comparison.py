@@ -105,11 +105,11 @@ def test_what_a_site_has_compacted_away_is_explained_and_what_it_lost_is_not(spa
             ("a", 3, b"k", b"new"),
             ("b", 3, b"k", b"new"),
         ),
-        # The source has compacted the key away, and its tombstone after that; a standby does neither.
+        # The source compacted the key away, then its tombstone; a standby does neither.
         deleted=(("b", 0, b"k", b"old"), ("b", 1, b"k", None), ("b", 2, b"x", b"1"), ("a", 2, b"x", b"1")),
         # A tombstone that a site lost while the key lives there.
         undeleted=(("a", 0, b"k", b"old"), ("a", 1, b"k", None), ("b", 0, b"k", b"old")),
-        # The tombstone expired before the mirror copied it: the target has the old value, the source nothing.
+        # The tombstone expired before the mirror copied it: the target has the old value.
         revived=(("b", 0, b"k", b"old"), ("b", 5, b"k", b"above its tombstone"), ("b", 1, b"k", None)),
     )
     runs, explained = comparison.compacted_differences(rows, source="a", target="b")

@@ -1,4 +1,4 @@
-"""Spark jobs over failovers of real sites: one pair, first a planned move to b, then site b is lost.
+"""Spark jobs over failovers of real sites: one pair, a planned move to b, then site b is lost.
 
 Promised: an audit counts the standby's own copies. After a planned move a query goes on at the
 other site from its checkpoint, with our source and with the Kafka connector, and writes each record

@@ -47,7 +47,7 @@ def test_a_query_goes_on_from_its_checkpoint_and_writes_each_record_once(streams
         source: {"0": 50, "1": 50},
         f"{source} (leader epochs)": {"0": 0, "1": 0},
     }
-    # As after kill -9 between the sink's commits and Spark's own note of the batch: it is run again.
+    # As after kill -9 between the sink's commits and Spark's own note: the batch is run again.
     newest = newest_file(checkpoint / "commits")
     newest.unlink()
     (newest.parent / f".{newest.name}.crc").unlink(missing_ok=True)

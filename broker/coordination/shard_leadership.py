@@ -66,6 +66,13 @@ class ShardLeadership(Generic[ShardT]):
         """True while some partition is not loaded yet."""
         return any(not shard.is_loaded for shard in self.shards.values())
 
+    @property
+    def loaded_partitions(self) -> list[int]:
+        """The partitions whose shards are loaded; none while it is not known whether this broker
+        still leads them.
+        """
+        return sorted(number for number, shard in self.shards.items() if shard.is_loaded) if self._may_answer() else []
+
     def loaded(self, partition: int) -> ShardT:
         """The shard of a partition. CoordinatorRefusal when it is not led here, as far as is known,
         or not loaded yet.

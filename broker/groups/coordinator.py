@@ -310,7 +310,7 @@ class GroupCoordinator:
     @property
     def loaded_partitions(self) -> list[int]:
         """Partitions of `__consumer_offsets` whose groups are known here."""
-        return sorted(shard.partition for shard in self._led if shard.is_loaded)
+        return self._led.loaded_partitions
 
     async def settled(self) -> None:
         """Wait until every commit that was taken so far is in the log or has failed."""

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 
+from broker.coordination.state_shard import CoordinatorRefusal
 from broker.groups.coordinator import GroupCoordinator
 from broker.groups.core.group_messages import TopicPartition
 from broker.groups.core.sync_reports import ReceivedReports
@@ -75,17 +76,26 @@ class GroupReports:
             transaction.state is TransactionState.PREPARE_COMMIT and _is_carried(record, transaction.partitions)
             for transaction in self._transactions.list_transactions()
         )
+        try:
+            reply.groups.extend(self._carried_groups(record))
+        except CoordinatorRefusal:  # the process was paused: other brokers may coordinate by now
+            reply.ClearField("partitions")
+        return reply
+
+    def _carried_groups(self, link: LinkRecord) -> list[pb.GroupOffsets]:
+        """The groups that the link carries, with their offsets. CoordinatorRefusal."""
+        found = []
         for group in self._groups.list_groups(is_own_tool=True):
-            if carries_group(record, group.group_id):
+            if carries_group(link, group.group_id):
                 offsets = self._groups.offsets_of(group.group_id, is_own_tool=True)
                 carried = [
                     pb.GroupOffset(topic=partition.topic, partition=partition.partition, offset=value.offset)
                     for partition, value in offsets.items()
-                    if carries_topic(record, partition.topic)
+                    if carries_topic(link, partition.topic)
                 ]
                 has_members = self._groups.has_members(group)
-                reply.groups.append(pb.GroupOffsets(group=group.group_id, has_members=has_members, offsets=carried))
-        return reply
+                found.append(pb.GroupOffsets(group=group.group_id, has_members=has_members, offsets=carried))
+        return found
 
     def _producers(self, link: LinkRecord | None) -> pb.TransactionalProducers:
         """The producer of each transactional id; none where each site coordinates for itself."""

@@ -233,7 +233,7 @@ class TransactionCoordinator:
     @property
     def loaded_partitions(self) -> list[int]:
         """Partitions of `__transaction_state` whose transactions are known here."""
-        return sorted(shard.partition for shard in self._led if shard.is_loaded)
+        return self._led.loaded_partitions
 
     async def settled(self) -> None:
         """Wait until every decision that was taken so far is in the log or has failed."""

@@ -1,8 +1,9 @@
 """ListGroups: the groups that this broker coordinates.
 
 Behaviour: filters by state (any case) and type (`classic`, or `consumer` for those of KIP-848).
-COORDINATOR_LOAD_IN_PROGRESS, with what is known, while some partition is being loaded. Versions: 0
-to 5. Not done: nothing.
+COORDINATOR_LOAD_IN_PROGRESS, with what is known, while some partition is being loaded, and without
+groups while the broker does not know whether it is still registered. Versions: 0 to 5. Not done:
+nothing.
 """
 
 from __future__ import annotations
@@ -11,6 +12,7 @@ from typing import Any
 
 from kio.schema.errors import ErrorCode
 
+from broker.coordination.state_shard import CoordinatorRefusal
 from broker.groups.core.group_states import CONSUMER_PROTOCOL_TYPE
 from broker.metadata.request_context import RequestContext
 from broker.network.entities import builder
@@ -29,11 +31,15 @@ async def handle(services: BrokerServices, context: RequestContext, request: Any
     build = builder(API_KEY, context.api_version)
     states = {state.lower() for state in getattr(request, "states_filter", ())}
     types = {kind.lower() for kind in getattr(request, "types_filter", ())}
-    groups = [
-        (group, services.groups.describe_consumers(group.group_id, is_own_tool=True))
-        for group in services.groups.list_groups(is_own_tool=context.is_own_tool)
-    ]
-    error = ErrorCode.coordinator_load_in_progress if services.groups.is_loading else ErrorCode.none
+    is_loading = services.groups.is_loading
+    try:
+        groups = [
+            (group, services.groups.describe_consumers(group.group_id, is_own_tool=True))
+            for group in services.groups.list_groups(is_own_tool=context.is_own_tool)
+        ]
+    except CoordinatorRefusal:  # the process was paused and does not know yet whether it still coordinates
+        groups, is_loading = [], True
+    error = ErrorCode.coordinator_load_in_progress if is_loading else ErrorCode.none
     return build.response(
         error_code=error,
         groups=tuple(

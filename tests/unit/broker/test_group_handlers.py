@@ -439,6 +439,16 @@ async def test_groups_are_listed_and_filtered_in_every_version(services: Service
         assert await listed([], ["consumer"]) == []
 
 
+async def test_a_paused_broker_reports_no_groups(services: Services, monkeypatch: pytest.MonkeyPatch) -> None:
+    await ask(services, "offset_commit", 9, **commit_values("g"))
+    assert (await services.group_reports.describe(LINK.name)).partitions
+    monkeypatch.setattr(services.groups._led, "_may_answer", lambda: False)
+    response = await ask(services, "list_groups", 5, states_filter=[], types_filter=[])
+    assert (response.error_code, response.groups) == (ErrorCode.coordinator_load_in_progress, ())
+    reported = await services.group_reports.describe(LINK.name)
+    assert not (reported.partitions or reported.groups)
+
+
 @pytest.mark.parametrize("version", versions("delete_groups"))
 async def test_groups_are_deleted_in_every_version(services: Services, version: int) -> None:
     await ask(services, "offset_commit", 9, **commit_values("g"))

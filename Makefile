@@ -118,7 +118,7 @@ compatibility: setup-clients ## Other people's clients at a lone broker, three b
 	$(BIN)/python -m tests.compatibility $(if $(ONLY),--only "$(ONLY)") $(if $(AT),--at "$(AT)")
 
 .PHONY: sim
-sim: setup ## The simulated site under COUNT=2000 seeds of random faults, KIND=transactions with transactions; SEED= replays one with its history (FAULTS= its first ones)
+sim: setup ## The simulated site under COUNT=2000 seeds of random faults, KIND=transactions with transactions, KIND=links two sites and a link; SEED= replays one with its history (FAULTS= its first ones)
 	$(BIN)/python -m tests.sim --kind $(KIND) $(if $(SEED),--seed $(SEED) $(if $(FAULTS),--faults $(FAULTS)),--count $(COUNT) --first $(FIRST) --jobs $(JOBS))
 
 .PHONY: properties

@@ -10,7 +10,9 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 from functools import partial
 
-from tests.sim.simulation import Kind, Outcome, play
+from tests.sim.mutants import Mutant
+from tests.sim.seed_run import Kind, Outcome
+from tests.sim.simulation import play
 
 LINES_TOLD_MAX = 120
 SEEDS_BETWEEN_LINES = 250
@@ -25,6 +27,8 @@ class Summary:
     faults: int = 0
     acknowledged: int = 0
     transactions: int = 0
+    moves: int = 0
+    lost: int = 0
     virtual_s: float = 0.0
     failed: list[int] = field(default_factory=list)
     invariants: Counter[str] = field(default_factory=Counter)
@@ -36,6 +40,8 @@ class Summary:
         self.faults += outcome.faults
         self.acknowledged += outcome.acknowledged
         self.transactions += outcome.transactions
+        self.moves += outcome.moves
+        self.lost += outcome.lost
         self.virtual_s += outcome.virtual_s
         if not outcome.is_sound:
             self.failed.append(seed)
@@ -44,7 +50,8 @@ class Summary:
     def __str__(self) -> str:
         reported = (
             f"{self.seeds} seeds, {self.virtual_s / 3600:.1f} virtual hours, {self.steps} steps, {self.faults} faults, "
-            f"{self.acknowledged} acknowledged batches, {self.transactions} transactions"
+            f"{self.acknowledged} acknowledged batches, {self.transactions} transactions, {self.moves} moves of a link, "
+            f"{self.lost} batches lost and accounted"
         )
         return (
             f"{reported}; failed: {sorted(self.failed)} {dict(self.invariants)}"
@@ -96,6 +103,22 @@ def story_of(seed: int, kind: Kind) -> str:
         + f"\n{broken}\nreplay: make sim SEED={seed} KIND={kind.value}"
         + (f" FAULTS={faults}" if faults < outcome.faults else "")
     )
+
+
+def seed_that_catches(mutant: Mutant, seeds: Iterable[int]) -> int:
+    """The first of the seeds under which the defect breaks something; 0 when none does."""
+    with mutant.in_force():
+        return next((seed for seed in seeds if not play(seed, mutant.kind).is_sound), 0)
+
+
+def story_when_broken(seed: int, kind: Kind) -> str:
+    """The story of a seed that breaks an invariant; empty for one that does not."""
+    return "" if play(seed, kind).is_sound else story_of(seed, kind)
+
+
+def digest_of(seed: int, kind: Kind) -> int:
+    """The digest of a seed's history."""
+    return play(seed, kind).digest
 
 
 def tell_failure(seed: int, kind: Kind) -> None:

@@ -14,6 +14,7 @@ from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from random import Random
+from types import SimpleNamespace
 from typing import Any, Protocol
 
 from broker.log.core.batch_checks import BatchLimits
@@ -28,6 +29,7 @@ from broker.log.partition_log import PartitionLog
 from broker.log.source_seen import SourceSeen
 from broker.log.transaction_index import AbortedTransaction
 from broker.settings.core.topic_configs import LogConfig
+from tests.sim.memory_files import MemoryFiles
 from wire.batches.record_batch import iterate_headers
 
 
@@ -255,6 +257,7 @@ class MemoryLogStore:
         self._logs: dict[TopicPartition, MemoryLog] = {}
         self.on_moved: Callable[[PartitionLog], None] | None = None
         self.offline_count = 0
+        self.directories = (SimpleNamespace(path="memory"),)
 
     def load(self, config: LogConfig) -> None:
         """Open all that the disk has."""
@@ -303,6 +306,13 @@ class MemoryLogStore:
 
     delete_strays = LogStore.delete_strays
 
+    async def checkpoint_high_watermarks(self) -> None:
+        """The checkpoint that is written right after a truncation."""
+        self.save()
+
+    async def checkpoint_log_start_offsets(self) -> None:
+        """Log start offsets are stored with the logs here."""
+
     def save(self) -> None:
         """The checkpoints that a broker writes now and then."""
         for log in self._logs.values():
@@ -314,6 +324,7 @@ class Disk:
 
     def __init__(self) -> None:
         self.logs: dict[TopicPartition, StoredLog] = {}
+        self.files = MemoryFiles()
 
     def recover(self, chance: Random, *, has_lost_power: bool) -> None:
         """What a new process finds. The objects are new: a dead process's are not the disk any

@@ -33,7 +33,7 @@ from controller.core.draft import Draft
 from controller.core.elections import Election
 from controller.store import ClusterWriter
 from runtime.zookeeper import SetNode
-from tests.sim.simulation import Kind
+from tests.sim.seed_run import Kind
 
 Original = Callable[..., Any]
 Substitute = Callable[[Original], Any]
@@ -211,7 +211,7 @@ MUTANTS: tuple[Mutant, ...] = (
         owner=following,
         name="truncation_offset",
         substitute=_truncates_to_the_high_watermark,
-        known_seed=9,
+        known_seed=28,
     ),
     Mutant(
         title="a follower cuts its log at the high watermark for each new leader (before KIP-101)",
@@ -233,7 +233,7 @@ MUTANTS: tuple[Mutant, ...] = (
         owner=HostedPartition,
         name="last_record_epoch",
         substitute=lambda _: property(lambda _self: -1),
-        known_seed=1,
+        known_seed=6,
     ),
     Mutant(
         title="an answer of a former leader is appended",
@@ -254,21 +254,21 @@ MUTANTS: tuple[Mutant, ...] = (
         owner=Partition,
         name="_counts",
         substitute=_counts_only_the_known,
-        known_seed=1,
+        known_seed=25,
     ),
     Mutant(
         title="the high watermark goes by the smaller set before the controller has agreed",
         owner=Partition,
         name="_counts",
         substitute=_counts_the_proposed_alone,
-        known_seed=6,
+        known_seed=7,
     ),
     Mutant(
         title="the high watermark moves with too few replicas in sync (KIP-966)",
         owner=Partition,
         name="has_enough_in_sync",
         substitute=lambda _: property(lambda _self: True),
-        known_seed=4,
+        known_seed=2,
     ),
     Mutant(
         title="the high watermark follows the fastest replica in sync",
@@ -282,7 +282,7 @@ MUTANTS: tuple[Mutant, ...] = (
         owner=control_service,
         name="check_fence",
         substitute=_returns(None),
-        known_seed=9,
+        known_seed=58,
     ),
     Mutant(
         title="a leader is elected outside the in-sync replicas",
@@ -303,7 +303,7 @@ MUTANTS: tuple[Mutant, ...] = (
         owner=ClusterWriter,
         name="write",
         substitute=_writes_unguarded,
-        known_seed=212,
+        known_seed=44,
         seeds_max=1500,
     ),
     Mutant(
@@ -311,14 +311,14 @@ MUTANTS: tuple[Mutant, ...] = (
         owner=isr_changes,
         name="_error_of",
         substitute=_returns(ErrorCode.none),
-        known_seed=1,
+        known_seed=5,
     ),
     Mutant(
         title="a controller that takes over trusts replicas that have restarted since",
         owner=membership,
         name="distrust_restarted",
         substitute=_returns(None),
-        known_seed=82,
+        known_seed=35,
     ),
     Mutant(
         title="sequences of idempotent producers are not checked",
@@ -347,7 +347,7 @@ MUTANTS: tuple[Mutant, ...] = (
         owner=Partition,
         name="withdraw_proposal",
         substitute=_never_withdraws,
-        known_seed=85,
+        known_seed=8,
     ),
     Mutant(
         title="a produce is acknowledged when its leadership ends",

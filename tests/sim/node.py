@@ -1,8 +1,9 @@
-"""One node of the site: the real broker's replication and the real controller candidate in one
+"""One node of a site: the broker's own assemblies and the real controller candidate in one
 simulated process.
 
-Replication and coordinators are the broker's own assemblies (`broker/assembly/`) over simulated
-doors; links and housekeeping are left out, and coordinators work only where the kind of the seed
+Replication, coordinators and the services that handlers use are the broker's own assemblies
+(`broker/assembly/`) over simulated doors. Storage is `disk.py`, connections are `ServedConnection`;
+housekeeping is left out, and coordinators and the site's agent work only where the kind of the seed
 asks for them. `Node` outlives its
 processes and owns their disk; `kill`, `lose_power`, `pause` and `stop` are what can happen to one.
 """
@@ -12,9 +13,11 @@ from __future__ import annotations
 import json
 import random
 import struct
+import traceback
 from collections import deque
+from collections.abc import Mapping
 from types import SimpleNamespace
-from typing import Any
+from typing import Any, Protocol
 
 from kazoo.exceptions import KazooException
 from prometheus_client import CollectorRegistry
@@ -22,39 +25,41 @@ from prometheus_client import CollectorRegistry
 from broker.assembly.coordination import Coordination
 from broker.assembly.doors import Doors
 from broker.assembly.replication import Replication
+from broker.assembly.serving import Serving
+from broker.authentication.inter_broker import InterBroker
 from broker.dispatch import Dispatcher
 from broker.log.log_slice import LogSlice
 from broker.metadata.cluster import Cluster
 from broker.metadata.core.cluster_image import ClusterImage
 from broker.metrics import BrokerMetrics
 from broker.network.response_slots import Place, ResponseSlots
-from broker.quotas.client_throttling import Quotas
-from broker.replication.core.fetch_sessions import FetchSessions
-from broker.replication.replicas import Replicas
-from broker.settings.config import BrokerSettings, load_broker_settings
+from broker.settings.config import listener_security, load_broker_settings
 from broker.settings.core.topic_configs import LogConfig
+from broker.settings.dynamic_configs import DynamicConfigs
 from broker.site.control_service import BrokerControlService
-from broker.site.controlled_shutdown import ControlledShutdown
 from broker.site.membership import Membership
-from broker.site.topic_creation import TopicCreator
+from broker.site.suspected_brokers import SuspectedBrokers
 from controller.config import ControllerSettings
 from controller.main import ControllerCandidate
+from dr.agent.host import SiteAgentHost
 from runtime.configuration import load_settings
+from runtime.grpc_server import GrpcServer
 from runtime.process import OperationalFailure
-from tests.sim.disk import Disk, MemoryLogStore
-from tests.sim.ledger import Ledger
+from tests.sim.disk import Disk, LogObserver, MemoryLogStore
 from tests.sim.network import End
 from tests.sim.rpc import RpcServer
 from tests.sim.virtual_loop import Process
 from tests.sim.world import VirtualClock, World
 from tests.sim.zookeeper_door import SimZooKeeper
-from tests.support.memory.no_authorizer import NO_AUTHORIZER
+from wire.batches.group_records import OFFSETS_TOPIC
+from wire.batches.transaction_records import TRANSACTIONS_TOPIC
 from wire.control import broker_pb2_grpc
-from wire.control.broker_pb2 import DescribeGroupOffsetsReply
 from wire.control.clients import ControllerClient
+from wire.protocol.private import CLIENT_SOFTWARE_NAME
 from wire.rules.principals import ANONYMOUS
 from wire.znodes import layout as znodes
 
+CLIENT_HOST = "c1"
 KAFKA_PORT = 9092
 RPC_PORT = 9000
 HIGH_WATERMARK_CHECKPOINT_S = 1.0
@@ -82,50 +87,6 @@ PROPERTIES: dict[str, Any] = {
 }
 
 
-class Services:
-    """What the handlers that clients here reach use of `BrokerServices`; `reach` adds
-    to it.
-    """
-
-    def __init__(
-        self,
-        cluster: Cluster,
-        replicas: Replicas,
-        settings: BrokerSettings,
-        clock: VirtualClock,
-        controlled_shutdown: ControlledShutdown,
-    ) -> None:
-        self.cluster = cluster
-        self.controlled_shutdown = controlled_shutdown
-        self.replicas = replicas
-        self.config = settings
-        self.clock = clock
-        self.metrics = BrokerMetrics()
-        self.quotas = Quotas(settings, clock)
-        self.authorizer = NO_AUTHORIZER
-        self._sessions = 0
-        self.fetch_sessions = FetchSessions(slots=100, eviction_ms=120_000, new_id=self._new_id)
-
-    def _new_id(self) -> int:
-        self._sessions += 1
-        return self._sessions
-
-    def reach(self, coordination: Coordination, topic_creator: TopicCreator) -> None:
-        """Let handlers reach the coordinators."""
-        self.groups = coordination.groups
-        self.producer_ids = coordination.producer_ids
-        self.transactions = coordination.transactions
-        self.transaction_routing = coordination.routing
-        self.transaction_admission = coordination.admission
-        self.transaction_markers = coordination.markers
-        self.topic_creator = topic_creator
-
-    @property
-    def image(self) -> ClusterImage:
-        """The newest image."""
-        return self.cluster.image
-
-
 class ServedConnection:
     """A client's connection as the dispatcher sees it: one request at a time, or those for which a
     place is taken; answers in order.
@@ -141,7 +102,8 @@ class ServedConnection:
         self._is_busy = False
         self._is_handling = False
         self._places = ResponseSlots(self._on_slot_answered)
-        self.client_software = ""
+        # what ApiVersions would say, which no client here asks for
+        self.client_software = "" if end.other.process.host == CLIENT_HOST else CLIENT_SOFTWARE_NAME
         self.principal = ANONYMOUS
         self.is_closed = False
         self.on_close: Any = None
@@ -206,36 +168,33 @@ class Running:
         world, self.node, self.process = node.world, node, process
         self.world = world
         self.settings = load_broker_settings(node.properties)
-        self.clock = VirtualClock(world.loop)
+        self.clock = node.clock
         self.rpc = RpcServer(world.network, process, node.rpc_address)
-        self.zookeeper = SimZooKeeper(world, process, session_timeout_ms=self.settings.zookeeper_session_timeout_ms)
+        self.zookeeper = SimZooKeeper(
+            world,
+            process,
+            session_timeout_ms=self.settings.zookeeper_session_timeout_ms,
+            connect=self.settings.zookeeper_connect,
+        )
         self.membership = Membership(self.settings, self.zookeeper, self.clock)
-        self.cluster = Cluster(ClusterImage(site="a", node_id=node.node_id))
+        self.cluster = Cluster(ClusterImage(site=self.settings.site, node_id=node.node_id))
         self.logs = MemoryLogStore(node.disk, node.ledger.of_node(node.node_id))
         self.controller = ControllerClient(self._controller_addresses)
-        doors = Doors(clock=self.clock, chance=random.Random(0))
+        self.agent = self._make_agent() if node.arbiter_connect else None
+        doors = Doors(clock=self.clock, chance=random.Random(0), disk=node.disk.files)
+        metrics = BrokerMetrics()
         self.replication = Replication(
             self.settings,
             doors,
             cluster=self.cluster,
             logs=self.logs,  # type: ignore[arg-type]
             controller=self.controller,
-            metrics=BrokerMetrics(),
+            metrics=metrics,
             broker_epoch=self._broker_epoch,
             on_lost=lambda _: None,
         )
         self.replicas, self.fetchers = self.replication.replicas, self.replication.fetchers
         self.proposals = self.replication.proposals
-        self.controlled_shutdown = ControlledShutdown()
-        self.services = Services(self.cluster, self.replicas, self.settings, self.clock, self.controlled_shutdown)
-        self.dispatcher = Dispatcher(self.services)  # type: ignore[arg-type]
-        self.control = BrokerControlService(
-            node.node_id,
-            self.cluster,
-            self.replicas,
-            broker_epoch=self._broker_epoch,
-            describe_groups=_no_groups,
-        )
         self.coordination = Coordination(
             self.settings,
             doors,
@@ -245,15 +204,57 @@ class Running:
             controller=self.controller,
             broker_epoch=self._broker_epoch,
         )
-        self.topic_creator = TopicCreator(self.settings, self.controller)
-        self.services.reach(self.coordination, self.topic_creator)
+        self.control = BrokerControlService(
+            node.node_id,
+            self.cluster,
+            self.replicas,
+            broker_epoch=self._broker_epoch,
+            describe_groups=self.coordination.group_reports.describe,
+            clock=self.clock,
+        )
+        self.serving = self._make_serving(doors, metrics)
+        self.topic_creator, self.controlled_shutdown = self.serving.topic_creator, self.serving.controlled_shutdown
+        self.dispatcher = Dispatcher(self.serving.services)
         self.is_open = False
         broker_pb2_grpc.add_BrokerControlServicer_to_server(self.control, self.rpc)  # type: ignore[no-untyped-call]
         self.rpc.add_plain(METADATA_PATH, self._metadata)
         self.candidate = ControllerCandidate(
             load_settings(ControllerSettings, node.properties),
-            grpc_server=SimpleNamespace(server=self.rpc, add_service_name=lambda _: None),  # type: ignore[arg-type]
+            grpc_server=self._grpc_server(),
             registry=CollectorRegistry(),
+            clock=self.clock,
+        )
+
+    def _make_serving(self, doors: Doors, metrics: BrokerMetrics) -> Serving:
+        return Serving(
+            DynamicConfigs(self.settings),
+            doors,
+            metrics=metrics,
+            cluster=self.cluster,
+            storage=SimpleNamespace(logs=self.logs),  # type: ignore[arg-type]
+            replication=self.replication,
+            coordination=self.coordination,
+            membership=self.membership,
+            controller=self.controller,
+            control=self.control,
+            suspected_brokers=SuspectedBrokers(self.cluster, self.clock, node_id=self.node.node_id),
+            inter_broker=InterBroker(
+                listener_security(self.settings)[self.settings.listeners[0].name], lambda: self.cluster.image
+            ),
+        )
+
+    def _grpc_server(self) -> GrpcServer:
+        return SimpleNamespace(server=self.rpc, add_service_name=lambda _: None)  # type: ignore[return-value]
+
+    def _make_agent(self) -> SiteAgentHost:
+        settings = self.settings
+        return SiteAgentHost(
+            site_name=settings.site,
+            zookeeper_connect=settings.zookeeper_connect,
+            zookeeper_session_timeout_ms=settings.zookeeper_session_timeout_ms,
+            arbiter_connect=self.node.arbiter_connect,
+            arbiter_session_timeout_ms=settings.arbiter_session_timeout_ms,
+            grpc_server=self._grpc_server(),
             clock=self.clock,
         )
 
@@ -280,6 +281,8 @@ class Running:
         if self.node.has_coordinators:
             self.control.on_image(self.coordination.groups.on_image)
             self.control.on_image(self.coordination.transactions.on_image)
+        if self.agent is not None:
+            self.control.on_image(self._prepare_coordinators)
         self.control.on_image(self._take_image)
         await self.zookeeper.start()
         await self.membership.cluster_id(known=None)
@@ -294,9 +297,16 @@ class Running:
         self.proposals.start()
         if self.node.has_coordinators:
             self.coordination.start()
+        if self.agent is not None:
+            await self.agent.start(self.node.rpc_address)
         while True:
             await self.world.pause(HIGH_WATERMARK_CHECKPOINT_S)
             self.logs.save()
+
+    async def _prepare_coordinators(self, _before: ClusterImage, after: ClusterImage) -> None:
+        missing = [topic for topic in (OFFSETS_TOPIC, TRANSACTIONS_TOPIC) if topic not in after.topics]
+        if after.links and missing:
+            self.topic_creator.request(missing, after)
 
     async def _take_image(self, before: ClusterImage, after: ClusterImage) -> None:
         self.node.ledger.image_taken(self.node.node_id, before, after)
@@ -326,6 +336,8 @@ class Running:
             image=lambda: self.cluster.image,
         )
         self.world.network.listeners.pop(self.node.kafka_address, None)
+        if self.agent is not None:
+            await self.agent.stop()
         if self.node.has_coordinators:
             await self._stop_coordinators()
         await self.proposals.stop()
@@ -338,10 +350,38 @@ class Running:
         await self.zookeeper.stop()
 
 
+class NodesLedger(Protocol):
+    """What checks the nodes of a site or of two."""
+
+    disks: dict[int, Disk]
+
+    def of_node(self, node: int) -> LogObserver:
+        """What checks the logs of one node."""
+        ...
+
+    def image_taken(self, node: int, before: ClusterImage, after: ClusterImage) -> None:
+        """A broker has taken an image."""
+        ...
+
+    def lost_power(self, node: int) -> None:
+        """A host has lost its power."""
+        ...
+
+
 class Node:
     """See the module."""
 
-    def __init__(self, world: World, ledger: Ledger, node_id: int) -> None:
+    def __init__(
+        self,
+        world: World,
+        ledger: NodesLedger,
+        node_id: int,
+        *,
+        properties: Mapping[str, Any] | None = None,
+        arbiter_connect: str = "",
+        clock: VirtualClock | None = None,
+    ) -> None:
+        """A node of one site; with `arbiter_connect` a site agent works in its process."""
         self.world = world
         self.ledger = ledger
         self.node_id = node_id
@@ -350,7 +390,14 @@ class Node:
         self.rpc_address = f"{self.host}:{RPC_PORT}"
         self.has_coordinators = False
         self.disk = ledger.disks[node_id] = Disk()
-        self.properties = PROPERTIES | {"node.id": str(node_id), "listeners": f"CLIENT://{self.kafka_address}"}
+        self.arbiter_connect = arbiter_connect
+        self.clock = clock or VirtualClock(world.loop)
+        self.properties = {
+            **PROPERTIES,
+            "node.id": str(node_id),
+            "listeners": f"CLIENT://{self.kafka_address}",
+            **(properties or {}),
+        }
         self.process: Process | None = None
         self.running: Running | None = None
         self._starts = 0
@@ -385,13 +432,15 @@ class Node:
         world = self.world
         world.tell("starts")
 
-        self.running = Running(self, process)
         try:
+            self.running = Running(self, process)
             await self.running.start()
         except (OperationalFailure, KazooException) as error:
             world.tell(f"cannot start: {error!r}")
             world.loop.call_later(RESTART_S, self.start, context=world.network.context)
             process.kill()
+        except Exception as error:
+            world.violate("no-defect", f"{self.host} does not start: {error!r} {traceback.format_exc(limit=-3)}")
 
     def kill(self) -> None:
         """SIGKILL."""
@@ -420,7 +469,3 @@ class Node:
         await running.stop()
         self.world.tell("has stopped")
         process.kill()
-
-
-async def _no_groups(_: str, *, is_brief: bool) -> DescribeGroupOffsetsReply:
-    return DescribeGroupOffsetsReply()

@@ -80,6 +80,9 @@ class RpcServer:
         self._process.spawn(self._serve(end, *message), name=message[1])
 
     async def _serve(self, end: End, number: int, path: str, payload: bytes) -> None:
+        if path not in self._methods:
+            end.send((number, None, grpc.StatusCode.UNIMPLEMENTED, f"no method {path}", ()))
+            return
         parse, handler, serialize = self._methods[path]
         context = ServerContext()
         try:

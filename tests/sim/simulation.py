@@ -4,26 +4,21 @@ whole.
 
 from __future__ import annotations
 
-import enum
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from random import Random
-from unittest.mock import patch
 
-import controller.main
 from broker.replication.hosted_partition import SETTLING_MS
-from runtime.zookeeper import NoteSession
 from tests.sim.administrator import Administrator
 from tests.sim.clients import Consumer, Producer, Router, client_process
 from tests.sim.endings import missing_for_wholeness, unsound_endings
 from tests.sim.faults import Faults
 from tests.sim.ledger import Ledger
+from tests.sim.links.plan import LinkPlan
+from tests.sim.links.simulation import LinkSimulation
 from tests.sim.node import Node
+from tests.sim.seed_run import Kind, Outcome, SeedRun
 from tests.sim.transactional_clients import TransactionalClients
-from tests.sim.virtual_loop import CURRENT
-from tests.sim.world import Violation, World
-from tests.sim.zookeeper_door import SimZooKeeper
+from tests.sim.world import World
 
 SETTLE_S = 6.0
 """Time to come up and to create the topics before anything fails."""
@@ -31,16 +26,6 @@ HEAL_S_MAX = 40.0 + SETTLING_MS / 1000
 """Virtual time in which a healed site must be whole: sessions, backoffs and catching up, and
 producers that a power cut made unknown.
 """
-STEPS_MAX = 3_000_000
-
-
-class Kind(enum.Enum):
-    """What the clients of a seed do."""
-
-    REPLICATION = "replication"
-    """Producers and consumers; brokers without coordinators."""
-    TRANSACTIONS = "transactions"
-    """Transactional producers and readers of committed records too."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -70,34 +55,13 @@ class Plan:
         )
 
 
-@dataclass(slots=True)
-class Outcome:
-    """What became of a seed."""
-
-    plan: Plan
-    violations: list[Violation]
-    history: list[str]
-    digest: int
-    steps: int
-    acknowledged: int
-    read: int
-    virtual_s: float
-    faults: int
-    transactions: int
-    counts: dict[str, int] = field(default_factory=dict)
-
-    @property
-    def is_sound(self) -> bool:
-        """Whether every invariant held."""
-        return not self.violations
-
-
-class Simulation:
+class Simulation(SeedRun):
     """See the module."""
 
     def __init__(self, plan: Plan, *, is_told: bool = False, faults_max: int | None = None) -> None:
         self.plan = plan
-        self.world = world = World(plan.seed, is_told=is_told)
+        world = World(plan.seed, is_told=is_told)
+        super().__init__(world)
         self.ledger = Ledger(world)
         self.ledger.must_flush = plan.flushes
         self.ledger.insync_replicas_min = plan.min_insync
@@ -115,16 +79,9 @@ class Simulation:
         self.producers: list[Producer] = []
         self.transactions = TransactionalClients(world, self.ledger, self.process, self.router, node_ids)
 
-    def run(self) -> Outcome:
-        """Play the seed."""
+    def outcome(self) -> Outcome:
+        """What became of it."""
         world = self.world
-        with world.doors(), self._zookeeper_door():
-            try:
-                self._play()
-            except RecursionError as error:
-                world.violate("no-defect", repr(error))
-            finally:
-                world.loop.end()
         ledger = self.ledger
         return Outcome(
             plan=self.plan,
@@ -140,45 +97,22 @@ class Simulation:
             transactions=len(self.transactions.ledger.transactions),
         )
 
-    @contextmanager
-    def _zookeeper_door(self) -> Iterator[None]:
-        def door(_: str, *, session_timeout_ms: int, note_session: NoteSession) -> SimZooKeeper:
-            process = CURRENT.get()
-            assert process is not None
-            return SimZooKeeper(self.world, process, session_timeout_ms=session_timeout_ms, note_session=note_session)
-
-        with patch.object(controller.main, "ZooKeeper", door):
-            yield
-
-    def _is_broken(self) -> bool:
-        loop = self.world.loop
-        if loop.failures:
-            self.world.violate("no-defect", "; ".join(loop.failures))
-            loop.failures.clear()
-        if loop.steps > STEPS_MAX:
-            self.world.violate("progress", f"{loop.steps} steps at {loop.now_s:.1f} s: something turns in circles")
-        return bool(self.world.violations)
-
-    def _run_for(self, seconds: float, is_over: Callable[[], bool] = lambda: False) -> None:
-        until_s = self.world.loop.now_s + seconds
-        self.world.loop.run(until_s, lambda: self._is_broken() or is_over())
-        self.world.loop.now_s = max(self.world.loop.now_s, min(until_s, self.world.loop.now_s))
-
-    def _play(self) -> None:
+    def play(self) -> None:
+        """From the start of the processes to the last look."""
         world = self.world
         for node in self.nodes.values():
             node.start()
         self.process.spawn(self.administrator.create_standing_topics(), name="topics")
-        self._run_for(SETTLE_S, lambda: self.administrator.is_ready)
+        self.run_for(SETTLE_S, lambda: self.administrator.is_ready)
         if not self.administrator.is_ready:
             world.violate("progress", "the topics were not created")
         self._start_clients()
         if self.plan.kind is Kind.TRANSACTIONS:
             self.transactions.start(self.administrator.standing)
-        self._run_for(0.5)
+        self.run_for(0.5)
         self.process.spawn(self.administrator.work(), name="administrator")
         self.faults.begin()
-        self._run_for(self.plan.faults_s)
+        self.run_for(self.plan.faults_s)
         self.faults.heal()
         self.administrator.is_wanted = False
         for producer in self.producers:
@@ -213,7 +147,7 @@ class Simulation:
     def _become_whole(self) -> None:
         missing: list[str] = ["nothing was looked at"]
         for _ in range(int(HEAL_S_MAX)):
-            self._run_for(1.0)
+            self.run_for(1.0)
             if self.world.violations:
                 return
             missing = missing_for_wholeness(self.world, self.nodes, self.producers, self.administrator)
@@ -231,4 +165,6 @@ class Simulation:
 
 def play(seed: int, kind: Kind = Kind.REPLICATION, *, is_told: bool = False, faults_max: int | None = None) -> Outcome:
     """Run one seed, the first `faults_max` faults of it."""
+    if kind is Kind.LINKS:
+        return LinkSimulation(LinkPlan.of(seed), is_told=is_told, faults_max=faults_max).run()
     return Simulation(Plan.of(seed, kind), is_told=is_told, faults_max=faults_max).run()

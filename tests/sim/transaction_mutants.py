@@ -24,7 +24,7 @@ from broker.transactions.core.transaction_messages import (
 from broker.transactions.core.transaction_states import Transaction
 from broker.transactions.transaction_shard import TransactionShard
 from tests.sim.mutants import Mutant, Original
-from tests.sim.simulation import Kind
+from tests.sim.seed_run import Kind
 
 
 def _refuses_the_next_end(end: Original) -> Original:
@@ -85,7 +85,7 @@ TRANSACTION_MUTANTS: Final[tuple[Mutant, ...]] = (
         owner=transactions,
         name="_end",
         substitute=_refuses_the_next_end,
-        known_seed=3,
+        known_seed=4,
         kind=Kind.TRANSACTIONS,
     ),
     Mutant(
@@ -93,7 +93,7 @@ TRANSACTION_MUTANTS: Final[tuple[Mutant, ...]] = (
         owner=TransactionShard,
         name="_send_markers",
         substitute=_completes_first,
-        known_seed=10,
+        known_seed=20,
         kind=Kind.TRANSACTIONS,
     ),
     Mutant(

@@ -133,6 +133,18 @@ class VirtualLoop(asyncio.AbstractEventLoop):
             self._tasks = [task for task in self._tasks if not task.done()]
         return task
 
+    def run_in_executor(self, executor: Any, func: Callable[..., T], *args: Any) -> asyncio.Future[T]:  # type: ignore[override]
+        """The work of a thread: done at once, seen by the caller in a later step."""
+        del executor
+        future: asyncio.Future[T] = self.create_future()
+        try:
+            result = func(*args)
+        except Exception as error:
+            self.call_soon(_fail, future, error)
+        else:
+            self.call_soon(_fulfil, future, result)
+        return future
+
     async def create_connection(self, protocol_factory: Any, host: Any = None, port: Any = None, **options: Any) -> Any:
         assert self.connector is not None, "no network"
         return await self.connector(protocol_factory, host, port, **options)
@@ -217,6 +229,16 @@ def _close_what_it_would_await(task: asyncio.Task[Any]) -> None:
     for value in frame.f_locals.values() if frame is not None else ():
         if inspect.iscoroutine(value):
             value.close()
+
+
+def _fulfil(future: asyncio.Future[Any], result: Any) -> None:
+    if not future.done():
+        future.set_result(result)
+
+
+def _fail(future: asyncio.Future[Any], error: Exception) -> None:
+    if not future.done():
+        future.set_exception(error)
 
 
 TASKS_KEPT_MAX = 5_000

@@ -14,7 +14,7 @@ import secrets
 import time
 import uuid
 from collections import deque
-from collections.abc import Callable, Iterator, Mapping, MutableMapping
+from collections.abc import Callable, Iterator, Mapping, MutableMapping, Sequence
 from random import Random
 from typing import Any
 from unittest.mock import patch
@@ -22,6 +22,9 @@ from unittest.mock import patch
 import structlog
 
 import controller.liveness
+import dr.sites.channels
+import mirror.link.link_watch
+import mirror.main
 import wire.client.connection
 import wire.control.clients
 from broker.handlers.registry import advertised_versions
@@ -29,7 +32,7 @@ from tests.sim.disk import Disk
 from tests.sim.network import Network
 from tests.sim.rpc import RpcChannel
 from tests.sim.virtual_loop import CURRENT, VirtualLoop
-from tests.sim.zookeeper_ensemble import Ensemble
+from tests.sim.zookeeper_ensemble import SERVERS, Ensemble
 
 HISTORY_LINES_MAX = 4_000
 EPOCH_MS = 1_700_000_000_000
@@ -52,18 +55,34 @@ class Violation(Exception):
 class World:
     """See the module."""
 
-    def __init__(self, seed: int, *, is_told: bool = False) -> None:
+    def __init__(self, seed: int, *, is_told: bool = False, ensembles: Sequence[tuple[str, ...]] = (SERVERS,)) -> None:
+        """`ensembles`: the names of the servers of each ZooKeeper ensemble."""
         self.seed = seed
         self.chance = Random(seed)
         self.loop = VirtualLoop()  # type: ignore[abstract]  # only what the product asks of a loop
         self.network = Network(self.loop, Random(seed + 1))
         self.loop.connector = self.network.create_connection
-        self.ensemble = Ensemble(self.loop, self.network, Random(seed + 2), self.tell)
+        self.ensembles = [
+            Ensemble(self.loop, self.network, Random(seed + 2 + 1000 * number), self.tell, servers)
+            for number, servers in enumerate(ensembles)
+        ]
         self.disks: dict[int, Disk] = {}
         self.history: deque[str] = deque(maxlen=HISTORY_LINES_MAX)
         self.violations: list[Violation] = []
         self.digest = 0
         self._is_reported = is_told
+
+    @property
+    def ensemble(self) -> Ensemble:
+        """The first ensemble, the only one of a world with one site."""
+        return self.ensembles[0]
+
+    def ensemble_at(self, connect: str) -> Ensemble:
+        """The ensemble with the server that a connect string names; the first one for none."""
+        host = connect.partition(":")[0]
+        return next(
+            (one for one in self.ensembles if any(server.name == host for server in one.servers)), self.ensemble
+        )
 
     # --- what happened
 
@@ -129,6 +148,10 @@ class World:
             (wire.client.connection.Connection, "_negotiate", _negotiated),
             (wire.control.clients, "open_channel", lambda address: RpcChannel(self.network, address)),
             (controller.liveness, "open_channel", lambda address: RpcChannel(self.network, address)),
+            (dr.sites.channels, "open_channel", lambda address: RpcChannel(self.network, address)),
+            (mirror.link.link_watch, "open_channel", lambda address: RpcChannel(self.network, str(address))),
+            (mirror.main, "look_for_garbage_rarely", lambda: None),
+            (mirror.main, "leave_startup_objects_alone", lambda: None),
         )
         with contextlib.ExitStack() as stack:
             stack.callback(random.setstate, state)
@@ -153,13 +176,17 @@ async def _negotiated(_: Any) -> dict[int, Any]:
 
 
 class VirtualClock:
-    """The clock door over virtual time."""
+    """The clock door over virtual time. `speed` is how fast it runs, `offset_ms` how far its time
+    of day is from the others'.
+    """
 
-    def __init__(self, loop: VirtualLoop) -> None:
+    def __init__(self, loop: VirtualLoop, *, speed: float = 1.0, offset_ms: int = 0) -> None:
         self._loop = loop
+        self._speed = speed
+        self._offset_ms = offset_ms
 
     def now_ms(self) -> int:
-        return EPOCH_MS + int(self._loop.now_s * 1000)
+        return EPOCH_MS + self._offset_ms + int(self._loop.now_s * 1000 * self._speed)
 
     def monotonic_ms(self) -> float:
-        return self._loop.now_s * 1000
+        return self._loop.now_s * 1000 * self._speed

@@ -32,7 +32,7 @@ from runtime.zookeeper import (
 from tests.sim.network import End
 from tests.sim.virtual_loop import Process
 from tests.sim.world import World
-from tests.sim.zookeeper_ensemble import SERVERS, parent_of
+from tests.sim.zookeeper_ensemble import parent_of
 
 _FIRED = WatchedEvent(EventType.CHANGED, KeeperState.CONNECTED, None)
 _BROKEN = WatchedEvent(EventType.NONE, KeeperState.CONNECTING, None)
@@ -48,8 +48,11 @@ class SimZooKeeper(ZooKeeper):
         *,
         session_timeout_ms: int,
         note_session: NoteSession = note_no_session,
+        connect: str = "",
     ) -> None:
+        """`connect` names a server of the ensemble; empty: the one ensemble of the world."""
         self._world = world
+        self._ensemble = world.ensemble_at(connect)
         self._note_session = note_session
         self._process = process
         self._timeout_s = session_timeout_ms / 1000
@@ -64,6 +67,10 @@ class SimZooKeeper(ZooKeeper):
         self._under_way: dict[int, asyncio.Future[Any]] = {}
         self._watches: dict[tuple[str, str], list[Watch]] = defaultdict(list)
         self._connected = asyncio.Event()
+
+    @property
+    def state(self) -> SessionState:
+        return self._state
 
     @property
     def session_id(self) -> int:
@@ -89,7 +96,7 @@ class SimZooKeeper(ZooKeeper):
 
     async def _stay_connected(self) -> None:
         while not self._is_stopped:
-            server = self._world.chance.choice(SERVERS)
+            server = self._world.chance.choice(self._ensemble.servers).name
             answered: asyncio.Future[tuple[Any, ...]] = self._world.loop.create_future()
             try:
                 async with asyncio.timeout(self._timeout_s / 3):
@@ -224,7 +231,9 @@ class SimZooKeeper(ZooKeeper):
         return (await self.get(path))[1]
 
     async def delete(self, path: str, *, version: int = -1, recursive: bool = False) -> None:
-        assert not recursive, "nothing here deletes recursively"
+        if recursive:
+            for child in await self.children(path):
+                await self.delete(f"{path}/{child}", recursive=True)
         await self.transaction([DeleteNode(path=path, version=version)])
 
     async def transaction(self, steps: Sequence[TransactionStep]) -> list[Any]:

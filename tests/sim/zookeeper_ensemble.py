@@ -44,6 +44,7 @@ class Node:
     version: int = 0
     owner: int = 0
     children: set[str] = field(default_factory=set)
+    child_changes: int = 0
 
     def stat(self) -> NodeStat:
         """What clients get."""
@@ -53,6 +54,7 @@ class Node:
             mzxid=self.mzxid,
             created_at_ms=self.created_at_ms,
             ephemeral_owner=self.owner,
+            child_changes=self.child_changes,
         )
 
 
@@ -82,7 +84,9 @@ class Tree:
         match step:
             case CreateNode():
                 self.nodes[path] = Node(step.value, zxid, zxid, now_ms, owner=session if step.is_ephemeral else 0)
-                self.nodes[parent_of(path)].children.add(path.rpartition("/")[2])
+                parent = self.nodes[parent_of(path)]
+                parent.children.add(path.rpartition("/")[2])
+                parent.child_changes += 1
                 return [("data", path), ("children", parent_of(path))]
             case SetNode():
                 node = self.nodes[path]
@@ -90,7 +94,9 @@ class Tree:
                 return [("data", path)]
             case DeleteNode():
                 del self.nodes[path]
-                self.nodes[parent_of(path)].children.discard(path.rpartition("/")[2])
+                parent = self.nodes[parent_of(path)]
+                parent.children.discard(path.rpartition("/")[2])
+                parent.child_changes += 1
                 return [("data", path), ("children", path), ("children", parent_of(path))]
         return []
 
@@ -285,7 +291,14 @@ class Server:
 class Ensemble:
     """The leader's view: the order of writes, and the sessions."""
 
-    def __init__(self, loop: VirtualLoop, network: Network, chance: Random, tell: Callable[[str], None]) -> None:
+    def __init__(
+        self,
+        loop: VirtualLoop,
+        network: Network,
+        chance: Random,
+        tell: Callable[[str], None],
+        servers: tuple[str, ...] = SERVERS,
+    ) -> None:
         self.loop = loop
         self.network = network
         self.chance = chance
@@ -295,7 +308,7 @@ class Ensemble:
         self._tell = tell
         self._sessions: dict[int, Session] = {}
         self._session_count = 0
-        self.servers = [Server(self, name) for name in SERVERS]
+        self.servers = [Server(self, name) for name in servers]
         self._look_for_silence()
 
     def commit(self, session: int, steps: Iterable[TransactionStep], *, ends_session: bool = False) -> list[Any]:
@@ -317,7 +330,14 @@ class Ensemble:
                 None
                 if node is None
                 else Node(
-                    node.value, node.czxid, node.mzxid, node.created_at_ms, node.version, node.owner, node.children
+                    node.value,
+                    node.czxid,
+                    node.mzxid,
+                    node.created_at_ms,
+                    node.version,
+                    node.owner,
+                    node.children,
+                    node.child_changes,
                 )
             )
             self.tree.apply(step, zxid=zxid, session=session, now_ms=now_ms)

@@ -1,0 +1,1 @@
+"""Two simulated sites with a link between them (`tests/sim/README.md`)."""

@@ -1,0 +1,206 @@
+"""What must hold of two sites, held against what happens: every append, every link record that is
+stored anywhere, every permit after every step, and what clients were told.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+
+from broker.metadata.core.cluster_image import ClusterImage, LinkRole
+from dr.sites.core.sync_policies import is_suspended
+from runtime.zookeeper import CheckNode, DeleteNode, TransactionStep
+from tests.sim.disk import Disk, MemoryLog, StoredLog
+from tests.sim.ledger import body_of
+from tests.sim.links.plan import LINK, SITES, other, site_of
+from tests.sim.node import Node
+from tests.sim.world import World
+from tests.sim.zookeeper_ensemble import Ensemble, Tree
+from wire.control.cluster_pb2 import LinkRecord
+from wire.rules.links import SyncPolicy, sync_policy
+from wire.znodes import arbiter_znodes
+from wire.znodes import layout as znodes
+
+PERMITS_INTERVAL_S = 0.005
+
+Place = tuple[str, int]
+"""Topic and partition."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Acknowledged:
+    """One batch that a client was told to be safe."""
+
+    place: Place
+    base_offset: int
+    body: bytes
+    site: str
+    at_s: float
+
+
+class LinkLedger:
+    """See the module."""
+
+    def __init__(self, world: World) -> None:
+        self._world = world
+        self.disks: dict[int, Disk] = {}
+        self.nodes: Mapping[int, Node] = {}
+        self.acknowledged: list[Acknowledged] = []
+        self.moves = 0
+        self._writers: dict[tuple[bytes, int, int], int] = {}
+        self._epochs: dict[str, int] = {}
+        self._look_at_permits_s = 0.0
+        self._moved_at_s = 0.0
+        self.is_operator_busy: Callable[[], bool] = lambda: False
+        for name, ensemble in zip((*SITES, "arbiter"), world.ensembles, strict=True):
+            ensemble.on_commit = self._check_commit_at(name)
+
+    # --- what nodes do
+
+    def of_node(self, node: int) -> _NodeObserver:
+        """The ledger as the logs of one node know it."""
+        return _NodeObserver(self, node)
+
+    def image_taken(self, node: int, before: ClusterImage, after: ClusterImage) -> None:
+        """A broker's record of the link never goes back."""
+        for name, link in after.links.items():
+            former = before.links.get(name)
+            if former is not None and former.epoch > link.epoch:
+                self._world.violate(
+                    "link-epochs-grow", f"broker {node} goes from epoch {former.epoch} of {name} back to {link.epoch}"
+                )
+
+    def lost_power(self, _: int) -> None:
+        """No host loses its power here."""
+
+    def leader_appends(self, node: int, log: MemoryLog, leader_epoch: int) -> None:
+        """One broker of one site writes in a leader epoch of a partition, for ever."""
+        assert log.topic_id is not None
+        if log.topic.startswith("__"):
+            return
+        writer = self._writers.setdefault((log.topic_id, log.partition, leader_epoch), node)
+        if writer != node:
+            self._world.violate(
+                "one-writer-per-epoch",
+                f"brokers {writer} and {node} both append to {log.topic}-{log.partition} in leader epoch {leader_epoch}",
+            )
+
+    # --- what is stored
+
+    def _check_commit_at(self, name: str) -> Callable[[Tree, TransactionStep], None]:
+        path = arbiter_znodes.record_path(LINK) if name == "arbiter" else znodes.link_path(LINK)
+
+        def check(tree: Tree, step: TransactionStep) -> None:
+            if isinstance(step, CheckNode | DeleteNode) or step.path != path:
+                return
+            if name == "arbiter":
+                epoch = arbiter_znodes.decode_record(LINK, step.value).epoch
+            else:
+                record = znodes.decode_link(LINK, step.value)
+                epoch = record.epoch
+                self._note_move(name, tree, record)
+            if epoch < self._epochs.get(name, 0):
+                self._world.violate("link-epochs-grow", f"{name} goes from epoch {self._epochs[name]} to {epoch}")
+            self._epochs[name] = epoch
+
+        return check
+
+    def _note_move(self, site: str, tree: Tree, record: LinkRecord) -> None:
+        node = tree.nodes.get(znodes.link_path(LINK))
+        if node is None or record.active_site != site:
+            return
+        former = znodes.decode_link(LINK, node.value)
+        if former.active_site == site:
+            return
+        self.moves += 1
+        if not self.is_operator_busy():
+            self._check_automatic(site, former)
+        self._moved_at_s = self._world.loop.now_s
+
+    def _check_automatic(self, site: str, former: LinkRecord) -> None:
+        """What a site that promotes itself must have: everything from before the last move (F16),
+        and on a sync link everything.
+        """
+        is_sync = sync_policy(former) is not SyncPolicy.NONE and not is_suspended(former)
+        for one in self.acknowledged:
+            if not is_sync and one.at_s >= self._moved_at_s:
+                continue
+            if any(has_batch(log, one.base_offset, one.body) for log in self.logs(one.place, site)):
+                continue
+            if any(has_batch(log, one.base_offset, one.body) for log in self.logs(one.place, former.active_site)):
+                self._world.violate(
+                    "promotes-itself-only-when-complete",
+                    f"{site} promotes itself over epoch {former.epoch} without offset {one.base_offset} of "
+                    f"{one.place[0]}-{one.place[1]}, which {one.site} acknowledged at {one.at_s:.3f} s",
+                )
+                return
+
+    def record_at(self, site: str) -> LinkRecord | None:
+        """The link's record as the site's ZooKeeper has it."""
+        node = self._ensemble(site).tree.nodes.get(znodes.link_path(LINK))
+        return None if node is None else znodes.decode_link(LINK, node.value)
+
+    def _ensemble(self, site: str) -> Ensemble:
+        return self._world.ensembles[SITES.index(site)]
+
+    # --- permits
+
+    def check_permits(self) -> None:
+        """Brokers of two sites never hold permits to write at the same moment."""
+        if self._world.loop.now_s < self._look_at_permits_s:
+            return
+        self._look_at_permits_s = self._world.loop.now_s + PERMITS_INTERVAL_S
+        holders = [node.node_id for node in self.nodes.values() if _holds_permit(node)]
+        if len({site_of(node_id) for node_id in holders}) > 1:
+            self._world.violate("permits-do-not-overlap", f"brokers {holders} may write at the same moment")
+
+    # --- clients
+
+    def acknowledge(self, place: Place, base_offset: int, body: bytes, node: int) -> None:
+        """A producer was told, with acks=all, that its records are at this offset."""
+        site = site_of(node)
+        self.acknowledged.append(
+            Acknowledged(place=place, base_offset=base_offset, body=body, site=site, at_s=self._world.loop.now_s)
+        )
+        record = self.record_at(site)
+        if record is None or sync_policy(record) is not SyncPolicy.BLOCK or record.active_site != site:
+            return
+        if not any(has_batch(log, base_offset, body) for log in self.logs(place, other(site))):
+            self._world.violate(
+                "sync-links-wait-for-the-standby",
+                f"{place[0]}-{place[1]}: broker {node} acknowledged offset {base_offset}, which {other(site)} does not have",
+            )
+
+    def logs(self, place: Place, site: str) -> Iterator[StoredLog]:
+        """The partition's logs on the site's disks."""
+        for node_id, disk in self.disks.items():
+            log = disk.logs.get(place)  # type: ignore[call-overload]
+            if site_of(node_id) == site and log is not None:
+                yield log
+
+
+class _NodeObserver:
+    def __init__(self, ledger: LinkLedger, node: int) -> None:
+        self._ledger = ledger
+        self._node = node
+
+    def high_watermark_moved(self, log: MemoryLog, former: int) -> None:
+        """What is committed in a site is the matter of the other kinds of seeds."""
+
+    def leader_appends(self, log: MemoryLog, leader_epoch: int) -> None:
+        self._ledger.leader_appends(self._node, log, leader_epoch)
+
+
+def has_batch(log: StoredLog, base_offset: int, body: bytes) -> bool:
+    """Whether the log has the batch at its offset."""
+    return any(batch.base_offset == base_offset and body_of(batch.content) == body for batch in reversed(log.batches))
+
+
+def _holds_permit(node: Node) -> bool:
+    if not node.is_running or node.running is None:
+        return False
+    cluster = node.running.cluster
+    link = cluster.image.links.get(LINK)
+    if link is None or cluster.image.role_in(link) is not LinkRole.ACTIVE:
+        return False
+    return not cluster.permits.is_lapsed(cluster.image, link, now_ms=node.clock.monotonic_ms())

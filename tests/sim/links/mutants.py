@@ -1,0 +1,235 @@
+"""Deliberate defects of the lease, of the playbook, of sync links and of the way back; each one
+undoes a rule that exists for safety (`tests/sim/mutants.py` says what a mutant is).
+"""
+
+from __future__ import annotations
+
+from typing import Any, Final
+
+from kio.schema.errors import ErrorCode
+
+from broker.handlers.links import mirror_append as mirror_append_handler
+from broker.metadata.core.link_permits import LinkPermits
+from broker.replication.core.standby_hold import StandbyHold
+from broker.replication.quarantine import Entry, Quarantine
+from dr.agent import failover_watch, lease_keeper, links_store
+from dr.agent.arbiter import Arbiter
+from dr.agent.core.lease import LeaseDecision, LeaseStep, LinkLeaseMachine
+from dr.agent.lease_keeper import LeaseKeeper
+from dr.agent.links_store import LinksStore
+from dr.failover.core import playbook
+from dr.failover.core.playbook import FailoverPlaybook
+from dr.sites.core import settlement
+from dr.sites.core.evidence import SiteEvidence
+from mirror.admin import histories
+from tests.sim.mutants import Mutant, Original
+from tests.sim.seed_run import Kind
+from wire.control.cluster_pb2 import LinkRecord
+
+
+def _always(value: Any) -> Any:
+    return lambda _: lambda *__, **___: value
+
+
+def _later_always(value: Any) -> Any:
+    async def answer(*_: Any, **__: Any) -> Any:
+        return value
+
+    return lambda _: answer
+
+
+def _opens_at_once(closed: Original) -> Original:
+    def decision(self: LinkLeaseMachine, record: LinkRecord, arbiter: Any, *, left_ms: float) -> LeaseDecision:
+        del left_ms
+        found: LeaseDecision = closed(self, record, arbiter, left_ms=0)
+        assert found.step is LeaseStep.OPEN
+        return found
+
+    return decision
+
+
+def _counts_from_the_answer(_: Original) -> Original:
+    """A permit that lasts for two leases from the request on."""
+    return lambda *, asked_at_ms, lease_ms: asked_at_ms + 2 * lease_ms
+
+
+def _keeps_no_record(_: Original) -> Original:
+    async def keep(
+        _: Quarantine,
+        log: Any,
+        first_offset: int,
+        origin: Any,
+        *,
+        topic_id: bytes,
+        now_ms: int,
+        end_offset: int | None = None,
+    ) -> Entry:
+        del topic_id, now_ms
+        end = log.log_end_offset if end_offset is None else end_offset
+        return Entry(
+            name="none",
+            kind=origin.kind,
+            topic=log.topic,
+            partition=log.partition,
+            first_offset=first_offset,
+            end_offset=end,
+            size_bytes=0,
+        )
+
+    return keep
+
+
+def _shares_everything(_: Original) -> Original:
+    """Histories are compared by their ends alone: the shorter one is taken for the common one."""
+
+    def end_of(one: Any, other: Any) -> int:
+        return int(min(one.end_offset, other.end_offset))
+
+    return end_of
+
+
+def _keeps_the_band(raised: Original) -> Original:
+    def record(before: LinkRecord, **options: Any) -> LinkRecord:
+        found: LinkRecord = raised(before, **options)
+        found.leader_epoch_floor = before.leader_epoch_floor
+        return found
+
+    return record
+
+
+def _without_mark(_: Original) -> Original:
+    async def mark(_: LeaseKeeper, kept: Any, record: Any, holder: Any, *, is_out_of_sync: bool) -> None:
+        del record, holder
+        kept.is_out_of_sync = is_out_of_sync
+
+    return mark
+
+
+def _mirrors_in_any_epoch(_: Original) -> Original:
+    def error(image: Any, topic: str, *, link_name: str, link_epoch: int) -> ErrorCode:
+        del topic, link_epoch
+        return ErrorCode.none if link_name in image.links else ErrorCode.unknown_leader_epoch
+
+    return error
+
+
+KNOWN_SEEDS: Final = {
+    "a sync link does not wait for the standby": 12,
+    "a switchover does not wait for the fence": 12,
+    "a promoted site writes in the leader epochs of the other one": 12,
+}
+"""A seed that catches each mutant, by title. Of those that are not here no seed is known yet."""
+
+_MUTANTS: Final = tuple(
+    Mutant(kind=Kind.LINKS, seeds_max=60, known_seed=KNOWN_SEEDS.get(str(fields["title"]), 0), **fields)
+    for fields in (
+        {
+            "title": "the permit is not checked again before the acknowledgement",
+            "owner": LinkPermits,
+            "name": "may_acknowledge",
+            "substitute": _always(True),
+        },
+        {
+            "title": "an epoch is opened before the permits of the one before have run out",
+            "owner": LinkLeaseMachine,
+            "name": "_closed_decision",
+            "substitute": _opens_at_once,
+        },
+        {
+            "title": "a permit lasts longer than its lease",
+            "owner": lease_keeper,
+            "name": "permit_until_ms",
+            "substitute": _counts_from_the_answer,
+        },
+        {
+            "title": "a renewal does not look at the arbiter's record",
+            "owner": Arbiter,
+            "name": "renew",
+            "substitute": _later_always(None),
+        },
+        {
+            "title": "a standby makes its vow in any epoch",
+            "owner": links_store,
+            "name": "may_vow",
+            "substitute": _always(True),
+        },
+        {
+            "title": "a standby forgets its vows",
+            "owner": LinksStore,
+            "name": "vows",
+            "substitute": _later_always([]),
+        },
+        {
+            "title": "a record of an older epoch replaces a newer one",
+            "owner": links_store,
+            "name": "supersedes",
+            "substitute": lambda _: lambda new, old: new != old,
+        },
+        {
+            "title": "a promoted site writes in the leader epochs of the other one",
+            "owner": playbook,
+            "name": "raised",
+            "substitute": _keeps_the_band,
+        },
+        {
+            "title": "a switchover does not wait for the fence",
+            "owner": SiteEvidence,
+            "name": "is_fenced",
+            "substitute": lambda _: property(lambda _: True),
+        },
+        {
+            "title": "a failover keeps no account",
+            "owner": FailoverPlaybook,
+            "name": "_may_account",
+            "substitute": _always(False),
+        },
+        {
+            "title": "a site promotes itself through closed gates (F16)",
+            "owner": failover_watch,
+            "name": "closed_gates",
+            "substitute": _always([]),
+        },
+        {
+            "title": "a mirror of an older epoch may append",
+            "owner": mirror_append_handler,
+            "name": "mirror_error",
+            "substitute": _mirrors_in_any_epoch,
+        },
+        {
+            "title": "records are truncated without a quarantine",
+            "owner": Quarantine,
+            "name": "keep",
+            "substitute": _keeps_no_record,
+        },
+        {
+            "title": "a returning copy is truncated without a look at leader epochs",
+            "owner": histories,
+            "name": "shared_end",
+            "substitute": _shares_everything,
+        },
+        {
+            "title": "an account is final before the old site has given its records up",
+            "owner": settlement,
+            "name": "_has_own",
+            "substitute": _always(False),
+        },
+        {
+            "title": "a sync link does not wait for the standby",
+            "owner": StandbyHold,
+            "name": "bound",
+            "substitute": lambda _: property(lambda _: None),
+        },
+        {
+            "title": "a link degrades without a mark at the arbiter",
+            "owner": LeaseKeeper,
+            "name": "_mark",
+            "substitute": _without_mark,
+        },
+    )
+)
+
+LINK_MUTANTS: Final[tuple[Mutant, ...]] = tuple(one for one in _MUTANTS if one.known_seed)
+UNCAUGHT_LINK_MUTANTS: Final[tuple[Mutant, ...]] = tuple(one for one in _MUTANTS if not one.known_seed)
+"""What the simulation does not catch yet within the seeds that were tried; `python -m tests.sim
+--mutants --kind links` looks for seeds.
+"""

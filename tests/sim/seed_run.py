@@ -1,0 +1,126 @@
+"""What the runs of all kinds have in common: a seed is played from its beginning to its end, every
+step is followed by a look at what is broken, and what became of it is summed up.
+"""
+
+from __future__ import annotations
+
+import enum
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass, field
+from unittest.mock import patch
+
+import controller.main
+import dr.agent.arbiter
+import dr.agent.host
+from dr.agent.equality_watch import EqualityWatch
+from runtime.zookeeper import NoteSession, note_no_session
+from tests.sim.virtual_loop import CURRENT
+from tests.sim.world import Violation, World
+from tests.sim.zookeeper_door import SimZooKeeper
+
+STEPS_MAX = 3_000_000
+
+
+class Kind(enum.Enum):
+    """What a seed simulates."""
+
+    REPLICATION = "replication"
+    """Producers and consumers of one site; brokers without coordinators."""
+    TRANSACTIONS = "transactions"
+    """Transactional producers and readers of committed records too."""
+    LINKS = "links"
+    """Two sites with a link between them, an arbiter, mirrors, and playbooks."""
+
+
+@dataclass(slots=True)
+class Outcome:
+    """What became of a seed."""
+
+    plan: object
+    violations: list[Violation]
+    history: list[str]
+    digest: int
+    steps: int
+    acknowledged: int
+    read: int
+    virtual_s: float
+    faults: int
+    transactions: int = 0
+    moves: int = 0
+    """How often the active site of a link changed."""
+    lost: int = 0
+    """Acknowledged batches that are in the quarantine and in an account."""
+    counts: dict[str, int] = field(default_factory=dict)
+
+    @property
+    def is_sound(self) -> bool:
+        """Whether every invariant held."""
+        return not self.violations
+
+
+class SeedRun(ABC):
+    """One seed; a kind says how it is played."""
+
+    def __init__(self, world: World) -> None:
+        self.world = world
+
+    @abstractmethod
+    def play(self) -> None:
+        """From the start of the processes to the last look."""
+
+    @abstractmethod
+    def outcome(self) -> Outcome:
+        """What became of it."""
+
+    def run(self) -> Outcome:
+        """Play the seed."""
+        world = self.world
+        with world.doors(), self._zookeeper_door():
+            try:
+                self.play()
+            except RecursionError as error:
+                world.violate("no-defect", repr(error))
+            finally:
+                world.loop.end()
+        return self.outcome()
+
+    @contextmanager
+    def _zookeeper_door(self) -> Iterator[None]:
+        def door(connect: str, *, session_timeout_ms: int, note_session: NoteSession = note_no_session) -> SimZooKeeper:
+            process = CURRENT.get()
+            assert process is not None
+            return SimZooKeeper(
+                self.world,
+                process,
+                session_timeout_ms=session_timeout_ms,
+                note_session=note_session,
+                connect=connect,
+            )
+
+        with ExitStack() as stack:
+            for module in (controller.main, dr.agent.host, dr.agent.arbiter):
+                stack.enter_context(patch.object(module, "ZooKeeper", door))
+            # logs in memory have no digests
+            stack.enter_context(patch.object(EqualityWatch, "start", lambda _: None))
+            yield
+
+    def check(self) -> None:  # noqa: B027  (most kinds check in the step itself)
+        """Look at what must hold after every step."""
+
+    def is_broken(self) -> bool:
+        """Whether an invariant is broken."""
+        loop = self.world.loop
+        self.check()
+        if loop.failures:
+            self.world.violate("no-defect", "; ".join(loop.failures))
+            loop.failures.clear()
+        if loop.steps > STEPS_MAX:
+            self.world.violate("progress", f"{loop.steps} steps at {loop.now_s:.1f} s: something turns in circles")
+        return bool(self.world.violations)
+
+    def run_for(self, seconds: float, is_over: Callable[[], bool] = lambda: False) -> None:
+        """Let virtual time pass, until something is broken or `is_over`."""
+        until_s = self.world.loop.now_s + seconds
+        self.world.loop.run(until_s, lambda: self.is_broken() or is_over())

@@ -18,6 +18,7 @@ from broker.settings.config import BrokerSettings
 from runtime.clock import Clock
 
 if TYPE_CHECKING:
+    from broker.authentication.delegation_tokens import DelegationTokens
     from broker.authorization.authorizer import Authorizer
     from broker.groups.coordinator import GroupCoordinator
     from broker.log.directories.log_store import LogStore
@@ -63,6 +64,7 @@ class BrokerServices:
     transaction_markers: TransactionMarkers
     controller: ControllerClient
     authorizer: Authorizer
+    delegation_tokens: DelegationTokens
     active_site: ActiveSite
     topic_change_reports: TopicChangeReports
     apply_peer_reports: ApplyPeerReports

@@ -25,6 +25,7 @@ from runtime.zookeeper import CreateNode, DeleteNode, NodeStat, SessionState, Se
 from wire.znodes import layout as znodes
 from wire.znodes.acl_znodes import ACL_PATHS
 from wire.znodes.controller_znodes import UNREGISTERED_BROKERS
+from wire.znodes.token_znodes import TOKEN_PATHS
 
 RESIGN_TIMEOUT_S = 2.0
 
@@ -96,7 +97,7 @@ class Candidacy:
                 wait.cancel()
 
     async def _create_layout(self) -> None:
-        for path in (*znodes.PERSISTENT_PATHS, *ACL_PATHS, UNREGISTERED_BROKERS):
+        for path in (*znodes.PERSISTENT_PATHS, *ACL_PATHS, *TOKEN_PATHS, UNREGISTERED_BROKERS):
             await self._zookeeper.ensure_path(path)
         if await self._zookeeper.exists(znodes.CONTROLLER_EPOCH) is None:
             try:

@@ -13,6 +13,7 @@ from controller.balance_rule import BalanceRule
 from controller.core.cluster import SiteRules
 from runtime.addresses import HostPort, parse_host_port
 from runtime.configuration import Settings
+from wire.rules.delegation_tokens import EXPIRY_CHECK_INTERVAL_MS
 
 Address = Annotated[
     HostPort, BeforeValidator(lambda value: parse_host_port(value) if isinstance(value, str) else value)
@@ -83,6 +84,7 @@ class ControllerSettings(Settings):
         10_000, alias="antipode.controller.deletion.retry.ms", ge=100, description="at least 100 ms"
     )
 
+    token_expiry_check_ms: int = Field(3_600_000, alias=EXPIRY_CHECK_INTERVAL_MS, ge=1, description="at least 1 ms")
     is_balancing: bool = Field(default=True, alias="auto.leader.rebalance.enable", description="true or false")
     imbalance_check_interval_s: int = Field(
         300, alias="leader.imbalance.check.interval.seconds", ge=1, description="at least 1 s"

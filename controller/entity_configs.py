@@ -1,5 +1,5 @@
-"""Writes a change of the configs that ZooKeeper keeps of a user, a client or an address: quotas and
-credentials lie in one node beside each other. Called by controller/store.py.
+"""Writes a change of the configs that ZooKeeper keeps of a user, a client, an address or a group:
+quotas and credentials lie in one node beside each other. Called by controller/store.py.
 """
 
 from __future__ import annotations
@@ -9,6 +9,7 @@ from collections.abc import Collection, Mapping
 from runtime.zookeeper import CreateNode, DeleteNode, SetNode, TransactionStep, ZooKeeper
 from wire.rules.client_quotas import QuotaEntity
 from wire.znodes import layout as znodes
+from wire.znodes.group_configs import GROUP_CONFIGS, GroupConfigs, encode_group_configs, group_config_path
 
 
 async def entity_config_steps(
@@ -27,3 +28,15 @@ async def entity_config_steps(
     if not kept and not values and not await zookeeper.children(path):
         return [DeleteNode(path=path, version=stat.version)]
     return [SetNode(path=path, value=znodes.encode_topic_config({**kept, **values}), version=stat.version)]
+
+
+async def group_config_steps(zookeeper: ZooKeeper, group: str, configs: GroupConfigs) -> list[TransactionStep]:
+    """The steps that replace all configs of a group; without configs its node is removed."""
+    path, value = group_config_path(group), encode_group_configs(configs)
+    found = await zookeeper.get_or_none(path)
+    if found is not None:
+        version = found[1].version
+        step = SetNode(path=path, value=value, version=version)
+        return [step if configs else DeleteNode(path=path, version=version)]
+    await zookeeper.ensure_path(GROUP_CONFIGS)
+    return [CreateNode(path=path, value=value)] if configs else []

@@ -29,8 +29,10 @@ from controller.sentinels import Sentinels, refusing
 from controller.state_changes import log_state_changes
 from controller.store import ClusterReader, ClusterWriter
 from controller.tenure import Deposed, Tenure
+from controller.token_store import read_tokens, token_changes
 from controller.topic_watches import TopicWatches
 from controller.watches import follow
+from runtime.clock import SystemClock
 from runtime.logs import get_logger
 from runtime.supervision import not_broken_off
 from runtime.zookeeper import CreateNode, DeleteNode, SetNode, ZooKeeper
@@ -62,6 +64,7 @@ class ActiveController:
         metrics: ControllerMetrics,
         deletion_retry_ms: int,
         apply_timeout_ms: int,
+        token_expiry_check_ms: int = 3_600_000,
         balance: BalanceRule | None = None,
         heeds_altered_configs: bool = False,
     ) -> None:
@@ -69,6 +72,7 @@ class ActiveController:
         self._zookeeper = zookeeper
         self._metrics = metrics
         self._deletion_retry_ms = deletion_retry_ms
+        self._token_expiry_check_ms = token_expiry_check_ms
         self._balance = balance
         self._heeds_altered_configs = heeds_altered_configs
         self._sentinels = Sentinels(self._tell, own_node=tenure.controller_id)
@@ -226,6 +230,7 @@ class ActiveController:
         works: list[Work] = [
             *self._watches(),
             self._retry_deletions,
+            self._remove_expired_tokens,
             self._requests.complete_again_and_again,
             self._topic_watches.run,
             partial(look_again_and_again, self._reader, self._tell, cluster=lambda: self.cluster),
@@ -241,6 +246,7 @@ class ActiveController:
             partial(follow, self._reader.config_changes, self._on_config_changes),
             partial(follow, partial(acl_changes, self._zookeeper, ACL_CHANGES), self._on_acl_changes),
             partial(follow, partial(acl_changes, self._zookeeper, EXTENDED_ACL_CHANGES), self._on_acl_changes),
+            partial(follow, partial(token_changes, self._zookeeper), self._on_token_changes),
             partial(follow, partial(self._reader.links, site=self.cluster.rules.site), self._on_links),
             partial(follow, partial(self._reader.request, PREFERRED_ELECTION), self._requests.take_election),
             partial(follow, partial(self._reader.request, REASSIGN_PARTITIONS), self._requests.take_reassignment),
@@ -311,11 +317,24 @@ class ActiveController:
             await self._tell(ask.AclsRead(acls=await read_acls(self._zookeeper)))
             await self._writer.write([DeleteNode(path=path) for path in notices])
 
+    async def _on_token_changes(self, notices: list[str]) -> None:
+        """Read all tokens again, then remove the notices: another tool has changed some."""
+        if notices:
+            await self._tell(ask.DelegationTokensRead(tokens=await read_tokens(self._zookeeper)))
+            await self._writer.write([DeleteNode(path=path) for path in notices])
+
     async def _retry_deletions(self) -> None:
         while True:
             await asyncio.sleep(self._deletion_retry_ms / 1000)
             if self.cluster.deletions:
                 await self._tell(ask.RetryDeletions())
+
+    async def _remove_expired_tokens(self) -> None:
+        clock = SystemClock()
+        while True:
+            if any(token.is_expired(clock.now_ms()) for token in self.cluster.delegation_tokens.values()):
+                await self._tell(ask.RemoveExpiredTokens(now_ms=clock.now_ms()))
+            await asyncio.sleep(self._token_expiry_check_ms / 1000)
 
     async def _balance_leaders(self, rule: BalanceRule) -> None:
         await asyncio.sleep(FIRST_BALANCE_AFTER_S)

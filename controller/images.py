@@ -14,6 +14,7 @@ from wire.rules.client_quotas import QuotaEntity, quota_message
 from wire.znodes.acl_znodes import acls_message
 from wire.znodes.group_configs import group_configs_message
 from wire.znodes.layout import NO_LEADER
+from wire.znodes.token_znodes import token_message
 
 NO_EPOCH = -1
 
@@ -75,6 +76,7 @@ class PendingChanges:
     quotas: set[QuotaEntity] = field(default_factory=set)
     scram_users: set[str] = field(default_factory=set)
     acls: set[ResourcePattern] = field(default_factory=set)
+    delegation_tokens: set[str] = field(default_factory=set)
     group_configs: set[str] = field(default_factory=set)
 
     def add(self, publish: Publish) -> None:
@@ -88,6 +90,7 @@ class PendingChanges:
         self.quotas |= publish.quotas
         self.scram_users |= publish.scram_users
         self.acls |= publish.acls
+        self.delegation_tokens |= publish.delegation_tokens
         self.group_configs |= publish.group_configs
 
     def add_image(self) -> None:
@@ -129,6 +132,10 @@ class PendingChanges:
         batch.acls.extend(
             acls_message(pattern, cluster.acls.get(pattern, ()))
             for pattern in (cluster.acls if self.is_full else self.acls)
+        )
+        tokens: Iterable[str] = cluster.delegation_tokens if self.is_full else self.delegation_tokens
+        batch.delegation_tokens.extend(
+            token_message(token_id, cluster.delegation_tokens.get(token_id)) for token_id in sorted(tokens)
         )
         batch.group_configs.extend(
             group_configs_message(group, cluster.group_configs.get(group, {})) for group in sorted(groups)

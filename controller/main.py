@@ -176,6 +176,7 @@ class ControllerCandidate:
             metrics=self._metrics,
             deletion_retry_ms=self._settings.deletion_retry_ms,
             apply_timeout_ms=self._settings.apply_timeout_ms,
+            token_expiry_check_ms=self._settings.token_expiry_check_ms,
             balance=self._settings.balance(),
             heeds_altered_configs=self._heeds_altered_configs,
         )

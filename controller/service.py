@@ -29,6 +29,7 @@ from wire.control.controller_pb2_grpc import ControllerServicer
 from wire.rules.client_quotas import entity_from_message
 from wire.znodes.acl_znodes import acls_message, creation_from_message, filter_from_message
 from wire.znodes.layout import TOPIC_ID_BYTES, ControllerRegistration
+from wire.znodes.token_znodes import token_from_message
 
 if TYPE_CHECKING:
     Context = grpc.aio.ServicerContext[Any, Any]
@@ -314,6 +315,27 @@ class Controller(ControllerServicer):
         )
         decision = await self._submit(active, command, context)
         return pb.AlterScramUsersReply(
+            results=[
+                pb.QuotaResult(error_code=outcome.error, error_message=outcome.message) for outcome in decision.quotas
+            ]
+        )
+
+    async def AlterDelegationTokens(  # noqa: N802
+        self, request: pb.AlterDelegationTokensRequest, context: Context
+    ) -> pb.AlterDelegationTokensReply:
+        """Make, renew and remove delegation tokens."""
+        active = await self._active(context)
+        try:
+            changes = tuple(
+                ask.DelegationTokenChange(
+                    token_id=change.token.token_id, token=token_from_message(change.token), is_new=change.is_new
+                )
+                for change in request.tokens
+            )
+        except ValueError as error:
+            await context.abort(grpc.StatusCode.INVALID_ARGUMENT, str(error))
+        decision = await self._submit(active, ask.AlterDelegationTokens(changes=changes), context)
+        return pb.AlterDelegationTokensReply(
             results=[
                 pb.QuotaResult(error_code=outcome.error, error_message=outcome.message) for outcome in decision.quotas
             ]

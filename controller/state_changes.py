@@ -93,6 +93,8 @@ def _log_topic(change: facts.Fact) -> None:
             log.info("scram credentials", user=user, mechanisms=sorted(credentials))
         case facts.AclsReplaced(pattern=pattern, entries=entries):
             log.info("ACLs", resource=str(pattern), acls=[str(Acl(pattern, entry)) for entry in sorted(entries)])
+        case facts.DelegationTokenReplaced(token_id=token_id, token=token):
+            log.info("delegation token", token_id=token_id, owner="" if token is None else str(token.owner))
         case facts.GroupConfigsReplaced(group=group, configs=configs):
             log.info("group configs", group=group, configs=dict(configs))
         case _:

@@ -28,9 +28,10 @@ from controller.core.cluster import (
     TopicPartition,
     derive_phases,
 )
-from controller.entity_configs import entity_config_steps
+from controller.entity_configs import entity_config_steps, group_config_steps
 from controller.multis import split_steps
 from controller.tenure import Tenure
+from controller.token_store import read_tokens, token_steps
 from runtime.logs import get_logger
 from runtime.zookeeper import CheckNode, CreateNode, DeleteNode, NodeStat, SetNode, TransactionStep, Watch, ZooKeeper
 from wire.control.cluster_pb2 import LinkRecord
@@ -43,7 +44,6 @@ from wire.znodes.group_configs import (
     GROUP_CONFIGS,
     GroupConfigs,
     decode_group_configs,
-    encode_group_configs,
     group_config_path,
 )
 
@@ -125,6 +125,7 @@ class ClusterReader:
         cluster.quotas = await self.quotas()
         cluster.scram_users = await self.scram_users()
         cluster.acls = await read_acls(self._zookeeper)
+        cluster.delegation_tokens = await read_tokens(self._zookeeper)
         cluster.group_configs = await self.group_configs()
         cluster.unregistered = await self._unregistered()
         found = await self.stored_topics(await self._zookeeper.children(znodes.TOPICS))
@@ -464,8 +465,10 @@ class ClusterWriter:
                 return await entity_config_steps(self._zookeeper, ((USER, change.user),), HASHES, change.credentials)
             case facts.AclsReplaced(must_store=True):
                 return await acl_steps(self._zookeeper, change)
+            case facts.DelegationTokenReplaced(must_store=True):
+                return await token_steps(self._zookeeper, change)
             case facts.GroupConfigsReplaced(must_store=True):
-                return await self._group_config_steps(change)
+                return await group_config_steps(self._zookeeper, change.group, change.configs)
             case _:
                 return []
 
@@ -478,16 +481,6 @@ class ClusterWriter:
             if isinstance(change, facts.BrokerUnregistered)
             else await self._delete_existing([path])
         )
-
-    async def _group_config_steps(self, change: facts.GroupConfigsReplaced) -> list[TransactionStep]:
-        path, value = group_config_path(change.group), encode_group_configs(change.configs)
-        found = await self._zookeeper.get_or_none(path)
-        if found is not None:
-            version = found[1].version
-            step = SetNode(path=path, value=value, version=version)
-            return [step if change.configs else DeleteNode(path=path, version=version)]
-        await self._zookeeper.ensure_path(GROUP_CONFIGS)
-        return [CreateNode(path=path, value=value)] if change.configs else []
 
     async def create_missing_parents(self, cluster: Cluster) -> None:
         """Have a parent for the states of each topic: one that another tool wrote while there was

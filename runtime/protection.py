@@ -14,12 +14,9 @@ from typing import Final
 
 from runtime.configuration import ConfigurationError
 
-_NO_TOKENS: Final = "there are no delegation tokens"
 _ZOOKEEPER: Final = "ZooKeeper is spoken to in plaintext"
 
 _SITE: Final[Mapping[str, tuple[frozenset[str], str]]] = {
-    "delegation.token.master.key": (frozenset(), f"nothing: {_NO_TOKENS}"),
-    "delegation.token.secret.key": (frozenset(), f"nothing: {_NO_TOKENS}"),
     "zookeeper.ssl.client.enable": (frozenset({"false"}), f"false, or nothing: {_ZOOKEEPER}"),
 }
 _SITE_FAMILIES: Final[Mapping[str, str]] = {"zookeeper.ssl.": _ZOOKEEPER}

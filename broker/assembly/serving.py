@@ -8,6 +8,7 @@ from broker.assembly.coordination import Coordination
 from broker.assembly.doors import Doors, SiteMembership
 from broker.assembly.replication import Replication
 from broker.assembly.storage import Storage
+from broker.authentication.delegation_tokens import DelegationTokens, read_token_secret
 from broker.authentication.entrances import Entrances
 from broker.authentication.inter_broker import InterBroker
 from broker.authorization.authorizer import Authorizer
@@ -62,6 +63,7 @@ class Serving:
         self._settings = settings
         self._configs = configs
         self.quotas = Quotas(settings, doors.clock)
+        self._tokens = DelegationTokens(read_token_secret(settings.properties), doors.clock)
         self.authorizer = Authorizer(settings, lambda: cluster.image)
         metrics.families.append(self.authorizer.metric_families)
         self._active_site = ActiveSite(inter_broker.secured)
@@ -84,24 +86,20 @@ class Serving:
             transaction_markers=coordination.markers,
             controller=controller,
             authorizer=self.authorizer,
+            delegation_tokens=self._tokens,
             active_site=self._active_site,
             topic_change_reports=self._topic_change_reports,
             apply_peer_reports=control.apply_peer_reports,
             metrics=metrics,
             quotas=self.quotas,
-            fetch_sessions=FetchSessions(
-                slots=settings.fetch_session_slots,
-                eviction_ms=FETCH_SESSION_EVICTION_MS,
-                new_id=lambda: doors.chance.randint(1, SESSION_ID_MAX),
-                on_closed=replication.replicas.follower_fetches.unwatch,
-            ),
+            fetch_sessions=_fetch_sessions(settings, doors, replication),
             suspected_brokers=suspected_brokers,
             controlled_shutdown=self.controlled_shutdown,
             topic_creator=self.topic_creator,
             merged_metadata=MetadataCache(is_merged=True),
             site_metadata=MetadataCache(is_merged=False),
         )
-        self.entrances = Entrances(listener_security(settings), inter_broker.read_again)
+        self.entrances = Entrances(listener_security(settings), inter_broker.read_again, self._tokens)
         bound = settings.queued_request_bytes_max
         self._host_addresses = HostAddresses()
         self.connections = ConnectionServer(
@@ -114,9 +112,11 @@ class Serving:
         )
 
     async def on_image(self, before: ClusterImage, after: ClusterImage) -> None:
-        """Take the users of a new image."""
+        """Take the users and the tokens of a new image."""
         if before.scram_users is not after.scram_users:
             self.entrances.users.take(after.scram_users)
+        if before.delegation_tokens is not after.delegation_tokens:
+            self._tokens.take(after.delegation_tokens)
 
     async def bind(self) -> dict[str, int]:
         """Bind every listener; ports by listener name. OperationalFailure when an address is
@@ -162,6 +162,15 @@ class Serving:
         """Close the connections to the other site's brokers."""
         await self._active_site.close()
         await self._topic_change_reports.close()
+
+
+def _fetch_sessions(settings: BrokerSettings, doors: Doors, replication: Replication) -> FetchSessions:
+    return FetchSessions(
+        slots=settings.fetch_session_slots,
+        eviction_ms=FETCH_SESSION_EVICTION_MS,
+        new_id=lambda: doors.chance.randint(1, SESSION_ID_MAX),
+        on_closed=replication.replicas.follower_fetches.unwatch,
+    )
 
 
 def _listener_between_brokers(settings: BrokerSettings) -> str:

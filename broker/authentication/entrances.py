@@ -16,6 +16,7 @@ from typing import Final
 
 from broker.authentication.core.distinguished_names import subject_of
 from broker.authentication.core.sasl_login import SaslOffer
+from broker.authentication.delegation_tokens import DelegationTokens
 from broker.authentication.listener_security import ListenerSecurity
 from broker.authentication.sasl_offers import ScramUsers, TokenKeys, read_sasl_offer
 from broker.authentication.sasl_session import Client, LoginCounts, SaslSession
@@ -112,9 +113,14 @@ class Entrance:
 class Entrances:
     """All listeners of a broker."""
 
-    def __init__(self, security: Mapping[str, ListenerSecurity], on_read: OnRead = lambda _: None) -> None:
+    def __init__(
+        self,
+        security: Mapping[str, ListenerSecurity],
+        on_read: OnRead = lambda _: None,
+        tokens: DelegationTokens | None = None,
+    ) -> None:
         """`on_read` is called with a listener's security after its files were read."""
-        self.users = ScramUsers()
+        self.users = ScramUsers(tokens)
         self._clock = SystemClock()
         self.by_listener = {name: Entrance(found, self.users, on_read) for name, found in security.items()}
         self._watch = Supervisor()

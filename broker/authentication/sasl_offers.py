@@ -26,6 +26,7 @@ from broker.authentication.core.sasl_mechanisms import (
     PlainExchange,
     ScramExchange,
 )
+from broker.authentication.delegation_tokens import DelegationTokens
 from broker.authentication.key_sets import URL, KeySet
 from runtime.clock import Clock, SystemClock
 from runtime.configuration import ConfigurationError
@@ -78,10 +79,11 @@ _ACCEPTED_LINES: Final = {
 
 
 class ScramUsers:
-    """The site's SCRAM credentials, as the newest image has them."""
+    """The site's SCRAM credentials and delegation tokens, as the newest image has them."""
 
-    def __init__(self) -> None:
+    def __init__(self, tokens: DelegationTokens | None = None) -> None:
         self._stored: Mapping[str, Mapping[str, str]] = {}
+        self.tokens = tokens or DelegationTokens()
 
     def take(self, stored: Mapping[str, Mapping[str, str]]) -> None:
         """Set the credentials: by user and mechanism, in ZooKeeper's form."""
@@ -92,8 +94,23 @@ class ScramUsers:
         """The credentials by user and mechanism, in ZooKeeper's form."""
         return self._stored
 
-    def credential(self, own: Mapping[str, ScramCredential], mechanism: str, name: str) -> ScramCredential | None:
-        """The credential of a user. `own` are the credentials of the login line, by name."""
+    def login(
+        self, own: Mapping[str, ScramCredential], mechanism: str, name: str, is_token: bool
+    ) -> tuple[ScramCredential, Login] | None:
+        """The credential of a user, or of a delegation token whose id is the name, and the login
+        that follows. `own` are the credentials of the login line, by name.
+        """
+        if is_token:
+            found = self.tokens.credential(mechanism, name)
+            if found is None:
+                return None
+            token = found.token
+            expires_at_ms = min(token.expires_at_ms, token.ends_at_ms)
+            return found.credential, Login(token.owner.name, expires_at_ms, is_by_token=True)
+        credential = self._credential(own, mechanism, name)
+        return None if credential is None else (credential, Login(name))
+
+    def _credential(self, own: Mapping[str, ScramCredential], mechanism: str, name: str) -> ScramCredential | None:
         text = self._stored.get(name, {}).get(mechanism)
         if text is None:
             return own.get(name)
@@ -160,7 +177,7 @@ def _mechanism(
             key.removeprefix(_USER_PREFIX): value for key, value in options.items() if key.startswith(_USER_PREFIX)
         }
         return partial(PlainExchange, passwords)
-    look_up = partial(users.credential, _own_credential(name, options))
+    look_up = partial(users.login, _own_credential(name, options))
     secret = secrets.token_bytes(32)
 
     def begin() -> Mechanism:

@@ -79,6 +79,11 @@ class SaslSession:
         return tuple(self._offer.mechanisms)
 
     @property
+    def is_by_token(self) -> bool:
+        """True if the client has logged in by a delegation token."""
+        return self._login.is_by_token
+
+    @property
     def frame_bytes_bounds(self) -> tuple[int, int]:
         """The least and the most that a frame may have now."""
         if self._login.is_raw:

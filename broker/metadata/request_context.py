@@ -26,6 +26,8 @@ class RequestContext:
     client_address: str
     client_software: str = ""
     principal: Principal = ANONYMOUS
+    is_by_token: bool = False
+    """True if the client has logged in by a delegation token."""
 
     @property
     def client_host(self) -> str:

@@ -124,6 +124,7 @@ class Exchange:
             client_address=connection.address,
             client_software=connection.client_software,
             principal=connection.principal,
+            is_by_token=connection.sasl is not None and connection.sasl.is_by_token,
         )
 
     @property

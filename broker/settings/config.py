@@ -46,6 +46,7 @@ from runtime.logs import get_logger
 from runtime.protection import check_site_protection
 from wire.access.settings import CONTROL_KEYS
 from wire.access.zookeeper import ZOOKEEPER_KEYS
+from wire.rules.delegation_tokens import EXPIRY_CHECK_INTERVAL_MS, FORMER_SECRET_KEY, SECRET_KEY
 from wire.rules.principals import parse_principal
 from wire.rules.topic_configs import TOPIC_CONFIGS, InvalidTopicConfig
 
@@ -221,6 +222,10 @@ class BrokerSettings(Settings):
         default=(), alias="super.users", description="accepted: User:name[;User:name...]"
     )
     allows_everyone_without_acl: bool = Field(default=False, alias="allow.everyone.if.no.acl.found")
+    token_lifetime_ms_max: int = Field(default=604_800_000, alias="delegation.token.max.lifetime.ms", ge=1)
+    token_expiry_ms: int = Field(default=86_400_000, alias="delegation.token.expiry.time.ms", ge=1)
+    token_expiry_check_ms: int = Field(default=3_600_000, alias=EXPIRY_CHECK_INTERVAL_MS, ge=1)
+    """For the controller candidate of the process, as are some below; brokers describe it."""
     default_partition_count: int = Field(default=1, alias="num.partitions", ge=1)
     default_replication_factor: int = Field(default=1, alias="default.replication.factor", ge=1)
     may_delete_topics: bool = Field(default=True, alias="delete.topic.enable")
@@ -481,7 +486,7 @@ def read_keys() -> frozenset[str]:
     """Every key that a broker process reads, its controller candidate included."""
     settings = {field.alias or name for name, field in BrokerSettings.model_fields.items()}
     defaults = {found.name for definition in TOPIC_CONFIGS.values() for found in definition.broker_properties}
-    own = CONTROLLER_KEYS | CONTROL_KEYS | ZOOKEEPER_KEYS | SECURITY_KEYS
+    own = CONTROLLER_KEYS | CONTROL_KEYS | ZOOKEEPER_KEYS | SECURITY_KEYS | {SECRET_KEY, FORMER_SECRET_KEY}
     return frozenset(settings | defaults | own | _OTHER_SPELLINGS.keys())
 
 

@@ -21,7 +21,6 @@ CONTROLLER_KEYS: Final = frozenset(
 """Read by the controller candidate of the same process alone."""
 
 _LOOP: Final = "one event loop serves all connections"
-_NO_TOKENS: Final = "there are no delegation tokens"
 _OPENSSL: Final = "TLS is that of OpenSSL"
 _ZOOKEEPER: Final = "the controller is elected through ZooKeeper"
 _NO_PLUGINS: Final = "classes of Java are not loaded"
@@ -146,7 +145,6 @@ _FAMILIES_WITHOUT_EFFECT: Final = {
     "zookeeper.ssl.": _ZOOKEEPER_PLAIN,
     "password.encoder.": "no passwords are stored",
     "internal.metadata.": _ZOOKEEPER,
-    "delegation.token.": _NO_TOKENS,
     "remote.log.": _NO_TIERS,
     "share.coordinator.": "there are no share groups",
     "group.share.": "there are no share groups",

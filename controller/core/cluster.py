@@ -33,6 +33,7 @@ from runtime.invariants import InvariantBroken
 from wire.control.cluster_pb2 import LinkRecord
 from wire.rules.acls import AccessEntry, ResourcePattern
 from wire.rules.client_quotas import QuotaEntity, QuotaValues
+from wire.rules.delegation_tokens import DelegationToken
 from wire.rules.links import SiteRole, governing_link, links_of_topic, role_of
 from wire.znodes.group_configs import GroupConfigs
 from wire.znodes.layout import NO_LEADER, BrokerRegistration
@@ -198,6 +199,7 @@ class Cluster:
     quotas: dict[QuotaEntity, QuotaValues] = field(default_factory=dict)
     scram_users: dict[str, Mapping[str, str]] = field(default_factory=dict)
     acls: dict[ResourcePattern, frozenset[AccessEntry]] = field(default_factory=dict)
+    delegation_tokens: dict[str, DelegationToken] = field(default_factory=dict)
     group_configs: dict[str, GroupConfigs] = field(default_factory=dict)
     altered_unclean_election: bool | None = None
     """`unclean.leader.election.enable` of the brokers as altered while they run; None when the
@@ -226,6 +228,7 @@ class Cluster:
             quotas=dict(self.quotas),
             scram_users=dict(self.scram_users),
             acls=dict(self.acls),
+            delegation_tokens=dict(self.delegation_tokens),
             group_configs=dict(self.group_configs),
             partition_phases=dict(self.partition_phases),
             replica_phases=dict(self.replica_phases),
@@ -380,6 +383,7 @@ class Cluster:
                 fact.ClientQuotaReplaced()
                 | fact.ScramUserReplaced()
                 | fact.AclsReplaced()
+                | fact.DelegationTokenReplaced()
                 | fact.GroupConfigsReplaced()
             ):
                 self._apply_entity_configs(change)
@@ -395,7 +399,12 @@ class Cluster:
                 pass
 
     def _apply_entity_configs(
-        self, change: fact.ClientQuotaReplaced | fact.ScramUserReplaced | fact.AclsReplaced | fact.GroupConfigsReplaced
+        self,
+        change: fact.ClientQuotaReplaced
+        | fact.ScramUserReplaced
+        | fact.AclsReplaced
+        | fact.DelegationTokenReplaced
+        | fact.GroupConfigsReplaced,
     ) -> None:
         match change:
             case fact.ClientQuotaReplaced():
@@ -410,6 +419,10 @@ class Cluster:
                 self.acls.pop(change.pattern, None)
                 if change.entries:
                     self.acls[change.pattern] = change.entries
+            case fact.DelegationTokenReplaced():
+                self.delegation_tokens.pop(change.token_id, None)
+                if change.token is not None:
+                    self.delegation_tokens[change.token_id] = change.token
             case fact.GroupConfigsReplaced():
                 self.group_configs.pop(change.group, None)
                 if change.configs:

@@ -16,6 +16,7 @@ from controller.core.facts import Fact
 from wire.control.cluster_pb2 import LinkRecord
 from wire.rules.acls import AccessEntry, Acl, AclFilter, ResourcePattern
 from wire.rules.client_quotas import QuotaEntity
+from wire.rules.delegation_tokens import DelegationToken
 
 
 class LinkClaim(Struct, frozen=True, kw_only=True):
@@ -307,6 +308,32 @@ class AclsRead(Struct, frozen=True, kw_only=True):
     acls: Mapping[ResourcePattern, frozenset[AccessEntry]]
 
 
+class DelegationTokenChange(Struct, frozen=True, kw_only=True):
+    """A delegation token to make (`is_new`), to alter, or to remove (None)."""
+
+    token_id: str
+    token: DelegationToken | None
+    is_new: bool = False
+
+
+class AlterDelegationTokens(Struct, frozen=True, kw_only=True):
+    """Change delegation tokens, each for itself."""
+
+    changes: tuple[DelegationTokenChange, ...]
+
+
+class DelegationTokensRead(Struct, frozen=True, kw_only=True):
+    """All delegation tokens as they are stored now, after a notice of change."""
+
+    tokens: Mapping[str, DelegationToken]
+
+
+class RemoveExpiredTokens(Struct, frozen=True, kw_only=True):
+    """Remove the tokens that have expired before this time (Unix ms)."""
+
+    now_ms: int
+
+
 class GroupConfigChange(Struct, frozen=True, kw_only=True):
     """Configs of one group to set and to remove; with `replaces_all` what is not set is removed."""
 
@@ -359,6 +386,9 @@ Command = (
     | ScramUsersRead
     | AlterAcls
     | AclsRead
+    | AlterDelegationTokens
+    | DelegationTokensRead
+    | RemoveExpiredTokens
     | AlterGroupConfigs
     | GroupConfigsRead
 )
@@ -371,6 +401,9 @@ EntityConfigCommand = (
     | ScramUsersRead
     | AlterAcls
     | AclsRead
+    | AlterDelegationTokens
+    | DelegationTokensRead
+    | RemoveExpiredTokens
     | AlterGroupConfigs
     | GroupConfigsRead
 )
@@ -423,6 +456,7 @@ class Publish(Struct, frozen=True, kw_only=True):
     quotas: frozenset[QuotaEntity] = frozenset()
     scram_users: frozenset[str] = frozenset()
     acls: frozenset[ResourcePattern] = frozenset()
+    delegation_tokens: frozenset[str] = frozenset()
     group_configs: frozenset[str] = frozenset()
 
 

@@ -53,6 +53,7 @@ class Draft:
         self.changed_quotas: set[QuotaEntity] = set()
         self.changed_scram_users: set[str] = set()
         self.changed_acls: set[ResourcePattern] = set()
+        self.changed_tokens: set[str] = set()
         self.changed_group_configs: set[str] = set()
         self.quota_reply: list[QuotaOutcome] = []
         self.acl_reply: list[AclOutcome] = []
@@ -172,6 +173,7 @@ class Draft:
             or self.changed_quotas
             or self.changed_scram_users
             or self.changed_acls
+            or self.changed_tokens
             or self.changed_group_configs
             or self.has_membership_changed
         )
@@ -189,6 +191,7 @@ class Draft:
                     quotas=frozenset(self.changed_quotas),
                     scram_users=frozenset(self.changed_scram_users),
                     acls=frozenset(self.changed_acls),
+                    delegation_tokens=frozenset(self.changed_tokens),
                     group_configs=frozenset(self.changed_group_configs),
                 )
             )

@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from wire.control.cluster_pb2 import LinkRecord
     from wire.rules.acls import AccessEntry, ResourcePattern
     from wire.rules.client_quotas import QuotaEntity
+    from wire.rules.delegation_tokens import DelegationToken
 
 
 class BrokerJoined(Struct, frozen=True, kw_only=True):
@@ -226,6 +227,16 @@ class AclsReplaced(Struct, frozen=True, kw_only=True):
     must_store: bool = True
 
 
+class DelegationTokenReplaced(Struct, frozen=True, kw_only=True):
+    """A delegation token is like this, or gone; `must_store` is false when another tool wrote
+    it.
+    """
+
+    token_id: str
+    token: DelegationToken | None
+    must_store: bool = True
+
+
 class GroupConfigsReplaced(Struct, frozen=True, kw_only=True):
     """A group has these configs of its own, or none; `must_store` is false when another tool wrote
     them.
@@ -263,5 +274,6 @@ Fact = (
     | ClientQuotaReplaced
     | ScramUserReplaced
     | AclsReplaced
+    | DelegationTokenReplaced
     | GroupConfigsReplaced
 )

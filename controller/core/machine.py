@@ -24,6 +24,7 @@ from controller.core import (
     quota_admin,
     reassignment,
     scram_admin,
+    token_admin,
     topic_admin,
     topic_deletion,
 )
@@ -165,6 +166,8 @@ def _apply_entity_configs(draft: Draft, command: ask.EntityConfigCommand) -> str
     match command:
         case ask.AlterAcls() | ask.AclsRead():
             return acl_admin.consider(draft, command)
+        case ask.AlterDelegationTokens() | ask.DelegationTokensRead() | ask.RemoveExpiredTokens():
+            return token_admin.consider(draft, command)
         case ask.AlterClientQuotas() | ask.ClientQuotasRead():
             return quota_admin.consider(draft, command)
         case ask.AlterScramUsers() | ask.ScramUsersRead():

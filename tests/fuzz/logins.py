@@ -39,7 +39,9 @@ def run(data: bytes) -> None:
     offer = SaslOffer(
         mechanisms={
             "PLAIN": lambda: PlainExchange({"user": "pencil"}),
-            MECHANISM: lambda: ScramExchange(MECHANISM, lambda *_: _credential(), nonce="server", secret=b"s"),
+            MECHANISM: lambda: ScramExchange(
+                MECHANISM, lambda *_: (_credential(), Login("user")), nonce="server", secret=b"s"
+            ),
             "OAUTHBEARER": lambda: OauthBearerExchange(_check_token),
         },
         session_ms_max={},

@@ -24,12 +24,15 @@ class ScramClient:
     ends it.
     """
 
-    def __init__(self, mechanism: str, *, username: str, password: str, nonce: str) -> None:
+    def __init__(self, mechanism: str, *, username: str, password: str, nonce: str, is_by_token: bool = False) -> None:
+        """With `is_by_token` the name is a delegation token's id and the password its HMAC in
+        base64 (KIP-48).
+        """
         self._mechanism = mechanism
         self._password = password
         self._nonce = nonce
         escaped = username.replace("=", "=3D").replace(",", "=2C")
-        self._first_bare = f"n={escaped},r={nonce}"
+        self._first_bare = f"n={escaped},r={nonce}" + (",tokenauth=true" if is_by_token else "")
         self._expected_signature = b""
 
     def first(self) -> bytes:

@@ -92,7 +92,9 @@ class ClientSecurity(TlsSettings):
         """The SASL handshake; None without SASL."""
         if not self.is_sasl or self.login is None:
             return None
-        username, password = parse_login(self.login.get_secret_value())
+        line = self.login.get_secret_value()
+        username, password = parse_login(line)
+        is_by_token = _is_by_token(line)
         mechanism = self.mechanism
 
         async def log_in(connection: Connection) -> None:
@@ -101,7 +103,11 @@ class ClientSecurity(TlsSettings):
                 await _authenticate(connection, f"\0{username}\0{password}".encode())
                 return
             scram = ScramClient(
-                mechanism, username=username, password=password, nonce=secrets.token_urlsafe(NONCE_BYTES)
+                mechanism,
+                username=username,
+                password=password,
+                nonce=secrets.token_urlsafe(NONCE_BYTES),
+                is_by_token=is_by_token,
             )
             try:
                 final = scram.final(await _authenticate(connection, scram.first()))
@@ -149,6 +155,11 @@ def parse_login(line: str) -> tuple[str, str]:
     if not options.get("username") or "password" not in options:
         raise ValueError('username="..." and password="..." are missing')
     return options["username"], options["password"]
+
+
+def _is_by_token(line: str) -> bool:
+    found = parse_jaas(line)
+    return found is not None and found.options.get("tokenauth", "").lower() == "true"
 
 
 def secured(options: ConnectionOptions, security: ClientSecurity) -> ConnectionOptions:

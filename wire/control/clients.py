@@ -118,6 +118,11 @@ class ControllerClient:
         reply: pb.AlterScramUsersReply = await self._call("AlterScramUsers", request)
         return reply
 
+    async def alter_delegation_tokens(self, request: pb.AlterDelegationTokensRequest) -> pb.AlterDelegationTokensReply:
+        """Make, renew and remove delegation tokens."""
+        reply: pb.AlterDelegationTokensReply = await self._call("AlterDelegationTokens", request)
+        return reply
+
     async def alter_acls(self, request: pb.AlterAclsRequest) -> pb.AlterAclsReply:
         """Add and remove ACLs."""
         reply: pb.AlterAclsReply = await self._call("AlterAcls", request)

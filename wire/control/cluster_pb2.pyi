@@ -214,6 +214,24 @@ class ScramUser(_message.Message):
     credentials: _containers.ScalarMap[str, str]
     def __init__(self, name: _Optional[str] = ..., credentials: _Optional[_Mapping[str, str]] = ...) -> None: ...
 
+class DelegationToken(_message.Message):
+    __slots__ = ("token_id", "owner", "requester", "renewers", "issued_at_ms", "expires_at_ms", "ends_at_ms")
+    TOKEN_ID_FIELD_NUMBER: _ClassVar[int]
+    OWNER_FIELD_NUMBER: _ClassVar[int]
+    REQUESTER_FIELD_NUMBER: _ClassVar[int]
+    RENEWERS_FIELD_NUMBER: _ClassVar[int]
+    ISSUED_AT_MS_FIELD_NUMBER: _ClassVar[int]
+    EXPIRES_AT_MS_FIELD_NUMBER: _ClassVar[int]
+    ENDS_AT_MS_FIELD_NUMBER: _ClassVar[int]
+    token_id: str
+    owner: str
+    requester: str
+    renewers: _containers.RepeatedScalarFieldContainer[str]
+    issued_at_ms: int
+    expires_at_ms: int
+    ends_at_ms: int
+    def __init__(self, token_id: _Optional[str] = ..., owner: _Optional[str] = ..., requester: _Optional[str] = ..., renewers: _Optional[_Iterable[str]] = ..., issued_at_ms: _Optional[int] = ..., expires_at_ms: _Optional[int] = ..., ends_at_ms: _Optional[int] = ...) -> None: ...
+
 class GroupConfigs(_message.Message):
     __slots__ = ("group", "configs")
     class ConfigsEntry(_message.Message):

@@ -482,6 +482,26 @@ class AlterScramUsersReply(_message.Message):
     results: _containers.RepeatedCompositeFieldContainer[QuotaResult]
     def __init__(self, results: _Optional[_Iterable[_Union[QuotaResult, _Mapping]]] = ...) -> None: ...
 
+class DelegationTokenChange(_message.Message):
+    __slots__ = ("token", "is_new")
+    TOKEN_FIELD_NUMBER: _ClassVar[int]
+    IS_NEW_FIELD_NUMBER: _ClassVar[int]
+    token: _cluster_pb2.DelegationToken
+    is_new: bool
+    def __init__(self, token: _Optional[_Union[_cluster_pb2.DelegationToken, _Mapping]] = ..., is_new: _Optional[bool] = ...) -> None: ...
+
+class AlterDelegationTokensRequest(_message.Message):
+    __slots__ = ("tokens",)
+    TOKENS_FIELD_NUMBER: _ClassVar[int]
+    tokens: _containers.RepeatedCompositeFieldContainer[DelegationTokenChange]
+    def __init__(self, tokens: _Optional[_Iterable[_Union[DelegationTokenChange, _Mapping]]] = ...) -> None: ...
+
+class AlterDelegationTokensReply(_message.Message):
+    __slots__ = ("results",)
+    RESULTS_FIELD_NUMBER: _ClassVar[int]
+    results: _containers.RepeatedCompositeFieldContainer[QuotaResult]
+    def __init__(self, results: _Optional[_Iterable[_Union[QuotaResult, _Mapping]]] = ...) -> None: ...
+
 class AlterAclsRequest(_message.Message):
     __slots__ = ("creations", "removals")
     CREATIONS_FIELD_NUMBER: _ClassVar[int]

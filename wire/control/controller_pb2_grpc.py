@@ -109,6 +109,11 @@ class ControllerStub:
                 request_serializer=wire_dot_control_dot_controller__pb2.AlterScramUsersRequest.SerializeToString,
                 response_deserializer=wire_dot_control_dot_controller__pb2.AlterScramUsersReply.FromString,
                 _registered_method=True)
+        self.AlterDelegationTokens = channel.unary_unary(
+                '/antipode.control.Controller/AlterDelegationTokens',
+                request_serializer=wire_dot_control_dot_controller__pb2.AlterDelegationTokensRequest.SerializeToString,
+                response_deserializer=wire_dot_control_dot_controller__pb2.AlterDelegationTokensReply.FromString,
+                _registered_method=True)
         self.AlterGroupConfigs = channel.unary_unary(
                 '/antipode.control.Controller/AlterGroupConfigs',
                 request_serializer=wire_dot_control_dot_controller__pb2.AlterGroupConfigsRequest.SerializeToString,
@@ -220,6 +225,13 @@ class ControllerServicer:
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
+    def AlterDelegationTokens(self, request, context):
+        """Delegation tokens that a broker has decided on: new ones, renewed ones, and removed ones.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
     def AlterGroupConfigs(self, request, context):
         """Missing associated documentation comment in .proto file."""
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
@@ -310,6 +322,11 @@ def add_ControllerServicer_to_server(servicer, server):
                     servicer.AlterScramUsers,
                     request_deserializer=wire_dot_control_dot_controller__pb2.AlterScramUsersRequest.FromString,
                     response_serializer=wire_dot_control_dot_controller__pb2.AlterScramUsersReply.SerializeToString,
+            ),
+            'AlterDelegationTokens': grpc.unary_unary_rpc_method_handler(
+                    servicer.AlterDelegationTokens,
+                    request_deserializer=wire_dot_control_dot_controller__pb2.AlterDelegationTokensRequest.FromString,
+                    response_serializer=wire_dot_control_dot_controller__pb2.AlterDelegationTokensReply.SerializeToString,
             ),
             'AlterGroupConfigs': grpc.unary_unary_rpc_method_handler(
                     servicer.AlterGroupConfigs,
@@ -727,6 +744,33 @@ class Controller:
             '/antipode.control.Controller/AlterScramUsers',
             wire_dot_control_dot_controller__pb2.AlterScramUsersRequest.SerializeToString,
             wire_dot_control_dot_controller__pb2.AlterScramUsersReply.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def AlterDelegationTokens(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/antipode.control.Controller/AlterDelegationTokens',
+            wire_dot_control_dot_controller__pb2.AlterDelegationTokensRequest.SerializeToString,
+            wire_dot_control_dot_controller__pb2.AlterDelegationTokensReply.FromString,
             options,
             channel_credentials,
             insecure,

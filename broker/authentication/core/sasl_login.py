@@ -75,6 +75,11 @@ class SaslLogin:
         """True during an exchange."""
         return self._exchange is not None
 
+    @property
+    def is_by_token(self) -> bool:
+        """True if the client has logged in by a delegation token."""
+        return self.login is not None and self.login.is_by_token
+
     def refusal(self, api_key: int, monotonic_ms: float) -> str:
         """The reason why the client may not send the request now; empty if it may."""
         if self._is_refused:

@@ -22,16 +22,20 @@ _CLIENT_FIRST: Final = re.compile(
     r"(?P<header>[ny],(?:a=(?P<authorization>[^,]*))?,)n=(?P<user>[^,]*),r=(?P<nonce>[!-+\--~]+)(?P<rest>,.*)?",
     re.DOTALL,
 )
+_TOKEN_EXTENSION: Final = "tokenauth=true"  # noqa: S105  of the client's first message (KIP-48)
 _CLIENT_FINAL: Final = re.compile(
     r"(?P<signed>c=(?P<binding>[^,]+),r=(?P<nonce>[^,]+)(?:,[^p][^,]*)*),p=(?P<proof>[^,]+)"
 )
 
 
 class Login(NamedTuple):
-    """The name of an authenticated client, and the expiry of its token (Unix ms; None: never)."""
+    """The name of an authenticated client, and the expiry of its token (Unix ms; None: never).
+    `is_by_token`: it has logged in by a delegation token.
+    """
 
     name: str
     expires_at_ms: int | None = None
+    is_by_token: bool = False
 
 
 class Step(NamedTuple):
@@ -53,8 +57,8 @@ class Mechanism(Protocol):
         ...
 
 
-ScramLookUp = Callable[[str, str], ScramCredential | None]
-"""The credential of a user for a mechanism: (mechanism, name)."""
+ScramLookUp = Callable[[str, str, bool], tuple[ScramCredential, Login] | None]
+"""The credential for a mechanism, and the login that follows: (mechanism, name, is a token's)."""
 
 
 class PlainExchange:
@@ -96,6 +100,7 @@ class ScramExchange:
         self._secret = secret
         self._name = ""
         self._credential: ScramCredential | None = None
+        self._login = Login("")
         self._header = self._client_first = self._server_first = ""
 
     def step(self, message: bytes) -> Step:
@@ -117,7 +122,10 @@ class ScramExchange:
             )
         self._header = found["header"]
         self._client_first = text[len(self._header) :]
-        self._credential = self._look_up(self._mechanism, self._name)
+        is_token = _TOKEN_EXTENSION in (found["rest"] or "").split(",")
+        known = self._look_up(self._mechanism, self._name, is_token)
+        if known is not None:
+            self._credential, self._login = known
         salt, iterations = self._invented_salt(), ITERATIONS_MIN
         if self._credential is not None:
             salt, iterations = self._credential.salt, self._credential.iterations
@@ -142,7 +150,7 @@ class ScramExchange:
         if not hmac.compare_digest(hashed(self._mechanism, client_key), self._credential.stored_key):
             raise self._refused()
         ours = signed(self._mechanism, self._credential.server_key, exchange)
-        return Step(b"v=" + base64.b64encode(ours), Login(self._name))
+        return Step(b"v=" + base64.b64encode(ours), self._login)
 
     def _invented_salt(self) -> bytes:
         return signed(self._mechanism, self._secret, self._name.encode())[:SALT_BYTES]

@@ -216,6 +216,6 @@ RULES: Final[Mapping[int, tuple[Rule, ...]]] = {
     ),
 }
 BY_HANDLER: Final = frozenset({0, 1, 3, 8, 24, 38, 39, 40, 41})
-"""Produce, Fetch, Metadata, OffsetCommit, AddPartitionsToTxn; delegation tokens."""
+"""Produce, Fetch, Metadata, OffsetCommit, AddPartitionsToTxn; delegation tokens (`tokens/`)."""
 OPEN: Final = frozenset({17, 18, 36})
 """APIs that a client may call before it is authenticated."""

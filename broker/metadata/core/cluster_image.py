@@ -26,9 +26,11 @@ from wire.control.broker_pb2 import ControlBatch
 from wire.control.cluster_pb2 import BrokerInfo, LinkRecord, PartitionState, SiteView, TopicInfo
 from wire.rules.acls import ResourceAcls
 from wire.rules.client_quotas import QuotaEntity, QuotaValues, entity_from_message
+from wire.rules.delegation_tokens import DelegationToken
 from wire.rules.links import SiteRole, governing_link, is_stand_in, links_of_group, links_of_topic, other_site, role_of
 from wire.znodes.acl_znodes import merged_acls
 from wire.znodes.group_configs import GroupConfigs
+from wire.znodes.token_znodes import merged_tokens
 
 NO_NODE = -1
 UNKNOWN_EPOCH = -1
@@ -130,6 +132,7 @@ class ClusterImage:
     """SCRAM credentials by user and mechanism, in the form of ZooKeeper."""
     acls: ResourceAcls = field(default_factory=dict)
     """ACLs of this site; not known before the image is complete."""
+    delegation_tokens: Mapping[str, DelegationToken] = field(default_factory=dict)
     group_configs: Mapping[str, GroupConfigs] = field(default_factory=dict)
     """The configs that are set for single groups of this site."""
     confirmed_epochs: Mapping[str, int] = field(default_factory=dict)
@@ -372,6 +375,7 @@ def apply_batch(image: ClusterImage, batch: ControlBatch) -> ClusterImage:
         quotas=_merged_quotas(image.quotas, batch),
         scram_users=_merged_scram_users(image.scram_users, batch),
         acls=merged_acls(image.acls, batch.acls, is_full=batch.is_full),
+        delegation_tokens=merged_tokens(image.delegation_tokens, batch.delegation_tokens, is_full=batch.is_full),
         group_configs=_merged_group_configs(image.group_configs, batch),
     )
 

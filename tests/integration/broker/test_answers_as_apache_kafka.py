@@ -15,6 +15,7 @@ from typing import Any
 import pytest
 from confluent_kafka import KafkaError, Producer
 from kio.schema.errors import ErrorCode
+from kio.static.primitive import i64Timedelta
 
 from runtime.clock import SystemClock
 from tests.support.clients.raw_client import RawClient
@@ -35,7 +36,6 @@ PRODUCE, SASL_HANDSHAKE, API_VERSIONS, SASL_AUTHENTICATE, UPDATE_FEATURES = 0, 1
 DESCRIBE_CONFIGS, TOPIC_RESOURCE, BROKER_RESOURCE = 32, 2, 4
 DESCRIBE_QUORUM, DESCRIBE_SHARE_GROUP_OFFSETS = 55, 90
 NOT_OFFERED = {
-    *range(38, 42),  # delegation tokens
     *(55, 80, 81),  # KRaft's quorum
     *(76, 77, 78, 79),  # share groups
     *(83, 84, 85, 86, 87),  # the state of share groups, which brokers ask each other for
@@ -476,3 +476,25 @@ async def test_configs_of_brokers_are_explained_when_that_is_asked_for(sides: li
 
     for is_asked in (True, False):
         assert await asyncio.to_thread(unexplained, sides[0], is_asked=is_asked) == set()
+
+
+async def test_clients_without_an_identity_get_no_delegation_tokens(sides: list[Side]) -> None:
+    """Error codes alone: kio does not read the timestamps of Apache Kafka's refusals."""
+    period = i64Timedelta.parse(timedelta(milliseconds=-1))
+    requests: dict[int, dict[str, Any]] = {
+        38: {"renewers": [], "max_lifetime": period},
+        39: {"hmac": b"none", "renew_period": period},
+        40: {"hmac": b"none", "expiry_time_period": period},
+        41: {"owners": None},
+    }
+
+    def error_code(side: Side, api_key: int) -> int:
+        with RawClient(side.port) as client:
+            client.send_call(api_key, 1, requests[api_key])
+            return int.from_bytes(client.read_frame()[4:6])
+
+    def compare() -> None:
+        for api_key in requests:
+            assert [error_code(side, api_key) for side in sides] == [64, 64]  # DELEGATION_TOKEN_REQUEST_NOT_ALLOWED
+
+    await asyncio.to_thread(compare)

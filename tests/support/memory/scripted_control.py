@@ -19,6 +19,7 @@ from wire.control.broker_pb2 import ControlBatch, ControlReply, PartitionFailure
 from wire.control.cluster_pb2 import PartitionState
 from wire.znodes import layout as znodes
 from wire.znodes.acl_znodes import ACL_PATHS
+from wire.znodes.token_znodes import TOKEN_PATHS
 
 
 class ScriptedBroker(broker_pb2_grpc.BrokerControlServicer):
@@ -56,7 +57,7 @@ class ScriptedBroker(broker_pb2_grpc.BrokerControlServicer):
         """Come (back) to the site."""
         self._zookeeper = ZooKeeper(self._connect, session_timeout_ms=20_000)
         await self._zookeeper.start()
-        for path in (*znodes.PERSISTENT_PATHS, *ACL_PATHS):
+        for path in (*znodes.PERSISTENT_PATHS, *ACL_PATHS, *TOKEN_PATHS):
             await self._zookeeper.ensure_path(path)
         registration = znodes.BrokerRegistration(
             node_id=self.node_id,

@@ -31,7 +31,6 @@ TRANSLATE = {
 }
 
 ASKED_OF_A_SITE = {
-    "delegation.token.secret.key": "hush",
     "zookeeper.ssl.client.enable": "true",
     "zookeeper.ssl.truststore.location": "/keys/zookeeper.jks",
 }

@@ -91,6 +91,7 @@ _CONTROLLER: Final[Mapping[str, Rule]] = {
     "UnregisterBroker": _change(_B, _O),
     "AlterScramUsers": _change(_B, _O),
     "AlterAcls": _change(_B, _O),
+    "AlterDelegationTokens": _change(_B, _O),
 }
 _SITE_AGENT: Final[Mapping[str, Rule]] = {
     "GetSiteView": _read(_B, _M, _O, _V),

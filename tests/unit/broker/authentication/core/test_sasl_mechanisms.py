@@ -21,7 +21,14 @@ def credential(mechanism: str, password: str, salt: bytes = b"salt", iterations:
 
 
 def exchange(mechanism: str, users: dict[str, ScramCredential], nonce: str = "server") -> ScramExchange:
-    return ScramExchange(mechanism, lambda _, name: users.get(name), nonce=nonce, secret=b"secret")
+    """A name that begins with `token-` is one of a delegation token of `owner`."""
+
+    def look_up(_mechanism: str, name: str, is_token: bool) -> tuple[ScramCredential, Login] | None:
+        if name not in users or is_token is not name.startswith("token-"):
+            return None
+        return users[name], Login("owner", 77, is_by_token=True) if is_token else Login(name)
+
+    return ScramExchange(mechanism, look_up, nonce=nonce, secret=b"secret")
 
 
 def test_the_exchange_of_rfc_7677_is_answered_to_the_letter() -> None:
@@ -47,6 +54,20 @@ def test_only_the_right_password_of_a_known_name_logs_in(mechanism: str, name: s
         assert step.login == Login(name)
     else:
         with pytest.raises(LoginRefused, match=f"invalid credentials with SASL mechanism {mechanism}"):
+            server.step(final)
+
+
+@pytest.mark.parametrize("is_by_token", [True, False])
+def test_a_delegation_token_logs_its_owner_in_and_is_no_user_s_name(is_by_token: bool) -> None:
+    server = exchange("SCRAM-SHA-256", {"token-1": credential("SCRAM-SHA-256", "hmac")})
+    client = ScramClient("SCRAM-SHA-256", username="token-1", password="hmac", nonce="c", is_by_token=is_by_token)
+    final = client.final(server.step(client.first()).answer)
+    if is_by_token:
+        step = server.step(final)
+        client.verify(step.answer)
+        assert step.login == Login("owner", 77, is_by_token=True)
+    else:
+        with pytest.raises(LoginRefused):
             server.step(final)
 
 

@@ -1,0 +1,88 @@
+"""The site's delegation tokens as one broker knows them: by id, by HMAC, and as credentials of
+SCRAM logins.
+
+Tokens come with the image; HMACs follow from the broker's `delegation.token.secret.key`, and
+credentials from HMACs when a token is used first. A broker without the key has none.
+"""
+
+from __future__ import annotations
+
+import hmac
+import secrets
+from collections.abc import Mapping
+from typing import NamedTuple
+
+from runtime.clock import Clock, SystemClock
+from wire.rules.delegation_tokens import (
+    FORMER_SECRET_KEY,
+    SECRET_KEY,
+    DelegationToken,
+    token_hmac,
+    token_password,
+)
+from wire.rules.scram import ITERATIONS_MIN, SALT_BYTES, ScramCredential, credential_of, salted_password
+
+
+class TokenCredential(NamedTuple):
+    """What a login by a token is checked by, and the token."""
+
+    credential: ScramCredential
+    token: DelegationToken
+
+
+class DelegationTokens:
+    """See the module."""
+
+    def __init__(self, secret: str = "", clock: Clock | None = None) -> None:
+        self._secret = secret
+        self._clock: Clock = clock or SystemClock()
+        self._tokens: Mapping[str, DelegationToken] = {}
+        self._by_hmac: dict[bytes, str] | None = None
+        self._credentials: dict[tuple[str, str], ScramCredential] = {}
+
+    @property
+    def is_enabled(self) -> bool:
+        """True if the broker has the secret."""
+        return bool(self._secret)
+
+    @property
+    def tokens(self) -> Mapping[str, DelegationToken]:
+        """All of them by id, the expired ones that nothing has removed yet among them."""
+        return self._tokens if self._secret else {}
+
+    def take(self, tokens: Mapping[str, DelegationToken]) -> None:
+        """Set the tokens of the newest image."""
+        self._tokens = tokens
+        self._by_hmac = None
+        self._credentials = {key: found for key, found in self._credentials.items() if key[1] in tokens}
+
+    def hmac_of(self, token_id: str) -> bytes:
+        """The HMAC of a token."""
+        return token_hmac(self._secret, token_id)
+
+    def by_hmac(self, token: bytes) -> DelegationToken | None:
+        """The token with this HMAC."""
+        if self._by_hmac is None:
+            self._by_hmac = {self.hmac_of(token_id): token_id for token_id in self.tokens}
+        found = self._tokens.get(self._by_hmac.get(token, ""))
+        return found if found is not None and hmac.compare_digest(self.hmac_of(found.token_id), token) else None
+
+    def credential(self, mechanism: str, token_id: str) -> TokenCredential | None:
+        """What a login by this token is checked by; None for one that is not there or has
+        expired.
+        """
+        token = self.tokens.get(token_id)
+        if token is None or token.is_expired(self._clock.now_ms()):
+            return None
+        key = (mechanism, token_id)
+        found = self._credentials.get(key)
+        if found is None:
+            salt = secrets.token_bytes(SALT_BYTES)
+            salted = salted_password(mechanism, token_password(self.hmac_of(token_id)), salt, ITERATIONS_MIN)
+            found = self._credentials[key] = credential_of(mechanism, salted, salt=salt, iterations=ITERATIONS_MIN)
+        return TokenCredential(found, token)
+
+
+def read_token_secret(properties: Mapping[str, str]) -> str:
+    """The secret of a broker's file; empty: no tokens."""
+    return properties.get(SECRET_KEY, "").strip() or properties.get(FORMER_SECRET_KEY, "").strip()

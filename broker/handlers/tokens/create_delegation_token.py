@@ -1,0 +1,73 @@
+"""CreateDelegationToken: a token by which its holder logs in as the owner.
+
+Behaviour: of the client itself, or of another owner by CreateTokens on that user (KIP-373). Clients
+without an identity, and those that have logged in by a token, get none. The controller stores it
+without its HMAC, and the answer comes when the living brokers know. Versions: 1 to 3.
+"""
+
+from __future__ import annotations
+
+import base64
+import uuid
+from typing import Any
+
+from kio.schema.errors import ErrorCode
+
+from broker.authentication.core.token_rules import TokenLifetimes, new_token
+from broker.authorization.authorizer import Check
+from broker.handlers.tokens.token_requests import NO_TIME, change, period_ms, refusal, timestamp
+from broker.metadata.request_context import RequestContext
+from broker.network.entities import builder
+from broker.services import BrokerServices
+from wire.rules.acls import Operation, ResourceType
+from wire.rules.principals import USER, Principal
+
+API_KEY = 38
+MIN_VERSION = 1
+MAX_VERSION = 3
+
+
+async def handle(services: BrokerServices, context: RequestContext, request: Any) -> Any:
+    """Answer a CreateDelegationToken request."""
+    requester = context.principal
+    named = getattr(request, "owner_principal_type", None), getattr(request, "owner_principal_name", None)
+    owner = Principal(named[0], named[1]) if named[0] and named[1] else requester
+    error = _refusal(services, context, owner, request)
+    token = new_token(
+        base64.urlsafe_b64encode(uuid.uuid4().bytes).decode().rstrip("="),
+        (owner, requester),
+        tuple(Principal(one.principal_type, one.principal_name) for one in request.renewers),
+        TokenLifetimes(services.config.token_lifetime_ms_max, services.config.token_expiry_ms),
+        wanted_ms=period_ms(request.max_lifetime),
+        now_ms=services.clock.now_ms(),
+    )
+    if error is ErrorCode.none:
+        error = await change(services, token.token_id, token, is_new=True)
+    is_made = error is ErrorCode.none
+    return builder(API_KEY, context.api_version).response(
+        error_code=error,
+        principal_type=owner.type,
+        principal_name=owner.name,
+        token_requester_principal_type=requester.type,
+        token_requester_principal_name=requester.name,
+        issue_timestamp=timestamp(token.issued_at_ms if is_made else NO_TIME),
+        expiry_timestamp=timestamp(token.expires_at_ms if is_made else NO_TIME),
+        max_timestamp=timestamp(token.ends_at_ms if is_made else NO_TIME),
+        token_id=token.token_id if is_made else "",
+        hmac=services.delegation_tokens.hmac_of(token.token_id) if is_made else b"",
+    )
+
+
+def _refusal(services: BrokerServices, context: RequestContext, owner: Principal, request: Any) -> ErrorCode:
+    error = refusal(services, context)
+    if error is not ErrorCode.none:
+        return error
+    is_own = owner == context.principal
+    if not is_own and not services.authorizer.may(
+        context, Check(Operation.CREATE_TOKENS, ResourceType.USER, str(owner))
+    ):
+        return ErrorCode.delegation_token_authorization_failed
+    # a login by a token makes users alone
+    if owner.type != USER or any(one.principal_type != USER for one in request.renewers):
+        return ErrorCode.invalid_principal_type
+    return ErrorCode.none

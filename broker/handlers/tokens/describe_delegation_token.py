@@ -1,0 +1,70 @@
+"""DescribeDelegationToken: the tokens of some owners, or all, with their HMACs.
+
+Behaviour: from this broker's image. A client sees the tokens that it owns, requested or may renew,
+those that it may Describe, and those of users whose tokens it may describe (DescribeTokens).
+Versions: 1 to 3.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from kio.schema.errors import ErrorCode
+
+from broker.authentication.core.token_rules import is_shown
+from broker.authorization.authorizer import Check
+from broker.handlers.tokens.token_requests import refusal
+from broker.metadata.request_context import RequestContext
+from broker.network.entities import builder
+from broker.services import BrokerServices
+from wire.rules.acls import Operation, ResourceType
+from wire.rules.delegation_tokens import DelegationToken
+from wire.rules.principals import Principal
+
+API_KEY = 41
+MIN_VERSION = 1
+MAX_VERSION = 3
+
+
+async def handle(services: BrokerServices, context: RequestContext, request: Any) -> Any:
+    """Answer a DescribeDelegationToken request."""
+    build, error = builder(API_KEY, context.api_version), refusal(services, context)
+    if error is not ErrorCode.none:
+        return build.response(error_code=error, tokens=())
+    named = request.owners
+    owners = None if named is None else {Principal(one.principal_type, one.principal_name) for one in named}
+
+    def may_describe(token: DelegationToken) -> bool:
+        checks = (
+            Check(Operation.DESCRIBE, ResourceType.DELEGATION_TOKEN, token.token_id),
+            Check(Operation.DESCRIBE_TOKENS, ResourceType.USER, str(token.owner)),
+        )
+        return services.authorizer.is_enabled and any(
+            services.authorizer.may(context, check, is_logged=False) for check in checks
+        )
+
+    shown = (
+        token
+        for _, token in sorted(services.delegation_tokens.tokens.items())
+        if is_shown(token, context.principal, owners, may_describe)
+    )
+    return build.response(error_code=error, tokens=tuple(_part(services, build, token) for token in shown))
+
+
+def _part(services: BrokerServices, build: Any, token: DelegationToken) -> Any:
+    return build.part(
+        "DescribedDelegationToken",
+        principal_type=token.owner.type,
+        principal_name=token.owner.name,
+        token_requester_principal_type=token.requester.type,
+        token_requester_principal_name=token.requester.name,
+        issue_timestamp=token.issued_at_ms,
+        expiry_timestamp=token.expires_at_ms,
+        max_timestamp=token.ends_at_ms,
+        token_id=token.token_id,
+        hmac=services.delegation_tokens.hmac_of(token.token_id),
+        renewers=tuple(
+            build.part("DescribedDelegationTokenRenewer", principal_type=one.type, principal_name=one.name)
+            for one in token.renewers
+        ),
+    )

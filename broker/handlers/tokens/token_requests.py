@@ -1,0 +1,51 @@
+"""What the handlers of delegation tokens share: refusals that concern every request, and changes at
+the controller.
+"""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime, timedelta
+from typing import Final, cast
+
+from kio.schema.errors import ErrorCode
+from kio.static.primitive import TZAware
+
+from broker.authentication.core.token_rules import may_ask
+from broker.metadata.request_context import RequestContext
+from broker.services import BrokerServices
+from wire.control import controller_pb2 as pb
+from wire.control.clients import ControllerUnavailable
+from wire.rules.delegation_tokens import DelegationToken
+from wire.znodes.token_znodes import token_message
+
+NO_TIME: Final = 0
+"""The timestamps of a refusal. Apache Kafka has -1, which kio does not read."""
+
+
+def refusal(services: BrokerServices, context: RequestContext) -> ErrorCode:
+    """The error for a client that may not ask about tokens here at all."""
+    if not may_ask(context.principal, is_by_token=context.is_by_token):
+        return ErrorCode.delegation_token_request_not_allowed
+    return ErrorCode.none if services.delegation_tokens.is_enabled else ErrorCode.delegation_token_auth_disabled
+
+
+async def change(
+    services: BrokerServices, token_id: str, token: DelegationToken | None, *, is_new: bool = False
+) -> ErrorCode:
+    """Have a token stored, or removed (None); the answer comes when the living brokers know."""
+    wanted = pb.DelegationTokenChange(token=token_message(token_id, token), is_new=is_new)
+    try:
+        reply = await services.controller.alter_delegation_tokens(pb.AlterDelegationTokensRequest(tokens=[wanted]))
+    except ControllerUnavailable:
+        return ErrorCode.not_controller
+    return ErrorCode(reply.results[0].error_code)
+
+
+def period_ms(period: timedelta) -> int:
+    """A period of a request in ms."""
+    return period // timedelta(milliseconds=1)
+
+
+def timestamp(time_ms: int) -> TZAware:
+    """A time in Unix ms as kio writes it; its own check of such times wants whole seconds."""
+    return cast("TZAware", datetime.fromtimestamp(0, UTC) + timedelta(milliseconds=time_ms))

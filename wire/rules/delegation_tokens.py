@@ -1,0 +1,49 @@
+"""Delegation tokens as all parts of a site know them: who owns one, who may renew it, until when it
+is good, and the password that follows from its id. Pure. Source: KIP-48, KIP-373.
+"""
+
+from __future__ import annotations
+
+import base64
+import hmac
+from typing import Final, NamedTuple
+
+from wire.rules.principals import Principal
+
+SECRET_KEY: Final = "delegation.token.secret.key"  # noqa: S105  a name
+FORMER_SECRET_KEY: Final = "delegation.token.master.key"  # noqa: S105  a name
+"""Kafka's name of it before 3.0."""
+EXPIRY_CHECK_INTERVAL_MS: Final = "delegation.token.expiry.check.interval.ms"
+HMAC_HASH: Final = "sha512"
+
+
+class DelegationToken(NamedTuple):
+    """One token; times in Unix ms. `expires_at_ms` moves with each renewal, up to `ends_at_ms`."""
+
+    token_id: str
+    owner: Principal
+    requester: Principal
+    renewers: tuple[Principal, ...]
+    issued_at_ms: int
+    expires_at_ms: int
+    ends_at_ms: int
+
+    def belongs_to(self, principal: Principal) -> bool:
+        """True for those who may renew, expire and see it without an ACL: owner, requester and
+        renewers.
+        """
+        return principal in (self.owner, self.requester, *self.renewers)
+
+    def is_expired(self, now_ms: int) -> bool:
+        """True when no client can log in by it any more."""
+        return min(self.expires_at_ms, self.ends_at_ms) < now_ms
+
+
+def token_hmac(secret: str, token_id: str) -> bytes:
+    """What makes a token more than its id: all brokers of a site have the same secret."""
+    return hmac.new(secret.encode(), token_id.encode(), HMAC_HASH).digest()
+
+
+def token_password(token: bytes) -> str:
+    """The password of a SCRAM login by a token with this HMAC."""
+    return base64.b64encode(token).decode()

@@ -106,6 +106,12 @@ def add(
     idempotent: Annotated[
         bool, typer.Option("--idempotent", help="With --producer: IdempotentWrite of the cluster.")
     ] = False,
+    mirror: Annotated[
+        bool,
+        typer.Option(
+            "--mirror", help="All that an exact link's mirror needs at a site, in both directions, without a resource."
+        ),
+    ] = False,
     topic: Topics = None,
     group: Groups = None,
     transactional_id: Transactions = None,
@@ -119,14 +125,26 @@ def add(
     Example: antipode acls add --allow-principal User:alice --producer --topic orders
     """
     from wire.client.acl_requests import create_acls, describe_acls
-    from wire.rules.acls import AccessEntry, Acl, AclFilter, PatternType, Permission, ResourcePattern, refusal_of_acl
+    from wire.rules.acls import (
+        WILDCARD,
+        AccessEntry,
+        Acl,
+        AclFilter,
+        PatternType,
+        Permission,
+        ResourcePattern,
+        refusal_of_acl,
+    )
+    from wire.rules.mirror_rights import IN_BOTH_DIRECTIONS
 
     if resource_pattern_type not in (Pattern.LITERAL, Pattern.PREFIXED):
         raise usage_error(f"--resource-pattern-type {resource_pattern_type} cannot be added; use literal or prefixed")
     if not allow_principal and not deny_principal:
         raise usage_error("say who: --allow-principal or --deny-principal")
     resources = _resources(topic, group, transactional_id, cluster)
-    wanted = _chosen(resources, operation, is_producer=producer, is_consumer=consumer, is_idempotent=idempotent)
+    wanted = list(IN_BOTH_DIRECTIONS) if mirror else []
+    if resources or not mirror:
+        wanted += _chosen(resources, operation, is_producer=producer, is_consumer=consumer, is_idempotent=idempotent)
     pattern_type = PatternType[resource_pattern_type.name]
     entries = [
         (principal, host, permission)
@@ -139,7 +157,7 @@ def add(
     ]
     acls = {
         Acl(
-            ResourcePattern(kind, name, PatternType.LITERAL if _is_cluster(kind) else pattern_type),
+            ResourcePattern(kind, name, PatternType.LITERAL if _is_cluster(kind) or name == WILDCARD else pattern_type),
             AccessEntry(who, host, done, permission),
         )
         for kind, name, done in wanted

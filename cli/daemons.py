@@ -205,11 +205,16 @@ def bridge(
     """
     from bridge.config import load_bridge_settings
     from bridge.main import run_bridge
+    from wire.access.metrics import metrics_certificates, protect_metrics
+
+    async def run(stop: asyncio.Event) -> None:
+        protect_metrics(properties)
+        await run_bridge(properties, stop)
 
     properties = _read("bridge", config, override, log_level, (log_file, None, audit_log))
     _run(
-        lambda stop: run_bridge(properties, stop),
-        lambda: load_bridge_settings(properties),
+        run,
+        lambda: (load_bridge_settings(properties), metrics_certificates(properties)),
         is_dry_run=is_dry_run,
         background=_background(log_file, is_daemon=is_daemon),
     )

@@ -98,6 +98,8 @@ def emptied(directory: Path) -> Path:
 
 
 def _print_way_around(environment: dict[str, Any], sites_directory: Path) -> None:
+    from cli.embedding.security import kcat_login
+
     promoted = environment["sites"]["b"]
     console.print("\nThe processes are gone, their data is kept. To look around, start the same two sites again:")
     command = _shown(Path(sys.executable).with_name("antipode"))  # it need not be on PATH
@@ -105,7 +107,9 @@ def _print_way_around(environment: dict[str, Any], sites_directory: Path) -> Non
     console.print(
         f"  {command} up{secure} --dir {_shown(sites_directory)} --blacklist {','.join(BLACKLIST)}", highlight=False
     )
-    console.print(f"  kcat -C -b {promoted['bootstrap_servers']} -t flights -c 3", highlight=False)
+    console.print(
+        f"  kcat{kcat_login(environment)} -C -b {promoted['bootstrap_servers']} -t flights -c 3", highlight=False
+    )
     console.print(f"  curl http://{promoted['metrics'][0]}/metrics   (Prometheus)", highlight=False)
 
 

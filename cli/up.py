@@ -142,7 +142,9 @@ def _announce(environment: dict[str, Any], output: OutputFormat) -> None:
         files = environment["security"]
         console.print(f"[bold]operator[/]  --command-config {files['command_config']}")
         console.print(f"[bold]clients[/]  admin {files['admin_client_config']}  user {files['user_client_config']}")
+    from cli.embedding.security import kcat_login
+
     first = next(iter(environment["sites"].values()))
-    console.print(f"try: kcat -L -b {first['bootstrap_servers'].split(',')[0]}")
+    console.print(f"try: kcat{kcat_login(environment)} -L -b {first['bootstrap_servers'].split(',')[0]}")
     console.print("stop with Ctrl-C")
     sys.stdout.flush()

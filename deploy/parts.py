@@ -32,6 +32,7 @@ ZOOKEEPER_JARS = (
 ZOOKEEPER_LOG_JARS = ("log4j-slf4j2-impl-2.25.4.jar", "log4j-api-2.25.4.jar", "log4j-core-2.25.4.jar")
 """The jars that it needs besides to log why it does not start."""
 
+NETTY_TLS_PARTS = ("transport-classes-epoll", "tcnative-classes")
 NETTY_PARTS = ("handler", "buffer", "codec-base", "common", "resolver", "transport", "transport-native-unix-common")
 """The jars that it needs besides where users log in."""
 
@@ -140,10 +141,12 @@ def zookeeper_jars() -> tuple[Path, ...]:
     return jars
 
 
-def netty_jars() -> tuple[Path, ...]:
-    """Of the same folder: a ZooKeeper server whose users log in loads classes of netty's."""
-    folder = zookeeper_jars()[0].parent
-    return tuple(sorted(jar for name in NETTY_PARTS for jar in folder.glob(f"netty-{name}-4*.jar")))
+def netty_jars(*, with_tls: bool = False) -> tuple[Path, ...]:
+    """Of the same folder: a ZooKeeper server whose users log in, or whose sessions are encrypted,
+    loads classes of netty's.
+    """
+    folder, names = zookeeper_jars()[0].parent, (*NETTY_PARTS, *(NETTY_TLS_PARTS if with_tls else ()))
+    return tuple(sorted(jar for name in names for jar in folder.glob(f"netty-{name}-[24]*.jar")))
 
 
 def zookeeper_version() -> str:

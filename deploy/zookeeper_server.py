@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import os
 import socket
+import ssl
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -62,6 +63,11 @@ class ZooKeeperServer:
     host: str = LOOPBACK
     users: Mapping[str, str] | None = None
     """Passwords by user; with users, a session without one of them is refused."""
+    certificate: Path | None = None
+    """A PEM file of the server's key and certificates: sessions are encrypted, and clients show
+    certificates of the authority.
+    """
+    authority: Path | None = None
 
     @property
     def connect(self) -> str:
@@ -74,7 +80,8 @@ class ZooKeeperServer:
         """
         self._write_files()
         configuration = self.directory / "zoo.cfg"
-        jars = (*parts.zookeeper_jars(), *(parts.netty_jars() if self.users else ()))
+        needs_netty, with_tls = bool(self.users or self.certificate), self.certificate is not None
+        jars = (*parts.zookeeper_jars(), *(parts.netty_jars(with_tls=with_tls) if needs_netty else ()))
         classpath = os.pathsep.join(str(jar) for jar in jars)
         command = [
             str(parts.java().executable),
@@ -104,7 +111,7 @@ class ZooKeeperServer:
         """
         answer = bytearray()
         try:
-            with socket.create_connection((self.host, self.port), timeout=PROBE_TIMEOUT_S) as connection:
+            with self._connected() as connection:
                 connection.settimeout(PROBE_TIMEOUT_S)
                 connection.sendall(word.encode("ascii"))
                 while chunk := connection.recv(65536):
@@ -112,6 +119,14 @@ class ZooKeeperServer:
         except OSError:
             return ""
         return answer.decode("utf-8", errors="replace")
+
+    def _connected(self) -> socket.socket:
+        plain = socket.create_connection((self.host, self.port), timeout=PROBE_TIMEOUT_S)
+        if self.certificate is None:
+            return plain
+        context = ssl.create_default_context(cafile=self.authority)
+        context.load_cert_chain(self.certificate)
+        return context.wrap_socket(plain, server_hostname=self.host)
 
     def _write_files(self) -> None:
         data = self.directory / "data"
@@ -150,6 +165,15 @@ class ZooKeeperServer:
             "minSessionTimeout": "1000",
             "maxSessionTimeout": "60000",
         }
+        if self.certificate is not None:
+            settings |= {
+                "secureClientPortAddress": settings.pop("clientPortAddress"),
+                "secureClientPort": settings.pop("clientPort"),
+                "serverCnxnFactory": "org.apache.zookeeper.server.NettyServerCnxnFactory",
+                "ssl.keyStore.location": str(self.certificate),
+                "ssl.trustStore.location": str(self.authority),
+                "ssl.clientAuth": "need",
+            }
         if self.ensemble is not None:
             settings |= {
                 "initLimit": "25",

@@ -7,9 +7,10 @@ from __future__ import annotations
 import contextlib
 import json
 import socket
+import ssl
 import threading
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, Final
 from wsgiref.simple_server import WSGIServer
 
 from prometheus_client import CollectorRegistry, start_http_server
@@ -24,6 +25,10 @@ from runtime.supervision import deaths
 
 if TYPE_CHECKING:
     from wsgiref.types import StartResponse, WSGIApplication, WSGIEnvironment
+
+
+CLIENT_TIMEOUT_S: Final = 30.0
+"""How long a client of an encrypted page may be silent."""
 
 
 def new_registry() -> CollectorRegistry:
@@ -90,6 +95,19 @@ class OnePage(Collector):
         return page
 
 
+class _Process:
+    """The certificates by which this process's metrics are served."""
+
+    context: Callable[[], ssl.SSLContext] | None = None
+
+
+def serve_metrics_by(context: Callable[[], ssl.SSLContext] | None) -> None:
+    """Serve this process's metrics over TLS from now on, each connection with the context as it is
+    then; None: in plaintext.
+    """
+    _Process.context = context
+
+
 class MetricsServer:
     """Serves `/metrics` from a daemon thread, so that a busy event loop still answers a scrape."""
 
@@ -116,6 +134,8 @@ class MetricsServer:
         taken.
         """
         self._server, self._thread = start_http_server(self._port, addr=self._host, registry=self._registry)
+        if _Process.context is not None:
+            _encrypt(self._server, _Process.context)
         page = self._server.get_app()
         if self._health is not None and page is not None:
             self._server.set_app(_with_health(page, self._health))
@@ -134,6 +154,18 @@ class MetricsServer:
         self._server.server_close()
         self._thread.join()
         self._server = self._thread = None
+
+
+def _encrypt(server: WSGIServer, context: Callable[[], ssl.SSLContext]) -> None:
+    """Shake hands in the thread of each connection, so that a slow client keeps no other waiting."""
+
+    def accepted() -> tuple[socket.socket, Any]:
+        plain, address = server.socket.accept()
+        plain.settimeout(CLIENT_TIMEOUT_S)
+        return context().wrap_socket(plain, server_side=True, do_handshake_on_connect=False), address
+
+    server.get_request = accepted  # type: ignore[method-assign]
+    server.handle_error = lambda *_: None  # type: ignore[method-assign]  # a handshake that fails is the client's matter
 
 
 def _with_health(page: WSGIApplication, health: Callable[[], tuple[bool, Mapping[str, object]]]) -> WSGIApplication:

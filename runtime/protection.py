@@ -14,12 +14,12 @@ from typing import Final
 
 from runtime.configuration import ConfigurationError
 
-_ZOOKEEPER: Final = "ZooKeeper is spoken to in plaintext"
+_ZOOKEEPER: Final = "sessions at ZooKeeper have the stores, and no other options of TLS"
 
-_SITE: Final[Mapping[str, tuple[frozenset[str], str]]] = {
-    "zookeeper.ssl.client.enable": (frozenset({"false"}), f"false, or nothing: {_ZOOKEEPER}"),
-}
-_SITE_FAMILIES: Final[Mapping[str, str]] = {"zookeeper.ssl.": _ZOOKEEPER}
+_SITE_FAMILIES: Final[Mapping[str, str]] = dict.fromkeys(
+    (f"zookeeper.ssl.{name}" for name in ("protocol", "enabled.protocols", "cipher.suites", "crl.", "ocsp.")),
+    _ZOOKEEPER,
+)
 
 _BRIDGE_HTTP: Final = "the bridge speaks plain HTTP to everybody; towards brokers client.* keys count"
 _BRIDGE: Final[Mapping[str, tuple[frozenset[str], str]]] = {
@@ -49,7 +49,7 @@ def check_site_protection(properties: Mapping[str, str]) -> None:
     have.
     """
     for key in properties:
-        _check(properties, key, key, _SITE, _SITE_FAMILIES)
+        _check(properties, key, key, {}, _SITE_FAMILIES)
 
 
 def check_bridge_protection(properties: Mapping[str, str]) -> None:

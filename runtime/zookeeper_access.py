@@ -7,9 +7,12 @@ ACLs are Kafka's: the creator may do everything, and everyone may read what is n
 
 from __future__ import annotations
 
+import socket
+import ssl
 from dataclasses import dataclass, field
 from typing import Any, Final
 
+from kazoo.handlers.threading import SequentialThreadingHandler
 from kazoo.security import ACL, make_acl
 
 SENSITIVE: Final = ("/config/users", "/delegation_token")
@@ -18,16 +21,52 @@ SERVICE_PRINCIPAL: Final = "zk-sasl-md5"
 """The name of ZooKeeper's servers in DIGEST-MD5."""
 
 
+class TlsHandler(SequentialThreadingHandler):  # type: ignore[misc]  # kazoo has no types
+    """kazoo's handler with connections over TLS of our own context: kazoo's trusts the system's
+    authorities as well, and does not look at names.
+    """
+
+    def __init__(self, context: ssl.SSLContext) -> None:
+        super().__init__()
+        self._context = context
+
+    def create_connection(
+        self, address: tuple[str, int], hostname: str, timeout: float | None = None, **_: Any
+    ) -> ssl.SSLSocket:
+        """A connection after its handshake; OSError."""
+        plain = socket.create_connection(address, timeout)
+        plain.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        try:
+            return self._context.wrap_socket(plain, server_hostname=hostname)
+        except OSError:
+            plain.close()
+            raise
+
+    def select(self, rlist: Any, wlist: Any, xlist: Any, timeout: float | None = None) -> Any:
+        """As select.select; what TLS has decrypted already is ready to be read."""
+        ready = [one for one in rlist if isinstance(one, ssl.SSLSocket) and one.fileno() >= 0 and one.pending()]
+        return (ready, [], []) if ready else super().select(rlist, wlist, xlist, timeout)
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ZooKeeperAccess:
-    """A user of ZooKeeper's SASL with DIGEST-MD5."""
+    """A user of ZooKeeper's SASL with DIGEST-MD5 (no name: none), and the context of TLS (None:
+    plaintext).
+    """
 
-    username: str
-    password: str = field(repr=False)
+    username: str = ""
+    password: str = field(default="", repr=False)
     sets_acls: bool = False
+    tls: ssl.SSLContext | None = field(default=None, repr=False)
 
     def client_options(self) -> dict[str, Any]:
-        """The options for a kazoo client."""
+        """The options for a kazoo client; each client has its own."""
+        encrypted = {} if self.tls is None else {"handler": TlsHandler(self.tls)}
+        return {**encrypted, **self._login_options()}
+
+    def _login_options(self) -> dict[str, Any]:
+        if not self.username:
+            return {}
         sasl = {
             "mechanism": "DIGEST-MD5",
             "username": self.username,

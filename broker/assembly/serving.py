@@ -24,6 +24,7 @@ from broker.quotas.client_throttling import Quotas
 from broker.replication.core.fetch_sessions import FetchSessions
 from broker.services import BrokerServices
 from broker.settings.config import BrokerSettings, listener_security
+from broker.settings.core.broker_configs import is_certificate_property
 from broker.settings.dynamic_configs import DynamicConfigs
 from broker.site.active_site import ActiveSite
 from broker.site.control_service import BrokerControlService
@@ -100,6 +101,7 @@ class Serving:
             site_metadata=MetadataCache(is_merged=False),
         )
         self.entrances = Entrances(listener_security(settings), inter_broker.read_again, self._tokens)
+        self._certificates = {key: value for key, value in settings.properties.items() if is_certificate_property(key)}
         bound = settings.queued_request_bytes_max
         self._host_addresses = HostAddresses()
         self.connections = ConnectionServer(
@@ -136,7 +138,11 @@ class Serving:
             ) from error
 
     def apply_configs(self, settings: BrokerSettings) -> None:
-        """Limits of connections as altered."""
+        """Certificates and limits of connections as altered."""
+        certificates = {key: value for key, value in settings.properties.items() if is_certificate_property(key)}
+        if certificates != self._certificates:
+            self._certificates = certificates
+            self.entrances.take(listener_security(settings))
         self._limit_connections()
         self._host_addresses.look_up_later(settings.connections_per_address_overrides, self._limit_connections)
 

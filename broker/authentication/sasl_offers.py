@@ -166,6 +166,14 @@ def login_line(properties: Mapping[str, str], mechanism: str) -> LoginModule:
     return module
 
 
+def plain_users(properties: Mapping[str, str]) -> tuple[str, ...]:
+    """The names of a listener's users of PLAIN; none where it does not offer PLAIN."""
+    if PLAIN not in (name.strip() for name in properties.get(ENABLED, "").split(",")):
+        return ()
+    options = login_line(properties, PLAIN).options
+    return tuple(key.removeprefix(_USER_PREFIX) for key in options if key.startswith(_USER_PREFIX))
+
+
 def _mechanism(
     name: str, properties: Mapping[str, str], users: ScramUsers, tokens: TokenKeys
 ) -> Callable[[], Mechanism]:

@@ -44,6 +44,7 @@ from runtime.addresses import HostPort, parse_host_port
 from runtime.configuration import ConfigurationError, Settings, load_settings, similar_key, unknown_keys
 from runtime.logs import get_logger
 from runtime.protection import check_site_protection
+from wire.access.metrics import METRICS_KEYS
 from wire.access.settings import CONTROL_KEYS
 from wire.access.zookeeper import ZOOKEEPER_KEYS
 from wire.rules.delegation_tokens import EXPIRY_CHECK_INTERVAL_MS, FORMER_SECRET_KEY, SECRET_KEY
@@ -486,7 +487,9 @@ def read_keys() -> frozenset[str]:
     """Every key that a broker process reads, its controller candidate included."""
     settings = {field.alias or name for name, field in BrokerSettings.model_fields.items()}
     defaults = {found.name for definition in TOPIC_CONFIGS.values() for found in definition.broker_properties}
-    own = CONTROLLER_KEYS | CONTROL_KEYS | ZOOKEEPER_KEYS | SECURITY_KEYS | {SECRET_KEY, FORMER_SECRET_KEY}
+    own = (
+        METRICS_KEYS | CONTROLLER_KEYS | CONTROL_KEYS | ZOOKEEPER_KEYS | SECURITY_KEYS | {SECRET_KEY, FORMER_SECRET_KEY}
+    )
     return frozenset(settings | defaults | own | _OTHER_SPELLINGS.keys())
 
 

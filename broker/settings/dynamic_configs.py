@@ -12,8 +12,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 
-from broker.settings.config import BrokerSettings
-from broker.settings.core.broker_configs import DYNAMIC_PROPERTIES, check_values
+from broker.settings.config import BrokerSettings, listener_security
+from broker.settings.core.broker_configs import check_values, is_certificate_property, is_dynamic
 from broker.settings.core.topic_configs import ConfigLayer, ConfigSource
 from runtime.configuration import ConfigurationError, load_settings
 from runtime.logs import get_logger
@@ -82,7 +82,7 @@ class DynamicConfigs:
         usable: dict[str, str] = {}
         for name, value in properties.items():
             try:
-                if name in DYNAMIC_PROPERTIES:
+                if is_dynamic(name):
                     self._merged({**usable, name: value}, {})
                     usable[name] = value
                 else:
@@ -99,4 +99,7 @@ class DynamicConfigs:
         fields = {
             field.alias or name: getattr(self.static, name) for name, field in type(self.static).model_fields.items()
         }
-        return load_settings(BrokerSettings, {**fields, **for_all, **for_this, "properties": properties})
+        merged = load_settings(BrokerSettings, {**fields, **for_all, **for_this, "properties": properties})
+        if any(map(is_certificate_property, (*for_all, *for_this))):
+            listener_security(merged)  # files that cannot be used are refused, or ignored if they are stored
+        return merged

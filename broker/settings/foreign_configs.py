@@ -28,7 +28,6 @@ _PROMETHEUS: Final = "metrics are read over HTTP, at antipode.metrics.listener"
 _LISTENERS: Final = "addresses are given by listeners and advertised.listeners"
 _JWKS_RETRIES: Final = "a key set is read again each second while there is no answer"
 _CHECKS_ONLY: Final = "a broker checks tokens and requests none"
-_ZOOKEEPER_PLAIN: Final = "connections to ZooKeeper have no TLS"
 _SESSION: Final = "zookeeper.session.timeout.ms decides how long a silent broker counts as alive"
 _TRANSACTIONS: Final = "each transaction's partitions are verified at the coordinator, and retries have no pause"
 _PURGATORY: Final = "answered requests leave nothing to purge"
@@ -87,7 +86,7 @@ _WITHOUT_EFFECT: Final = {
     "sasl.login.class": _NO_PLUGINS,
     "sasl.server.max.receive.size": "messages of a login have at most 524288 bytes",
     "password.encoder.secret": "no passwords are stored",
-    "zookeeper.clientCnxnSocket": _ZOOKEEPER_PLAIN,
+    "zookeeper.clientCnxnSocket": _NO_PLUGINS,
     "early.start.listeners": _ZOOKEEPER,
     "broker.heartbeat.interval.ms": _SESSION,
     "broker.session.timeout.ms": _SESSION,
@@ -142,7 +141,6 @@ _FAMILIES_WITHOUT_EFFECT: Final = {
     "sasl.oauthbearer.assertion.": _CHECKS_ONLY,
     "sasl.oauthbearer.client.credentials.": _CHECKS_ONLY,
     "sasl.login.": "logins have no lifetime of their own",
-    "zookeeper.ssl.": _ZOOKEEPER_PLAIN,
     "password.encoder.": "no passwords are stored",
     "internal.metadata.": _ZOOKEEPER,
     "remote.log.": _NO_TIERS,

@@ -34,7 +34,7 @@ from cli.embedding.parts import (
     together,
     until_ready,
 )
-from cli.embedding.security import secure, security_environment, zookeeper_users
+from cli.embedding.security import grant_mirror_rights, secure, security_environment, zookeeper_users
 from cli.embedding.site_layout import (
     ArbiterLayout,
     BridgeLayout,
@@ -172,6 +172,8 @@ class EmbeddedSites:
             cluster_id = await _agree_cluster_id(site.zookeeper, cluster_id)
         self.report("starting brokers")
         await together(*(self._start(part) for part in brokers))
+        if self.layout.security is not None and self.layout.mirrors:
+            await asyncio.gather(*(grant_mirror_rights(site) for site in self.layout.sites))
         for link in self.layout.links:
             self.report(f"linking {link.source.name} to {link.target.name}")
             await ensure_link(link, self.filters)

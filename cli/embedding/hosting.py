@@ -19,6 +19,7 @@ from broker.authentication.inter_broker import client_security
 from broker.main import Broker
 from broker.settings.config import BrokerSettings, listener_security, load_broker_settings
 from broker.site.membership import Membership
+from broker.site.security_survey import security_survey
 from controller.config import ControllerSettings
 from controller.main import ControllerCandidate
 from dr.agent.host import SiteAgentHost
@@ -104,6 +105,7 @@ async def _start_broker(running: AsyncExitStack, properties: Mapping[str, str], 
         arbiter_session_timeout_ms=settings.arbiter_session_timeout_ms,
         grpc_server=server,
         registry=registry,
+        survey_security=lambda: security_survey(settings, broker.cluster.image),
     )
     port = await server.start(is_ready=False)
     running.push_async_callback(server.stop)

@@ -6,19 +6,21 @@ from __future__ import annotations
 
 import secrets
 from collections.abc import Mapping
-from typing import Final
+from typing import Any, Final
 
 from cli.credentials.authority import PRIVATE, Authority, load_authority, make_authority, save_authority, write_file
 from cli.embedding.site_layout import (
     ADMIN,
     HOST,
     KAFKA_USERS,
+    MIRROR_USER,
     OPERATOR,
     USER,
     VIEWER,
     ZOOKEEPER_USER,
     Layout,
     SecurityLayout,
+    SiteLayout,
     control_properties,
     login_properties,
     properties_text,
@@ -26,8 +28,14 @@ from cli.embedding.site_layout import (
 )
 from cli.shared.command_config import use_command_config
 from runtime.configuration import read_properties
+from runtime.process import OperationalFailure
 from wire.access.core.callers import role_uri
 from wire.access.core.roles import Role
+from wire.client.acl_requests import create_acls, describe_acls
+from wire.client.client_errors import KafkaClientError
+from wire.client.raw_client import KafkaClient
+from wire.rules.acls import AclFilter
+from wire.rules.mirror_rights import IN_BOTH_DIRECTIONS, acl_of
 
 SECRET_BYTES: Final = 24
 HOSTS: Final = (HOST, "localhost")
@@ -53,6 +61,7 @@ def secure(layout: Layout, security: SecurityLayout) -> None:
     for user in (ADMIN, USER):
         login = login_properties(security, user, passwords[user])
         write_file(security.client_config(user), properties_text(login), mode=PRIVATE)
+        write_file(security.kcat_config(user), properties_text(_kcat(security, user, passwords)), mode=PRIVATE)
     if not security.zookeeper_secret.exists():
         write_file(security.zookeeper_secret, f"password={secrets.token_urlsafe(SECRET_BYTES)}\n", mode=PRIVATE)
     use_command_config(security.command_config(OPERATOR))
@@ -73,7 +82,38 @@ def security_environment(security: SecurityLayout) -> dict[str, str]:
         "viewer_command_config": str(security.command_config(VIEWER)),
         "admin_client_config": str(security.client_config(ADMIN)),
         "user_client_config": str(security.client_config(USER)),
+        "admin_kcat_config": str(security.kcat_config(ADMIN)),
+        "user_kcat_config": str(security.kcat_config(USER)),
     }
+
+
+async def grant_mirror_rights(site: SiteLayout) -> None:
+    """Give the mirrors' user the rights that a mirror needs, and no others. OperationalFailure."""
+    acls = [acl_of(f"User:{MIRROR_USER}", right) for right in IN_BOTH_DIRECTIONS]
+    try:
+        async with KafkaClient(site.bootstrap_servers, site_local=True) as admin:
+            missing = set(acls) - await describe_acls(admin, AclFilter())
+            if missing:
+                await create_acls(admin, sorted(missing))
+    except KafkaClientError as error:
+        raise OperationalFailure(f"the mirrors' rights at site {site.name} cannot be given: {error}") from error
+
+
+def _kcat(security: SecurityLayout, user: str, passwords: Mapping[str, str]) -> dict[str, str]:
+    """librdkafka's names of the options of a login."""
+    return {
+        "security.protocol": "sasl_ssl",
+        "ssl.ca.location": str(security.authority),
+        "sasl.mechanism": "PLAIN",
+        "sasl.username": user,
+        "sasl.password": passwords[user],
+    }
+
+
+def kcat_login(environment: Mapping[str, Any]) -> str:
+    """The option by which kcat logs in at these sites, with a space before it; empty at open ones."""
+    security = environment.get("security")
+    return "" if security is None else f" -F {security['admin_kcat_config']}"
 
 
 def _issue(authority: Authority, security: SecurityLayout, name: str, role: Role) -> None:

@@ -150,6 +150,10 @@ class SecurityLayout:
         """The file of a person for `--command-config`."""
         return self.directory / f"{name}.properties"
 
+    def kcat_config(self, name: str) -> Path:
+        """The same for kcat and other programs of librdkafka (`kcat -F`)."""
+        return self.directory / f"{name}-kcat.conf"
+
     def client_config(self, name: str) -> Path:
         """Kafka client properties of this user."""
         return self.directory / f"{name}-client.properties"
@@ -163,7 +167,7 @@ USER: Final = "user"
 BROKER_USER: Final = "broker"
 MIRROR_USER: Final = "mirror"
 KAFKA_USERS: Final = (ADMIN, USER, BROKER_USER, MIRROR_USER)
-SUPER_USERS: Final = (ADMIN, BROKER_USER, MIRROR_USER)
+SUPER_USERS: Final = (ADMIN, BROKER_USER)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -19,7 +19,7 @@ from dr.agent.own_brokers import OwnBrokers
 from dr.agent.peer_watch import PeerWatch
 from dr.agent.protection_judge import ProtectionJudge
 from dr.agent.rehearsals import Rehearsals
-from dr.agent.service import SERVICE_NAME, AgentParts, SiteAgentService
+from dr.agent.service import SERVICE_NAME, AgentParts, SiteAgentService, SurveySecurity
 from dr.agent.site_cache import SiteCache
 from dr.agent.sync_restorer import SyncRestorer
 from dr.proof.core.verification import LinkVerification
@@ -47,6 +47,7 @@ class SiteAgentHost:
         arbiter_connect: str = "",
         arbiter_session_timeout_ms: int = 10_000,
         clock: Clock | None = None,
+        survey_security: SurveySecurity | None = None,
     ) -> None:
         """`arbiter_connect` is empty where no link has a lease."""
         self._site = site_name
@@ -54,7 +55,7 @@ class SiteAgentHost:
         self._connect = zookeeper_connect
         self._session_timeout_ms = zookeeper_session_timeout_ms
         self._arbiter = Arbiter(arbiter_connect, session_timeout_ms=arbiter_session_timeout_ms, clock=self._clock)
-        self._service = SiteAgentService(site_name, self._clock)
+        self._service = SiteAgentService(site_name, self._clock, survey_security)
         self._zookeeper: ZooKeeper | None = None
         self._channels = Channels()
         self._parts: AgentParts | None = None

@@ -108,11 +108,16 @@ class AgentParts:
     rehearsals: Rehearsals
 
 
+SurveySecurity = Callable[[], site.SecuritySurvey]
+"""Surveys the security of the own broker and its site; it may read files."""
+
+
 class SiteAgentService(SiteAgentServicer):
     """Answers `SiteAgent`; UNAVAILABLE until the host has started."""
 
-    def __init__(self, site_name: str, clock: Clock) -> None:
+    def __init__(self, site_name: str, clock: Clock, survey_security: SurveySecurity | None = None) -> None:
         self._site = site_name
+        self._survey_security = survey_security
         self._clock = clock
         self._running: AgentParts | None = None
         self._views: dict[str, tuple[int, SiteView]] = {}
@@ -165,6 +170,7 @@ class SiteAgentService(SiteAgentServicer):
             topic_count=count,
             problems=self._overlaps(request.record),
             arbiter_id=await self._arbiter_id(),
+            security=None if self._survey_security is None else await asyncio.to_thread(self._survey_security),
         )
 
     async def _arbiter_id(self) -> str:

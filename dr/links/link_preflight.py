@@ -15,9 +15,11 @@ from dr.links.core.link_preflight import (
     version_check,
     wanted_topics,
 )
+from dr.links.core.security_checks import security_checks
 from dr.sites.channels import Channels, problem_of
 from dr.sites.core.link_checks import arbiter_problems, topic_id_problems
 from dr.sites.site_client import SiteClient
+from runtime.clock import SystemClock
 from wire.client.topic_requests import in_requests
 from wire.control.clients import ControllerClient, ControllerUnavailable
 from wire.control.cluster_pb2 import LinkRecord
@@ -48,6 +50,14 @@ async def preflight(
             checks += judged("arbiter", arbiters, otherwise="both sites reach the same arbiter")
         clashes = topic_id_problems(record, there, here)
         checks += judged("topic ids", clashes, otherwise="no topic of the link is another one at the other site")
+        if there.HasField("security") and here.HasField("security"):
+            checks += security_checks(
+                there.security,
+                here.security,
+                sites=(source.name, target.name),
+                now_ms=SystemClock().now_ms(),
+                is_made=is_made,
+            )
         checks += await _copies(there, target, live=live, claim=record if is_made else None)
     return checks
 

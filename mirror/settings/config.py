@@ -25,6 +25,7 @@ from mirror.settings.values import LinkMode, Patterns, PatternsOrNone, comma_lis
 from runtime.addresses import HostPort, parse_host_port, parse_host_ports
 from runtime.configuration import ConfigurationError, load_settings
 from runtime.protection import check_mirror_protection
+from wire.access.metrics import METRICS_KEYS
 from wire.access.settings import CONTROL_KEYS
 from wire.client.security import SECURITY_KEYS, ClientSecurity, load_security
 
@@ -239,7 +240,7 @@ def verdicts_on(properties: Mapping[str, str]) -> tuple[Verdict, ...]:
         return read_mirror_maker_file(properties).verdicts
     known = {field.alias or name for name, field in MirrorConfig.model_fields.items()}
     known = (known - {f"{end}.security" for end in ENDS}) | {f"{end}.{key}" for end in ENDS for key in SECURITY_KEYS}
-    known |= CONTROL_KEYS
+    known |= CONTROL_KEYS | METRICS_KEYS
     config = load_config(properties)
     is_translate = config.link_mode is LinkMode.TRANSLATE
     return idle_keys(

@@ -69,6 +69,7 @@ def seeds() -> Sequence[bytes]:
     return [
         b"\0user\0pencil",
         SEPARATOR.join((b"n,,n=user,r=client", b"c=biws,r=clientserver,p=AAAA")),
+        SEPARATOR.join((b"n,,n=token,r=client,tokenauth=true", b"c=biws,r=clientserver,p=AAAA")),
         b"n,,\x01auth=Bearer e30.e30.\x01\x01",
         b"eyJhbGciOiJub25lIn0.eyJzdWIiOiJhIiwiZXhwIjo5fQ.",
         b'{"keys":[{"kty":"EC","crv":"P-256","kid":"k","x":"AA","y":"AA"},{"kty":"RSA","n":"AQ","e":"AQAB"}]}',

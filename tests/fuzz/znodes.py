@@ -7,7 +7,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any, Final
 
-from wire.znodes import admin_znodes, consumer_znodes
+from wire.znodes import admin_znodes, consumer_znodes, token_znodes
 from wire.znodes import layout as znodes
 
 DECODERS: Final[Sequence[Callable[[bytes], Any]]] = (
@@ -23,6 +23,7 @@ DECODERS: Final[Sequence[Callable[[bytes], Any]]] = (
     znodes.decode_cluster_id,
     znodes.decode_producer_id_block,
     lambda payload: znodes.decode_link("a-b", payload),
+    lambda payload: token_znodes.decode_token("t", payload),
     admin_znodes.decode_reassignments,
     admin_znodes.decode_election,
     lambda payload: consumer_znodes.decode_registration("/consumers/g/ids/c", payload),
@@ -56,6 +57,10 @@ def seeds() -> Sequence[bytes]:
         b'{"version":"1","id":"cluster"}',
         b'{"version":1,"broker":1,"block_start":"0","block_end":"999"}',
         b'{"name":"a-b","active_site":"a","epoch":"3","whitelist":[".*"],"blacklist":["__.*"]}',
+        (
+            b'{"version":3,"owner":"User%3Aanna","tokenRequester":"User%3Abert","renewers":["User%3Acarl"],"issueTimestamp":1,'
+            b'"maxTimestamp":3,"expiryTimestamp":2,"tokenId":"t"}'
+        ),
         b'{"version":1,"partitions":[{"topic":"t","partition":0,"replicas":[1,2]}]}',
         b'{"version":1,"subscription":{"t":1},"pattern":"static","timestamp":"17"}',
     ]

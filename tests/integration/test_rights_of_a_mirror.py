@@ -16,42 +16,14 @@ from tests.support.lone_brokers.secured_broker import BROKER, BROKER_PASSWORD, j
 from tests.support.pairs.full_sites import FullSite, LinkedSites
 from tests.support.processes.processes import Processes
 from tests.support.processes.secured_kafka import PLAIN_MODULE
-from wire.batches.transaction_records import TRANSACTIONS_TOPIC
 from wire.client.acl_requests import create_acls, delete_acls, describe_acls, exactly
 from wire.client.raw_client import KafkaClient, NewTopic
-from wire.rules.acls import (
-    CLUSTER_NAME,
-    AccessEntry,
-    Acl,
-    AclFilter,
-    Operation,
-    PatternType,
-    Permission,
-    ResourcePattern,
-    ResourceType,
-)
+from wire.rules.acls import Acl, AclFilter, Operation, ResourceType
+from wire.rules.mirror_rights import AT_THE_ACTIVE_SITE, AT_THE_STANDBY, acl_of
 
 pytestmark = [pytest.mark.integration, pytest.mark.timeout(400)]
 
 PATIENT_MS = 60_000
-READER = (
-    (ResourceType.CLUSTER, Operation.CLUSTER_ACTION),
-    (ResourceType.CLUSTER, Operation.DESCRIBE),
-    (ResourceType.CLUSTER, Operation.DESCRIBE_CONFIGS),
-    (ResourceType.TOPIC, Operation.DESCRIBE),
-    (ResourceType.TOPIC, Operation.DESCRIBE_CONFIGS),
-    (ResourceType.GROUP, Operation.DESCRIBE),
-    (ResourceType.GROUP, Operation.DESCRIBE_CONFIGS),
-)
-WRITER = (
-    (ResourceType.CLUSTER, Operation.CLUSTER_ACTION),
-    (ResourceType.CLUSTER, Operation.ALTER),
-    (ResourceType.CLUSTER, Operation.ALTER_CONFIGS),
-    (ResourceType.TOPIC, Operation.DESCRIBE),
-    (ResourceType.TOPIC, Operation.DESCRIBE_CONFIGS),
-    (ResourceType.GROUP, Operation.DESCRIBE),
-    (ResourceType.GROUP, Operation.ALTER_CONFIGS),
-)
 OCCASIONAL = {
     ("reader", ResourceType.TOPIC, Operation.DESCRIBE),
     ("writer", ResourceType.TOPIC, Operation.DESCRIBE),
@@ -90,12 +62,6 @@ async def sites(processes: Processes, tmp_path: Path, zookeeper_connect: str) ->
     await pair.channels.close()
 
 
-def acl(user: str, kind: ResourceType, operation: Operation) -> Acl:
-    name = CLUSTER_NAME if kind is ResourceType.CLUSTER else "*"
-    pattern = ResourcePattern(kind, name, PatternType.LITERAL)
-    return Acl(pattern, AccessEntry(f"User:{user}", "*", operation, Permission.ALLOW))
-
-
 def denials(site: FullSite, user: str) -> list[str]:
     lines = site.process.log_text().splitlines()
     return [line for line in lines if "event=denied" in line.replace('"', "") and f"User:{user}" in line]
@@ -103,16 +69,17 @@ def denials(site: FullSite, user: str) -> list[str]:
 
 async def test_exactly_these_rights_suffice(sites: LinkedSites) -> None:
     a, b = sites.a, sites.b
-    transactions = ResourcePattern(ResourceType.TOPIC, TRANSACTIONS_TOPIC, PatternType.LITERAL)
-    read = Acl(transactions, acl("reader", ResourceType.TOPIC, Operation.READ).entry)
-    rights = {a: [*(acl("reader", *one) for one in READER), read], b: [acl("writer", *one) for one in WRITER]}
+    rights = {
+        a: [acl_of("User:reader", right) for right in AT_THE_ACTIVE_SITE],
+        b: [acl_of("User:writer", right) for right in AT_THE_STANDBY],
+    }
     for site, acls in rights.items():
         async with KafkaClient(site.bootstrap, site_local=True) as admin:
             await create_acls(admin, acls)
     await sites.link()
     async with KafkaClient(a.bootstrap) as admin:
         await admin.create_topics([NewTopic(name="flights", partition_count=1)])
-        probe = acl("alice", ResourceType.TOPIC, Operation.READ)
+        probe = acl_of("User:alice", (ResourceType.TOPIC, "*", Operation.READ))
         await create_acls(admin, [probe])
         await set_group_config(admin)
     sites.start_mirror(settings=MIRROR)

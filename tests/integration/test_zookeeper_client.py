@@ -2,13 +2,24 @@
 
 from __future__ import annotations
 
+import asyncio
+from pathlib import Path
 from typing import Any
 
 import pytest
+from kazoo.client import KazooClient
 from kazoo.exceptions import ConnectionLoss
+from kazoo.handlers.threading import KazooTimeoutError
 
+from deploy.zookeeper_server import ZooKeeperServer
 from runtime.zookeeper import SessionState, ZooKeeper
+from runtime.zookeeper_access import client_options
 from tests.support.eventually import eventually
+from tests.support.processes.ports import free_port
+from tests.support.processes.processes import Processes
+from tests.support.processes.zookeeper import ZooKeeperProcess
+from tests.support.security.identities import Identities
+from wire.access.zookeeper import protect_zookeeper
 
 pytestmark = pytest.mark.integration
 
@@ -82,3 +93,47 @@ async def test_a_watch_that_is_set_again_and_again_is_kept_once_and_told_each_ch
             await eventually(lambda known=before: len(reported) > known)
     finally:
         await zookeeper.stop()
+
+
+async def test_sessions_are_encrypted_and_ended_where_certificates_are_not_those_of_the_site(
+    processes: Processes, tmp_path: Path
+) -> None:
+    identities, others = Identities(tmp_path / "site"), Identities(tmp_path / "others")
+    server = ZooKeeperServer(
+        name="zookeeper",
+        directory=tmp_path / "zookeeper",
+        port=free_port(),
+        certificate=identities.issue("zookeeper"),
+        authority=identities.trusted,
+    )
+    ZooKeeperProcess(processes, server).wait_serving()
+
+    def options(trusted: Identities, own: Identities) -> dict[str, str]:
+        return {
+            "zookeeper.ssl.client.enable": "true",
+            "zookeeper.ssl.truststore.location": str(trusted.trusted),
+            "zookeeper.ssl.keystore.location": str(own.issue("broker")),
+        }
+
+    async def session(given: dict[str, str]) -> ZooKeeper:
+        protect_zookeeper(given)
+        found = ZooKeeper(server.connect, session_timeout_ms=5_000)
+        await found.start()
+        return found
+
+    try:
+        zookeeper = await session(options(identities, identities))
+        paths = [f"/states/{number}" for number in range(500)]
+        await zookeeper.ensure_path("/states")
+        await asyncio.gather(*(zookeeper.create(path, b"x" * 1000) for path in paths))
+        assert [node is not None for node in await zookeeper.get_many(paths)] == [True] * len(paths)
+        assert len(await asyncio.gather(*map(zookeeper.get, paths))) == len(paths)
+        await zookeeper.stop()
+        for wrong in ({}, options(others, identities), options(identities, others)):
+            protect_zookeeper(wrong)
+            stranger = KazooClient(server.connect, **client_options())
+            with pytest.raises(KazooTimeoutError):
+                await asyncio.to_thread(stranger.start, 2)
+            stranger.close()
+    finally:
+        protect_zookeeper({})

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 from runtime.grpc_server import Protection, protect_control_plane
 from runtime.logs import get_logger
 from wire.access.guard import ControlGuard
+from wire.access.metrics import metrics_certificates, protect_metrics
 from wire.access.settings import (
     ALLOW_PLAINTEXT,
     ControlSettings,
@@ -36,6 +37,7 @@ def check_daemon(properties: Mapping[str, object], *, is_listening: bool = True)
     if settings.is_tls:
         _credentials(settings)
     zookeeper_access(properties)
+    metrics_certificates(properties)
     return settings
 
 
@@ -51,6 +53,7 @@ def protect_daemon(properties: Mapping[str, object], *, is_listening: bool = Tru
     """
     settings = check_daemon(properties, is_listening=is_listening)
     protect_zookeeper(properties)
+    protect_metrics(properties)
     if not settings.is_tls:
         log.warning("the control plane is plaintext: all who reach it may do everything", setting=ALLOW_PLAINTEXT)
         protect_control_plane(Protection(interceptors=(ControlGuard(None),)))

@@ -106,20 +106,62 @@ class SurveyedTopic(_message.Message):
     def __init__(self, name: _Optional[str] = ..., topic_id: _Optional[bytes] = ..., partition_count: _Optional[int] = ..., configs: _Optional[_Mapping[str, str]] = ...) -> None: ...
 
 class SurveyLinkReply(_message.Message):
-    __slots__ = ("site", "version", "topics", "topic_count", "problems", "arbiter_id")
+    __slots__ = ("site", "version", "topics", "topic_count", "problems", "arbiter_id", "security")
     SITE_FIELD_NUMBER: _ClassVar[int]
     VERSION_FIELD_NUMBER: _ClassVar[int]
     TOPICS_FIELD_NUMBER: _ClassVar[int]
     TOPIC_COUNT_FIELD_NUMBER: _ClassVar[int]
     PROBLEMS_FIELD_NUMBER: _ClassVar[int]
     ARBITER_ID_FIELD_NUMBER: _ClassVar[int]
+    SECURITY_FIELD_NUMBER: _ClassVar[int]
     site: str
     version: str
     topics: _containers.RepeatedCompositeFieldContainer[SurveyedTopic]
     topic_count: int
     problems: _containers.RepeatedScalarFieldContainer[str]
     arbiter_id: str
-    def __init__(self, site: _Optional[str] = ..., version: _Optional[str] = ..., topics: _Optional[_Iterable[_Union[SurveyedTopic, _Mapping]]] = ..., topic_count: _Optional[int] = ..., problems: _Optional[_Iterable[str]] = ..., arbiter_id: _Optional[str] = ...) -> None: ...
+    security: SecuritySurvey
+    def __init__(self, site: _Optional[str] = ..., version: _Optional[str] = ..., topics: _Optional[_Iterable[_Union[SurveyedTopic, _Mapping]]] = ..., topic_count: _Optional[int] = ..., problems: _Optional[_Iterable[str]] = ..., arbiter_id: _Optional[str] = ..., security: _Optional[_Union[SecuritySurvey, _Mapping]] = ...) -> None: ...
+
+class SecuritySurvey(_message.Message):
+    __slots__ = ("has_authorizer", "super_users", "users", "acls", "listeners", "delegation_tokens")
+    HAS_AUTHORIZER_FIELD_NUMBER: _ClassVar[int]
+    SUPER_USERS_FIELD_NUMBER: _ClassVar[int]
+    USERS_FIELD_NUMBER: _ClassVar[int]
+    ACLS_FIELD_NUMBER: _ClassVar[int]
+    LISTENERS_FIELD_NUMBER: _ClassVar[int]
+    DELEGATION_TOKENS_FIELD_NUMBER: _ClassVar[int]
+    has_authorizer: bool
+    super_users: _containers.RepeatedScalarFieldContainer[str]
+    users: _containers.RepeatedScalarFieldContainer[str]
+    acls: _containers.RepeatedCompositeFieldContainer[PrincipalAcls]
+    listeners: _containers.RepeatedCompositeFieldContainer[ListenerSurvey]
+    delegation_tokens: int
+    def __init__(self, has_authorizer: _Optional[bool] = ..., super_users: _Optional[_Iterable[str]] = ..., users: _Optional[_Iterable[str]] = ..., acls: _Optional[_Iterable[_Union[PrincipalAcls, _Mapping]]] = ..., listeners: _Optional[_Iterable[_Union[ListenerSurvey, _Mapping]]] = ..., delegation_tokens: _Optional[int] = ...) -> None: ...
+
+class PrincipalAcls(_message.Message):
+    __slots__ = ("principal", "acls")
+    PRINCIPAL_FIELD_NUMBER: _ClassVar[int]
+    ACLS_FIELD_NUMBER: _ClassVar[int]
+    principal: str
+    acls: _containers.RepeatedScalarFieldContainer[int]
+    def __init__(self, principal: _Optional[str] = ..., acls: _Optional[_Iterable[int]] = ...) -> None: ...
+
+class ListenerSurvey(_message.Message):
+    __slots__ = ("name", "protocol", "mechanisms", "client_auth", "authorities", "certificate_ends_at_ms")
+    NAME_FIELD_NUMBER: _ClassVar[int]
+    PROTOCOL_FIELD_NUMBER: _ClassVar[int]
+    MECHANISMS_FIELD_NUMBER: _ClassVar[int]
+    CLIENT_AUTH_FIELD_NUMBER: _ClassVar[int]
+    AUTHORITIES_FIELD_NUMBER: _ClassVar[int]
+    CERTIFICATE_ENDS_AT_MS_FIELD_NUMBER: _ClassVar[int]
+    name: str
+    protocol: str
+    mechanisms: _containers.RepeatedScalarFieldContainer[str]
+    client_auth: str
+    authorities: _containers.RepeatedScalarFieldContainer[str]
+    certificate_ends_at_ms: int
+    def __init__(self, name: _Optional[str] = ..., protocol: _Optional[str] = ..., mechanisms: _Optional[_Iterable[str]] = ..., client_auth: _Optional[str] = ..., authorities: _Optional[_Iterable[str]] = ..., certificate_ends_at_ms: _Optional[int] = ...) -> None: ...
 
 class CreateLinkRequest(_message.Message):
     __slots__ = ("record",)

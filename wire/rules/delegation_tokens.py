@@ -15,6 +15,8 @@ FORMER_SECRET_KEY: Final = "delegation.token.master.key"  # noqa: S105  a name
 """Kafka's name of it before 3.0."""
 EXPIRY_CHECK_INTERVAL_MS: Final = "delegation.token.expiry.check.interval.ms"
 HMAC_HASH: Final = "sha512"
+TIME_MS_MAX: Final = 253_402_300_799_000
+"""The end of the year 9999: no later time can be answered."""
 
 
 class DelegationToken(NamedTuple):

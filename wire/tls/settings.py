@@ -32,6 +32,10 @@ _TRUST, _KEY, _KEY_PASSWORD = "ssl.truststore", "ssl.keystore", "ssl.key.passwor
 _TYPES: Final = f"JKS or PKCS12 (each reads both, as in Java) or PEM; without it the file's content decides. Other kinds: {CONVERSION}"
 
 
+_BEGIN_CERTIFICATE: Final = "-----BEGIN CERTIFICATE-----"
+_END_CERTIFICATE: Final = "-----END CERTIFICATE-----"
+
+
 class TlsSettings(Settings):
     """The certificates that a client trusts, and its own identity."""
 
@@ -114,6 +118,20 @@ class TlsSettings(Settings):
         if store is None:
             return self.truststore.read_text(encoding="utf-8")
         return "".join(pem.armoured(pem.CERTIFICATE, anchor) for anchor in store.anchors)
+
+    def own_certificate(self) -> bytes | None:
+        """Our own certificate in DER; None where there is none. ConfigurationError, OSError."""
+        chain, path = self.keystore_certificate_chain, self.keystore
+        if chain is None and path is not None:
+            store = _store(_KEY, path, self.keystore_type, _revealed(self.keystore_password))
+            if store is not None:
+                return store.keys[0].chain[0] if store.keys and store.keys[0].chain else None
+            chain = path.read_text(encoding="utf-8")
+        if chain is None:
+            return None
+        with _blamed(f"{_KEY}.certificate.chain", "(PEM)", "certificates in PEM"):
+            _, begin, rest = pem.unfolded(chain, pem.CERTIFICATE).partition(_BEGIN_CERTIFICATE)
+            return ssl.PEM_cert_to_DER_cert(begin + rest.partition(_END_CERTIFICATE)[0] + _END_CERTIFICATE)
 
     def _trusting_context(self, purpose: ssl.Purpose) -> ssl.SSLContext:
         """A context that trusts the authorities of the options."""

@@ -15,7 +15,7 @@ from typing import Any, Final
 
 from wire.control.cluster_pb2 import DelegationToken as DelegationTokenMessage
 from wire.protocol.json_documents import parse_json
-from wire.rules.delegation_tokens import DelegationToken
+from wire.rules.delegation_tokens import TIME_MS_MAX, DelegationToken
 from wire.rules.principals import Principal, parse_principal
 from wire.znodes.layout import MalformedZnode, entity_name, entity_node
 
@@ -80,8 +80,8 @@ def _principal(text: Any) -> Principal:
 
 
 def _time(value: Any) -> int:
-    if not isinstance(value, int):
-        raise TypeError("times are whole numbers")
+    if not isinstance(value, int) or not 0 <= value <= TIME_MS_MAX:
+        raise TypeError("times are whole numbers up to the end of the year 9999")
     return value
 
 

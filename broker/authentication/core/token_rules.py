@@ -5,15 +5,12 @@ sees. Pure. Source: KIP-48, KIP-373, Apache Kafka's `DelegationTokenControlManag
 from __future__ import annotations
 
 from collections.abc import Callable, Collection
-from typing import Final, NamedTuple
+from typing import NamedTuple
 
 from kio.schema.errors import ErrorCode
 
-from wire.rules.delegation_tokens import DelegationToken
+from wire.rules.delegation_tokens import TIME_MS_MAX, DelegationToken
 from wire.rules.principals import ANONYMOUS, Principal
-
-TIME_MS_MAX: Final = 253_402_300_799_000
-"""The end of the year 9999: no later time can be answered."""
 
 
 class TokenLifetimes(NamedTuple):

@@ -13,7 +13,13 @@ from kio.schema.errors import ErrorCode
 
 from broker.services import BrokerServices
 from broker.settings.config_store import ConfigStoreUnavailable
-from broker.settings.core.broker_configs import Operation, PropertyChange, RefusedProperty, changed
+from broker.settings.core.broker_configs import (
+    Operation,
+    PropertyChange,
+    RefusedProperty,
+    changed,
+    is_certificate_property,
+)
 from runtime.configuration import ConfigurationError
 from wire.rules.topic_configs import InvalidTopicConfig
 
@@ -48,6 +54,8 @@ async def _replace(services: BrokerServices, name: str, replacement: Replacement
 
     def checked(stored: Mapping[str, str]) -> dict[str, str]:
         result = replacement(stored)
+        if not name and any(map(is_certificate_property, result)):
+            raise RefusedProperty("certificates are altered for one broker, by its id: each has files of its own")
         configs.check(configs.for_all if name else result, result if name else configs.for_this)
         return result
 

@@ -24,7 +24,7 @@ from broker.network.entities import builder
 from broker.services import BrokerServices
 from broker.settings.config import BrokerSettings
 from broker.settings.config_documentation import documentation_of
-from broker.settings.core.broker_configs import DYNAMIC_PROPERTIES, TOPIC_PROPERTIES, kind_of
+from broker.settings.core.broker_configs import TOPIC_PROPERTIES, is_dynamic, kind_of
 from broker.settings.core.group_configs import GROUP_CONFIGS
 from broker.settings.core.topic_configs import ConfigSource, ResolvedConfig, synonyms
 from broker.settings.dynamic_configs import DynamicConfigs
@@ -229,6 +229,7 @@ def _broker_entries(configs: DynamicConfigs) -> Iterator[_Entry]:
     aliases = {field.alias: name for name, field in BrokerSettings.model_fields.items() if field.alias is not None}
     defaults = {name: _default_text(name) for name in aliases}
     defaults |= {name: _topic_default(name) for name in TOPIC_PROPERTIES if name not in aliases}
+    defaults |= {name: None for name in configs.for_this if name not in defaults}  # certificates
     for name in sorted(defaults):
         found: list[tuple[str, str | None, ConfigSource]] = [
             (name, layer.properties[name], layer.source) for layer in configs.layers if name in layer.properties
@@ -240,7 +241,7 @@ def _broker_entries(configs: DynamicConfigs) -> Iterator[_Entry]:
             name,
             found,
             _kind(name, configs.static),
-            is_read_only=name not in DYNAMIC_PROPERTIES,
+            is_read_only=not is_dynamic(name),
             documentation=documentation_of(name),
         )
 
@@ -265,8 +266,9 @@ def _kind(name: str, settings: BrokerSettings) -> ConfigKind:
     known = kind_of(name)
     if known is not None:
         return known
-    field_name = next(field_name for field_name, field in BrokerSettings.model_fields.items() if field.alias == name)
-    match getattr(settings, field_name):
+    fields = BrokerSettings.model_fields.items()
+    field_name = next((field_name for field_name, field in fields if field.alias == name), "")
+    match getattr(settings, field_name, ""):
         case bool():
             return ConfigKind.BOOLEAN
         case int() as number:

@@ -2,7 +2,7 @@
 stored ones. Pure.
 
 As in Kafka: the site-wide counterparts of topic configs (those in milliseconds, not their spellings
-in hours or minutes), the cleaner's pace, connection limits and a few more. A property may be set
+in hours or minutes), the cleaner's pace, connection limits, the files of certificates and a few more. A property may be set
 for one broker or for all of them; the first wins over the second, both over the properties file.
 
 Callers: broker/settings/dynamic_configs.py, DescribeConfigs, IncrementalAlterConfigs.
@@ -10,6 +10,7 @@ Callers: broker/settings/dynamic_configs.py, DescribeConfigs, IncrementalAlterCo
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Mapping
 from enum import IntEnum
 from typing import Final, NamedTuple
@@ -45,6 +46,26 @@ DYNAMIC_PROPERTIES: Final = frozenset(
 """The properties that may change without a restart."""
 
 
+_CERTIFICATES: Final = re.compile(
+    r"(listener\.name\.[^.]+\.)?ssl\.(keystore\.(location|type)|truststore\.(location|type|certificates))"
+)
+_SECRETS: Final = re.compile(
+    r"(listener\.name\.[^.]+\.)?ssl\.(keystore\.(password|key|certificate\.chain)|truststore\.password|key\.password)"
+)
+
+
+def is_dynamic(name: str) -> bool:
+    """True if the property may change without a restart."""
+    return name in DYNAMIC_PROPERTIES or is_certificate_property(name)
+
+
+def is_certificate_property(name: str) -> bool:
+    """True if the property names the certificates of a listener, or of all listeners; one broker's
+    alone, since each has files of its own.
+    """
+    return _CERTIFICATES.fullmatch(name) is not None
+
+
 class Operation(IntEnum):
     """The operations of IncrementalAlterConfigs, by Kafka's numbers."""
 
@@ -74,7 +95,9 @@ def changed(
     """
     result = dict(stored)
     for name, operation, value in changes:
-        if name not in DYNAMIC_PROPERTIES:
+        if _SECRETS.fullmatch(name):
+            raise RefusedProperty(f"{name} is not stored in ZooKeeper: a broker reads it from its own file")
+        if not is_dynamic(name):
             raise RefusedProperty(f"Cannot update these configs dynamically: Set({name})")
         if operation is Operation.DELETE:
             result.pop(name, None)

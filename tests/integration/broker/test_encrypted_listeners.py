@@ -7,12 +7,20 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import os
+import re
 import shutil
 import socket
 import ssl
 from pathlib import Path
 
 import pytest
+from confluent_kafka import KafkaException
+from confluent_kafka.admin import (  # type: ignore[attr-defined]
+    AdminClient,
+    AlterConfigOpType,
+    ConfigEntry,
+    ConfigResource,
+)
 
 from runtime.addresses import parse_host_port
 from tests.support.clients.java_clients import API_VERSIONS, KafkaPrograms
@@ -128,3 +136,31 @@ async def test_replaced_certificates_reach_new_connections_and_leave_those_that_
 
         await eventually(is_served)
         await before.call(3, {"topics": ()}, version=1)
+
+        third = make_certificates(tmp_path / "third")
+        key = "listener.name.encrypted.ssl.keystore.location"
+        for name, value, problem in (
+            (key, str(tmp_path / "nowhere.pem"), f"Invalid value {tmp_path}/nowhere.pem for configuration {key}"),
+            ("listener.name.encrypted.ssl.keystore.password", "secret", "a broker reads it from its own file"),
+        ):
+            with pytest.raises(KafkaException, match=re.escape(problem)):
+                await asyncio.to_thread(alter, broker, name, value)
+        await asyncio.to_thread(alter, broker, key, str(third.broker))
+        trusting = ssl.create_default_context(cafile=str(third.authority))
+        await eventually(is_served)
+        await before.call(3, {"topics": ()}, version=1)
+        assert await asyncio.to_thread(described, broker, key) == str(third.broker)
+
+
+def alter(broker: SecuredBroker, key: str, value: str) -> None:
+    """By IncrementalAlterConfigs of the broker's own configs. KafkaException."""
+    entry = ConfigEntry(key, value, incremental_operation=AlterConfigOpType.SET)
+    resource = ConfigResource("broker", "1", incremental_configs=[entry])
+    admin = AdminClient({"bootstrap.servers": broker.at("CLIENT")})
+    admin.incremental_alter_configs([resource])[resource].result(30)
+
+
+def described(broker: SecuredBroker, key: str) -> str | None:
+    resource = ConfigResource("broker", "1")
+    admin = AdminClient({"bootstrap.servers": broker.at("CLIENT")})
+    return str(admin.describe_configs([resource])[resource].result(30)[key].value)

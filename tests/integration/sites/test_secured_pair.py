@@ -6,8 +6,9 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import subprocess
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -36,16 +37,15 @@ ATTEMPTS: Mapping[str, tuple[str, ...]] = {
 """What a viewer tries, by the operation that is refused."""
 
 
+def logged(sites: EmbeddedSites) -> Iterator[str]:
+    """Every line of every process's log."""
+    for log in sites.directory.rglob("*.log"):
+        yield from log.read_text(encoding="utf-8", errors="replace").splitlines()
+
+
 def audited(sites: EmbeddedSites) -> list[str]:
     """Every audit line of every process."""
-    found = []
-    for log in sites.directory.rglob("*.log"):
-        found += [
-            line
-            for line in log.read_text(encoding="utf-8", errors="replace").splitlines()
-            if "logger=antipode.audit" in line
-        ]
-    return found
+    return [line for line in logged(sites) if "logger=antipode.audit" in line]
 
 
 def active_site(sites: EmbeddedSites) -> str:
@@ -109,6 +109,20 @@ def refused_without_acl(sites: EmbeddedSites) -> None:
     assert error.code() == KafkaError.TOPIC_AUTHORIZATION_FAILED
 
 
+def kcat_logs_in(sites: EmbeddedSites) -> None:
+    """By the line that `antipode up` prints."""
+    if shutil.which("kcat"):
+        config = sites.document["security"]["admin_kcat_config"]
+        told = subprocess.run(
+            ["kcat", "-F", config, "-L", "-b", sites.bootstrap("a")],
+            capture_output=True,
+            text=True,
+            timeout=60,
+            check=False,
+        )
+        assert f'topic "{TOPIC}"' in told.stdout, told.stderr
+
+
 def grant(sites: EmbeddedSites) -> None:
     """The operator's --command-config logs in as admin."""
     common = ("--bootstrap-server", sites.bootstrap("a"), "--allow-principal", "User:user", "--topic", TOPIC)
@@ -121,6 +135,13 @@ def acls_are_at(sites: EmbeddedSites, site: str) -> bool:
     config = ("--command-config", sites.document["security"]["command_config"])
     listed = sites.command("acls", "list", "--bootstrap-server", sites.bootstrap(site), "--topic", TOPIC, *config)
     return listed.returncode == 0 and "User:user" in listed.stdout and "write" in listed.stdout.lower()
+
+
+def outcomes(sites: EmbeddedSites) -> dict[str, str]:
+    """Of the checks whether those who may do something at a may do it at b."""
+    found = json.loads(sites.command("links", "check", "a-b", "--output", "json").stdout)["checks"]
+    wanted = ("principals", "listeners", "certificates")
+    return {one["check"]: one["outcome"] for one in found if one["check"] in wanted}
 
 
 def refusals_of_a_viewer(sites: EmbeddedSites) -> None:
@@ -236,11 +257,13 @@ async def test_a_secured_pair_refuses_strangers_and_viewers_and_fails_over_and_b
     refusals_of_kafka_listeners(sites, "a")
     refusals_of_kafka_listeners(sites, "b")
     refused_without_acl(sites)
+    kcat_logs_in(sites)
     grant(sites)
     eventually_sync(lambda: acls_are_at(sites, "b"), 60_000)
     produce(sites, 100)
     assert await equal_ends(sites) == {(TOPIC, 0): 100}
 
+    assert outcomes(sites) == {"principals": "ok", "listeners": "ok", "certificates": "ok"}
     refusals_of_a_viewer(sites)
     refusals_of_a_stranger(sites, tmp_path)
     assert active_site(sites) == "a", "nothing of this had an effect"
@@ -268,5 +291,8 @@ async def test_a_secured_pair_refuses_strangers_and_viewers_and_fails_over_and_b
     promoted = [line for line in lines if "event=AdoptLink" in line and "principal=operator" in line]
     assert any("outcome=allowed" in line and "active_site=b" in line for line in promoted)
     assert any("event=CreateTopics" in line and "interface=kafka" in line for line in lines)
+    denied = [line for line in logged(sites) if "logger=broker.authorization" in line and "event=denied" in line]
+    assert [line for line in denied if "principal=User:mirror" in line] == [], "its ACLs are all that it needs"
+    assert denied
     no_key_is_shown(sites)
     sites.stop()

@@ -31,8 +31,8 @@ TRANSLATE = {
 }
 
 ASKED_OF_A_SITE = {
-    "zookeeper.ssl.client.enable": "true",
-    "zookeeper.ssl.truststore.location": "/keys/zookeeper.jks",
+    "zookeeper.ssl.crl.enable": "true",
+    "zookeeper.ssl.cipher.suites": "TLS_AES_128_GCM_SHA256",
 }
 Load = Callable[[Mapping[str, str]], object]
 REFUSED: list[tuple[Load, Mapping[str, str], str, str]] = [

@@ -34,6 +34,14 @@ def test_without_a_user_sessions_are_anonymous_and_without_the_setting_znodes_ar
         ({"zookeeper.sasl.password": "hush"}, "zookeeper.sasl.username"),
         ({**USER, "zookeeper.set.acl": "maybe"}, "zookeeper.set.acl"),
         ({**USER, "zookeeper.sasl.username": 'a"b'}, "zookeeper.sasl.username"),
+        (
+            {"zookeeper.ssl.client.enable": "true", "zookeeper.ssl.truststore.location": "/nowhere.pem"},
+            "zookeeper.ssl.truststore.location",
+        ),
+        (
+            {"zookeeper.ssl.client.enable": "true", "zookeeper.ssl.truststore.password": "hush"},
+            "zookeeper.ssl.truststore.password",
+        ),
     ],
 )
 def test_half_an_identity_is_refused_by_its_key(given: dict[str, str], key: str) -> None:

@@ -80,7 +80,15 @@ def test_zookeeper_has_kafka_s_json_and_no_hmac() -> None:
 
 @pytest.mark.parametrize(
     "changed",
-    [{"tokenId": "other"}, {"version": 4}, {"version": "3"}, {"owner": "nobody"}, {"owner": 5}, {"maxTimestamp": "x"}],
+    [
+        {"tokenId": "other"},
+        {"version": 4},
+        {"version": "3"},
+        {"owner": "nobody"},
+        {"owner": 5},
+        {"maxTimestamp": "x"},
+        {"maxTimestamp": 1 << 63},
+    ],
 )
 def test_a_node_that_is_no_token_is_named(changed: dict[str, object]) -> None:
     document = {**json.loads(encode_token(token())), **changed}

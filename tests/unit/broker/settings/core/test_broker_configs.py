@@ -29,6 +29,8 @@ def test_lists_grow_and_shrink_from_what_is_in_force():
     [
         (PropertyChange("log.dirs", Operation.SET, "x"), r"Cannot update these configs dynamically: Set\(log.dirs\)"),
         (PropertyChange("log.retention.hours", Operation.SET, "1"), "Cannot update"),
+        (PropertyChange("listener.name.x.ssl.client.auth", Operation.SET, "none"), "Cannot update"),
+        (PropertyChange("ssl.key.password", Operation.SET, "secret"), "not stored in ZooKeeper"),
         (PropertyChange("log.segment.bytes", Operation.APPEND, "1"), "append or subtract is not allowed"),
         (PropertyChange("log.segment.bytes", Operation.SET, None), "Null value"),
     ],

@@ -1,0 +1,91 @@
+"""Who would be locked out at the standby is named before a failover."""
+
+from __future__ import annotations
+
+import pytest
+
+from dr.links.core.link_preflight import Outcome
+from dr.links.core.security_checks import security_checks
+from wire.control.site_pb2 import ListenerSurvey, PrincipalAcls, SecuritySurvey
+
+NOW_MS = 1_700_000_000_000
+DAY_MS = 24 * 3_600_000
+
+
+def survey(**changed: object) -> SecuritySurvey:
+    given: dict[str, object] = {
+        "has_authorizer": True,
+        "super_users": ["User:admin"],
+        "users": ["PLAIN alice", "SCRAM-SHA-256 bob"],
+        "acls": [PrincipalAcls(principal="User:alice", acls=[1, 2])],
+        "listeners": [listener()],
+        **changed,
+    }
+    return SecuritySurvey(**given)  # type: ignore[arg-type]
+
+
+def listener(**changed: object) -> ListenerSurvey:
+    given: dict[str, object] = {
+        "name": "CLIENT",
+        "protocol": "SASL_SSL",
+        "mechanisms": ["PLAIN", "SCRAM-SHA-256"],
+        "client_auth": "requested",
+        "authorities": ["aa"],
+        "certificate_ends_at_ms": NOW_MS + 100 * DAY_MS,
+        **changed,
+    }
+    return ListenerSurvey(**given)  # type: ignore[arg-type]
+
+
+def warnings(active: SecuritySurvey, standby: SecuritySurvey, *, is_made: bool = True) -> list[str]:
+    checks = security_checks(active, standby, sites=("a", "b"), now_ms=NOW_MS, is_made=is_made)
+    assert {check.check for check in checks} == {"principals", "listeners", "certificates"}
+    return [check.detail for check in checks if check.outcome is not Outcome.OK]
+
+
+def test_what_only_the_standby_has_is_no_problem() -> None:
+    more = survey(users=[*survey().users, "PLAIN carl"], super_users=["User:admin", "User:b"])
+    assert warnings(survey(), more) == []
+
+
+@pytest.mark.parametrize(
+    ("active", "standby", "detail"),
+    [
+        ({}, {"has_authorizer": False}, "b has no authorizer, so that ACLs of a protect nothing there: authorizer.class.name"),
+        ({"has_authorizer": False}, {}, "a has no authorizer and b has one, which denies what no ACL allows"),
+        ({}, {"super_users": []}, "super.users of b lacks User:admin"),
+        ({}, {"users": ["SCRAM-SHA-256 bob"]}, "users of PLAIN cannot log in at b: alice"),
+        ({}, {"users": ["PLAIN alice"]}, "SCRAM users are not at b: SCRAM-SHA-256 bob"),
+        ({}, {"acls": [PrincipalAcls(principal="User:alice", acls=[2])]}, "ACLs are not at b, by principal: User:alice (1)"),
+        ({"delegation_tokens": 2}, {}, "2 delegation tokens hold at a alone: after a failover, make new ones"),
+        ({}, {"listeners": []}, "b has no listener CLIENT"),
+        ({}, {"listeners": [listener(protocol="SASL_PLAINTEXT")]}, "listener CLIENT of b is SASL_PLAINTEXT, not SASL_SSL"),
+        ({}, {"listeners": [listener(mechanisms=["PLAIN"])]}, "listener CLIENT of b does not offer SCRAM-SHA-256"),
+        (
+            {},
+            {"listeners": [listener(authorities=["bb"])]},
+            "listener CLIENT of b does not trust an authority whose clients are let in at the active site",
+        ),
+        (
+            {},
+            {"listeners": [listener(certificate_ends_at_ms=NOW_MS + DAY_MS)]},
+            "the certificate of listener CLIENT of b ends at 2023-11-15T22:13:20.000Z",
+        ),
+        (
+            {"listeners": [listener(certificate_ends_at_ms=NOW_MS - DAY_MS)]},
+            {},
+            "the certificate of listener CLIENT of a has ended at 2023-11-13T22:13:20.000Z",
+        ),
+    ],
+)  # fmt: skip
+def test_what_the_standby_lacks_is_named(active: dict[str, object], standby: dict[str, object], detail: str) -> None:
+    assert warnings(survey(**active), survey(**standby)) == [detail]
+
+
+def test_what_a_mirror_will_carry_is_no_problem_before_there_is_one() -> None:
+    assert warnings(survey(), survey(users=["PLAIN alice"], acls=[]), is_made=False) == []
+
+
+def test_many_names_are_counted() -> None:
+    many = survey(users=[f"PLAIN u{number}" for number in range(8)])
+    assert warnings(many, survey(users=[])) == ["users of PLAIN cannot log in at b: u0, u1, u2, u3, u4 and 3 more"]

@@ -1,0 +1,79 @@
+"""TLS of a daemon's metrics page: the options `antipode.metrics.ssl.*`, which have Kafka's names
+and meanings after that prefix.
+
+Clients are let in by certificate where `antipode.metrics.ssl.client.auth=required` says so. Files
+that are replaced count from the next connection on; one that cannot be used is logged, and the
+former certificates count.
+"""
+
+from __future__ import annotations
+
+import ssl
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Final
+
+from runtime.configuration import ConfigurationError, load_settings
+from runtime.logs import get_logger
+from runtime.metrics import serve_metrics_by
+from wire.tls.server_settings import ServerTlsSettings
+from wire.tls.settings import HIDDEN, TLS_SECRETS
+
+PREFIX: Final = "antipode.metrics."
+METRICS_KEYS: Final = frozenset(PREFIX + str(field.alias) for field in ServerTlsSettings.model_fields.values())
+"""The names of the options in a file."""
+
+log = get_logger(__name__)
+
+
+class MetricsCertificates:
+    """The context for the next connection; its files are looked at before each."""
+
+    def __init__(self, settings: ServerTlsSettings) -> None:
+        """ConfigurationError when a file cannot be used."""
+        self._settings = settings
+        self._stamp = _stamp(settings.files())
+        self._context = settings.server_context()
+
+    def context(self) -> ssl.SSLContext:
+        """The certificates as they are now."""
+        stamp = _stamp(self._settings.files())
+        if stamp != self._stamp:
+            self._stamp = stamp
+            try:
+                self._context = self._settings.server_context()
+            except ConfigurationError as error:
+                log.warning("changed certificates of metrics cannot be used", reason=str(error))
+        return self._context
+
+
+def protect_metrics(properties: Mapping[str, object]) -> None:
+    """Have this process's metrics served as its properties ask. ConfigurationError."""
+    certificates = metrics_certificates(properties)
+    serve_metrics_by(None if certificates is None else certificates.context)
+
+
+def metrics_certificates(properties: Mapping[str, object]) -> MetricsCertificates | None:
+    """The certificates of the metrics page; None: it is plaintext. ConfigurationError names the key
+    of the file, and nothing secret.
+    """
+    given = {key.removeprefix(PREFIX): value for key, value in properties.items() if key in METRICS_KEYS}
+    if not given:
+        return None
+    try:
+        return MetricsCertificates(load_settings(ServerTlsSettings, given))
+    except ConfigurationError as error:
+        value = HIDDEN if error.key in TLS_SECRETS else error.value
+        raise ConfigurationError(PREFIX + error.key, value, error.accepted) from None
+
+
+def _stamp(files: tuple[Path, ...]) -> tuple[tuple[int, int, int], ...]:
+    found = []
+    for file in files:
+        try:
+            facts = file.stat()
+        except OSError:
+            found.append((0, 0, 0))
+        else:
+            found.append((facts.st_ino, facts.st_mtime_ns, facts.st_size))
+    return tuple(found)

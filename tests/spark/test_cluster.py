@@ -112,7 +112,7 @@ class Job:
         return code, found["kind"], found["first_offset"], found["last_offset"]
 
 
-EXPECTED = (1, "different", 2500, 2509)
+EXPECTED = (1, "diverged", 2500, 2509)
 
 
 def test_workers_need_the_bundle_alone(cluster: SparkCluster, bundle: Path, differing: TwoLogs, tmp_path: Path) -> None:

@@ -157,7 +157,7 @@ class MetricsServer:
 
 
 def _encrypt(server: WSGIServer, context: Callable[[], ssl.SSLContext]) -> None:
-    """Shake hands in the thread of each connection, so that a slow client keeps no other waiting."""
+    """Shake hands in the thread of each connection: a slow client keeps no other waiting."""
 
     def accepted() -> tuple[socket.socket, Any]:
         plain, address = server.socket.accept()

@@ -111,7 +111,7 @@ def _kcat(security: SecurityLayout, user: str, passwords: Mapping[str, str]) -> 
 
 
 def kcat_login(environment: Mapping[str, Any]) -> str:
-    """The option by which kcat logs in at these sites, with a space before it; empty at open ones."""
+    """The option by which kcat logs in at these sites, after a space; empty at open ones."""
     security = environment.get("security")
     return "" if security is None else f" -F {security['admin_kcat_config']}"
 

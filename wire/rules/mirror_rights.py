@@ -1,5 +1,6 @@
 """The rights that the principals of an exact link's mirror need at each site: these and no others.
-Pure. `tests/integration/test_rights_of_a_mirror.py` holds that they suffice and that each is needed.
+Pure. `tests/integration/test_rights_of_a_mirror.py` proves that they suffice and that each is
+needed.
 """
 
 from __future__ import annotations

@@ -2,8 +2,9 @@
 stored ones. Pure.
 
 As in Kafka: the site-wide counterparts of topic configs (those in milliseconds, not their spellings
-in hours or minutes), the cleaner's pace, connection limits, the files of certificates and a few more. A property may be set
-for one broker or for all of them; the first wins over the second, both over the properties file.
+in hours or minutes), the cleaner's pace, connection limits, the files of certificates and a few
+more. A property may be set for one broker or for all of them; the first wins over the second, both
+over the properties file.
 
 Callers: broker/settings/dynamic_configs.py, DescribeConfigs, IncrementalAlterConfigs.
 """

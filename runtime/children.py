@@ -9,6 +9,7 @@ command line is the one we would start, so a reused pid is never hit.
 from __future__ import annotations
 
 import os
+import resource
 import signal
 import subprocess
 import time
@@ -80,6 +81,17 @@ class Child:
         if pid is None:
             return False
         os.kill(pid, number)
+        return True
+
+    def limit_files(self, *, is_full: bool) -> bool:
+        """Let it write to no file any more, as on a full disk, or again; False when it does not
+        run. A write fails with EFBIG then.
+        """
+        pid = self.pid()
+        if pid is None:
+            return False
+        _, hard = resource.prlimit(pid, resource.RLIMIT_FSIZE)
+        resource.prlimit(pid, resource.RLIMIT_FSIZE, (0 if is_full else hard, hard))
         return True
 
     def stop(self, *, timeout_ms: int = 10_000) -> bool:

@@ -25,7 +25,7 @@ from runtime.supervision import Supervisor
 from wire.control.broker_pb2 import ConfirmLinkRequest, PeerViewConfirmedRequest
 from wire.control.cluster_pb2 import LinkRecord, SiteView
 from wire.control.site_pb2 import GetSiteViewRequest
-from wire.rules.links import other_site, supersedes
+from wire.rules.links import other_site, supersedes, truncates_logs
 from wire.znodes.layout import MalformedZnode
 
 INTERVAL_MS = 1000
@@ -202,9 +202,17 @@ class PeerWatch:
         if supersedes(theirs, own):
             await self._adopt(theirs)
         elif theirs.epoch == own.epoch:
-            if not self.is_confirmed(own):
+            if not self.is_confirmed(own) and await self._may_confirm(own):
                 await self._confirm(own)
             await self._on_level(own)
+
+    async def _may_confirm(self, own: LinkRecord) -> bool:
+        """True unless a failover still truncates the own logs: clients write there after it has kept
+        the account.
+        """
+        if own.active_site != self._site or not truncates_logs(own):
+            return True
+        return own.epoch in await self._store.failovers(own.name)
 
     async def _adopt(self, record: LinkRecord) -> None:
         try:

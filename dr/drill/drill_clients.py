@@ -155,6 +155,14 @@ class DrillClients:
             if any(topic == place[0] for topic, _ in last)
         )
 
+    def silence_ms(self, now_ms: float) -> float:
+        """How long nothing was acknowledged to producers that run; 0 before the first
+        acknowledgement.
+        """
+        if not self.acknowledged or not any(producer.is_running for producer in self.producers.values()):
+            return 0.0
+        return now_ms - self.acknowledged[-1].acknowledged_at_ms
+
     def check_alive(self) -> None:
         """OperationalFailure when a client ended with an error."""
         clients = [*self.producers.values(), *(member for members in self.groups.values() for member in members)]

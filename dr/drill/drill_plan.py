@@ -152,8 +152,17 @@ class Cut(PlanStep):
 
     verb: ClassVar[str] = "cut"
     is_silent: bool = False
+    direction: Literal["both", "towards", "from"] = Field(
+        default="both", description="one way only: what goes towards the site behind the proxy, or comes from it"
+    )
     kind: Literal["", "link", "grpc", "arbiter"] = ""
     site: str = Field(default="", description="only proxies in front of this site")
+
+    @model_validator(mode="after")
+    def _one_way_is_silent(self) -> Self:
+        if self.direction != "both" and not self.is_silent:
+            raise ValueError("a connection ends in both directions; accepted for one way: is_silent: true")
+        return self
 
 
 class Slow(PlanStep):
@@ -232,6 +241,54 @@ class Start(_AimedStep):
 
     verb: ClassVar[str] = "start"
     within: DurationMs = 60_000
+
+
+class FillDisk(_AimedStep):
+    """Let the processes write to no file any more, as on a full disk."""
+
+    verb: ClassVar[str] = "fill_disk"
+
+    @property
+    def title(self) -> str:
+        """The title with the target."""
+        return f"fill the disk of {self.process or f'site {self.site}'}"
+
+
+class FreeDisk(_AimedStep):
+    """Let the processes write to files again."""
+
+    verb: ClassVar[str] = "free_disk"
+
+    @property
+    def title(self) -> str:
+        """The title with the target."""
+        return f"free the disk of {self.process or f'site {self.site}'}"
+
+
+class StepClock(PlanStep):
+    """Set the clock of a host forward or back; the drill's end sets it back."""
+
+    verb: ClassVar[str] = "step_clock"
+    host: str
+    by_seconds: int = Field(ge=-86_400, le=86_400)
+
+    @property
+    def title(self) -> str:
+        """The title with the host."""
+        return f"step the clock of {self.host} by {self.by_seconds} s"
+
+
+class BreakNames(PlanStep):
+    """Let a host find wrong addresses for names, until `heal`."""
+
+    verb: ClassVar[str] = "break_names"
+    host: str
+    names: tuple[Annotated[str, Field(pattern=r"^[A-Za-z0-9.-]+$")], ...] = Field(min_length=1)
+
+    @property
+    def title(self) -> str:
+        """The title with the host."""
+        return f"break names at {self.host}"
 
 
 class FailOver(PlanStep):
@@ -356,7 +413,8 @@ STEPS: dict[str, type[PlanStep]] = {
     step.verb: step
     for step in (
         CreateTopics, StartLoad, PauseLoad, ResumeLoad, StopLoad, StartGroup, StopGroup, Cut, Slow, Reset, Heal, Kill,
-        Terminate, Stop, Resume, Start, FailOver, SwitchOver, Reinstate, Reconcile, Wait, Hold, Check,
+        Terminate, Stop, Resume, Start, FillDisk, FreeDisk, StepClock, BreakNames,
+        FailOver, SwitchOver, Reinstate, Reconcile, Wait, Hold, Check,
     )
 }  # fmt: skip
 
@@ -379,6 +437,21 @@ class Expectations(PlanPart):
     sites_equal: tuple[str, ...] = Field(default=(), description="names of reconcile steps that must find equality")
 
 
+class SteadyState(PlanPart):
+    """What must hold before the first step; otherwise nothing is done."""
+
+    is_protected: bool = False
+    lag_records_max: int | None = Field(default=None, ge=0)
+    within: DurationMs = 60_000
+
+
+class StopConditions(PlanPart):
+    """What ends the drill early, in good order, whenever it is so."""
+
+    lag_records_above: int | None = Field(default=None, ge=0)
+    no_acknowledgement_for: DurationMs | None = Field(default=None, ge=1)
+
+
 class DrillPlan(PlanPart):
     """A whole plan."""
 
@@ -387,6 +460,8 @@ class DrillPlan(PlanPart):
     link: str
     steps: tuple[PlanStep, ...] = Field(min_length=1)
     expect: Expectations = Expectations()
+    steady_state: SteadyState = SteadyState()
+    stop_when: StopConditions = StopConditions()
     restores: bool = Field(default=True, description="processes that the drill ended are started again when it ends")
 
 

@@ -22,7 +22,7 @@ from dr.drill import drill_plan as plan
 from dr.drill.drill_clients import DrillClients
 from dr.drill.drill_results import DrillResult, FaultSpan
 from dr.drill.environment import Environment, EnvironmentProcess
-from dr.drill.faults import NetworkFaults, ProcessFaults, Toxic, attributes_of
+from dr.drill.faults import HostFaults, NetworkFaults, ProcessFaults, Toxic, attributes_of
 from dr.drill.lag import LagProbe, LagSample
 from dr.drill.load import connection_options
 from dr.failover.core.playbook import FailoverPolicy
@@ -52,6 +52,7 @@ class DrillStage:
     clients: DrillClients
     network: NetworkFaults
     processes: ProcessFaults
+    hosts: HostFaults
     probe: LagProbe
     channels: Channels
     clock: Clock
@@ -74,6 +75,10 @@ class DrillStage:
                 return await to_its_end(self._network_step, step)
             case plan.Kill() | plan.Terminate() | plan.Stop() | plan.Resume() | plan.Start():
                 return await self._process_step(step)
+            case plan.FillDisk() | plan.FreeDisk():
+                return await to_its_end(self._disk_step, step)
+            case plan.StepClock() | plan.BreakNames():
+                return await to_its_end(self._host_step, step)
             case plan.FailOver() | plan.SwitchOver():
                 return await self._fail_over(step)
             case plan.Reinstate():
@@ -149,13 +154,16 @@ class DrillStage:
     def _network_step(self, step: plan.Cut | plan.Slow | plan.Reset | plan.Heal) -> str:
         if isinstance(step, plan.Heal):
             self.network.heal()
-            self._end_faults(lambda fault: fault.title.startswith(("cut", "slow", "reset")))
+            problems = self.hosts.restore()
+            self._end_faults(lambda fault: fault.title.startswith(("cut", "slow", "reset", "step", "break")))
+            if problems:
+                raise OperationalFailure("; ".join(problems))
             return ""
         proxies = self.network.selected(kind=step.kind, site=step.site)
         self._begin_fault(step.title)
         match step:
             case plan.Cut():
-                self.network.cut(proxies, is_silent=step.is_silent)
+                self.network.cut(proxies, is_silent=step.is_silent, direction=step.direction)
             case plan.Slow():
                 delay = attributes_of(latency=step.latency, jitter=step.jitter)
                 rate = attributes_of(rate=step.rate_kb_per_s)
@@ -166,6 +174,24 @@ class DrillStage:
             case _:
                 assert_never(step)
         return ", ".join(proxy.name for proxy in proxies)
+
+    def _disk_step(self, step: plan.FillDisk | plan.FreeDisk) -> str:
+        aimed = self.environment.processes(process=step.process, site=step.site)
+        if isinstance(step, plan.FillDisk):
+            self._begin_fault(step.title)
+            self.processes.fill_disk(aimed)
+        else:
+            self.processes.free_disk(aimed)
+            self._end_faults(lambda fault: fault.title == step.title.replace("free", "fill", 1))
+        return ", ".join(process.name for process in aimed)
+
+    def _host_step(self, step: plan.StepClock | plan.BreakNames) -> str:
+        self._begin_fault(step.title)
+        if isinstance(step, plan.StepClock):
+            self.hosts.step_clock(step.host, step.by_seconds)
+            return ""
+        self.hosts.break_names(step.host, step.names)
+        return ", ".join(step.names)
 
     async def _process_step(self, step: plan.Kill | plan.Terminate | plan.Stop | plan.Resume | plan.Start) -> str:
         aimed = self.environment.processes(process=step.process, site=step.site)

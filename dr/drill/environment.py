@@ -13,6 +13,7 @@ from pathlib import Path
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
+from dr.drill.remote_hosts import RemoteChild, RemoteShell
 from runtime.children import Child
 from runtime.process import OperationalFailure
 
@@ -21,9 +22,17 @@ class _Part(BaseModel):
     model_config = ConfigDict(frozen=True, extra="ignore")
 
 
+class EnvironmentHost(_Part):
+    """A machine that is reached by a command like ssh: `command`, with one more argument, runs that
+    argument there as a shell command.
+    """
+
+    command: tuple[str, ...] = Field(min_length=1)
+
+
 class EnvironmentProcess(_Part):
     """One process and how it is started again. `pid` is the one at the time of printing; the pid
-    file in `dir` is newer.
+    file in `dir` is newer. `host` names the machine that it runs on, empty for this one.
     """
 
     name: str
@@ -32,9 +41,10 @@ class EnvironmentProcess(_Part):
     log: Path
     command: tuple[str, ...] = ()
     env: dict[str, str] = Field(default_factory=dict)
+    host: str = ""
 
     def child(self) -> Child:
-        """The process as something that can be signalled and started."""
+        """The process as something that can be signalled and started on this machine."""
         return Child(name=self.name, command=self.command, directory=self.dir, log=self.log, environment=self.env)
 
 
@@ -103,6 +113,27 @@ class Environment(_Part):
     toxiproxy: EnvironmentToxiproxy | None = None
     arbiter: EnvironmentProcess | None = None
     security: EnvironmentSecurity | None = None
+    hosts: dict[str, EnvironmentHost] = Field(default_factory=dict)
+
+    def host(self, name: str) -> EnvironmentHost:
+        """The host by name. OperationalFailure names those there are."""
+        if name not in self.hosts:
+            known = ", ".join(sorted(self.hosts)) or "none"
+            raise OperationalFailure(f"host {name!r} is not in the environment; there: {known}")
+        return self.hosts[name]
+
+    def child(self, process: EnvironmentProcess) -> Child | RemoteChild:
+        """The process as something that can be signalled and started, where it runs."""
+        if not process.host:
+            return process.child()
+        return RemoteChild(
+            name=process.name,
+            command=process.command,
+            directory=process.dir,
+            log=process.log,
+            environment=process.env,
+            shell=RemoteShell(process.host, self.host(process.host).command),
+        )
 
     @property
     def admin_client_config(self) -> Path | None:

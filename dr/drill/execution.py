@@ -19,12 +19,12 @@ from dr.drill.core.history import LogRecord
 from dr.drill.core.measures import Measured, measure
 from dr.drill.core.plots import rate_points
 from dr.drill.drill_clients import DrillClients
-from dr.drill.drill_plan import Check, DrillPlan, FailOver, Heal, PlanStep, Resume, Start
+from dr.drill.drill_plan import Check, DrillPlan, FailOver, FreeDisk, Heal, PlanStep, Resume, Start, Wait
 from dr.drill.drill_report import ReportFiles, write_report
 from dr.drill.drill_results import FAILED, PASSED, STOPPED, DrillResult, FaultSpan, StepResult
 from dr.drill.drill_steps import DrillStage
 from dr.drill.environment import Environment
-from dr.drill.faults import NetworkFaults, ProcessFaults
+from dr.drill.faults import HostFaults, NetworkFaults, ProcessFaults
 from dr.drill.lag import LagProbe, LagSample
 from dr.failover.journal import Journal
 from dr.sites.channels import Channels
@@ -75,6 +75,7 @@ class DrillRun:
         self._view = view
         self._clock = clock or SystemClock()
         self._note = ""
+        self._stopped_because = ""
         self._step: PlanStep = plan.steps[0]
         self._number = 0
         self._result = DrillResult(
@@ -92,7 +93,7 @@ class DrillRun:
             refuse_what_cannot_be(self._plan, self._environment, has_reconcile_command=bool(self._reconcile_command))
             with Journal(self._directory / "drill.journal", self._clock) as journal:
                 try:
-                    async with self._watched(stage):
+                    async with self._watched(stage, stop):
                         await self._steps(stage, journal, stop)
                 finally:
                     await asyncio.shield(self._restore(stage, journal))
@@ -110,6 +111,7 @@ class DrillRun:
             clients=DrillClients(self._directory / "clients"),
             network=NetworkFaults(self._environment, self._plan.link),
             processes=ProcessFaults(self._environment),
+            hosts=HostFaults(self._environment),
             probe=LagProbe(self._environment, self._plan.link, channels, self._clock),
             channels=channels,
             clock=self._clock,
@@ -123,7 +125,34 @@ class DrillRun:
 
     # --- steps
 
+    async def _check_steady_state(self, stage: DrillStage) -> None:
+        """Skip every step where the pair is not as the plan wants it before the first one."""
+        wanted = self._plan.steady_state
+        within = f"{wanted.within}ms"
+        checks = []
+        if wanted.is_protected:
+            checks.append(Wait.model_validate({"is_protected": True, "within": within}))
+        if wanted.lag_records_max is not None:
+            checks.append(Wait.model_validate({"lag_records_max": wanted.lag_records_max, "within": within}))
+        try:
+            for check in checks:
+                await stage.carry_out(check)
+        except OperationalFailure as failure:
+            self._result.reason = f"no steady state before the drill: {failure}"
+
+    def _stop_condition(self, stage: DrillStage, sample: LagSample) -> str:
+        """Which of the plan's stop conditions holds, in a sentence; empty for none."""
+        limits = self._plan.stop_when
+        lag = sample.lag_records
+        if limits.lag_records_above is not None and lag is not None and lag > limits.lag_records_above:
+            return f"the standby is {lag} records behind, more than {limits.lag_records_above}"
+        silence_ms = stage.clients.silence_ms(self._clock.now_ms())
+        if limits.no_acknowledgement_for is not None and silence_ms > limits.no_acknowledgement_for:
+            return f"nothing was acknowledged for {silence_ms:.0f} ms"
+        return ""
+
     async def _steps(self, stage: DrillStage, journal: Journal, stop: asyncio.Event) -> None:
+        await self._check_steady_state(stage)
         for number, step in enumerate(self._plan.steps, 1):
             self._step, self._number, self._note = step, number, ""
             if self._result.reason:
@@ -147,7 +176,7 @@ class DrillRun:
         if not work.done():
             work.cancel()
             await asyncio.gather(work, return_exceptions=True)
-            return "stopped", "stopped from outside"
+            return "stopped", self._stopped_because or "stopped from outside"
         try:
             return "done", work.result()
         except OperationalFailure as failure:
@@ -168,11 +197,14 @@ class DrillRun:
     # --- watching
 
     @contextlib.asynccontextmanager
-    async def _watched(self, stage: DrillStage) -> AsyncIterator[None]:
+    async def _watched(self, stage: DrillStage, stop: asyncio.Event) -> AsyncIterator[None]:
         def take(sample: LagSample) -> None:
             stage.latest = sample
             self._result.lag.append(sample)
             stage.clients.collect()
+            if not stop.is_set() and (reason := self._stop_condition(stage, sample)):
+                self._stopped_because = f"stop condition: {reason}"
+                stop.set()
             if self._view is not None:
                 self._view(self._glance(stage))
 
@@ -209,6 +241,7 @@ class DrillRun:
             await asyncio.to_thread(stage.network.heal)
         except OperationalFailure as failure:
             problems.append(str(failure))
+        problems += await asyncio.to_thread(stage.hosts.restore)
         started = list(stage.processes.ended) if self._plan.restores else []
         problems += await asyncio.to_thread(stage.processes.restore, starts_ended=self._plan.restores)
         try:
@@ -304,7 +337,11 @@ class DrillRun:
             result.reason = f"not as expected: {', '.join(failed)}"
 
     def _ends_with_check(self) -> bool:
-        verbs = [step.verb for step in self._plan.steps if step.verb not in (Heal.verb, Resume.verb, Start.verb)]
+        verbs = [
+            step.verb
+            for step in self._plan.steps
+            if step.verb not in (Heal.verb, FreeDisk.verb, Resume.verb, Start.verb)
+        ]
         return verbs[-1] == Check.verb
 
 
@@ -317,6 +354,8 @@ def refuse_what_cannot_be(plan: DrillPlan, environment: Environment, *, has_reco
         process, site = getattr(step, "process", ""), getattr(step, "site", "")
         if process:
             environment.processes(process=process)
+        elif host := getattr(step, "host", ""):
+            environment.host(host)
         elif site and site not in environment.sites:
             raise OperationalFailure(
                 f"{step.title}: site {site!r} is not in the environment: {', '.join(environment.sites)}"

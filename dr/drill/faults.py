@@ -21,12 +21,15 @@ from toxiproxy import Toxiproxy
 from toxiproxy.proxy import Proxy
 
 from dr.drill.environment import Environment, EnvironmentProcess, EnvironmentProxy
+from dr.drill.remote_hosts import RemoteShell
 from runtime.addresses import parse_host_port
 from runtime.process import OperationalFailure
 
 TOXIPROXY_ATTEMPTS_MAX = 3
 KILLED_WITHIN_MS = 10_000
 ARBITER_KIND = "arbiter"
+STREAMS = {"both": ("downstream", "upstream"), "towards": ("upstream",), "from": ("downstream",)}
+"""Toxiproxy's streams by the direction of a cut, as seen from the site behind the proxy."""
 
 Result = TypeVar("Result")
 
@@ -65,10 +68,12 @@ class NetworkFaults:
             )
         return found
 
-    def cut(self, proxies: Iterable[EnvironmentProxy], *, is_silent: bool) -> None:
-        """End connections and refuse new ones; silent: swallow every byte."""
+    def cut(self, proxies: Iterable[EnvironmentProxy], *, is_silent: bool, direction: str = "both") -> None:
+        """End connections and refuse new ones; silent: swallow every byte, or those of one
+        direction.
+        """
         if is_silent:
-            self.add(proxies, [Toxic(kind="timeout", attributes={"timeout": 0})])
+            self.add(proxies, [Toxic(kind="timeout", attributes={"timeout": 0}, streams=STREAMS[direction])])
             return
         for proxy in proxies:
             self._call(partial(self._disable, proxy))
@@ -139,22 +144,23 @@ class ProcessFaults:
     environment: Environment
     ended: list[EnvironmentProcess] = field(default_factory=list)
     stopped: list[EnvironmentProcess] = field(default_factory=list)
+    full: list[EnvironmentProcess] = field(default_factory=list)
 
     def kill(self, processes: Sequence[EnvironmentProcess], *, may_stay_down: bool) -> None:
         """kill -9 of all at once, then wait until they are gone."""
         for process in processes:
-            if process.child().send(signal.SIGKILL) and not may_stay_down:
+            if self.environment.child(process).send(signal.SIGKILL) and not may_stay_down:
                 self.ended.append(process)
         for process in processes:
-            process.child().wait_ended(timeout_ms=KILLED_WITHIN_MS)
+            self.environment.child(process).wait_ended(timeout_ms=KILLED_WITHIN_MS)
 
     def terminate(self, processes: Sequence[EnvironmentProcess], *, timeout_ms: int, may_stay_down: bool) -> list[str]:
         """SIGTERM in the reverse order of starting; names of those that had to be killed."""
         late = []
         for process in reversed(processes):
-            if process.child().pid() is None:
+            if self.environment.child(process).pid() is None:
                 continue
-            if not process.child().stop(timeout_ms=timeout_ms):
+            if not self.environment.child(process).stop(timeout_ms=timeout_ms):
                 late.append(process.name)
             if not may_stay_down:
                 self.ended.append(process)
@@ -163,23 +169,40 @@ class ProcessFaults:
     def stop(self, processes: Sequence[EnvironmentProcess]) -> None:
         """SIGSTOP."""
         for process in processes:
-            if process.child().send(signal.SIGSTOP):
+            if self.environment.child(process).send(signal.SIGSTOP):
                 self.stopped.append(process)
 
     def resume(self, processes: Sequence[EnvironmentProcess]) -> None:
         """SIGCONT."""
         for process in processes:
-            process.child().send(signal.SIGCONT)
+            self.environment.child(process).send(signal.SIGCONT)
             if process in self.stopped:
                 self.stopped.remove(process)
+
+    def fill_disk(self, processes: Sequence[EnvironmentProcess], *, may_stay_down: bool = False) -> None:
+        """Let processes write to no file. Such a process may end, and is started again at the
+        drill's end.
+        """
+        for process in processes:
+            if self.environment.child(process).limit_files(is_full=True):
+                self.full.append(process)
+                if not may_stay_down:
+                    self.ended.append(process)
+
+    def free_disk(self, processes: Sequence[EnvironmentProcess]) -> None:
+        """Let processes write again."""
+        for process in processes:
+            self.environment.child(process).limit_files(is_full=False)
+            if process in self.full:
+                self.full.remove(process)
 
     def start(self, processes: Sequence[EnvironmentProcess]) -> None:
         """Start what does not run, in order. OperationalFailure when one has no command."""
         for process in processes:
             if not process.command:
                 raise OperationalFailure(f"{process.name} cannot be started: the environment gives no command for it")
-            if process.child().pid() is None:
-                process.child().start()
+            if self.environment.child(process).pid() is None:
+                self.environment.child(process).start()
             if process in self.ended:
                 self.ended.remove(process)
 
@@ -187,8 +210,16 @@ class ProcessFaults:
         """Continue what stands still and start what was ended; what did not work, in words."""
         problems = []
         for process in tuple(self.stopped):
-            process.child().send(signal.SIGCONT)
-            self.stopped.remove(process)
+            try:
+                self.environment.child(process).send(signal.SIGCONT)
+                self.stopped.remove(process)
+            except (OperationalFailure, OSError) as error:
+                problems.append(f"{process.name}: {error}")
+        for process in tuple(self.full):
+            try:
+                self.free_disk([process])
+            except (OperationalFailure, OSError) as error:
+                problems.append(f"{process.name}: {error}")
         if starts_ended:
             order = [process for site in self.environment.sites.values() for process in site.processes]
             for process in sorted(self.ended, key=lambda ended: order.index(ended) if ended in order else len(order)):
@@ -197,6 +228,45 @@ class ProcessFaults:
                 except (OperationalFailure, OSError) as error:
                     problems.append(f"{process.name}: {error}")
         return problems
+
+
+@dataclass(slots=True)
+class HostFaults:
+    """Faults of whole hosts, and the memory of what must be put right."""
+
+    environment: Environment
+    clock_steps: dict[str, int] = field(default_factory=dict)
+    broken_names: set[str] = field(default_factory=set)
+
+    def step_clock(self, host: str, by_seconds: int) -> None:
+        """Set a host's clock forward or back."""
+        self._shell(host).step_clock(by_seconds)
+        self.clock_steps[host] = self.clock_steps.get(host, 0) + by_seconds
+
+    def break_names(self, host: str, names: Sequence[str]) -> None:
+        """Let names lead nowhere at a host."""
+        self.broken_names.add(host)
+        self._shell(host).break_names(names)
+
+    def restore(self) -> list[str]:
+        """Put clocks and names right; what did not work, in words."""
+        problems = []
+        for host, by_seconds in tuple(self.clock_steps.items()):
+            try:
+                self._shell(host).step_clock(-by_seconds)
+                del self.clock_steps[host]
+            except OperationalFailure as failure:
+                problems.append(str(failure))
+        for host in tuple(self.broken_names):
+            try:
+                self._shell(host).restore_names()
+                self.broken_names.remove(host)
+            except OperationalFailure as failure:
+                problems.append(str(failure))
+        return problems
+
+    def _shell(self, host: str) -> RemoteShell:
+        return RemoteShell(host, self.environment.host(host).command)
 
 
 def attributes_of(**values: Any) -> dict[str, int]:

@@ -71,6 +71,29 @@ async def test_two_active_sites_in_one_epoch_are_known_until_the_sites_agree(agr
     assert watch.contested == {}
 
 
+async def test_a_site_that_a_failover_truncates_is_confirmed_after_the_account(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its old site answers with the same epoch long before."""
+    watch, confirmed = watch_at_a(), list[int]()
+
+    async def confirm(own: LinkRecord) -> None:
+        confirmed.append(own.epoch)
+
+    accounts: dict[int, str] = {}
+
+    async def failovers(_: str) -> dict[int, str]:
+        return accounts
+
+    monkeypatch.setattr(watch, "_confirm", confirm)
+    monkeypatch.setattr(watch._store, "failovers", failovers, raising=False)
+    own = record(active="a")
+    own.kept_before_ms = 7
+    await watch._compare(own, own)
+    assert confirmed == []
+    accounts[own.epoch] = "{}"
+    await watch._compare(own, own)
+    assert confirmed == [own.epoch]
+
+
 def test_a_contested_link_is_a_figure() -> None:
     registry = CollectorRegistry()
     shown(registry, contested=lambda: {"a-b": True, "a-c": False})

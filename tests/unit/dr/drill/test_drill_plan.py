@@ -6,12 +6,14 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
 from dr.drill.drill_plan import Cut, Hold, Kill, load_plan, parse_plan
-from dr.drill.environment import parse_environment
+from dr.drill.environment import Environment, parse_environment
+from dr.drill.execution import DrillRun
 from runtime.process import OperationalFailure
 
 ROOT = Path(__file__).parents[4]
@@ -92,3 +94,28 @@ def test_an_environment_with_a_missing_field_names_it() -> None:
         environment(sites={"a": {"bootstrap_servers": "h:1", "processes": []}})
     with pytest.raises(OperationalFailure, match="link 'x' is not in the environment; there: a-b"):
         environment().link("x")
+
+
+def test_a_stop_condition_names_the_limit_that_is_passed(tmp_path: Path) -> None:
+    document = {
+        "name": "x",
+        "link": "a-b",
+        "steps": ["heal"],
+        "stop_when": {"lag_records_above": 10, "no_acknowledgement_for": "5s"},
+    }
+    run = DrillRun(parse_plan(document, where="x"), Environment(sites={}), directory=tmp_path)
+
+    def found(lag: int | None, silence_ms: float) -> str:
+        stage: Any = SimpleNamespace(clients=SimpleNamespace(silence_ms=lambda _: silence_ms))
+        sample: Any = SimpleNamespace(lag_records=lag)
+        return run._stop_condition(stage, sample)
+
+    assert found(10, 5_000) == ""
+    assert found(None, 0) == ""
+    assert found(11, 0) == "the standby is 11 records behind, more than 10"
+    assert found(0, 5_001) == "nothing was acknowledged for 5001 ms"
+
+
+def test_one_direction_of_a_line_is_cut_silently_or_not_at_all() -> None:
+    with pytest.raises(OperationalFailure, match="is_silent: true"):
+        parse_plan({"name": "x", "link": "a-b", "steps": [{"cut": {"direction": "towards"}}]}, where="x")

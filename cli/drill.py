@@ -148,7 +148,15 @@ async def _ready(name: str, environment: Environment, link: str | None) -> Drill
     if not sample.active_site:
         raise OperationalFailure(f"no site of link {chosen} answers")
     topic = f"drill-{new_directory(DRILLS).name}"
-    values = {"link": chosen, "active": sample.active_site, "standby": probe.standby(sample), "topic": topic}
+    standby = probe.standby(sample)
+    values = {
+        "link": chosen,
+        "active": sample.active_site,
+        "standby": standby,
+        "active_broker": environment.first_broker(sample.active_site),
+        "standby_broker": environment.first_broker(standby),
+        "topic": topic,
+    }
     return ready_plan(name, values)
 
 

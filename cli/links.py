@@ -71,6 +71,7 @@ class SyncChoice(enum.Enum):
 
     BLOCK = SyncPolicy.BLOCK.value
     DEGRADE = SyncPolicy.DEGRADE.value
+    BOUND = SyncPolicy.BOUND.value
 
 
 class FailoverChoice(enum.Enum):
@@ -94,8 +95,12 @@ SyncOption = Annotated[
     SyncChoice | None,
     typer.Option(
         help="block: acks=all is answered, and consumers see a record, only when the target has it. degrade: the same, until the "
-        "target is silent for --sync-timeout-ms.",
+        "target is silent for --sync-timeout-ms. bound: acks=all waits only while the target is more than --sync-bound-ms behind.",
     ),
+]
+SyncBoundOption = Annotated[
+    int | None,
+    typer.Option("--sync-bound-ms", min=1, help="With --sync bound: how far the target may be behind, in ms."),
 ]
 ReinstateOption = Annotated[
     ReinstateChoice,
@@ -228,6 +233,7 @@ def create(
     sync_timeout_ms: Annotated[
         int, typer.Option("--sync-timeout-ms", min=1, help="How long degrade waits for a silent target.")
     ] = SYNC_TIMEOUT_MS,
+    sync_bound_ms: SyncBoundOption = None,
     reinstatement: ReinstateOption = ReinstateChoice.MANUAL,
     lease_ms: LeaseOption = None,
     failover: FailoverOption = None,
@@ -265,6 +271,7 @@ def create(
         is_routed=is_routed,
         sync=SyncPolicy.NONE if sync is None else SyncPolicy(sync.value),
         sync_timeout_ms=sync_timeout_ms,
+        sync_bound_ms=checked_bound_ms(sync, sync_bound_ms),
         reinstate=_reinstate_policy(reinstatement),
         lease_ms=lease_ms or 0,
         failover_mode=failover_mode_of(failover or (FailoverChoice.OBSERVE if lease_ms else FailoverChoice.MANUAL)),
@@ -278,6 +285,16 @@ def create(
         raise typer.Exit(ExitCode.FAILED)
     if not is_dry_run:
         error_console.print(f"antipode links list shows when a mirror reports to {target}", soft_wrap=True)
+
+
+def checked_bound_ms(sync: enum.Enum | None, bound_ms: int | None) -> int:
+    """The bound of the policy `bound`, 0 for another policy. A usage error where one is without the
+    other.
+    """
+    is_bound = sync is not None and sync.value == SyncPolicy.BOUND.value
+    if is_bound != (bound_ms is not None):
+        raise usage_error("--sync bound and --sync-bound-ms belong together: give both")
+    return bound_ms or 0
 
 
 def _agents_of(sites: Sequence[str], environment: Path | None, given: list[str] | None) -> Agents:
@@ -307,6 +324,7 @@ class AlteredSync(enum.Enum):
 
     BLOCK = SyncPolicy.BLOCK.value
     DEGRADE = SyncPolicy.DEGRADE.value
+    BOUND = SyncPolicy.BOUND.value
     NONE = "none"
 
 
@@ -320,6 +338,7 @@ def alter(
     sync_timeout_ms: Annotated[
         int | None, typer.Option("--sync-timeout-ms", min=1, help="How long degrade waits for a silent target.")
     ] = None,
+    sync_bound_ms: SyncBoundOption = None,
     reinstatement: Annotated[ReinstateChoice | None, typer.Option("--reinstate", help="As for create.")] = None,
     lease_ms: LeaseOption = None,
     failover: FailoverOption = None,
@@ -346,6 +365,7 @@ def alter(
     changes = LinkChanges(
         sync=SyncPolicy.NONE if sync is AlteredSync.NONE else None if sync is None else SyncPolicy(sync.value),
         sync_timeout_ms=sync_timeout_ms or 0,
+        sync_bound_ms=checked_bound_ms(sync, sync_bound_ms),
         reinstate=None if reinstatement is None else _reinstate_policy(reinstatement),
         lease_ms=lease_ms,
         failover_mode=None if failover is None else failover_mode_of(failover),
@@ -475,7 +495,8 @@ def _sync(record: LinkRecord) -> str:
     from dr.sites.core.sync_policies import is_suspended
 
     suspension = f" ({record.sync_policy_to_restore} suspended)" if is_suspended(record) else ""
-    return f"{record.sync_policy}{suspension}"
+    bound = f" {record.sync_bound_ms} ms" if record.sync_policy == SyncPolicy.BOUND.value else ""
+    return f"{record.sync_policy}{bound}{suspension}"
 
 
 def _status_json(entry: LinkAtSite) -> dict[str, Any]:

@@ -11,7 +11,7 @@ import typer
 
 from cli.daemons import parse_property
 from cli.embedding.site_layout import Wishes, check
-from cli.links import FailoverChoice, SyncChoice, failover_mode_of, split_list
+from cli.links import FailoverChoice, SyncBoundOption, SyncChoice, checked_bound_ms, failover_mode_of, split_list
 from cli.shared.failures import usage_error
 from cli.shared.output import Output, OutputFormat, console, print_json, report_progress
 from runtime.process import run_daemon
@@ -47,9 +47,11 @@ def up(
     sync: Annotated[
         SyncChoice | None,
         typer.Option(
-            help="Acknowledge acks=all only when the target has it, too: block, or degrade when it is silent."
+            help="Acknowledge acks=all only when the target has it, too: block, or degrade when it is silent; bound: when the "
+            "target is at most --sync-bound-ms behind."
         ),
     ] = None,
+    sync_bound_ms: SyncBoundOption = None,
     has_arbiter: Annotated[
         bool,
         typer.Option(
@@ -99,6 +101,7 @@ def up(
         topic_whitelist=split_list(whitelist),
         topic_blacklist=split_list(blacklist),
         sync=SyncPolicy.NONE if sync is None else SyncPolicy(sync.value),
+        sync_bound_ms=checked_bound_ms(sync, sync_bound_ms),
         lease_ms=lease_ms if has_arbiter else 0,
         failover_mode=failover_mode_of(failover) if has_arbiter else FailoverMode.MANUAL,
     )

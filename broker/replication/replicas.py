@@ -24,6 +24,7 @@ from broker.log.partition_log import PartitionLog
 from broker.metadata.core.access import CONSUMER_REPLICA_ID, read_error, write_error
 from broker.metadata.core.cluster_image import ClusterImage, ImageChange, LinkRole, PartitionImage, TopicImage
 from broker.metrics import BrokerMetrics
+from broker.replication.core.lag_bounded_hold import LagBoundedHold
 from broker.replication.core.partition import LeadershipChange, Partition
 from broker.replication.core.replication_throttle import ReplicationThrottle
 from broker.replication.core.retention_holds import StandbyEnds
@@ -486,10 +487,24 @@ class Replicas:
             self._held.pop(hosted.key, None)
             return
         # without a permit another site may be active: nothing more becomes visible here alone
-        may_degrade, timeout_ms = policy is SyncPolicy.DEGRADE and not is_without_permit, link.sync_timeout_ms
+        may_degrade, timeout_ms = policy is not SyncPolicy.BLOCK and not is_without_permit, link.sync_timeout_ms
         hold = hosted.state.hold
-        if hold is not None:
+        is_bound = policy is SyncPolicy.BOUND
+        if hold is not None and isinstance(hold, LagBoundedHold) == is_bound:
             hold.follow_policy(may_degrade=may_degrade, timeout_ms=timeout_ms)
+            if isinstance(hold, LagBoundedHold):
+                hold.bound_ms = link.sync_bound_ms
+        elif is_bound:
+            acknowledged = -1 if hold is None else hold.acknowledged
+            hold = LagBoundedHold(
+                may_degrade=may_degrade,
+                timeout_ms=timeout_ms,
+                progressed_at_ms=self._clock.monotonic_ms(),
+                acknowledged=acknowledged,
+                bound_ms=link.sync_bound_ms,
+            )
+            hosted.state.wait_for_standby(hold)
+            self._held[hosted.key] = hosted
         else:
             now_ms = self._clock.monotonic_ms()
             hold = (
@@ -561,12 +576,18 @@ class Replicas:
                     high_watermark=high_watermark,
                 )
                 self.refresh_high_watermark(hosted)
+            elif isinstance(hosted.state.hold, LagBoundedHold):
+                self.refresh_high_watermark(hosted)
 
     def standby_holds(self) -> list[StandbyHold]:
         """The hold of each partition led here that waits for a standby, or would if it were not
         degraded.
         """
         return [hosted.state.hold for hosted in tuple(self._held.values()) if hosted.state.hold is not None]
+
+    def lag_bounded_holds(self) -> list[LagBoundedHold]:
+        """Those of links with the sync policy `bound`."""
+        return [hold for hold in self.standby_holds() if isinstance(hold, LagBoundedHold)]
 
     def record_client_read(self, hosted: HostedPartition) -> None:
         """A client fetches from this follower: the leader should send each high watermark at once

@@ -170,6 +170,26 @@ GAUGES: Final[tuple[tuple[str, str, Read], ...]] = (
         lambda parts: sum(hold.is_degraded for hold in parts.replicas.standby_holds()),
     ),
     (
+        "antipode_broker_sync_bound_limited_partitions",
+        "Partitions of links with sync policy bound led here whose acknowledgements are throttled or held",
+        lambda parts: sum(hold.bound is not None for hold in parts.replicas.lag_bounded_holds()),
+    ),
+    (
+        "antipode_broker_sync_bound_held_partitions",
+        "Partitions of links with sync policy bound led here: no acknowledgements, the standby is behind for too long",
+        lambda parts: sum(hold.is_held for hold in parts.replicas.lag_bounded_holds()),
+    ),
+    (
+        "antipode_broker_sync_bound_max_lag_ms",
+        "How far the standby of a partition with sync policy bound is behind at most",
+        lambda parts: max((hold.lag_ms for hold in parts.replicas.lag_bounded_holds()), default=0),
+    ),
+    (
+        "antipode_broker_sync_bound_limited_seconds",
+        "How long acknowledgements under sync policy bound were throttled or held, over the partitions led here",
+        lambda parts: sum(hold.limited_ms for hold in parts.replicas.lag_bounded_holds()) / 1000,
+    ),
+    (
         "kafka_log_logmanager_offlinelogdirectorycount",
         "Log directories that are offline after a failure of their disks",
         lambda parts: len(parts.logs.offline),

@@ -91,6 +91,7 @@ class LinkFilters:
     group_whitelist: tuple[str, ...] = (".*",)
     group_blacklist: tuple[str, ...] = ()
     sync: SyncPolicy = SyncPolicy.NONE
+    sync_bound_ms: int = 0
     lease_ms: int = 0
     failover_mode: FailoverMode = FailoverMode.MANUAL
 
@@ -458,6 +459,7 @@ def _link_spec(link: LinkLayout, filters: LinkFilters) -> LinkSpec:
         group_whitelist=filters.group_whitelist,
         group_blacklist=filters.group_blacklist,
         sync=filters.sync,
+        sync_bound_ms=filters.sync_bound_ms,
         lease_ms=filters.lease_ms,
         failover_mode=filters.failover_mode,
     )

@@ -489,7 +489,13 @@ def _altered(stored: LinkRecord, request: site.AlterLinkRequest, *, now_ms: int)
             accepted = ", ".join(map(repr, (*known, KEPT_POLICY)))
             _refuse_argument([f"sync policy {request.sync_policy!r}: accepted are {accepted}"])
         policy = known[request.sync_policy]
-        record = altered(record, policy=policy, timeout_ms=request.sync_timeout_ms, now_ms=now_ms)
+        record = altered(
+            record,
+            policy=policy,
+            timeout_ms=request.sync_timeout_ms,
+            bound_ms=request.sync_bound_ms,
+            now_ms=now_ms,
+        )
     if request.reinstate_policy:
         wanted = "" if request.reinstate_policy == MANUAL_POLICY else request.reinstate_policy
         record = reinstating(record, policy=wanted, now_ms=now_ms)

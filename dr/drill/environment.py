@@ -147,6 +147,11 @@ class Environment(_Part):
                 return link
         raise OperationalFailure(f"link {name!r} is not in the environment; there: {_names(self.links)}")
 
+    def first_broker(self, site: str) -> str:
+        """The name of a site's first broker, with the site; the site alone where none is known."""
+        known = self.sites[site].processes if site in self.sites else ()
+        return next((f"{site}/{one.name}" for one in known if one.name.startswith("broker")), site)
+
     def mirrors_of(self, link: str) -> dict[str, EnvironmentMirror]:
         """The link's mirror daemons by the site that each writes to."""
         return {mirror.site: mirror for mirror in self.mirrors if mirror.link == link}

@@ -1,8 +1,9 @@
 """The drills that are ready to run: plans in `deploy/drills/`, for any pair of sites.
 
-Such a plan names the link, its sites and the drill's own topic by `$link`, `$active`, `$standby`
-and `$topic`; the values are put in before it is read. The topic is a new one for each run, because
-the checkers expect each record once.
+Such a plan names the link, its sites, a broker of each and the drill's own topic by `$link`,
+`$active`, `$standby`, `$active_broker`, `$standby_broker` and `$topic`; the values are put in
+before it is read. The topic is a new one for each run, because the checkers expect each record
+once.
 """
 
 from __future__ import annotations
@@ -18,7 +19,14 @@ from dr.drill.drill_plan import DrillPlan, parse_plan
 from runtime.process import OperationalFailure
 
 DIRECTORY: Final = Path(__file__).resolve().parents[2] / "deploy" / "drills"
-EXAMPLE: Final = {"link": "a-b", "active": "a", "standby": "b", "topic": "drill"}
+EXAMPLE: Final = {
+    "link": "a-b",
+    "active": "a",
+    "standby": "b",
+    "active_broker": "a/broker-1",
+    "standby_broker": "b/broker-1001",
+    "topic": "drill",
+}
 
 
 def names() -> list[str]:

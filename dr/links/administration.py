@@ -60,6 +60,7 @@ class LinkSpec:
     is_routed: bool = True
     sync: SyncPolicy = SyncPolicy.NONE
     sync_timeout_ms: int = SYNC_TIMEOUT_MS
+    sync_bound_ms: int = 0
     reinstate: ReinstatePolicy = ReinstatePolicy.MANUAL
     lease_ms: int = 0
     failover_mode: FailoverMode = FailoverMode.MANUAL
@@ -84,6 +85,7 @@ class LinkSpec:
             is_routed=self.is_routed,
             sync_policy=self.sync.value,
             sync_timeout_ms=0 if self.sync is SyncPolicy.NONE else self.sync_timeout_ms,
+            sync_bound_ms=self.sync_bound_ms,
             reinstate_policy=self.reinstate.value,
             lease_ms=self.lease_ms,
             failover_mode=self.failover_mode.value,

@@ -45,6 +45,7 @@ class LinkChanges:
 
     sync: SyncPolicy | None = None
     sync_timeout_ms: int = 0
+    sync_bound_ms: int = 0
     reinstate: ReinstatePolicy | None = None
     lease_ms: int | None = None
     failover_mode: FailoverMode | None = None
@@ -54,7 +55,7 @@ class LinkChanges:
     @property
     def is_empty(self) -> bool:
         """Whether nothing is to be changed."""
-        return self == LinkChanges(sync_timeout_ms=self.sync_timeout_ms)
+        return self == LinkChanges(sync_timeout_ms=self.sync_timeout_ms, sync_bound_ms=self.sync_bound_ms)
 
 
 class SiteClient:
@@ -145,6 +146,7 @@ class SiteClient:
             name=name,
             sync_policy=KEPT_POLICY if sync is None else sync.value,
             sync_timeout_ms=changes.sync_timeout_ms,
+            sync_bound_ms=changes.sync_bound_ms,
             reinstate_policy="" if reinstate is None else reinstate.value or MANUAL_POLICY,
             lease_ms=changes.lease_ms,
             failover_mode="" if mode is None else mode.value or MANUAL_POLICY,

@@ -33,6 +33,7 @@ FOR_EVER_MS = 3_600_000
 """A timeout that no test sits out: what goes on did not wait for it."""
 SOON_MS = 300
 PATIENCE_MS = 700
+BOUND_MS = 3_000
 DEGRADE_SOON = LinkChanges(sync=SyncPolicy.DEGRADE, sync_timeout_ms=SOON_MS)
 
 
@@ -98,6 +99,23 @@ async def test_producers_that_wait_for_a_lost_standby_go_on_when_the_operator_sa
         return await policies(sites, "b") == [("degrade", "")]
 
     await eventually(is_told, 60_000)
+
+
+async def test_a_bounded_link_acknowledges_alone_until_the_standby_is_too_far_behind(sites: LinkedSites) -> None:
+    mirror = sites.start_mirror()
+    bounded = LinkChanges(sync=SyncPolicy.BOUND, sync_bound_ms=BOUND_MS)
+    await alter_link(LINK, [sites.client("a"), sites.client("b")], bounded)
+    assert await produce(sites.a.bootstrap) is ErrorCode.none
+    await eventually(lambda: is_mirrored(sites, 1), 60_000)
+    await asyncio.to_thread(mirror.pause)
+    assert await produce(sites.a.bootstrap) is ErrorCode.none  # without the standby
+
+    async def is_held() -> bool:
+        return await produce(sites.a.bootstrap, timeout_ms=PATIENCE_MS) is ErrorCode.request_timed_out
+
+    await eventually(is_held, 60_000)
+    await asyncio.to_thread(mirror.resume)
+    assert await produce(sites.a.bootstrap) is ErrorCode.none
 
 
 async def test_a_change_whose_operator_dies_after_the_active_site_has_it_reaches_the_other_one(

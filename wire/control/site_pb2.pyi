@@ -188,7 +188,7 @@ class AdoptLinkRequest(_message.Message):
     def __init__(self, record: _Optional[_Union[_cluster_pb2.LinkRecord, _Mapping]] = ..., timeout_ms: _Optional[int] = ..., account_json: _Optional[str] = ...) -> None: ...
 
 class AlterLinkRequest(_message.Message):
-    __slots__ = ("name", "sync_policy", "sync_timeout_ms", "is_dry_run", "timeout_ms", "reinstate_policy", "lease_ms", "failover_mode", "failover_lag_records_max", "failover_lag_ms_max")
+    __slots__ = ("name", "sync_policy", "sync_timeout_ms", "is_dry_run", "timeout_ms", "reinstate_policy", "lease_ms", "failover_mode", "failover_lag_records_max", "failover_lag_ms_max", "sync_bound_ms")
     NAME_FIELD_NUMBER: _ClassVar[int]
     SYNC_POLICY_FIELD_NUMBER: _ClassVar[int]
     SYNC_TIMEOUT_MS_FIELD_NUMBER: _ClassVar[int]
@@ -199,6 +199,7 @@ class AlterLinkRequest(_message.Message):
     FAILOVER_MODE_FIELD_NUMBER: _ClassVar[int]
     FAILOVER_LAG_RECORDS_MAX_FIELD_NUMBER: _ClassVar[int]
     FAILOVER_LAG_MS_MAX_FIELD_NUMBER: _ClassVar[int]
+    SYNC_BOUND_MS_FIELD_NUMBER: _ClassVar[int]
     name: str
     sync_policy: str
     sync_timeout_ms: int
@@ -209,7 +210,8 @@ class AlterLinkRequest(_message.Message):
     failover_mode: str
     failover_lag_records_max: int
     failover_lag_ms_max: int
-    def __init__(self, name: _Optional[str] = ..., sync_policy: _Optional[str] = ..., sync_timeout_ms: _Optional[int] = ..., is_dry_run: _Optional[bool] = ..., timeout_ms: _Optional[int] = ..., reinstate_policy: _Optional[str] = ..., lease_ms: _Optional[int] = ..., failover_mode: _Optional[str] = ..., failover_lag_records_max: _Optional[int] = ..., failover_lag_ms_max: _Optional[int] = ...) -> None: ...
+    sync_bound_ms: int
+    def __init__(self, name: _Optional[str] = ..., sync_policy: _Optional[str] = ..., sync_timeout_ms: _Optional[int] = ..., is_dry_run: _Optional[bool] = ..., timeout_ms: _Optional[int] = ..., reinstate_policy: _Optional[str] = ..., lease_ms: _Optional[int] = ..., failover_mode: _Optional[str] = ..., failover_lag_records_max: _Optional[int] = ..., failover_lag_ms_max: _Optional[int] = ..., sync_bound_ms: _Optional[int] = ...) -> None: ...
 
 class ConfirmSiteLinkRequest(_message.Message):
     __slots__ = ("name", "epoch")

@@ -53,6 +53,7 @@ class SyncPolicy(enum.Enum):
     NONE = ""
     BLOCK = "block"
     DEGRADE = "degrade"
+    BOUND = "bound"
 
 
 class ReinstatePolicy(enum.Enum):
@@ -213,6 +214,11 @@ _RESTRICTIVENESS: Final = {SiteRole.PASSIVE: 0, SiteRole.FENCED: 1, SiteRole.ACT
 def sync_policy(link: LinkRecord) -> SyncPolicy:
     """The link's policy; a value that this release does not know counts as the strictest one."""
     return _SYNC_POLICIES.get(link.sync_policy, SyncPolicy.BLOCK)
+
+
+def needs_standby(policy: SyncPolicy) -> bool:
+    """True for a policy under which a lost standby stops the producers of the active site."""
+    return policy in (SyncPolicy.BLOCK, SyncPolicy.BOUND)
 
 
 def reinstate_policy(link: LinkRecord) -> ReinstatePolicy:

@@ -573,11 +573,13 @@ def difference(before: ClusterImage, after: ClusterImage) -> ImageChange:
     return ImageChange(deleted=deleted, changed=changed, changed_links=links)
 
 
-def _part_in_link(image: ClusterImage, topic: str) -> tuple[LinkRole, str, int]:
+def _part_in_link(image: ClusterImage, topic: str) -> tuple[LinkRole, str, int, int]:
     """Return the fields that a topic's partitions inherit from the link that carries it."""
     link = image.link_of(topic)
     return (
-        (image.role_in(link), "", 0) if link is None else (image.role_in(link), link.sync_policy, link.sync_timeout_ms)
+        (image.role_in(link), "", 0, 0)
+        if link is None
+        else (image.role_in(link), link.sync_policy, link.sync_timeout_ms, link.sync_bound_ms)
     )
 
 

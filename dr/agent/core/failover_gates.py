@@ -155,7 +155,7 @@ def _incomplete(evidence: SiteEvidence) -> list[str]:
 
 
 def _out_of_sync(record: LinkRecord, node_ids: Sequence[int]) -> list[str]:
-    if not node_ids or sync_policy(record) is SyncPolicy.NONE:
+    if not node_ids or sync_policy(record) in (SyncPolicy.NONE, SyncPolicy.BOUND):
         return []
     nodes = ", ".join(map(str, sorted(node_ids)))
     return [f"brokers {nodes} of {record.active_site} acknowledged records that the standby may lack"]

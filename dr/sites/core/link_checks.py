@@ -56,6 +56,8 @@ def record_problems(record: LinkRecord) -> list[str]:
         problems.append(f"reinstate policy {record.reinstate_policy!r}: accepted are {accepted}")
     if record.sync_policy == SyncPolicy.DEGRADE.value and record.sync_timeout_ms <= 0:
         problems.append(f"sync timeout {record.sync_timeout_ms} ms: accepted is 1 ms or more")
+    if SyncPolicy.BOUND.value in (record.sync_policy, record.sync_policy_to_restore) and record.sync_bound_ms <= 0:
+        problems.append(f"sync bound {record.sync_bound_ms} ms: accepted with the sync policy bound is 1 ms or more")
     problems += lease_problems(record)
     if not record.topic_whitelist:
         problems.append("the topic whitelist is empty: the link would carry nothing")

@@ -1,11 +1,11 @@
 """Changes a sync link's policy: an operator sets it, a failover from a lost site suspends it, and
 the agents restore it.
 
-Under `block` a site waits for the other one without end. That is what was asked for while both
-live, and an outage of its own after one of them was lost: the promoted site would wait for the one
-that it was promoted over. So the record that such a failover writes says `degrade` and keeps the
-word `block` beside it, in one write; there is no step between the two at which a run could die. The
-promoted site puts `block` in force again as soon as the other one has everything. A change needs no
+Under `block` and `bound` a site waits for the other one without end. That is what was asked for
+while both live, and an outage of its own after one of them was lost: the promoted site would wait
+for the one that it was promoted over. So the record that such a failover writes says `degrade` and
+keeps the former policy beside it, in one write; there is no step between the two at which a run could die. The
+promoted site puts that policy in force again as soon as the other one has everything. A change needs no
 new epoch: the record's revision grows, and of two changes of one record the first one stored wins.
 `reinstating` and `leasing` change the link's other policies in the same way.
 """
@@ -17,10 +17,10 @@ from collections.abc import Iterable
 from dr.sites.core.record_changes import changed
 from wire.control.broker_pb2 import DescribePartitionsReply
 from wire.control.cluster_pb2 import LinkRecord
-from wire.rules.links import SYNC_TIMEOUT_MS, FailoverMode, SyncPolicy, sync_policy
+from wire.rules.links import SYNC_TIMEOUT_MS, FailoverMode, SyncPolicy, needs_standby, sync_policy
 
 
-def altered(record: LinkRecord, *, policy: SyncPolicy, timeout_ms: int, now_ms: int) -> LinkRecord:
+def altered(record: LinkRecord, *, policy: SyncPolicy, timeout_ms: int, now_ms: int, bound_ms: int = 0) -> LinkRecord:
     """The record with an operator's policy, which also ends a suspension; `timeout_ms` 0 keeps the
     one that is known.
 
@@ -28,13 +28,16 @@ def altered(record: LinkRecord, *, policy: SyncPolicy, timeout_ms: int, now_ms: 
     """
     known_ms = record.sync_timeout_ms or SYNC_TIMEOUT_MS
     wanted_ms = 0 if policy is SyncPolicy.NONE else timeout_ms or known_ms
-    is_same = (record.sync_policy, record.sync_timeout_ms) == (policy.value, wanted_ms)
+    wanted_bound_ms = bound_ms or record.sync_bound_ms if policy is SyncPolicy.BOUND else 0
+    known = (record.sync_policy, record.sync_timeout_ms, record.sync_bound_ms)
+    is_same = known == (policy.value, wanted_ms, wanted_bound_ms)
     if is_same and not is_suspended(record):
         return record
     return changed(
         record,
         sync_policy=policy.value,
         sync_timeout_ms=wanted_ms,
+        sync_bound_ms=wanted_bound_ms,
         sync_policy_to_restore="",
         revision=record.revision + 1,
         updated_at_ms=now_ms,
@@ -79,9 +82,9 @@ def leasing(
 
 def suspended(record: LinkRecord) -> LinkRecord:
     """The record of a site that is promoted over a lost one: it does not wait for it. Any other
-    policy than `block` stays.
+    policy than `block` and `bound` stays.
     """
-    if sync_policy(record) is not SyncPolicy.BLOCK:
+    if not needs_standby(sync_policy(record)):
         return record
     return changed(
         record,
@@ -93,7 +96,7 @@ def suspended(record: LinkRecord) -> LinkRecord:
 
 def is_suspended(record: LinkRecord) -> bool:
     """True from a failover over a lost site until the other one has everything, when the link's
-    policy was `block`.
+    policy was `block` or `bound`.
     """
     return bool(record.sync_policy_to_restore)
 
@@ -134,4 +137,6 @@ def policy_sentence(record: LinkRecord) -> str:
         )
     if policy is SyncPolicy.BLOCK:
         return f"acks=all waits for {other} without end (block)"
+    if policy is SyncPolicy.BOUND:
+        return f"acks=all waits while {other} is more than {record.sync_bound_ms} ms behind (bound)"
     return f"acks=all waits for {other}, at most {record.sync_timeout_ms} ms while it is silent (degrade)"

@@ -11,7 +11,14 @@ from dr.drill.drill_plan import FailOver, Reinstate, SwitchOver
 from dr.drill.library import names, ready_plan
 from runtime.process import OperationalFailure
 
-PAIR = {"link": "berlin-paris", "active": "paris", "standby": "berlin", "topic": "drill-1"}
+PAIR = {
+    "link": "berlin-paris",
+    "active": "paris",
+    "standby": "berlin",
+    "active_broker": "paris/broker-1001",
+    "standby_broker": "berlin/broker-1",
+    "topic": "drill-1",
+}
 
 
 @pytest.mark.parametrize("name", names())

@@ -36,7 +36,10 @@ def test_every_policy_may_follow_every_other_and_the_same_again_changes_nothing(
     before: SyncPolicy, policy: SyncPolicy
 ) -> None:
     stored = record(before.value, timeout_ms=0 if before is SyncPolicy.NONE else 700)
-    after = altered(stored, policy=policy, timeout_ms=0, now_ms=9)
+    stored.sync_bound_ms = 300 if before is SyncPolicy.BOUND else 0
+    bound_ms = 300 if policy is SyncPolicy.BOUND else 0
+    after = altered(stored, policy=policy, timeout_ms=0, bound_ms=bound_ms, now_ms=9)
+    assert after.sync_bound_ms == bound_ms
     assert after.sync_policy == policy.value
     assert record_problems(after) == []
     assert supersedes(after, stored) is (policy is not before)
@@ -48,6 +51,16 @@ def test_every_policy_may_follow_every_other_and_the_same_again_changes_nothing(
 def test_a_timeout_alone_is_a_change() -> None:
     after = altered(record("degrade"), policy=SyncPolicy.DEGRADE, timeout_ms=900, now_ms=9)
     assert (after.revision, after.sync_timeout_ms) == (1, 900)
+
+
+def test_a_bounded_link_is_suspended_and_comes_back_with_its_bound() -> None:
+    bounded = record("bound")
+    bounded.sync_bound_ms = 300
+    lost = suspended(bounded)
+    assert (lost.sync_policy, lost.sync_policy_to_restore, lost.sync_bound_ms) == ("degrade", "bound", 300)
+    assert record_problems(lost) == []
+    assert restored(lost, now_ms=9).sync_bound_ms == 300
+    assert "more than 300 ms behind" in policy_sentence(bounded)
 
 
 def test_only_a_link_that_blocks_is_suspended_and_it_comes_back_as_it_was() -> None:

@@ -1,0 +1,97 @@
+"""A partition of a link with the sync policy `bound`: acknowledgements wait when the standby is too
+far behind. Pure.
+
+The standby may lack what is younger than `bound_ms`, so that a failover loses no more than that of
+what was acknowledged with acks=all. Up to half of the bound nothing waits. From there on
+acknowledgements are throttled: what becomes visible is as old as the standby is beyond that half,
+so producers with a bounded number of requests in flight slow down by themselves. Beyond the bound
+they are held, and only what the standby has becomes visible.
+
+The age of a record is not in the log (producers set times), so the leader remembers where its log
+ended at each look (`check`, every 100 ms), and a record counts as old as the look before it. A new
+leader, which does not know how far behind the standby is, holds until the standby has reported.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from dataclasses import dataclass, field
+from typing import NamedTuple
+
+from broker.replication.core.standby_hold import StandbyHold
+
+MARKS_MAX = 128
+"""The bound is divided into so many steps."""
+
+
+class _Mark(NamedTuple):
+    """Records below `end` are at least as old as `born_at_ms`, as far as no earlier mark has
+    them.
+    """
+
+    born_at_ms: float
+    end: int
+
+
+@dataclass(slots=True)
+class LagBoundedHold(StandbyHold):
+    """See the module. `limited_ms` counts for how long acknowledgements were throttled or held."""
+
+    bound_ms: float = 0.0
+    limit: int | None = None
+    lag_ms: float = 0.0
+    limited_ms: float = 0.0
+    looked_at_ms: float = -1.0
+    _marks: deque[_Mark] = field(default_factory=deque)
+
+    @property
+    def bound(self) -> int | None:
+        """The offset that the high watermark may not pass now; None while nothing waits."""
+        return self.acknowledged if not self.may_degrade or self.acknowledged < 0 else self.limit
+
+    @property
+    def is_held(self) -> bool:
+        """True while acknowledgements wait for the standby itself."""
+        return self.bound is not None and self.bound <= self.acknowledged
+
+    def is_behind(self, high_watermark: int) -> bool:
+        """True while the standby lacks something that was shown."""
+        return self.acknowledged < high_watermark
+
+    def report(self, acknowledged: int, *, high_watermark: int, replicated_end: int, now_ms: float) -> None:  # noqa: ARG002  as in the other hold
+        """The standby has everything below `acknowledged`."""
+        self.acknowledged = max(self.acknowledged, acknowledged)
+        self._look(replicated_end, now_ms)
+
+    def check(self, *, high_watermark: int, replicated_end: int, now_ms: float) -> bool:  # noqa: ARG002  as in the other hold
+        """Look at the clock; such a hold is never given up."""
+        self._look(replicated_end, now_ms)
+        return False
+
+    def _look(self, replicated_end: int, now_ms: float) -> None:
+        before_ms = self.progressed_at_ms if self.looked_at_ms < 0 else self.looked_at_ms
+        if self.limit is not None:
+            self.limited_ms += now_ms - before_ms
+        self._note_end(replicated_end, before_ms)
+        self.looked_at_ms = now_ms
+        while self._marks and self._marks[0].end <= self.acknowledged:
+            self._marks.popleft()
+        self.lag_ms = now_ms - self._marks[0].born_at_ms if self._marks else 0.0
+        self.limit = self._limit(now_ms)
+
+    def _note_end(self, end: int, born_at_ms: float) -> None:
+        if end <= (self._marks[-1].end if self._marks else self.acknowledged):
+            return
+        if self._marks and born_at_ms - self._marks[-1].born_at_ms < self.bound_ms / MARKS_MAX:
+            self._marks[-1] = _Mark(self._marks[-1].born_at_ms, end)
+        else:
+            self._marks.append(_Mark(born_at_ms, end))
+
+    def _limit(self, now_ms: float) -> int | None:
+        delay_ms = self.lag_ms - self.bound_ms / 2
+        if delay_ms <= 0:
+            return None
+        if self.lag_ms > self.bound_ms:
+            return self.acknowledged
+        old_enough = (mark.end for mark in self._marks if now_ms - mark.born_at_ms >= delay_ms)
+        return max(old_enough, default=self.acknowledged)

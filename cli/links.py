@@ -29,6 +29,7 @@ from cli.link_commands.translate_offset import translate_offset
 from cli.shared.failures import failures_as_messages, print_error, usage_error
 from cli.shared.output import Output, OutputFormat, console, error_console, print_json, print_table
 from cli.shared.sites import Agents, EnvironmentFile, SiteOptions, agents, site_clients
+from cli.shared.sync_options import SyncBoundOption, SyncTimeoutOption, checked_bound_ms
 from runtime.process import ExitCode
 from wire.rules.links import (
     DEFAULT_TOPIC_BLACKLIST,
@@ -97,10 +98,6 @@ SyncOption = Annotated[
         help="block: acks=all is answered, and consumers see a record, only when the target has it. degrade: the same, until the "
         "target is silent for --sync-timeout-ms. bound: acks=all waits only while the target is more than --sync-bound-ms behind.",
     ),
-]
-SyncBoundOption = Annotated[
-    int | None,
-    typer.Option("--sync-bound-ms", min=1, help="With --sync bound: how far the target may be behind, in ms."),
 ]
 ReinstateOption = Annotated[
     ReinstateChoice,
@@ -230,9 +227,7 @@ def create(
         bool, typer.Option("--routed/--no-routed", help="Send clients of either site to the active one.")
     ] = True,
     sync: SyncOption = None,
-    sync_timeout_ms: Annotated[
-        int, typer.Option("--sync-timeout-ms", min=1, help="How long degrade waits for a silent target.")
-    ] = SYNC_TIMEOUT_MS,
+    sync_timeout_ms: SyncTimeoutOption = SYNC_TIMEOUT_MS,
     sync_bound_ms: SyncBoundOption = None,
     reinstatement: ReinstateOption = ReinstateChoice.MANUAL,
     lease_ms: LeaseOption = None,
@@ -285,16 +280,6 @@ def create(
         raise typer.Exit(ExitCode.FAILED)
     if not is_dry_run:
         error_console.print(f"antipode links list shows when a mirror reports to {target}", soft_wrap=True)
-
-
-def checked_bound_ms(sync: enum.Enum | None, bound_ms: int | None) -> int:
-    """The bound of the policy `bound`, 0 for another policy. A usage error where one is without the
-    other.
-    """
-    is_bound = sync is not None and sync.value == SyncPolicy.BOUND.value
-    if is_bound != (bound_ms is not None):
-        raise usage_error("--sync bound and --sync-bound-ms belong together: give both")
-    return bound_ms or 0
 
 
 def _agents_of(sites: Sequence[str], environment: Path | None, given: list[str] | None) -> Agents:

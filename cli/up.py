@@ -11,9 +11,10 @@ import typer
 
 from cli.daemons import parse_property
 from cli.embedding.site_layout import Wishes, check
-from cli.links import FailoverChoice, SyncBoundOption, SyncChoice, checked_bound_ms, failover_mode_of, split_list
+from cli.links import FailoverChoice, SyncChoice, failover_mode_of, split_list
 from cli.shared.failures import usage_error
 from cli.shared.output import Output, OutputFormat, console, print_json, report_progress
+from cli.shared.sync_options import SyncBoundOption, checked_bound_ms
 from runtime.process import run_daemon
 from wire.rules.links import DEFAULT_TOPIC_BLACKLIST, LEASE_MS_MAX, LEASE_MS_MIN, FailoverMode, SyncPolicy
 

@@ -207,8 +207,8 @@ class PeerWatch:
             await self._on_level(own)
 
     async def _may_confirm(self, own: LinkRecord) -> bool:
-        """True unless a failover still truncates the own logs: clients write there after it has kept
-        the account.
+        """Return True unless a failover still truncates the own logs: clients write there after it
+        has kept the account.
         """
         if own.active_site != self._site or not truncates_logs(own):
             return True

@@ -4,10 +4,11 @@ the agents restore it.
 Under `block` and `bound` a site waits for the other one without end. That is what was asked for
 while both live, and an outage of its own after one of them was lost: the promoted site would wait
 for the one that it was promoted over. So the record that such a failover writes says `degrade` and
-keeps the former policy beside it, in one write; there is no step between the two at which a run could die. The
-promoted site puts that policy in force again as soon as the other one has everything. A change needs no
-new epoch: the record's revision grows, and of two changes of one record the first one stored wins.
-`reinstating` and `leasing` change the link's other policies in the same way.
+keeps the former policy beside it, in one write; there is no step between the two at which a run
+could die. The promoted site puts that policy in force again as soon as the other one has
+everything. A change needs no new epoch: the record's revision grows, and of two changes of one
+record the first one stored wins. `reinstating` and `leasing` change the link's other policies in
+the same way.
 """
 
 from __future__ import annotations

@@ -1,0 +1,29 @@
+"""Options about how a link's source waits for its target, of `antipode links` and `antipode up`."""
+
+from __future__ import annotations
+
+import enum
+from typing import Annotated
+
+import typer
+
+from cli.shared.failures import usage_error
+from wire.rules.links import SyncPolicy
+
+SyncTimeoutOption = Annotated[
+    int, typer.Option("--sync-timeout-ms", min=1, help="How long degrade waits for a silent target.")
+]
+SyncBoundOption = Annotated[
+    int | None,
+    typer.Option("--sync-bound-ms", min=1, help="With --sync bound: how far the target may be behind, in ms."),
+]
+
+
+def checked_bound_ms(sync: enum.Enum | None, bound_ms: int | None) -> int:
+    """Return the bound of the policy `bound`, 0 for another policy. A usage error where one is
+    without the other.
+    """
+    is_bound = sync is not None and sync.value == SyncPolicy.BOUND.value
+    if is_bound != (bound_ms is not None):
+        raise usage_error("--sync bound and --sync-bound-ms belong together: give both")
+    return bound_ms or 0

@@ -23,6 +23,7 @@ from broker.log.errors import StorageError
 from broker.metadata.cluster import Cluster
 from broker.metadata.core.cluster_image import ClusterImage
 from broker.metrics import BrokerMetrics
+from broker.replication.core.wake_ups import DelayedOperation
 from broker.replication.housekeeping import Housekeeping
 from broker.settings.config import BrokerSettings, listener_security
 from broker.settings.dynamic_configs import DynamicConfigs
@@ -173,7 +174,7 @@ class Broker:
 
     def _apply_configs(self, settings: BrokerSettings) -> None:
         self.serving.apply_configs(settings)
-        self.replication.replicas.apply_broker_properties(settings.properties, self.cluster.image)
+        self.replication.replicas.assigned.apply_broker_properties(settings.properties, self.cluster.image)
         self.replication.replicas.apply_throttles(settings)
         self.storage.logs.cleaning.threads = settings.log_cleaner_threads
         self.replication.fetchers.resize(settings.replica_fetcher_count)
@@ -311,7 +312,7 @@ class Broker:
             )
         self.state = BrokerState.SHUTTING_DOWN
         self.serving.close_doors()
-        self.replication.replicas.produces.stop()
+        self.replication.replicas.purgatory.stop(DelayedOperation.PRODUCE)
         await coordination.hanging.stop()
         await coordination.transactions.stop()
         await self._stop_replication()

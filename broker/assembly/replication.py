@@ -11,13 +11,12 @@ from broker.authentication.inter_broker import Secured, plaintext
 from broker.log.directories.log_store import LogStore
 from broker.metadata.cluster import Cluster
 from broker.metrics import BrokerMetrics
-from broker.replication.follower_fetches import FollowerFetches
 from broker.replication.hosted_partition import HostedPartition
+from broker.replication.hosted_partitions import ReplicaListeners
 from broker.replication.isr_proposals import IsrProposals
 from broker.replication.offline_reports import OfflineReplicaReports
-from broker.replication.purgatory import Purgatory
 from broker.replication.replica_fetchers import ReplicaFetchers
-from broker.replication.replicas import ReplicaListeners, Replicas
+from broker.replication.replicas import Replicas
 from broker.replication.truncated_records import TruncatedRecords
 from broker.settings.config import BrokerSettings
 from wire.control.clients import ControllerClient
@@ -45,14 +44,10 @@ class Replication:
             clock,
             logs,
             metrics,
-            fetches=Purgatory(clock),
-            follower_fetches=FollowerFetches(clock),
-            mirror_fetches=Purgatory(clock),
-            produces=Purgatory(clock),
-            deletes=Purgatory(clock),
             cuts=TruncatedRecords(doors.disk, bytes_max=settings.truncated_bytes_kept_max, remove=logs.remove_file),
             listeners=ReplicaListeners(
                 follower_outside=self._consider,
+                isr_proposed=self._propose,
                 first_reader=self._look_again,
                 offline_changed=self._report_offline,
             ),
@@ -67,6 +62,9 @@ class Replication:
 
     def _consider(self, hosted: HostedPartition, replica: int) -> None:
         self.proposals.consider(hosted, replica)
+
+    def _propose(self, hosted: HostedPartition) -> None:
+        self.proposals.gather(hosted)
 
     def _look_again(self, hosted: HostedPartition) -> None:
         self.fetchers.look_again(hosted)
@@ -87,12 +85,4 @@ class Replication:
 
     def end_waits(self) -> None:
         """Complete all delayed requests, and complete new ones immediately."""
-        replicas = self.replicas
-        for waits in (
-            replicas.fetches,
-            replicas.follower_fetches,
-            replicas.mirror_fetches,
-            replicas.produces,
-            replicas.deletes,
-        ):
-            waits.close()
+        self.replicas.purgatory.close()

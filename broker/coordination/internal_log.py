@@ -14,6 +14,7 @@ from typing import Final
 from kio.schema.errors import ErrorCode
 
 from broker.log.errors import StorageError
+from broker.replication.core.wake_ups import DelayedOperation
 from broker.replication.hosted_partition import ALL_IN_SYNC, HostedPartition, PartitionFailure
 from broker.replication.partition_failures import failure_of
 from broker.replication.replicas import Replicas
@@ -100,11 +101,12 @@ class AwaitedCommit:
         if self.changed(self._hosted.key, 0):
             self.complete()
             return await self._done
-        entry = self._replicas.produces.wait(self, keys=[self._hosted.key], timeout_ms=timeout_ms)
+        purgatory = self._replicas.purgatory
+        entry = purgatory.wait(self, DelayedOperation.PRODUCE, keys=[self._hosted.key], timeout_ms=timeout_ms)
         try:
             await self._done
         finally:
-            self._replicas.produces.forget(entry)
+            purgatory.forget(entry)
 
     def changed(self, key: Hashable, grown_bytes: int) -> bool:  # noqa: ARG002  the Waiter's signature
         """True when there is nothing more to wait for."""

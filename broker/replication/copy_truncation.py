@@ -48,8 +48,7 @@ async def truncate_copy(
                 f"the log ended at {kept_end_offset} when its records were kept, and ends at {former_end} now",
             )
         log.truncate_to(offset)
-        hosted.state.record_copy_truncation(log.log_end_offset)
-        replicas.notify_all(hosted)
+        replicas.act(hosted, hosted.state.record_copy_truncation(log.log_end_offset))
     await log.flush()
     _state_change.warning(
         "copy truncated to the history that both sites have",

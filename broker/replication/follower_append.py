@@ -13,8 +13,9 @@ from broker.log.errors import StorageError
 from broker.replication.core.fetch_sessions import UNWATCHED
 from broker.replication.core.follower import OutOfRange, Position, truncation_offset
 from broker.replication.hosted_partition import HostedPartition
+from broker.replication.hosted_partitions import HostedPartitions
 from broker.replication.replicas import Replicas
-from broker.replication.truncated_records import TruncatedRecords, TruncationCounts
+from broker.replication.truncated_records import TruncationCounts
 from runtime.logs import get_logger, state_change_logger
 from wire.protocol.fetch_codec import PartitionFetched
 
@@ -34,23 +35,21 @@ def position_of(hosted: HostedPartition, *, now_ms: float) -> Position:
 
 
 def apply_answer(replicas: Replicas, hosted: HostedPartition, fetched: PartitionFetched, *, now_ms: int) -> None:
-    """Append the records, or cut the log where the leader's history is another; follow high
+    """Append the records, or truncate the log where the leader's history is another; follow high
     watermark and log start.
 
     BatchRejected, InvalidBatch or StorageError when the records cannot be appended; nothing of them
     is then.
     """
     if truncation_wanted(hosted, fetched) is not None:
-        truncate_where_histories_differ(replicas.cuts, hosted, EpochEnd(*fetched.diverging_epoch), now_ms=now_ms)
+        truncate_where_histories_differ(replicas, hosted, EpochEnd(*fetched.diverging_epoch), now_ms=now_ms)
         return
     records = fetched.records
     if isinstance(records, memoryview) and len(records):
         hosted.log.append_replicated(records, now_ms=now_ms)
         hosted.metrics.replicated_bytes_in += len(records)
-        hosted.state.record_append(hosted.log.log_end_offset)
-    high_watermark = hosted.state.high_watermark
-    if hosted.state.follow_high_watermark(fetched.high_watermark):
-        replicas.follow_high_watermark(hosted, high_watermark)
+        replicas.record_growth(hosted, len(records))
+    replicas.act(hosted, hosted.state.follow_high_watermark(fetched.high_watermark))
     if fetched.log_start_offset > hosted.log.log_start_offset:
         hosted.log.advance_log_start_offset(min(fetched.log_start_offset, hosted.state.high_watermark))
 
@@ -65,12 +64,12 @@ def truncation_wanted(hosted: HostedPartition, fetched: PartitionFetched) -> int
 
 
 def truncate_where_histories_differ(
-    cuts: TruncatedRecords, hosted: HostedPartition, leader_end: EpochEnd, *, now_ms: int
+    replicas: Replicas, hosted: HostedPartition, leader_end: EpochEnd, *, now_ms: int
 ) -> None:
     """The leader knows another end of the last epoch here."""
     offset = _where_histories_part(hosted, leader_end)
     reason = f"epoch {leader_end.epoch} ends at {leader_end.end_offset} at the leader"
-    truncate_replica(cuts, hosted, offset, reason=reason, now_ms=now_ms)
+    truncate_replica(replicas, hosted, offset, reason=reason, now_ms=now_ms)
 
 
 def _where_histories_part(hosted: HostedPartition, leader_end: EpochEnd) -> int:
@@ -82,17 +81,19 @@ def _where_histories_part(hosted: HostedPartition, leader_end: EpochEnd) -> int:
     )
 
 
-def truncate_replica(cuts: TruncatedRecords, hosted: HostedPartition, offset: int, *, reason: str, now_ms: int) -> None:
-    """Cut the log; a cut below the high watermark is what an unclean election costs. What is cut is
-    copied first.
+def truncate_replica(
+    replicas: HostedPartitions, hosted: HostedPartition, offset: int, *, reason: str, now_ms: int
+) -> None:
+    """Truncate the log. Below the high watermark, that is what an unclean election costs. The
+    removed records are copied first.
     """
     end, high_watermark, size_bytes = hosted.log.log_end_offset, hosted.state.high_watermark, hosted.log.size_bytes
     if offset >= end:
         return
-    kept = cuts.keep(hosted.log, offset)
+    kept = replicas.cuts.keep(hosted.log, offset)
     hosted.log.truncate_to(offset)
     truncated_end = hosted.log.log_end_offset
-    hosted.state.record_truncation(truncated_end)
+    replicas.act(hosted, hosted.state.record_truncation(truncated_end))
     made = TruncationCounts(
         count=1,
         records=end - truncated_end,
@@ -101,7 +102,7 @@ def truncate_replica(cuts: TruncatedRecords, hosted: HostedPartition, offset: in
         first_offset=truncated_end,
         at_ms=now_ms,
     )
-    cuts.record(hosted.log, made)
+    replicas.cuts.record(hosted.log, made)
     tell = state_change.warning if offset < high_watermark else state_change.info
     tell(
         "log truncated",
@@ -117,10 +118,10 @@ def truncate_replica(cuts: TruncatedRecords, hosted: HostedPartition, offset: in
     )
 
 
-def resume_in_range(cuts: TruncatedRecords, hosted: HostedPartition, found: OutOfRange, *, now_ms: int) -> None:
+def resume_in_range(replicas: Replicas, hosted: HostedPartition, found: OutOfRange, *, now_ms: int) -> None:
     """Go on where the leader's log begins or ends."""
     if not found.must_restart:
-        truncate_replica(cuts, hosted, found.offset, reason="the leader's log ends there", now_ms=now_ms)
+        truncate_replica(replicas, hosted, found.offset, reason="the leader's log ends there", now_ms=now_ms)
         return
     state_change.warning(
         "log restarts at the leader's log start offset",
@@ -131,8 +132,7 @@ def resume_in_range(cuts: TruncatedRecords, hosted: HostedPartition, found: OutO
         leader=hosted.state.leader,
     )
     hosted.log.truncate_fully_and_start_at(found.offset)
-    hosted.log.advance_high_watermark(found.offset)
-    hosted.state.restart_at(found.offset)
+    replicas.act(hosted, hosted.state.restart_at(found.offset))
 
 
 async def flush_if_demanded(hosted: HostedPartition) -> None:

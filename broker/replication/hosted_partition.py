@@ -21,6 +21,7 @@ from broker.log.source_seen import SourceSeen
 from broker.metadata.core.access import MIRROR_REPLICA_ID, TOOL_REPLICA_ID
 from broker.metrics import TopicMetrics
 from broker.replication.core.partition import Partition
+from broker.replication.core.partition_effects import NO_EFFECTS, Effects
 from broker.replication.core.replication_throttle import names_replica
 from broker.replication.core.verification_guards import VerificationGuards
 from broker.settings.core.topic_configs import LogConfig
@@ -157,16 +158,13 @@ class HostedPartition:
         """True for a follower that lacks nothing, or that counts as in sync."""
         return self.leader_lag == 0 or self.state.node_id in self.state.isr
 
-    def apply_config(self, config: LogConfig) -> bool:
-        """This config is in force from now on; True when it differs, and the high watermark may be
-        due to move.
-        """
+    def apply_config(self, config: LogConfig) -> Effects:
+        """This config is in force from now on."""
         if self.config == config:
-            return False
+            return NO_EFFECTS
         self.config = config
-        self.state.insync_replicas_min = config.insync_replicas_min
         self.log.update_config(config)
-        return True
+        return self.state.require_in_sync(config.insync_replicas_min)
 
     def begin_writing(self, link: LinkRecord | None, *, now_ms: float) -> None:
         """A writer's leader epoch begins at the log's end; producers that a promotion cut off may
@@ -256,18 +254,15 @@ class HostedPartition:
                 self.log.producers.note_refused(read_header(records))
             raise
 
-    @property
-    def safe_end(self) -> int:
-        """The offset below which no election here takes anything back: mirrors and tools see it
-        while consumers wait for a standby.
-        """
-        return max(self.state.replicated_end, self.state.high_watermark)
-
     def readable_end(self, *, replica_id: int, isolation_level: int) -> int:
         """The offset up to which a reader may see records."""
         if replica_id >= 0:
             return self.state.log_end_offset
-        end = self.safe_end if replica_id in (TOOL_REPLICA_ID, MIRROR_REPLICA_ID) else self.state.high_watermark
+        end = (
+            self.state.mirrorable_end
+            if replica_id in (TOOL_REPLICA_ID, MIRROR_REPLICA_ID)
+            else self.state.high_watermark
+        )
         return min(self.log.last_stable_offset, end) if isolation_level == READ_COMMITTED else end
 
 

@@ -116,7 +116,7 @@ class Housekeeping:
         image, settings = self._cluster.image, self._configs.current
         links = [image.links[name] for name in image.links_of(topic)]
         led = image.partition(topic, partition)
-        return self._replicas.standby_ends.hold(
+        return self._replicas.standbys.ends.hold(
             (topic, partition),
             [link for link in links if image.role_in(link) is not LinkRole.PASSIVE],
             HoldBounds(settings.link_hold_ms_max, settings.link_hold_bytes_max),
@@ -171,7 +171,7 @@ class Housekeeping:
         )
 
     async def _check_standbys(self) -> None:
-        self._replicas.check_standbys()
+        self._replicas.standbys.check()
 
     async def _checkpoint(self) -> None:
         await self._logs.checkpoint()

@@ -19,7 +19,8 @@ from broker.log.errors import StorageError
 from broker.metadata.cluster import Cluster
 from broker.metadata.core.cluster_image import ClusterImage, partition_image
 from broker.replication.hosted_partition import HostedPartition
-from broker.replication.replicas import PartitionKey, Replicas
+from broker.replication.hosted_partitions import PartitionKey
+from broker.replication.replicas import Replicas
 from broker.settings.config import BrokerSettings
 from runtime.clock import Clock
 from runtime.logs import STATE_CHANGE, LogLines, get_logger
@@ -76,12 +77,8 @@ class IsrProposals:
         """A follower has fetched: propose it when it has caught up; nothing waits for one that has
         fallen behind again.
         """
-        was_joining = replica in hosted.state.joining
-        isr = hosted.state.expanded_isr(replica, self._registered(), lag_ms_max=self._settings.replica_lag_ms_max)
-        if isr is not None:
-            self._propose(hosted, isr)
-        elif was_joining and replica not in hosted.state.joining:
-            self._replicas.refresh_high_watermark(hosted)
+        lag_ms_max = self._settings.replica_lag_ms_max
+        self._replicas.act(hosted, hosted.state.consider(replica, self._registered(), lag_ms_max=lag_ms_max))
 
     async def on_image(self, before: ClusterImage, after: ClusterImage) -> None:
         """A broker that is gone will not join the in-sync replicas: nothing waits for it any
@@ -93,9 +90,9 @@ class IsrProposals:
     def _drop_joining(self) -> None:
         now_ms, lag_ms_max = self._clock.monotonic_ms(), self._settings.replica_lag_ms_max
         for hosted in self._replicas:
-            state = hosted.state
-            if state.joining and state.drop_joining(self._registered(), now_ms=now_ms, lag_ms_max=lag_ms_max):
-                self._replicas.refresh_high_watermark(hosted)
+            if hosted.state.joining:
+                effects = hosted.state.drop_joining(self._registered(), now_ms=now_ms, lag_ms_max=lag_ms_max)
+                self._replicas.act(hosted, effects)
 
     def _registered(self) -> dict[int, int]:
         image = self._cluster.image
@@ -104,8 +101,8 @@ class IsrProposals:
             self._epochs_of = image
         return self._broker_epochs
 
-    def _propose(self, hosted: HostedPartition, isr: tuple[int, ...]) -> None:
-        hosted.state.propose_isr(isr)
+    def gather(self, hosted: HostedPartition) -> None:
+        """The partition's leader wants other in-sync replicas: ask the controller."""
         self._open[hosted.key] = hosted
         self._has_news.set()
 
@@ -119,9 +116,7 @@ class IsrProposals:
                 if number % PARTITIONS_PER_TURN == 0:
                     await asyncio.sleep(0)
                     now_ms = self._clock.monotonic_ms()
-                isr = hosted.state.shrunk_isr(now_ms=now_ms, lag_ms_max=lag_ms_max)
-                if isr is not None:
-                    self._propose(hosted, isr)
+                self._replicas.act(hosted, hosted.state.shrink_isr(now_ms=now_ms, lag_ms_max=lag_ms_max))
 
     # --- sending
 
@@ -192,14 +187,18 @@ class IsrProposals:
         refused: LogLines,
         changed: LogLines,
     ) -> None:
-        state = hosted.state
+        state, replicas = hosted.state, self._replicas
         before = state.isr
+        if answer.HasField("state"):
+            # first: until it is known which set is in force, the high watermark waits for both
+            replicas.assigned.apply_state(self._cluster.image, hosted, partition_image(answer.state))
         if (state.leader_epoch, state.partition_epoch) == (sent.leader_epoch, sent.partition_epoch):
-            state.withdraw_proposal()
+            replicas.act(hosted, state.withdraw_proposal())
         if answer.error_code == ErrorCode.ineligible_replica:
             for member in sent.isr:
                 if member.node_id not in state.isr:
-                    state.refuse(member.node_id, member.broker_epoch, now_ms=self._clock.monotonic_ms())
+                    now_ms = self._clock.monotonic_ms()
+                    replicas.act(hosted, state.refuse(member.node_id, member.broker_epoch, now_ms=now_ms))
         if answer.error_code:
             self.failures += 1
             refused.add(
@@ -208,9 +207,6 @@ class IsrProposals:
                 isr=[member.node_id for member in sent.isr],
                 code=ErrorCode(answer.error_code).name,
             )
-        if answer.HasField("state"):
-            self._replicas.apply_state(self._cluster.image, hosted, partition_image(answer.state))
-        self._replicas.refresh_high_watermark(hosted)
         if not answer.error_code and state.isr != before:
             self.expansions += len(state.isr) > len(before)
             self.shrinks += len(state.isr) < len(before)

@@ -11,6 +11,7 @@ from kio.schema.errors import ErrorCode
 from broker.log.core.batch_checks import BatchRejected
 from broker.log.errors import OffsetOutOfRange, StorageError
 from broker.replication.core.mirror_continuity import Continuity, first_difference, meet
+from broker.replication.core.wake_ups import Change
 from broker.replication.hosted_partition import HostedPartition, PartitionFailure
 from broker.replication.partition_failures import failure_of
 from broker.replication.replicas import Replicas
@@ -147,8 +148,7 @@ def _follow_log_start(replicas: Replicas, hosted: HostedPartition, sent: Partiti
         _restart_at(replicas, hosted, start)
     else:
         hosted.log.advance_log_start_offset(min(start, hosted.state.high_watermark))
-        replicas.follower_fetches.mark(hosted.key)
-        replicas.fetches.notify(hosted.key)
+        replicas.changed(hosted, Change.LOG_START)
 
 
 def _restart_at(replicas: Replicas, hosted: HostedPartition, offset: int) -> None:
@@ -163,5 +163,4 @@ def _restart_at(replicas: Replicas, hosted: HostedPartition, offset: int) -> Non
         restart_at=offset,
     )
     hosted.log.truncate_fully_and_start_at(offset)
-    hosted.state.restart_at(offset)
-    replicas.notify_all(hosted)  # its followers have to begin there too, though no record comes with it
+    replicas.act(hosted, hosted.state.restart_at(offset))

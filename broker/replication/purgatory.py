@@ -1,8 +1,10 @@
 """Waiting requests on the event loop: complete them when their partitions change or they time out.
 
-A thin shell over core/waiting.py. Changes are collected and handled once per turn of the loop, so
-that many appends wake a waiting fetch once, after the producers have their answers. A waiting
-request decides itself when it has enough.
+A thin shell over `core/waiting.py`, and the only place that wakes requests: the code that changes
+a partition reports the change to `changed`, and the table in `core/wake_ups.py` says which requests
+look again. Changes are collected and handled once per turn of the loop, so that many appends wake a
+waiting fetch once, after the producers have their answers. A waiting request decides itself when it
+has enough.
 """
 
 from __future__ import annotations
@@ -13,6 +15,8 @@ from collections.abc import Hashable, Iterable
 from typing import Final, Protocol
 
 from broker.replication.core.waiting import WaitingRequest, WaitingRequests
+from broker.replication.core.wake_ups import Change, DelayedOperation
+from broker.replication.follower_sessions import FollowerSessions
 from runtime.clock import Clock
 from runtime.supervision import note_death
 
@@ -36,66 +40,84 @@ class Waiter(Protocol):
 
 
 class Purgatory:
-    """Requests of one kind that wait."""
+    """All requests that wait for partitions here."""
 
     def __init__(self, clock: Clock) -> None:
         self._clock = clock
         self._loop = asyncio.get_running_loop()
-        self._waiting: WaitingRequests[Waiter] = WaitingRequests(tick_ms=TICK_MS)
-        self._changes: dict[Hashable, int] = {}
+        self.followers = FollowerSessions()
+        self._waiting: WaitingRequests[Waiter] = WaitingRequests(operations=len(DelayedOperation), tick_ms=TICK_MS)
+        self._changes: dict[tuple[DelayedOperation, Hashable], int] = {}
         self._timer: asyncio.TimerHandle | None = None
         self._next_tick_ms = math.inf
-        self._has_emptied: asyncio.Future[None] | None = None
+        self._emptied: dict[DelayedOperation, asyncio.Future[None]] = {}
         self._is_closed = False
 
-    def __len__(self) -> int:
-        return len(self._waiting)
+    def count(self, operation: DelayedOperation) -> int:
+        """Requests of the operation that wait."""
+        return self._waiting.count(operation)
 
-    def wait(self, waiter: Waiter, *, keys: Iterable[Hashable], timeout_ms: float) -> WaitingRequest[Waiter]:
-        """Make the request wait; `forget` takes the entry that is returned."""
+    def wait(
+        self, waiter: Waiter, operation: DelayedOperation, *, keys: Iterable[Hashable], timeout_ms: float
+    ) -> WaitingRequest[Waiter]:
+        """Make the request wait for partitions, or for sessions of followers; `forget` takes the
+        entry that is returned.
+        """
         allowed_ms = 0 if self._is_closed else timeout_ms
-        entry = self._waiting.add(waiter, keys=keys, deadline_ms=self._clock.monotonic_ms() + allowed_ms)
+        deadline_ms = self._clock.monotonic_ms() + allowed_ms
+        entry = self._waiting.add(waiter, operation=operation, keys=keys, deadline_ms=deadline_ms)
         self._tick_at(self._waiting.expiry_of(entry))
         return entry
 
     def forget(self, entry: WaitingRequest[Waiter]) -> None:
-        """The client is gone: the request is not completed any more."""
+        """The client is gone: the request is never completed."""
         self._waiting.remove(entry)
         self._note_emptied()
 
-    def is_awaited(self, key: Hashable) -> bool:
+    def is_awaited(self, operation: DelayedOperation, key: Hashable) -> bool:
         """True when a request waits for the key: without one, costly values need not be
         computed.
         """
-        return self._waiting.is_watched(key)
+        return self._waiting.is_watched(key, operation)
 
-    def notify(self, key: Hashable, grown_bytes: int = 0) -> None:
-        """The key changed; watchers are asked in this turn of the loop. Growth covers up no change
-        of another kind in the same turn.
+    def changed(self, key: Hashable, change: Change, grown_bytes: int = 0, *, former_end: int | None = None) -> None:
+        """A partition changed; the requests that the change wakes look again in this turn of the
+        loop. `grown_bytes` more can be read, 0 for any other change; `former_end` is where a log
+        that grew ended.
         """
-        if not self._waiting.is_watched(key):
-            return
+        for operation in change.woken:
+            if self._waiting.is_watched(key, operation):
+                self._wake(operation, key, grown_bytes)
+        if key in self.followers:
+            appended_bytes = grown_bytes if change is Change.LOG_GREW else 0
+            for session in self.followers.learn(key, change, grown_bytes=appended_bytes, former_end=former_end):
+                if self._waiting.is_watched(session, DelayedOperation.FOLLOWER_FETCH):
+                    self._wake(DelayedOperation.FOLLOWER_FETCH, session, appended_bytes)
+
+    def _wake(self, operation: DelayedOperation, key: Hashable, grown_bytes: int) -> None:
+        """Growth covers up no change of another kind in the same turn."""
         if not self._changes:
             self._loop.call_soon(self._deliver)
-        known_bytes = self._changes.get(key)
+        awaited = operation, key
+        known_bytes = self._changes.get(awaited)
         is_growth = grown_bytes > 0 and known_bytes != 0
-        self._changes[key] = (known_bytes or 0) + grown_bytes if is_growth else 0
+        self._changes[awaited] = (known_bytes or 0) + grown_bytes if is_growth else 0
 
-    async def emptied(self) -> None:
-        """Wait until no request waits."""
-        while len(self._waiting):
-            self._has_emptied = self._has_emptied or self._loop.create_future()
-            await asyncio.shield(self._has_emptied)
+    async def emptied(self, operation: DelayedOperation) -> None:
+        """Wait until no request of the operation waits."""
+        while self._waiting.count(operation):
+            emptied = self._emptied.setdefault(operation, self._loop.create_future())
+            await asyncio.shield(emptied)
 
     def _note_emptied(self) -> None:
-        if self._has_emptied is not None and not len(self._waiting):
-            self._has_emptied.set_result(None)
-            self._has_emptied = None
+        for operation in tuple(self._emptied):
+            if not self._waiting.count(operation):
+                self._emptied.pop(operation).set_result(None)
 
     def _deliver(self) -> None:
         changes, self._changes = self._changes, {}
-        for key, grown_bytes in changes.items():
-            for entry in self._waiting.watchers(key):
+        for (operation, key), grown_bytes in changes.items():
+            for entry in self._waiting.watchers(key, operation):
                 if _is_over(entry.request, key, grown_bytes) and self._waiting.remove(entry):
                     _complete(entry.request)
         self._note_emptied()
@@ -119,19 +141,20 @@ class Purgatory:
         if len(self._waiting):
             self._tick_at(self._waiting.next_expiry_ms())
 
-    def stop(self) -> None:
-        """Complete everything that waits: the broker stops."""
-        if self._timer is not None:
-            self._timer.cancel()
-            self._timer, self._next_tick_ms = None, math.inf
-        for waiter in self._waiting.drain():
+    def stop(self, operation: DelayedOperation) -> None:
+        """Complete every request of the operation that waits: the broker stops."""
+        for waiter in self._waiting.drain(operation):
             _complete(waiter)
         self._note_emptied()
 
     def close(self) -> None:
-        """Like `stop`, and later requests complete at once."""
+        """Complete everything that waits, and later requests at once."""
         self._is_closed = True
-        self.stop()
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer, self._next_tick_ms = None, math.inf
+        for operation in DelayedOperation:
+            self.stop(operation)
 
 
 def _is_over(waiter: Waiter, key: Hashable, grown_bytes: int) -> bool:

@@ -27,7 +27,8 @@ from broker.replication.follower_append import (
     truncation_wanted,
 )
 from broker.replication.hosted_partition import HostedPartition
-from broker.replication.replicas import PartitionKey, Replicas
+from broker.replication.hosted_partitions import PartitionKey
+from broker.replication.replicas import Replicas
 from broker.settings.config import BrokerSettings
 from runtime.addresses import HostPort
 from runtime.clock import Clock
@@ -487,7 +488,7 @@ class ReplicaFetcher:
                 async with hosted.log.truncation(found.offset):
                     is_as_before = (leader_epoch, end_here) == (hosted.state.leader_epoch, hosted.log.log_end_offset)
                     if is_as_before and hosted.state.is_follower:
-                        resume_in_range(self._replicas.cuts, hosted, found, now_ms=self._clock.now_ms())
+                        resume_in_range(self._replicas, hosted, found, now_ms=self._clock.now_ms())
             except StorageError as error:
                 self._replicas.storage_failed(error)
                 followed.pause(self._clock.monotonic_ms(), self._settings.replica_fetch_backoff_ms)

@@ -17,8 +17,9 @@ from broker.metadata.cluster import Cluster
 from broker.metadata.core.cluster_image import ClusterImage, difference
 from broker.replication.core.follower import fetcher_number
 from broker.replication.hosted_partition import HostedPartition
+from broker.replication.hosted_partitions import PartitionKey
 from broker.replication.replica_fetcher import ReplicaFetcher
-from broker.replication.replicas import PartitionKey, Replicas
+from broker.replication.replicas import Replicas
 from broker.settings.config import BrokerSettings
 from runtime.addresses import HostPort
 from runtime.clock import Clock

@@ -17,7 +17,7 @@ from collections.abc import Mapping
 from typing import Final, NamedTuple
 
 from broker.log.core.producer_state import OutOfOrderSequence, PrecedingBatchPending, SnapshotEntry
-from broker.replication.follower_fetches import FollowerFetches
+from broker.replication.follower_sessions import FollowerSessions
 from broker.replication.hosted_partition import HostedPartition
 
 FETCHES_THAT_PROVE: Final = 2
@@ -34,8 +34,8 @@ class _Gap(NamedTuple):
 class SequenceGaps:
     """See the module."""
 
-    def __init__(self, follower_fetches: FollowerFetches) -> None:
-        self._follower_fetches = follower_fetches
+    def __init__(self, followers: FollowerSessions) -> None:
+        self._followers = followers
         self._gaps: dict[tuple[bytes, int, int], _Gap] = {}
 
     def judged(self, hosted: HostedPartition, refusal: Exception) -> Exception:
@@ -48,7 +48,7 @@ class SequenceGaps:
             return refusal
         key = hosted.topic_id, hosted.index, refusal.producer_id
         producer = hosted.log.producers.get(refusal.producer_id)
-        fetches = self._follower_fetches.counts(hosted)
+        fetches = self._followers.counts(hosted)
         known = self._gaps.get(key)
         if known is None or (known.leader_epoch, known.producer) != (state.leader_epoch, producer):
             self._remember(key, _Gap(state.leader_epoch, producer, fetches))

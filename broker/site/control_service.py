@@ -31,6 +31,7 @@ from broker.metadata.core.cluster_image import (
     without_departed,
     without_old_reports,
 )
+from broker.replication.replica_figures import describe
 from broker.replication.replicas import Replicas
 from runtime.clock import Clock, SystemClock
 from runtime.logs import get_logger, state_change_logger
@@ -100,7 +101,7 @@ class BrokerControlService(broker_pb2_grpc.BrokerControlServicer):
         if image is before:
             return []
         change = difference(before, image)
-        failures = await self._replicas.apply(before, image, change)
+        failures = await self._replicas.assigned.apply(before, image, change)
         self._cluster.replace(image)
         for link in change.changed_links:
             state_change.info(
@@ -179,11 +180,11 @@ class BrokerControlService(broker_pb2_grpc.BrokerControlServicer):
     def _with_sync_state(self, link: str, mark: pb.SyncMark, *, is_confirmed: bool) -> pb.ConfirmLinkReply:
         """The reply, after the mark of the arbiter is taken over or given up."""
         image, replicas = self._cluster.image, self._replicas
-        is_behind = replicas.is_standby_behind(image, link)
+        is_behind = replicas.standbys.is_behind(image, link)
         if mark == pb.SyncMark.OUT_OF_SYNC or (mark == pb.SyncMark.IN_SYNC and not is_behind):
-            replicas.mark_out_of_sync(image, link, is_marked=mark == pb.SyncMark.OUT_OF_SYNC)
+            replicas.standbys.mark_out_of_sync(image, link, is_marked=mark == pb.SyncMark.OUT_OF_SYNC)
         return pb.ConfirmLinkReply(
-            is_confirmed=is_confirmed, wants_mark=replicas.wants_mark(image, link), is_standby_behind=is_behind
+            is_confirmed=is_confirmed, wants_mark=replicas.standbys.wants_mark(image, link), is_standby_behind=is_behind
         )
 
     async def _take_permit(self, before: ClusterImage, record: LinkRecord, request: pb.ConfirmLinkRequest) -> bool:
@@ -284,7 +285,7 @@ class BrokerControlService(broker_pb2_grpc.BrokerControlServicer):
         wanted = set(request.topics)
         partitions = [
             description
-            for description in self._replicas.describe(image)
+            for description in describe(self._replicas, image)
             if (not wanted or description.topic in wanted) and _is_of_link(image, description.topic, request.link)
         ]
         return pb.DescribePartitionsReply(

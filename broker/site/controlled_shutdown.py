@@ -18,6 +18,7 @@ from typing import Final
 from kio.schema.errors import ErrorCode
 
 from broker.metadata.core.cluster_image import ClusterImage
+from broker.replication.core.wake_ups import DelayedOperation
 from broker.replication.replicas import Replicas
 from broker.settings.config import BrokerSettings
 from runtime.logs import get_logger
@@ -81,7 +82,7 @@ async def _replicated(replicas: Replicas) -> None:
     """Wait until no producer waits for followers any more; new appends are held back meanwhile."""
     try:
         async with asyncio.timeout(REPLICATED_WITHIN_S):
-            await replicas.produces.emptied()
+            await replicas.purgatory.emptied(DelayedOperation.PRODUCE)
     except TimeoutError:
         log.warning("replication took too long: waiting producers get an error, but their records may be kept")
 

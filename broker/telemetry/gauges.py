@@ -22,6 +22,8 @@ from prometheus_client.metrics_core import Metric
 
 from broker.groups.core.group_states import GroupState
 from broker.metrics import BrokerMetrics
+from broker.replication import replica_figures
+from broker.replication.core.wake_ups import DelayedOperation
 from runtime.clock import Clock
 from runtime.zookeeper import SessionState
 
@@ -118,21 +120,25 @@ GAUGES: Final[tuple[tuple[str, str, Read], ...]] = (
         lambda parts: parts.network_loop.idle(),
     ),
     ("kafka_server_replicamanager_partitioncount", "Partitions here", lambda parts: len(parts.replicas)),
-    ("kafka_server_replicamanager_leadercount", "Partitions led here", lambda parts: parts.replicas.leader_count()),
+    (
+        "kafka_server_replicamanager_leadercount",
+        "Partitions led here",
+        lambda parts: replica_figures.leader_count(parts.replicas),
+    ),
     (
         "kafka_server_replicamanager_underreplicatedpartitions",
         "Partitions led here with an incomplete ISR",
-        lambda parts: parts.replicas.under_replicated_count(),
+        lambda parts: replica_figures.under_replicated_count(parts.replicas),
     ),
     (
         "kafka_server_replicamanager_underminisrpartitioncount",
         "Partitions led here that refuse acks=all: fewer replicas in sync than min.insync.replicas",
-        lambda parts: parts.replicas.under_min_isr_count(),
+        lambda parts: replica_figures.under_min_isr_count(parts.replicas),
     ),
     (
         "kafka_server_replicamanager_atminisrpartitioncount",
         "Partitions led here that would refuse acks=all without one more of their replicas",
-        lambda parts: parts.replicas.at_min_isr_count(),
+        lambda parts: replica_figures.at_min_isr_count(parts.replicas),
     ),
     (
         "kafka_server_replicamanager_offlinereplicacount",
@@ -157,37 +163,37 @@ GAUGES: Final[tuple[tuple[str, str, Read], ...]] = (
     (
         "antipode_broker_sync_partitions",
         "Partitions of sync links led here: acknowledgements wait for the standby",
-        lambda parts: len(parts.replicas.standby_holds()),
+        lambda parts: len(parts.replicas.standbys.holds()),
     ),
     (
         "antipode_broker_sync_blocking_partitions",
         "Partitions of sync links with policy block led here: no acknowledgements while the standby is lost",
-        lambda parts: sum(not hold.may_degrade for hold in parts.replicas.standby_holds()),
+        lambda parts: sum(not hold.may_degrade for hold in parts.replicas.standbys.holds()),
     ),
     (
         "antipode_broker_sync_degraded_partitions",
         "Partitions of sync links led here that made records visible which the standby may not have",
-        lambda parts: sum(hold.is_degraded for hold in parts.replicas.standby_holds()),
+        lambda parts: sum(hold.is_degraded for hold in parts.replicas.standbys.holds()),
     ),
     (
         "antipode_broker_sync_bound_limited_partitions",
         "Partitions of links with sync policy bound led here whose acknowledgements are throttled or held",
-        lambda parts: sum(hold.bound is not None for hold in parts.replicas.lag_bounded_holds()),
+        lambda parts: sum(hold.bound is not None for hold in parts.replicas.standbys.lag_bounded_holds()),
     ),
     (
         "antipode_broker_sync_bound_held_partitions",
         "Partitions of links with sync policy bound led here: no acknowledgements, the standby is behind for too long",
-        lambda parts: sum(hold.is_held for hold in parts.replicas.lag_bounded_holds()),
+        lambda parts: sum(hold.is_held for hold in parts.replicas.standbys.lag_bounded_holds()),
     ),
     (
         "antipode_broker_sync_bound_max_lag_ms",
         "How far the standby of a partition with sync policy bound is behind at most",
-        lambda parts: max((hold.lag_ms for hold in parts.replicas.lag_bounded_holds()), default=0),
+        lambda parts: max((hold.lag_ms for hold in parts.replicas.standbys.lag_bounded_holds()), default=0),
     ),
     (
         "antipode_broker_sync_bound_limited_seconds",
         "How long acknowledgements under sync policy bound were throttled or held, over the partitions led here",
-        lambda parts: sum(hold.limited_ms for hold in parts.replicas.lag_bounded_holds()) / 1000,
+        lambda parts: sum(hold.limited_ms for hold in parts.replicas.standbys.lag_bounded_holds()) / 1000,
     ),
     (
         "kafka_log_logmanager_offlinelogdirectorycount",
@@ -398,12 +404,14 @@ def _purgatory_sizes(parts: GaugeSources) -> Iterator[Metric]:
         "Requests that wait: fetches for records, produces for replicas, deletions of records for followers",
         labels=["delayedOperation"],
     )
-    replicas = parts.replicas
-    fetches = len(replicas.fetches) + len(replicas.follower_fetches) + len(replicas.mirror_fetches)
+    count = parts.replicas.purgatory.count
+    fetches = sum(
+        map(count, (DelayedOperation.CONSUMER_FETCH, DelayedOperation.FOLLOWER_FETCH, DelayedOperation.MIRROR_FETCH))
+    )
     for operation, size in (
         ("Fetch", fetches),
-        ("Produce", len(replicas.produces)),
-        ("DeleteRecords", len(replicas.deletes)),
+        ("Produce", count(DelayedOperation.PRODUCE)),
+        ("DeleteRecords", count(DelayedOperation.DELETE_RECORDS)),
     ):
         family.add_metric([operation], size)
     yield family
@@ -450,8 +458,8 @@ FAMILIES: Final[tuple[Callable[[GaugeSources], Iterator[Metric]], ...]] = (
 
 def add_gauges(metrics: BrokerMetrics, parts: GaugeSources) -> None:
     """Show all of them in `metrics`."""
-    metrics.log_sizes = parts.replicas.sizes
-    metrics.follower_lags = parts.replicas.follower_lags
+    metrics.log_sizes = lambda: replica_figures.sizes(parts.replicas)
+    metrics.follower_lags = lambda: replica_figures.follower_lags(parts.replicas)
     for name, text, read in GAUGES:
         metrics.add_gauge(name, text, partial(read, parts))
     for name, text, read in COUNTERS:

@@ -23,10 +23,11 @@ from broker.log.core.producer_state import ProducerStates
 from broker.metadata.core.cluster_image import PartitionImage
 from broker.replication import follower_append as following
 from broker.replication import replica_fetcher
+from broker.replication.assigned_replicas import AssignedReplicas
 from broker.replication.core.partition import Partition
+from broker.replication.core.partition_effects import Effects, HighWatermarkMoved
 from broker.replication.hosted_partition import HostedPartition
 from broker.replication.isr_proposals import IsrProposals
-from broker.replication.replicas import Replicas
 from broker.site import control_service
 from controller.core import elections, facts, isr_changes, membership
 from controller.core.draft import Draft
@@ -66,11 +67,11 @@ def _truncates_to_the_high_watermark(_: Original) -> Original:
 
 
 def _truncates_at_each_new_leader(change: Original) -> Original:
-    def change_role(self: Any, image: Any, hosted: HostedPartition, partition: PartitionImage) -> None:
+    def change_role(self: AssignedReplicas, image: Any, hosted: HostedPartition, partition: PartitionImage) -> None:
         former = hosted.state.leader_epoch
         change(self, image, hosted, partition)
         if hosted.state.is_follower and hosted.state.leader_epoch != former:
-            following.truncate_replica(self.cuts, hosted, hosted.state.high_watermark, reason="mutant", now_ms=0)
+            following.truncate_replica(self._partitions, hosted, hosted.state.high_watermark, reason="mutant", now_ms=0)
 
     return change_role
 
@@ -153,7 +154,7 @@ def _drops_what_is_open(take: Original) -> Original:
 
 
 def _never_withdraws(_: Original) -> Original:
-    return lambda _self: None
+    return lambda _self: ()
 
 
 def _trusts_answers_of_yesterday(position: Original) -> Original:
@@ -182,13 +183,14 @@ def _trusts_answers_of_yesterday(position: Original) -> Original:
 
 
 def _high_watermark_by_the_fastest(_: Original) -> Original:
-    def advance(self: Partition) -> bool:
+    def advance(self: Partition, effects: Effects) -> Effects:
         ends = [progress.log_end_offset for node, progress in self.followers.items() if self._counts(node)]
         candidate = min(max(ends, default=self.log_end_offset), self.log_end_offset)
-        if not self.is_leader or candidate <= self.high_watermark:
-            return False
-        self.high_watermark = candidate
-        return True
+        former = self.high_watermark
+        if not self.is_leader or candidate <= former:
+            return effects
+        self.high_watermark = self.mirrorable_end = candidate
+        return (*effects, HighWatermarkMoved(former, candidate))
 
     return advance
 
@@ -215,7 +217,7 @@ MUTANTS: tuple[Mutant, ...] = (
     ),
     Mutant(
         title="a follower cuts its log at the high watermark for each new leader (before KIP-101)",
-        owner=Replicas,
+        owner=AssignedReplicas,
         name="_change_role",
         substitute=_truncates_at_each_new_leader,
         known_seed=120,
@@ -273,7 +275,7 @@ MUTANTS: tuple[Mutant, ...] = (
     Mutant(
         title="the high watermark follows the fastest replica in sync",
         owner=Partition,
-        name="_advance_high_watermark",
+        name="_advance",
         substitute=_high_watermark_by_the_fastest,
         known_seed=1,
     ),

@@ -14,7 +14,11 @@ from unittest.mock import patch
 import controller.main
 import dr.agent.arbiter
 import dr.agent.host
+from broker.replication.core.partition_effects import Effects
+from broker.replication.hosted_partition import HostedPartition
+from broker.replication.hosted_partitions import HostedPartitions
 from dr.agent.equality_watch import EqualityWatch
+from runtime.invariants import InvariantBroken
 from runtime.zookeeper import NoteSession, note_no_session
 from tests.sim.virtual_loop import CURRENT
 from tests.sim.world import Violation, World
@@ -77,7 +81,7 @@ class SeedRun(ABC):
     def run(self) -> Outcome:
         """Play the seed."""
         world = self.world
-        with world.doors(), self._zookeeper_door():
+        with world.doors(), self._zookeeper_door(), self._checked_partitions():
             try:
                 self.play()
             except RecursionError as error:
@@ -104,6 +108,21 @@ class SeedRun(ABC):
                 stack.enter_context(patch.object(module, "ZooKeeper", door))
             # logs in memory have no digests
             stack.enter_context(patch.object(EqualityWatch, "start", lambda _: None))
+            yield
+
+    @contextmanager
+    def _checked_partitions(self) -> Iterator[None]:
+        """Check the invariants of a partition's machine whenever the broker acts on its effects."""
+        act = HostedPartitions.act
+
+        def checked(self_: HostedPartitions, hosted: HostedPartition, effects: Effects, **sizes: int) -> None:
+            try:
+                hosted.state.check_invariants()
+            except InvariantBroken as broken:
+                self.world.violate("partition-is-sound", f"{hosted.topic}-{hosted.index}: {broken}")
+            act(self_, hosted, effects, **sizes)
+
+        with patch.object(HostedPartitions, "act", checked):
             yield
 
     def check(self) -> None:  # noqa: B027  (most kinds check in the step itself)

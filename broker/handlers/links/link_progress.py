@@ -32,7 +32,7 @@ async def handle(services: BrokerServices, _context: RequestContext, request: An
     error = ErrorCode.none
     for topic in request.topics:
         for partition in topic.partitions:
-            outcome = services.replicas.record_standby(
+            outcome = services.replicas.standbys.record(
                 image, (topic.name, partition.index), partition.acknowledged_offset, link=link.name
             )
             if outcome not in (ErrorCode.none, ErrorCode.not_leader_or_follower):

@@ -22,6 +22,7 @@ from broker.log.errors import StorageError
 from broker.metadata.core.access import mirror_error
 from broker.metadata.core.cluster_image import UNKNOWN_EPOCH, ClusterImage
 from broker.network.entities import topic_id_bytes
+from broker.replication.core.wake_ups import DelayedOperation
 from broker.replication.hosted_partition import HostedPartition, PartitionFailure
 from broker.replication.mirror_append import Diverged, append_mirrored, restart_in_threads, restart_wanted
 from broker.services import BrokerServices
@@ -246,10 +247,10 @@ def _answer_replicated(
         _answer(exchange, outcomes)
         return
     waiting = _WaitingAppend(exchange, outcomes, missing)
-    produces = services.replicas.produces
+    purgatory = services.replicas.purgatory
     keys = {outcome.hosted.key for outcome in missing if outcome.hosted is not None}
-    entry = produces.wait(waiting, keys=keys, timeout_ms=REPLICATION_TIMEOUT_MS)
-    exchange.connection.on_close = lambda: produces.forget(entry)
+    entry = purgatory.wait(waiting, DelayedOperation.PRODUCE, keys=keys, timeout_ms=REPLICATION_TIMEOUT_MS)
+    exchange.connection.on_close = lambda: purgatory.forget(entry)
 
 
 class _WaitingAppend:

@@ -21,6 +21,7 @@ from broker.log.errors import StorageError
 from broker.metadata.core.cluster_image import ClusterImage
 from broker.metadata.request_context import RequestContext
 from broker.network.entities import builder
+from broker.replication.core.wake_ups import DelayedOperation
 from broker.replication.hosted_partition import HostedPartition, PartitionFailure
 from broker.replication.partition_failures import failure_of
 from broker.services import BrokerServices
@@ -93,12 +94,13 @@ class _Followers:
         self._look()
         if not self._waited:
             return
-        deletes = self._services.replicas.deletes
-        entry = deletes.wait(self, keys={found.hosted.key for found in self._waited}, timeout_ms=timeout_ms)
+        purgatory = self._services.replicas.purgatory
+        keys = {found.hosted.key for found in self._waited}
+        entry = purgatory.wait(self, DelayedOperation.DELETE_RECORDS, keys=keys, timeout_ms=timeout_ms)
         try:
             await self._done
         finally:
-            deletes.forget(entry)
+            purgatory.forget(entry)
 
     def changed(self, key: Hashable, grown_bytes: int) -> bool:  # noqa: ARG002  the Waiter's signature
         """A follower fetched or went, or the leadership changed; True when no partition is waited

@@ -40,9 +40,9 @@ from broker.replication.core.fetch_sessions import (
     PartitionKey,
     TopicKey,
 )
+from broker.replication.core.wake_ups import DelayedOperation
 from broker.replication.hosted_partition import READ_COMMITTED, HostedPartition, PartitionFailure
 from broker.replication.partition_failures import failure_of
-from broker.replication.purgatory import Purgatory
 from broker.replication.read_routing import active_leader_epoch, preferred_replica
 from broker.services import BrokerServices
 from wire.client.fetch_requests import CONSUMER, FetchRequest, parse_fetch_request
@@ -68,7 +68,7 @@ API_KEY = 1
 MIN_VERSION = LOWEST_VERSION
 MAX_VERSION = HIGHEST_VERSION
 
-_SEES_SAFE_END: Final = (TOOL_REPLICA_ID, MIRROR_REPLICA_ID)
+_SEES_MIRRORABLE_END: Final = (TOOL_REPLICA_ID, MIRROR_REPLICA_ID)
 COPIED_BYTES_MAX: Final = 16 * 1024
 """An answer's records up to here are copied into it: one call and one packet, where each piece sent
 from its file makes two of either.
@@ -206,17 +206,17 @@ class Fetch:
             return
         self._missing_bytes = self._bytes_min - reading.size
         reading.release()
-        replicas = self._services.replicas
+        purgatory = self._services.replicas.purgatory
         keys: set[Hashable] = {hosted.key for _, hosted, _ in reading.results if hosted is not None}
-        fetches: Purgatory = replicas.fetches
+        operation = DelayedOperation.CONSUMER_FETCH
         if self._is_follower:
-            fetches = replicas.follower_fetches
+            operation = DelayedOperation.FOLLOWER_FETCH
         elif request.replica_id != CONSUMER_REPLICA_ID:
-            fetches = replicas.mirror_fetches
+            operation = DelayedOperation.MIRROR_FETCH
         if self._plan.session is not None and self._plan.session.is_followers:
             keys = {self._plan.session}
-        entry = fetches.wait(self, keys=keys, timeout_ms=request.max_wait_ms)
-        self._exchange.connection.on_close = lambda: fetches.forget(entry)
+        entry = purgatory.wait(self, operation, keys=keys, timeout_ms=request.max_wait_ms)
+        self._exchange.connection.on_close = lambda: purgatory.forget(entry)
 
     def changed(self, key: Hashable, grown_bytes: int) -> bool:  # noqa: ARG002  the Waiter's signature
         """More can be read from a partition; a change without bytes (leadership, deletion) ends the
@@ -351,7 +351,7 @@ class Fetch:
         return preferred_replica(
             hosted,
             services.image,
-            None if self._exchange.connection.client_software == JAVA_CLIENT else services.replicas.standby_ends,
+            None if self._exchange.connection.client_software == JAVA_CLIENT else services.replicas.standbys.ends,
             selector=services.config.replica_selector,
             rack=request.rack_id,
             listener=self._exchange.connection.listener,
@@ -368,7 +368,7 @@ class Fetch:
     def _watch(self, hosted: HostedPartition, state: FetchPartitionState) -> None:
         session = self._plan.session
         if session is not None and session.is_followers:
-            self._services.replicas.follower_fetches.watch(session, state, hosted)
+            self._services.replicas.purgatory.followers.watch(session, state, hosted)
 
     # --- answering
 
@@ -504,7 +504,7 @@ def _fetched(
     return PartitionFetched(
         hosted.index,
         ErrorCode.none,
-        hosted.safe_end if request.replica_id in _SEES_SAFE_END else hosted.state.high_watermark,
+        hosted.state.mirrorable_end if request.replica_id in _SEES_MIRRORABLE_END else hosted.state.high_watermark,
         hosted.log.last_stable_offset,
         hosted.log.log_start_offset,
         aborted,

@@ -26,6 +26,7 @@ from broker.handlers.records.transactional_produce import TransactionalProduce
 from broker.log.errors import StorageError
 from broker.metadata.core.cluster_image import ClusterImage
 from broker.network.entities import topic_id_bytes
+from broker.replication.core.wake_ups import DelayedOperation
 from broker.replication.hosted_partition import HostedPartition, PartitionFailure
 from broker.services import BrokerServices
 from wire.protocol.byte_reader import Buffer
@@ -417,9 +418,9 @@ class WaitingProduce:
 
     def begin(self, timeout_ms: float) -> None:
         """Wait for the high watermarks."""
-        produces = self._services.replicas.produces
-        entry = produces.wait(self, keys=list(self._missing), timeout_ms=timeout_ms)
-        self._exchange.reserve_slot(lambda: produces.forget(entry))
+        purgatory = self._services.replicas.purgatory
+        entry = purgatory.wait(self, DelayedOperation.PRODUCE, keys=list(self._missing), timeout_ms=timeout_ms)
+        self._exchange.reserve_slot(lambda: purgatory.forget(entry))
 
     def changed(self, key: Hashable, grown_bytes: int) -> bool:  # noqa: ARG002  the Waiter's signature
         """A partition moved; True when no partition is waited for any more."""

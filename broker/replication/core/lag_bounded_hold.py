@@ -58,21 +58,21 @@ class LagBoundedHold(StandbyHold):
         """True while the standby lacks something that was shown."""
         return self.acknowledged < high_watermark
 
-    def report(self, acknowledged: int, *, high_watermark: int, replicated_end: int, now_ms: float) -> None:  # noqa: ARG002  as in the other hold
+    def report(self, acknowledged: int, *, high_watermark: int, mirrorable_end: int, now_ms: float) -> None:  # noqa: ARG002  as in the other hold
         """The standby has everything below `acknowledged`."""
         self.acknowledged = max(self.acknowledged, acknowledged)
-        self._look(replicated_end, now_ms)
+        self._look(mirrorable_end, now_ms)
 
-    def check(self, *, high_watermark: int, replicated_end: int, now_ms: float) -> bool:  # noqa: ARG002  as in the other hold
+    def check(self, *, high_watermark: int, mirrorable_end: int, now_ms: float) -> bool:  # noqa: ARG002  as in the other hold
         """Look at the clock; such a hold is never given up."""
-        self._look(replicated_end, now_ms)
+        self._look(mirrorable_end, now_ms)
         return False
 
-    def _look(self, replicated_end: int, now_ms: float) -> None:
+    def _look(self, mirrorable_end: int, now_ms: float) -> None:
         before_ms = self.progressed_at_ms if self.looked_at_ms < 0 else self.looked_at_ms
         if self.limit is not None:
             self.limited_ms += now_ms - before_ms
-        self._note_end(replicated_end, before_ms)
+        self._note_end(mirrorable_end, before_ms)
         self.looked_at_ms = now_ms
         while self._marks and self._marks[0].end <= self.acknowledged:
             self._marks.popleft()

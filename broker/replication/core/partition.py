@@ -1,22 +1,20 @@
-"""One replica of a partition on this broker: its leader, its in-sync replicas, and how far records
-are safe.
+"""The replication machine of one replica: its leader, its in-sync replicas, and how far records are
+safe.
 
-Pure and without `await`: the shells (`replicas.py`, `replica_fetcher.py`, `isr_proposals.py`)
-report events to it (an append, a follower's fetch, a new leadership, the controller's answer) and
-act on its answers. The high watermark is the smallest log end offset of the in-sync replicas; with
-one replica it is the own log end. It stands still while fewer are in sync than
+Pure and without `await`. Each command is a method, because appends and fetches give several in a
+millisecond. A command changes the state and returns its effects (`core/partition_effects.py`), on
+which `Replicas.act` acts. The high watermark is the smallest log end offset of the in-sync
+replicas; with one replica it is the own log end. It stands still while fewer are in sync than
 `min.insync.replicas` asks for (KIP-966), so what it has passed was at that many replicas. It also
 waits for a follower that is about to join them, since one that is always a round trip behind a busy
 leader would never get there. Under a sync link it waits for the standby too
-(`core/standby_hold.py`), to which everything below `replicated_end` is sent.
+(`core/standby_hold.py`), to which everything below the mirrorable end is sent.
 
 A leader changes the in-sync replicas only by proposing to the controller (KIP-497). While a
 proposal is open it is not known which of the two sets is in force, so the high watermark waits for
 the members of both, and no other proposal is made.
 
-Invariants: P1 high watermark <= replicated end (while it leads) <= own log end offset. P2 it
-decreases under a leadership only where a mirror has a copy truncated. P3 a leadership with a leader
-epoch below the known one is refused, and so are in-sync replicas of an older partition epoch.
+Invariants: P1 to P6, see `core/partition_invariants.py`. InvariantBroken has the last decisions.
 """
 
 from __future__ import annotations
@@ -25,17 +23,33 @@ import enum
 import math
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
+from typing import Final, NamedTuple
 
 from broker.metadata.core.cluster_image import NO_NODE, UNKNOWN_EPOCH, PartitionImage
+from broker.replication.core.lag_bounded_hold import LagBoundedHold
+from broker.replication.core.partition_effects import (
+    FETCHED,
+    LOG_REPLACED,
+    NO_EFFECTS,
+    Effects,
+    HighWatermarkMoved,
+    IsrProposed,
+    LeadershipBegan,
+    LeadershipLost,
+    LogGrew,
+    MirrorableEndMoved,
+    StandbyCaughtUp,
+    StandbyGivenUp,
+    Wake,
+)
+from broker.replication.core.partition_invariants import Reached, violations
+from broker.replication.core.replica_progress import UNCHECKED_EPOCH, ReplicaProgress
 from broker.replication.core.standby_hold import StandbyHold
+from broker.replication.core.standby_terms import StandbyTerms, hold_by_terms
+from broker.replication.core.wake_ups import Change
+from runtime.invariants import InvariantBroken
 
-UNCHECKED_EPOCH = -1
-"""Broker epoch of a replica that did not say it (Fetch before version 15)."""
-
-REFUSAL_PAUSE_MS = 1_000
-"""A registration that the controller would not have in sync is not proposed again for so long: the
-controller may only not know it yet.
-"""
+STORY_LENGTH: Final = 12
 
 
 class ReplicaRole(enum.Enum):
@@ -55,44 +69,11 @@ class LeadershipChange(enum.Enum):
     BECAME_FOLLOWER = "became follower"
 
 
-@dataclass(slots=True)
-class ReplicaProgress:
-    """The fetch progress of another replica, as the leader saw it."""
+class Decision(NamedTuple):
+    """What an image means for this replica."""
 
-    log_end_offset: int = -1
-    caught_up_at_ms: float = 0.0
-    fetched_at_ms: float = 0.0
-    leader_end_at_fetch: int = -1
-    broker_epoch: int = UNCHECKED_EPOCH
-    log_start_offset: int = -1
-    """The replica's log start offset; -1 until the replica has reported it."""
-    refused_epoch: int = UNCHECKED_EPOCH
-    """The registration that the controller would not have in sync."""
-    refused_at_ms: float = -math.inf
-
-    def record(
-        self, fetch_offset: int, *, leader_end: int, broker_epoch: int, log_start_offset: int, now_ms: float
-    ) -> None:
-        """The replica asked for `fetch_offset`. Who reaches the end as it was at the fetch before
-        was caught up then.
-        """
-        if fetch_offset >= leader_end:
-            self.caught_up_at_ms = now_ms
-        elif 0 <= self.leader_end_at_fetch <= fetch_offset:
-            self.caught_up_at_ms = max(self.caught_up_at_ms, self.fetched_at_ms)
-        self.log_end_offset = fetch_offset
-        self.leader_end_at_fetch = leader_end
-        self.fetched_at_ms = now_ms
-        self.broker_epoch = broker_epoch
-        self.log_start_offset = log_start_offset
-
-    def is_eligible(self, registered: int | None, *, now_ms: float) -> bool:
-        """True when the broker that fetched is the one registered now, and the controller has not
-        lately refused that one.
-        """
-        if registered is None or self.broker_epoch not in (UNCHECKED_EPOCH, registered):
-            return False
-        return registered != self.refused_epoch or now_ms - self.refused_at_ms > REFUSAL_PAUSE_MS
+    change: LeadershipChange
+    effects: Effects
 
 
 @dataclass(slots=True)
@@ -117,22 +98,29 @@ class Partition:
     the high watermark waits for them.
     """
     insync_replicas_min: int = 1
-    """The topic's `min.insync.replicas`; `refresh_high_watermark` is due when it changes."""
+    """The topic's `min.insync.replicas`."""
     high_watermark: int = 0
     log_end_offset: int = 0
-    replicated_end: int = 0
+    mirrorable_end: int = 0
     """On the leader, the offset below which every in-sync replica of this site has the records, so
-    that no election here removes them.
+    that no election here removes them. Mirrors and tools read up to it while consumers wait for a
+    standby.
     """
     flushed_end: int | None = None
     """On the leader, while a producer's append waits for a flush (flush.messages): the offset below
     which the own log is on disk. The high watermark waits for it, so that a loss of power takes
     back nothing that a consumer has read; None for no such bound.
     """
-    _awaited_flush_end: int = 0
-    """The end of the last append that waits for a flush."""
     hold: StandbyHold | None = None
     followers: dict[int, ReplicaProgress] = field(default_factory=dict)
+    truncation_count: int = 0
+    _awaited_flush_end: int = 0
+    """The end of the last append that waits for a flush."""
+    _story: tuple[str, ...] = ()
+    _checked: Reached | None = None
+
+    def __post_init__(self) -> None:
+        self.mirrorable_end = max(self.mirrorable_end, self.high_watermark)
 
     @property
     def is_leader(self) -> bool:
@@ -146,39 +134,58 @@ class Partition:
 
     # --- the controller's decisions
 
-    def change(self, image: PartitionImage, *, now_ms: float) -> LeadershipChange:
-        """Take the controller's decision; STALE (and nothing changed) for an older leader epoch."""
+    def change(self, image: PartitionImage, *, now_ms: float, terms: StandbyTerms | None = None) -> Decision:
+        """Follow the controller's decision and the link's terms; STALE (and nothing changed) for an
+        older leader epoch.
+        """
         if image.leader_epoch < self.leader_epoch:
-            return LeadershipChange.STALE
+            return Decision(LeadershipChange.STALE, NO_EFFECTS)
         is_same = image.leader_epoch == self.leader_epoch and image.leader == self.leader
+        effects: Effects = NO_EFFECTS
+        if (image.replicas, image.isr) != (self.replicas, self.isr):
+            effects += (Wake(Change.REPLICAS),)
+        change = LeadershipChange.UNCHANGED
         if is_same and self.role is not ReplicaRole.NONE:
             if image.partition_epoch >= self.partition_epoch:
                 self._apply_isr(image)
                 self._keep_followers(now_ms)
-            return LeadershipChange.UNCHANGED
-        self._apply_isr(image)
-        self.proposed_isr = None
+        else:
+            self._apply_isr(image)
+            change, began = self._begin_leadership(image, now_ms)
+            effects += began
+        self.hold = hold_by_terms(self.hold, terms if self.is_leader else None, now_ms=now_ms)
+        if effects:
+            self._note(f"{change.value} of {image.leader} in epoch {image.leader_epoch}, in sync {self.isr}")
+        return Decision(change, self._advance(effects))
+
+    def _begin_leadership(self, image: PartitionImage, now_ms: float) -> tuple[LeadershipChange, Effects]:
+        was_leader, former_epoch = self.is_leader, self.leader_epoch
         self.leader = image.leader
-        was_leader = self.is_leader
         self.leader_epoch = image.leader_epoch
-        self.followers.clear()
-        self.joining.clear()
-        self.hold = None
-        self.flushed_end = None
+        self._forget_leadership()
+        self.mirrorable_end = self.high_watermark
         if image.leader == self.node_id:
             self.role = ReplicaRole.LEADER
             self.leader_epoch_start_offset = self.log_end_offset
-            self.replicated_end = self.high_watermark
             if not was_leader:
                 self.led_since_epoch = image.leader_epoch
             self._keep_followers(now_ms)
-            return LeadershipChange.BECAME_LEADER
+            began: Effects = (LeadershipBegan(self.leader_epoch), Wake(Change.LEADERSHIP))
+            return LeadershipChange.BECAME_LEADER, began
         self.role = ReplicaRole.FOLLOWER
-        return LeadershipChange.BECAME_FOLLOWER
+        lost: Effects = (LeadershipLost(former_epoch),) if was_leader else NO_EFFECTS
+        return LeadershipChange.BECAME_FOLLOWER, (*lost, Wake(Change.LEADERSHIP))
 
-    def leave(self) -> None:
-        """The partition is deleted here: it neither leads nor follows."""
+    def leave(self) -> Effects:
+        """The replica is deleted here, or its disk is lost: it neither leads nor follows."""
+        lost: Effects = (LeadershipLost(self.leader_epoch),) if self.is_leader else NO_EFFECTS
         self.role = ReplicaRole.NONE
+        self._forget_leadership()
+        self._note("left")
+        return (*lost, Wake(Change.LEADERSHIP))
+
+    def _forget_leadership(self) -> None:
+        self.proposed_isr = self.hold = self.flushed_end = None
         self.followers.clear()
         self.joining.clear()
 
@@ -197,12 +204,18 @@ class Partition:
         }
         self.joining.intersection_update(set(wanted).difference(self.isr))
 
+    def require_in_sync(self, insync_replicas_min: int) -> Effects:
+        """The topic's `min.insync.replicas` is this now."""
+        self.insync_replicas_min = insync_replicas_min
+        return self._advance(NO_EFFECTS)
+
     # --- the own log
 
-    def record_append(self, log_end_offset: int) -> bool:
-        """The own log grew; True when the high watermark moved."""
+    def record_append(self, log_end_offset: int) -> Effects:
+        """The own log grew."""
+        grew = LogGrew(self.log_end_offset)
         self.log_end_offset = log_end_offset
-        return self._advance_high_watermark()
+        return self._advance((grew,))
 
     def await_flush(self, first_offset: int, end_offset: int) -> None:
         """An append of these offsets waits for a flush, which `record_flush` ends."""
@@ -210,48 +223,54 @@ class Partition:
             self.flushed_end = first_offset
         self._awaited_flush_end = end_offset
 
-    def record_flush(self, recovery_point: int, *, is_done: bool) -> None:
-        """A flush has ended, for which an append waited; where it was given up, nothing waits any
-        more. A later append ends the wait with its own flush.
+    def record_flush(self, recovery_point: int, *, is_done: bool) -> Effects:
+        """A flush has ended for which an append waited. After a flush that was given up, nothing
+        waits; a later append ends its wait with its own flush.
         """
-        if self.flushed_end is None:
-            return
-        is_over = not is_done or recovery_point >= self._awaited_flush_end
-        self.flushed_end = None if is_over else max(self.flushed_end, recovery_point)
+        if self.flushed_end is not None:
+            is_over = not is_done or recovery_point >= self._awaited_flush_end
+            self.flushed_end = None if is_over else max(self.flushed_end, recovery_point)
+        return self._advance(NO_EFFECTS)
 
-    def record_truncation(self, log_end_offset: int) -> None:
+    def record_truncation(self, log_end_offset: int) -> Effects:
         """The own log was truncated (only a follower or a mirror's target does this)."""
+        self._note(f"truncated from {self.log_end_offset} to {log_end_offset}, committed {self.high_watermark}")
+        self.truncation_count += 1
         self.log_end_offset = log_end_offset
         self.high_watermark = min(self.high_watermark, log_end_offset)
-        self.replicated_end = min(self.replicated_end, log_end_offset)
+        self.mirrorable_end = min(self.mirrorable_end, log_end_offset)
+        return LOG_REPLACED
 
-    def record_copy_truncation(self, log_end_offset: int) -> None:
+    def record_copy_truncation(self, log_end_offset: int) -> Effects:
         """The log that this broker leads was truncated for a mirror. What followers have beyond the
         new end is not what will be appended there, so it does not count as fetched.
         """
-        self.record_truncation(log_end_offset)
+        effects = self.record_truncation(log_end_offset)
         self.leader_epoch_start_offset = min(self.leader_epoch_start_offset, log_end_offset)
         for progress in self.followers.values():
-            progress.log_end_offset = min(progress.log_end_offset, log_end_offset)
-            progress.leader_end_at_fetch = min(progress.leader_end_at_fetch, log_end_offset)
+            progress.truncate(log_end_offset)
+        return effects
 
-    def restart_at(self, offset: int) -> None:
+    def restart_at(self, offset: int) -> Effects:
         """The own log was emptied and goes on at `offset` (its source or leader begins above all
         that it had).
         """
-        self.log_end_offset = self.high_watermark = self.replicated_end = offset
+        self._note(f"restarts at {offset} after {self.log_end_offset}")
+        self.truncation_count += 1
+        moved = HighWatermarkMoved(self.high_watermark, offset)
+        self.log_end_offset = self.high_watermark = self.mirrorable_end = offset
+        return (moved, *LOG_REPLACED)
 
     # --- a follower's side
 
-    def follow_high_watermark(self, leader_high_watermark: int) -> bool:
-        """The leader said its high watermark; True when the own one moved, which never passes the
-        own log's end.
-        """
-        offset = min(leader_high_watermark, self.log_end_offset)
-        if self.is_leader or offset <= self.high_watermark:
-            return False
+    def follow_high_watermark(self, leader_high_watermark: int) -> Effects:
+        """The leader reported its high watermark; the own one never passes the own log's end."""
+        former, offset = self.high_watermark, min(leader_high_watermark, self.log_end_offset)
+        if self.is_leader or offset <= former:
+            return NO_EFFECTS
         self.high_watermark = offset
-        return True
+        self.mirrorable_end = max(self.mirrorable_end, offset)
+        return (HighWatermarkMoved(former, offset),)
 
     # --- a leader's side
 
@@ -263,13 +282,11 @@ class Partition:
         now_ms: float,
         broker_epoch: int = UNCHECKED_EPOCH,
         log_start_offset: int = -1,
-    ) -> bool:
-        """A follower asked for `fetch_offset`, so it has everything below; True when the high
-        watermark moved.
-        """
+    ) -> Effects:
+        """A follower asked for `fetch_offset`, so it has everything below."""
         progress = self.followers.get(replica)
         if progress is None:
-            return False
+            return NO_EFFECTS
         progress.record(
             fetch_offset,
             leader_end=self.log_end_offset,
@@ -277,70 +294,74 @@ class Partition:
             log_start_offset=log_start_offset,
             now_ms=now_ms,
         )
-        return self._advance_high_watermark()
+        return self._advance(FETCHED)
 
     def low_watermark(self, log_start_offset: int, live: Collection[int]) -> int:
         """The lowest log start among the own log and the living followers', -1 while one of these
-        has not said its own.
+        has not reported its own.
         """
         starts = [progress.log_start_offset for node, progress in self.followers.items() if node in live]
         return min([log_start_offset, *starts])
 
-    def confirm_caught_up(self, replica: int, *, at_ms: float) -> None:
-        """The replica, which was at the log's end until now, asked for nothing else in its last
-        fetch.
+    def confirm_caught_up(self, replica: int, *, log_end_offset: int, at_ms: float) -> None:
+        """The replica was at the log's end, `log_end_offset` until now, and asked for nothing else
+        in its last fetch.
         """
         progress = self.followers.get(replica)
-        if progress is not None and progress.log_end_offset >= self.log_end_offset:
+        if progress is not None and progress.log_end_offset >= log_end_offset:
             progress.caught_up_at_ms = max(progress.caught_up_at_ms, at_ms)
             progress.fetched_at_ms = max(progress.fetched_at_ms, at_ms)
 
-    def refresh_high_watermark(self) -> bool:
-        """Recompute after a leadership or ISR change; True when it moved."""
-        return self._advance_high_watermark()
-
-    def _advance_high_watermark(self) -> bool:
+    def _advance(self, effects: Effects) -> Effects:
+        """The effects, and those of ends that may move now."""
         if not self.is_leader or not self.has_enough_in_sync:
-            return False
-        candidate = self.log_end_offset if self.flushed_end is None else min(self.log_end_offset, self.flushed_end)
+            return effects
+        end = self.log_end_offset if self.flushed_end is None else min(self.log_end_offset, self.flushed_end)
         for replica, progress in self.followers.items():
-            if progress.log_end_offset < candidate and self._counts(replica):
-                candidate = progress.log_end_offset
-        self.replicated_end = max(self.replicated_end, candidate)
-        bound = self.replicated_end if self.hold is None else self.hold.bound
-        visible = self.replicated_end if bound is None else min(self.replicated_end, bound)
-        if visible <= self.high_watermark:
-            return False
-        self.high_watermark = visible
-        return True
-
-    # --- the standby of a sync link
-
-    def wait_for_standby(self, hold: StandbyHold | None) -> None:
-        """Make the high watermark wait for a standby; None ends that. The caller must then call
-        `refresh_high_watermark`.
-        """
-        self.hold = hold
-
-    def record_standby(self, acknowledged: int, *, now_ms: float) -> bool:
-        """The standby has everything below `acknowledged`; True when the high watermark moved."""
-        if self.hold is None:
-            return False
-        self.hold.report(
-            acknowledged, high_watermark=self.high_watermark, replicated_end=self.replicated_end, now_ms=now_ms
-        )
-        return self._advance_high_watermark()
-
-    def check_standby(self, *, now_ms: float) -> bool:
-        """True when the standby has been silent for so long that nothing waits for it any more."""
-        return self.hold is not None and self.hold.check(
-            high_watermark=self.high_watermark, replicated_end=self.replicated_end, now_ms=now_ms
-        )
+            if progress.log_end_offset < end and self._counts(replica):
+                end = progress.log_end_offset
+        former = self.mirrorable_end
+        if end > former:
+            self.mirrorable_end = end
+            effects += (MirrorableEndMoved(former, end),)
+        bound = None if self.hold is None else self.hold.bound
+        visible = self.mirrorable_end if bound is None else min(self.mirrorable_end, bound)
+        former = self.high_watermark
+        if visible > former:
+            self.high_watermark = visible
+            effects += (HighWatermarkMoved(former, visible),)
+        return effects
 
     def _counts(self, replica: int) -> bool:
         if replica in self.isr or replica in self.joining:
             return True
         return self.proposed_isr is not None and replica in self.proposed_isr
+
+    # --- the standby of a sync link
+
+    def record_standby(self, acknowledged: int, *, now_ms: float) -> Effects:
+        """The standby has everything below `acknowledged`."""
+        hold = self.hold
+        if hold is None:
+            return NO_EFFECTS
+        was_degraded = hold.is_degraded
+        hold.report(acknowledged, high_watermark=self.high_watermark, mirrorable_end=self.mirrorable_end, now_ms=now_ms)
+        has_caught_up = was_degraded and not hold.is_degraded
+        return self._advance((StandbyCaughtUp(acknowledged),) if has_caught_up else NO_EFFECTS)
+
+    def check_standby(self, *, now_ms: float) -> Effects:
+        """Give up a standby that has been silent for longer than its link allows; a bound on its
+        lag moves with time alone.
+        """
+        hold = self.hold
+        if hold is None:
+            return NO_EFFECTS
+        if not hold.check(high_watermark=self.high_watermark, mirrorable_end=self.mirrorable_end, now_ms=now_ms):
+            return self._advance(NO_EFFECTS) if isinstance(hold, LagBoundedHold) else NO_EFFECTS
+        self._note(f"gives up its standby, which has acknowledged {hold.acknowledged}")
+        return self._advance((StandbyGivenUp(hold.acknowledged, self.high_watermark),))
+
+    # --- in-sync replicas, proposed by the leader
 
     @property
     def spare_in_sync(self) -> int:
@@ -354,7 +375,15 @@ class Partition:
         """True when acks=all may be promised."""
         return len(self.isr) >= min(self.insync_replicas_min, len(self.replicas) or 1)
 
-    # --- in-sync replicas, proposed by the leader
+    def consider(self, replica: int, broker_epochs: Mapping[int, int], *, lag_ms_max: float) -> Effects:
+        """A follower that is not in sync has fetched: propose it when it has caught up; nothing
+        waits for one that has fallen behind again. `broker_epochs` are the registered brokers'.
+        """
+        was_joining = replica in self.joining
+        isr = self.expanded_isr(replica, broker_epochs, lag_ms_max=lag_ms_max)
+        if isr is not None:
+            return self.propose_isr(isr)
+        return self._advance(NO_EFFECTS) if was_joining and replica not in self.joining else NO_EFFECTS
 
     def expanded_isr(
         self, replica: int, broker_epochs: Mapping[int, int], *, lag_ms_max: float
@@ -363,8 +392,8 @@ class Partition:
         nothing to propose.
 
         It has caught up when it is past what all in sync have and past where this leadership began
-        (what is below, it may have to cut). One that was at the log's end within `lag_ms_max` is
-        joining from now on, as Kafka's leader has it; no longer when it lags again.
+        (what is below, it may have to truncate). One that was at the log's end within `lag_ms_max`
+        is joining from now on, as Kafka's leader has it; no longer when it lags again.
         """
         progress = self.followers.get(replica)
         if progress is None or not self.is_leader or replica in self.isr:
@@ -377,48 +406,49 @@ class Partition:
             self.joining.discard(replica)
             return None
         self.joining.add(replica)
-        has_caught_up = progress.log_end_offset >= max(self.replicated_end, self.leader_epoch_start_offset)
+        has_caught_up = progress.log_end_offset >= max(self.mirrorable_end, self.leader_epoch_start_offset)
         if not has_caught_up or self.proposed_isr is not None:
             return None
         return tuple(node for node in self.replicas if node in self.isr or node == replica)
 
-    def drop_joining(self, broker_epochs: Mapping[int, int], *, now_ms: float, lag_ms_max: float) -> bool:
-        """Wait no longer for followers that are gone or lag; True when there were any, and
-        `refresh_high_watermark` is due.
-        """
+    def drop_joining(self, broker_epochs: Mapping[int, int], *, now_ms: float, lag_ms_max: float) -> Effects:
+        """Wait no longer for followers that are gone or lag."""
         gone = {
             replica
             for replica in self.joining
             if not (progress := self.followers[replica]).is_eligible(broker_epochs.get(replica), now_ms=now_ms)
-            or (progress.log_end_offset != self.log_end_offset and now_ms - progress.caught_up_at_ms > lag_ms_max)
+            or progress.lags(self.log_end_offset, now_ms=now_ms, lag_ms_max=lag_ms_max)
         }
         self.joining -= gone
-        return bool(gone)
+        return self._advance(NO_EFFECTS) if gone else NO_EFFECTS
 
-    def shrunk_isr(self, *, now_ms: float, lag_ms_max: float) -> tuple[int, ...] | None:
-        """The in-sync replicas to propose without those that have not been at the log's end for
-        `lag_ms_max`; None for no change.
+    def shrink_isr(self, *, now_ms: float, lag_ms_max: float) -> Effects:
+        """Propose the in-sync replicas without those that have not been at the log's end for
+        `lag_ms_max`.
         """
         if not self.is_leader or self.proposed_isr is not None:
-            return None
+            return NO_EFFECTS
         lagging = {
             replica
             for replica in self.isr
             if (progress := self.followers.get(replica)) is not None
-            and progress.log_end_offset != self.log_end_offset
-            and now_ms - progress.caught_up_at_ms > lag_ms_max
+            and progress.lags(self.log_end_offset, now_ms=now_ms, lag_ms_max=lag_ms_max)
         }
-        return tuple(node for node in self.isr if node not in lagging) if lagging else None
+        return self.propose_isr(tuple(node for node in self.isr if node not in lagging)) if lagging else NO_EFFECTS
 
-    def propose_isr(self, isr: tuple[int, ...]) -> None:
+    def propose_isr(self, isr: tuple[int, ...]) -> Effects:
         """The proposal is on its way: from now on the high watermark waits for both sets."""
+        self._note(f"proposes {isr}, in sync {self.isr}")
         self.proposed_isr = isr
+        return (IsrProposed(isr),)
 
-    def withdraw_proposal(self) -> None:
+    def withdraw_proposal(self) -> Effects:
         """The controller has refused: the known in-sync replicas stay."""
+        self._note(f"withdraws {self.proposed_isr}")
         self.proposed_isr = None
+        return self._advance(NO_EFFECTS)
 
-    def refuse(self, replica: int, broker_epoch: int, *, now_ms: float) -> None:
+    def refuse(self, replica: int, broker_epoch: int, *, now_ms: float) -> Effects:
         """The controller does not want this registration of `replica` in sync, which may be about
         to stop: wait for it no longer.
         """
@@ -426,3 +456,18 @@ class Partition:
         if progress is not None:
             progress.refused_epoch, progress.refused_at_ms = broker_epoch, now_ms
         self.joining.discard(replica)
+        return self._advance(NO_EFFECTS)
+
+    # --- checks
+
+    def _note(self, decision: str) -> None:
+        self._story = (*self._story[1 - STORY_LENGTH :], decision)
+
+    def check_invariants(self) -> None:
+        """InvariantBroken with the last decisions when the state is not sound; for tests, after
+        every command.
+        """
+        problems = [*violations(self, self._checked)]
+        if problems:
+            raise InvariantBroken("; ".join(problems) + "\nstory:\n" + "\n".join(self._story))
+        self._checked = Reached.of(self)

@@ -85,23 +85,23 @@ class StandbyHold:
         """True while the standby lacks something that was shown, or has not reported yet."""
         return self.is_degraded or self.acknowledged < high_watermark
 
-    def report(self, acknowledged: int, *, high_watermark: int, replicated_end: int, now_ms: float) -> None:
+    def report(self, acknowledged: int, *, high_watermark: int, mirrorable_end: int, now_ms: float) -> None:
         """The standby has everything below `acknowledged`."""
         if acknowledged > self.acknowledged:
             self.acknowledged = acknowledged
             self.progressed_at_ms = now_ms
         if not self.is_holding and self.noted_end <= self.acknowledged:
-            has_caught_up = self.acknowledged >= replicated_end or now_ms - self.noted_at_ms <= CAUGHT_UP_WITHIN_MS
+            has_caught_up = self.acknowledged >= mirrorable_end or now_ms - self.noted_at_ms <= CAUGHT_UP_WITHIN_MS
             self.is_holding = self.noted_end >= 0 and has_caught_up
-            self.noted_end, self.noted_at_ms = replicated_end, now_ms
+            self.noted_end, self.noted_at_ms = mirrorable_end, now_ms
             self.progressed_at_ms = now_ms
         if self.is_holding and self.acknowledged >= high_watermark:
             self.is_degraded = False
 
-    def check(self, *, high_watermark: int, replicated_end: int, now_ms: float) -> bool:
+    def check(self, *, high_watermark: int, mirrorable_end: int, now_ms: float) -> bool:
         """True when the hold is given up now, because the standby has been silent for too long."""
         self.wants_mark = False
-        if high_watermark >= replicated_end or not self.is_holding:
+        if high_watermark >= mirrorable_end or not self.is_holding:
             self.progressed_at_ms = now_ms
             return False
         if not self.may_degrade or now_ms - self.progressed_at_ms < self.timeout_ms:

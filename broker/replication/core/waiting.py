@@ -1,10 +1,10 @@
 """Requests that wait for something to happen or for their time to run out: Kafka's purgatory on a
 timing wheel.
 
-Pure: time enters as `now_ms` (monotonic). A waiting request is watched under one or more keys
-(partitions, groups); the code that changes something asks for the watchers of its key and completes
-those whose condition holds. `expire` hands out the overdue. An entry leaves in exactly one way,
-once: `remove` or `expire`.
+Pure: time enters as `now_ms` (monotonic). A waiting request of one operation is watched under one
+or more keys (partitions, sessions); the code that changes something asks for the watchers of its
+key and completes those whose condition holds. `expire` hands out the overdue. An entry leaves in
+exactly one way, once: `remove` or `expire`.
 """
 
 from __future__ import annotations
@@ -23,6 +23,7 @@ class WaitingRequest(Generic[RequestT]):
     """One entry; compare by identity."""
 
     request: RequestT
+    operation: int
     keys: tuple[Hashable, ...]
     deadline_ms: float
     is_done: bool = False
@@ -99,28 +100,37 @@ class TimingWheel:
 
 
 class WaitingRequests(Generic[RequestT]):
-    """Entries by key, with deadlines. Not reentrant-safe by itself: take `watchers` as a list
-    before completing them.
+    """Entries by operation and key, with deadlines. Not reentrant-safe by itself: take `watchers`
+    as a list before completing them.
     """
 
-    def __init__(self, *, tick_ms: float = 5.0) -> None:
+    def __init__(self, *, operations: int = 1, tick_ms: float = 5.0) -> None:
         self._wheel = TimingWheel(tick_ms=tick_ms)
-        self._watchers: dict[Hashable, dict[int, WaitingRequest[RequestT]]] = {}
+        self._watchers: list[dict[Hashable, dict[int, WaitingRequest[RequestT]]]] = [{} for _ in range(operations)]
+        self._counts = [0] * operations
 
     def __len__(self) -> int:
         return self._wheel.count
 
+    def count(self, operation: int) -> int:
+        """Requests of the operation that wait."""
+        return self._counts[operation]
+
     @property
     def key_count(self) -> int:
-        """Keys with at least one watcher."""
-        return len(self._watchers)
+        """Keys with at least one watcher, each counted once for each operation."""
+        return sum(len(watchers) for watchers in self._watchers)
 
-    def add(self, request: RequestT, *, keys: Iterable[Hashable], deadline_ms: float) -> WaitingRequest[RequestT]:
+    def add(
+        self, request: RequestT, *, operation: int = 0, keys: Iterable[Hashable], deadline_ms: float
+    ) -> WaitingRequest[RequestT]:
         """Make the request wait under all of its keys until `deadline_ms`."""
-        entry = WaitingRequest(request=request, keys=tuple(keys), deadline_ms=deadline_ms)
+        entry = WaitingRequest(request=request, operation=operation, keys=tuple(keys), deadline_ms=deadline_ms)
+        watchers = self._watchers[operation]
         for key in entry.keys:
-            self._watchers.setdefault(key, {})[id(entry)] = entry
+            watchers.setdefault(key, {})[id(entry)] = entry
         self._wheel.add(entry)  # type: ignore[arg-type]
+        self._counts[operation] += 1
         return entry
 
     def expiry_of(self, entry: WaitingRequest[RequestT]) -> float:
@@ -133,13 +143,13 @@ class WaitingRequests(Generic[RequestT]):
         """
         return self._wheel.next_expiry_ms()
 
-    def is_watched(self, key: Hashable) -> bool:
+    def is_watched(self, key: Hashable, operation: int = 0) -> bool:
         """True when a request waits for the key; cheap, for the hot path."""
-        return key in self._watchers
+        return key in self._watchers[operation]
 
-    def watchers(self, key: Hashable) -> list[WaitingRequest[RequestT]]:
+    def watchers(self, key: Hashable, operation: int = 0) -> list[WaitingRequest[RequestT]]:
         """The requests that wait for the key, in order of arrival."""
-        return list(self._watchers.get(key, {}).values())
+        return list(self._watchers[operation].get(key, {}).values())
 
     def remove(self, entry: WaitingRequest[RequestT]) -> bool:
         """Take the entry out; False when it had left before."""
@@ -158,16 +168,18 @@ class WaitingRequests(Generic[RequestT]):
             requests.append(entry.request)
         return requests
 
-    def drain(self) -> list[RequestT]:
-        """Every request, taken out: the broker stops."""
-        entries = {id(entry): entry for watchers in self._watchers.values() for entry in watchers.values()}
+    def drain(self, operation: int) -> list[RequestT]:
+        """Every request of the operation, taken out: the broker stops."""
+        entries = {id(entry): entry for found in self._watchers[operation].values() for entry in found.values()}
         for entry in entries.values():
             self.remove(entry)
         return [entry.request for entry in entries.values()]
 
     def _forget(self, entry: WaitingRequest[RequestT]) -> None:
         entry.is_done = True
+        self._counts[entry.operation] -= 1
+        watchers = self._watchers[entry.operation]
         for key in entry.keys:
-            watchers = self._watchers.get(key)
-            if watchers is not None and watchers.pop(id(entry), None) is not None and not watchers:
-                del self._watchers[key]
+            found = watchers.get(key)
+            if found is not None and found.pop(id(entry), None) is not None and not found:
+                del watchers[key]

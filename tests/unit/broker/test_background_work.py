@@ -15,6 +15,7 @@ from kazoo.exceptions import NodeExistsError, NoNodeError
 from broker.coordination.timer_queue import TimerQueue
 from broker.metadata.cluster import Cluster
 from broker.metadata.core.cluster_image import ClusterImage
+from broker.replication.core.wake_ups import Change, DelayedOperation
 from broker.replication.offline_reports import OfflineReplicaReports
 from broker.replication.purgatory import Purgatory
 from broker.settings.config_store import ZooKeeperConfigStore
@@ -91,16 +92,18 @@ async def test_a_waiting_request_that_fails_does_not_keep_the_others_waiting(fai
     endings: list[str] = []
     purgatory = Purgatory(SystemClock())
     timeout_ms = 1 if way == "out of time" else 3_600_000
-    purgatory.wait(Waiting(endings, "broken", fails_in=fails_in), keys=["p"], timeout_ms=timeout_ms)
-    purgatory.wait(Waiting(endings, "neighbour"), keys=["p"], timeout_ms=timeout_ms)
-    purgatory.wait(Waiting(endings, "elsewhere"), keys=["q"], timeout_ms=timeout_ms)
+    purgatory.wait(
+        Waiting(endings, "broken", fails_in=fails_in), DelayedOperation.PRODUCE, keys=["p"], timeout_ms=timeout_ms
+    )
+    purgatory.wait(Waiting(endings, "neighbour"), DelayedOperation.PRODUCE, keys=["p"], timeout_ms=timeout_ms)
+    purgatory.wait(Waiting(endings, "elsewhere"), DelayedOperation.PRODUCE, keys=["q"], timeout_ms=timeout_ms)
     if way == "notified":
-        purgatory.notify("p")
-        purgatory.notify("q")
+        purgatory.changed("p", Change.HIGH_WATERMARK)
+        purgatory.changed("q", Change.HIGH_WATERMARK)
     elif way == "stopped":
-        purgatory.stop()
+        purgatory.stop(DelayedOperation.PRODUCE)
     await eventually(lambda: {*endings} >= {"neighbour", "elsewhere"})
-    purgatory.stop()
+    purgatory.close()
 
 
 async def test_a_timer_that_fails_does_not_keep_the_others_from_firing(clock: ManualClock) -> None:
@@ -176,6 +179,9 @@ class Registrations:
 
 class NoReplicas:
     """Of a broker without partitions."""
+
+    def __init__(self) -> None:
+        self.assigned = self
 
     async def apply(self, *_: object) -> list[object]:
         return []

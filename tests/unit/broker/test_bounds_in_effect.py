@@ -122,7 +122,7 @@ async def test_of_truncated_records_so_many_bytes_are_kept_as_the_file_allows(tm
         hosted = follower(tmp_path / name, b"a", b"b", b"c")
         size_bytes = hosted.log.size_bytes // 3
         assert size_bytes <= 100 < 2 * size_bytes
-        truncate_replica(broker.replication.replicas.cuts, hosted, 0, reason="test", now_ms=NOW_MS)
+        truncate_replica(broker.replication.replicas, hosted, 0, reason="test", now_ms=NOW_MS)
         kept[name] = whole_batches(Path(path_of(hosted.log)))
     assert kept == {"none": 0, "one": 1}
 
@@ -139,18 +139,18 @@ async def test_coordinators_wait_for_their_records_to_be_replicated_as_long_as_t
     state.change(
         PartitionImage(index=0, leader=1, leader_epoch=1, partition_epoch=0, replicas=(1, 2), isr=(1, 2)), now_ms=0
     )
-    hosted = replicas._hosted[topic, 0] = HostedPartition(
+    hosted = replicas.hosted[topic, 0] = HostedPartition(
         topic=topic, topic_id=bytes(16), index=0, log=log, state=state, config=LogConfig(), metrics=TopicMetrics()
     )
     hosted.write_error = ErrorCode.none
     allowed_ms: list[float] = []
-    wait = replicas.produces.wait
+    wait = replicas.purgatory.wait
 
-    def shortened(waiter: Any, *, keys: Any, timeout_ms: float) -> Any:
+    def shortened(waiter: Any, operation: Any, *, keys: Any, timeout_ms: float) -> Any:
         allowed_ms.append(timeout_ms)
-        return wait(waiter, keys=keys, timeout_ms=1)
+        return wait(waiter, operation, keys=keys, timeout_ms=1)
 
-    monkeypatch.setattr(replicas.produces, "wait", shortened)
+    monkeypatch.setattr(replicas.purgatory, "wait", shortened)
     coordinator: Any = broker.coordination.groups if topic == OFFSETS_TOPIC else broker.coordination.transactions
     internal: InternalLog = coordinator._log
     committed = internal.append(0, batch([b"v"], timestamp_ms=NOW_MS))

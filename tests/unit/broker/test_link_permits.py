@@ -31,11 +31,14 @@ VERSION = 9
 class NoReplicas:
     """Takes every image."""
 
+    def __init__(self) -> None:
+        self.assigned = self.standbys = self
+
     async def apply(self, *_: object) -> list[object]:
         """Nothing is hosted."""
         return []
 
-    def is_standby_behind(self, *_: object) -> bool:
+    def is_behind(self, *_: object) -> bool:
         """Nothing waits."""
         return False
 

@@ -33,7 +33,8 @@ from tests.support.disks.log_batches import batch
 from tests.support.disks.logs_on_disk import NOW_MS, data_records, fill
 from tests.support.eventually import eventually
 from tests.support.lone_brokers.lone_broker import LoneMembership
-from tests.unit.broker.replication.test_replica_fetcher import LEADER, Fetches, follower, no_news
+from tests.support.memory.quiet_replicas import QuietReplicas
+from tests.unit.broker.replication.test_replica_fetcher import LEADER, follower, no_news
 from wire.client.connection import ConnectionOptions
 from wire.control.broker_pb2 import ControlBatch
 from wire.control.cluster_pb2 import BrokerInfo, LinkRecord, PartitionState, TopicInfo
@@ -77,7 +78,7 @@ async def keeping_house(
         ),
     )
     configs.standby_ends = StandbyEnds()
-    replicas: Any = SimpleNamespace(check_standbys=lambda: None, standby_ends=configs.standby_ends)
+    replicas: Any = SimpleNamespace(standbys=SimpleNamespace(check=lambda: None, ends=configs.standby_ends))
     cluster: Any = SimpleNamespace(image=image)
     housekeeping = Housekeeping(configs, logs, replicas, cluster, on_expired=lambda _: None, clock=SystemClock())
     housekeeping.start()
@@ -296,7 +297,7 @@ async def test_a_followers_requests_carry_the_files_bounds(monkeypatch: pytest.M
         "replica.fetch.wait.max.ms": "44",
         "replica.socket.timeout.ms": "5555",
     }
-    replicas: Any = Fetches()
+    replicas: Any = QuietReplicas()
     fetcher = ReplicaFetcher(
         LEADER,
         replicas,

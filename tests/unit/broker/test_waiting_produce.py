@@ -15,6 +15,7 @@ from kio.schema.errors import ErrorCode
 from broker.handlers.records.produce import WaitingProduce
 from broker.metadata.core.cluster_image import ClusterImage
 from broker.metadata.core.link_permits import LinkPermits
+from broker.replication.core.wake_ups import Change, DelayedOperation
 from broker.replication.hosted_partition import HostedPartition
 from broker.replication.purgatory import Purgatory
 from runtime.clock import SystemClock
@@ -65,7 +66,7 @@ async def waiting(fates: list[Fate], *, timeout_ms: float) -> tuple[Purgatory, A
     """A request that has appended to a partition for each fate."""
     purgatory, asked = Purgatory(SystemClock()), Asked()
     services = SimpleNamespace(
-        replicas=SimpleNamespace(produces=purgatory),
+        replicas=SimpleNamespace(purgatory=purgatory),
         cluster=SimpleNamespace(permits=LinkPermits()),
         image=ClusterImage(node_id=1, site="a"),
         quotas=SimpleNamespace(produce=SimpleNamespace(is_in_use=False)),
@@ -90,7 +91,7 @@ async def test_each_partition_is_answered_for_itself() -> None:
     moved_and_back.led_since_epoch, moved_and_back.high_watermark = 3, OFFSET
     slow.high_watermark = OFFSET - 1
     for index in range(len(fates)):
-        purgatory.notify(("t", index))
+        purgatory.changed(("t", index), Change.HIGH_WATERMARK)
     assert await asyncio.wait_for(asked.answered, 30) == [
         (ErrorCode.none, OFFSET - 1),
         (ErrorCode.not_enough_replicas_after_append, -1),
@@ -98,15 +99,15 @@ async def test_each_partition_is_answered_for_itself() -> None:
         (ErrorCode.not_leader_or_follower, -1),
         (ErrorCode.request_timed_out, -1),
     ]
-    purgatory.stop()
+    purgatory.close()
 
 
 async def test_a_request_whose_client_is_gone_waits_no_longer() -> None:
     purgatory, asked = await waiting([Fate(), Fate()], timeout_ms=3_600_000)
-    assert len(purgatory) == 1
+    assert purgatory.count(DelayedOperation.PRODUCE) == 1
     asked.on_close()
-    assert len(purgatory) == 0
-    purgatory.stop()
+    assert purgatory.count(DelayedOperation.PRODUCE) == 0
+    purgatory.close()
 
 
 async def test_nobody_waits_longer_than_for_the_last_partition() -> None:
@@ -115,7 +116,7 @@ async def test_nobody_waits_longer_than_for_the_last_partition() -> None:
     for index, fate in enumerate(fates):
         assert not asked.answered.done()
         fate.high_watermark = OFFSET
-        purgatory.notify(("t", index))
+        purgatory.changed(("t", index), Change.HIGH_WATERMARK)
         await asyncio.sleep(0)
     assert await asyncio.wait_for(asked.answered, 30) == [(ErrorCode.none, OFFSET - 1)] * 2
-    purgatory.stop()
+    purgatory.close()

@@ -23,13 +23,13 @@ from broker.metadata.core.cluster_image import ClusterImage
 from broker.metadata.request_context import RequestContext
 from broker.metrics import BrokerMetrics
 from broker.replication.core.fetch_sessions import FetchPartitionState, FetchSession
+from broker.replication.core.wake_ups import DelayedOperation
 from broker.replication.follower_append import apply_answer
-from broker.replication.follower_fetches import FollowerFetches
 from broker.replication.hosted_partition import HostedPartition
+from broker.replication.hosted_partitions import ReplicaListeners
 from broker.replication.mirror_append import append_mirrored
 from broker.replication.offline_reports import OfflineReplicaReports
-from broker.replication.purgatory import Purgatory
-from broker.replication.replicas import ReplicaListeners, Replicas
+from broker.replication.replicas import Replicas
 from broker.replication.truncated_records import TruncatedRecords
 from broker.settings.config import load_broker_settings
 from broker.site.control_service import BrokerControlService
@@ -81,11 +81,6 @@ class Leader:
             self.clock,
             self.logs,
             BrokerMetrics(),
-            fetches=Purgatory(self.clock),
-            follower_fetches=FollowerFetches(self.clock),
-            mirror_fetches=Purgatory(self.clock),
-            produces=Purgatory(self.clock),
-            deletes=Purgatory(self.clock),
             cuts=TruncatedRecords(RealDisk(), bytes_max=0),
             listeners=ReplicaListeners(offline_changed=lambda: self.on_offline_changed()),
         )
@@ -97,7 +92,7 @@ class Leader:
             describe_groups=None,  # type: ignore[arg-type]
         )
         self.control.on_image(self.replicas.on_image)
-        self.logs.load(lambda _: self.replicas.log_config(SimpleNamespace(name="", configs={})))  # type: ignore[arg-type]
+        self.logs.load(lambda _: self.replicas.assigned.log_config(SimpleNamespace(name="", configs={})))  # type: ignore[arg-type]
 
     async def hear(
         self,
@@ -164,9 +159,9 @@ async def test_a_mirror_hears_that_fewer_replicas_are_in_sync(leader: Leader) ->
     hosted = await leader.hear()
     waiting = Waiting()
     leader.replicas.append(hosted, batch(), acks=1)
-    leader.replicas.mirror_fetches.wait(waiting, keys=[KEY], timeout_ms=LONG_MS)
+    leader.replicas.purgatory.wait(waiting, DelayedOperation.MIRROR_FETCH, keys=[KEY], timeout_ms=LONG_MS)
     await leader.hear(isr=(OWN,), partition_epoch=2)
-    assert hosted.safe_end == 1
+    assert hosted.state.mirrorable_end == 1
     await turn()
     assert waiting.received == [hosted.log.size_bytes]
 
@@ -174,7 +169,7 @@ async def test_a_mirror_hears_that_fewer_replicas_are_in_sync(leader: Leader) ->
 async def test_a_consumer_at_a_follower_hears_how_much_its_new_high_watermark_shows(leader: Leader) -> None:
     hosted = await leader.hear(leader=OTHER)
     waiting = Waiting()
-    leader.replicas.fetches.wait(waiting, keys=[KEY], timeout_ms=LONG_MS)
+    leader.replicas.purgatory.wait(waiting, DelayedOperation.CONSUMER_FETCH, keys=[KEY], timeout_ms=LONG_MS)
     records = memoryview(batch([b"value"] * 100, leader_epoch=1))
     for sent, high_watermark in ((records, 0), (None, 100)):
         answer = PartitionFetched(0, high_watermark=high_watermark, log_start_offset=0, records=sent)
@@ -218,10 +213,10 @@ async def test_followers_and_producers_hear_that_a_mirrored_log_restarts_higher(
     wanted = FetchPartitionState(topic="t", partition=0, fetch_offset=0, partition_max_bytes=100)
     session.ask([wanted], ())
     session.settle(wanted.key)
-    leader.replicas.follower_fetches.watch(session, wanted, hosted)
+    leader.replicas.purgatory.followers.watch(session, wanted, hosted)
     following, producing = Waiting(), Waiting()
-    leader.replicas.follower_fetches.wait(following, keys=[session], timeout_ms=LONG_MS)
-    leader.replicas.produces.wait(producing, keys=[KEY], timeout_ms=LONG_MS)
+    leader.replicas.purgatory.wait(following, DelayedOperation.FOLLOWER_FETCH, keys=[session], timeout_ms=LONG_MS)
+    leader.replicas.purgatory.wait(producing, DelayedOperation.PRODUCE, keys=[KEY], timeout_ms=LONG_MS)
     sent = PartitionToMirror(0, 100, 100, 100, 1, None)
     append_mirrored(leader.replicas, hosted, sent, now_ms=leader.clock.now_ms())
     assert hosted.state.log_end_offset == 100
@@ -235,7 +230,7 @@ async def test_a_consumer_hears_that_it_has_to_go_to_the_other_site(leader: Lead
     hosted = await leader.hear(links=(link(active_site="a", phase=LinkPhase.FENCED),))
     assert hosted.read_error is ErrorCode.none
     waiting = Waiting()
-    leader.replicas.fetches.wait(waiting, keys=[KEY], timeout_ms=LONG_MS)
+    leader.replicas.purgatory.wait(waiting, DelayedOperation.CONSUMER_FETCH, keys=[KEY], timeout_ms=LONG_MS)
     await leader.hear(links=(link(active_site="b", epoch=2),))
     assert hosted.read_error is ErrorCode.not_leader_or_follower
     await turn()

@@ -25,22 +25,13 @@ from broker.settings.core.topic_configs import LogConfig
 from runtime.disk import RealDisk
 from tests.support.disks.log_batches import batch
 from tests.support.disks.logs_on_disk import NOW_MS, open_log, read_all
+from tests.support.memory.quiet_replicas import QuietReplicas
 from wire.protocol.fetch_codec import EpochEnd, PartitionFetched
 
 CUTS = TruncatedRecords(RealDisk(), bytes_max=1 << 20)
 
 
-class Nobody:
-    """Replicas of which nobody waits for anything."""
-
-    cuts = CUTS
-
-    def follow_high_watermark(self, hosted: HostedPartition, former: int) -> None:
-        """It has moved up from `former`."""
-        hosted.log.advance_high_watermark(hosted.state.high_watermark)
-
-
-REPLICAS: Any = Nobody()
+REPLICAS: Any = QuietReplicas(CUTS)
 
 
 def follower_of(log: PartitionLog, *, leader_epoch: int = 9) -> HostedPartition:
@@ -127,14 +118,14 @@ def test_a_cut_below_the_high_watermark_takes_it_along(tmp_path: Path) -> None:
     follower = follower_of(filled(tmp_path / "f", 1, 1, 1, 1))
     follower.state.follow_high_watermark(4)
     follower.log.advance_high_watermark(4)
-    truncate_where_histories_differ(CUTS, follower, EpochEnd(1, 2), now_ms=NOW_MS)  # type: ignore[arg-type]
+    truncate_where_histories_differ(REPLICAS, follower, EpochEnd(1, 2), now_ms=NOW_MS)  # type: ignore[arg-type]
     assert (follower.log.log_end_offset, follower.log.high_watermark, follower.state.high_watermark) == (2, 2, 2)
 
 
 def test_a_follower_below_the_leaders_start_begins_anew_there(tmp_path: Path) -> None:
     follower = follower_of(filled(tmp_path / "f", 1, 1))
     found = resume_out_of_range(leader_start=40, leader_end=50, log_end_offset=2)
-    resume_in_range(CUTS, follower, found, now_ms=NOW_MS)
+    resume_in_range(REPLICAS, follower, found, now_ms=NOW_MS)
     assert (follower.log.log_start_offset, follower.log.log_end_offset) == (40, 40)
     assert (follower.state.log_end_offset, follower.state.high_watermark) == (40, 40)
 

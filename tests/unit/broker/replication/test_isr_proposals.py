@@ -13,6 +13,7 @@ from broker.log.errors import StorageError
 from broker.metadata.cluster import Cluster
 from broker.metadata.core.cluster_image import ClusterImage, PartitionImage, partition_image
 from broker.replication.core.partition import Partition
+from broker.replication.core.partition_effects import Effects, IsrProposed
 from broker.replication.isr_proposals import IsrProposals
 from tests.support.clock import ManualClock
 from tests.support.eventually import eventually
@@ -40,6 +41,8 @@ class OnePartition:
 
     def __init__(self, hosted: Hosted) -> None:
         self._hosted = hosted
+        self.assigned = self
+        self.proposals: Any = None
 
     def __iter__(self) -> Any:
         return iter([self._hosted])
@@ -53,9 +56,10 @@ class OnePartition:
         """The controller's state is in force."""
         hosted.state.change(partition, now_ms=0)
 
-    def refresh_high_watermark(self, hosted: Hosted) -> None:
-        """What it waits for has changed."""
-        hosted.state.refresh_high_watermark()
+    def act(self, hosted: Hosted, effects: Effects) -> None:
+        """Hand proposals over."""
+        if any(isinstance(effect, IsrProposed) for effect in effects):
+            self.proposals.gather(hosted)
 
 
 class SlowController:
@@ -86,8 +90,9 @@ def state(partition_epoch: int, *isr: int) -> PartitionState:
 async def test_a_proposal_made_while_an_older_answer_is_on_its_way_is_sent_too(clock: ManualClock) -> None:
     hosted, controller = Hosted(), SlowController()
     image = ClusterImage(site="a", node_id=1, brokers={node: BrokerInfo(node_id=node) for node in (1, 2, 3)})
-    parts: tuple[Any, ...] = (OnePartition(hosted), Cluster(image), controller, Settings(), clock)
-    proposals = IsrProposals(*parts, broker_epoch=lambda: 7)
+    replicas = OnePartition(hosted)
+    parts: tuple[Any, ...] = (replicas, Cluster(image), controller, Settings(), clock)
+    proposals = replicas.proposals = IsrProposals(*parts, broker_epoch=lambda: 7)
     hosted.state.change(partition_image(state(1, 1, 3)), now_ms=0)
     proposals.start()
     try:
@@ -112,8 +117,9 @@ async def test_a_broker_that_is_gone_does_not_keep_the_high_watermark_waiting(cl
     hosted = Hosted()
     whole = ClusterImage(site="a", node_id=1, brokers={node: BrokerInfo(node_id=node) for node in (1, 2)})
     cluster = Cluster(whole)
-    parts: tuple[Any, ...] = (OnePartition(hosted), cluster, SlowController(), Settings(), clock)
-    proposals = IsrProposals(*parts, broker_epoch=lambda: 7)
+    replicas = OnePartition(hosted)
+    parts: tuple[Any, ...] = (replicas, cluster, SlowController(), Settings(), clock)
+    proposals = replicas.proposals = IsrProposals(*parts, broker_epoch=lambda: 7)
     hosted.state.change(partition_image(state(1, 1)), now_ms=0)
     hosted.state.record_append(10)
     hosted.state.record_fetch(2, 5, now_ms=0)
@@ -121,7 +127,8 @@ async def test_a_broker_that_is_gone_does_not_keep_the_high_watermark_waiting(cl
     hosted.state.record_fetch(2, 10, now_ms=0)
     hosted.state.record_append(30)
     proposals.consider(hosted, 2)  # type: ignore[arg-type]
-    assert not hosted.state.record_append(40)
+    hosted.state.record_append(40)
+    assert hosted.state.high_watermark < 40
 
     cluster.image = ClusterImage(site="a", node_id=1, brokers={1: BrokerInfo(node_id=1)})
     await proposals.on_image(whole, cluster.image)
@@ -131,8 +138,9 @@ async def test_a_broker_that_is_gone_does_not_keep_the_high_watermark_waiting(cl
 async def test_a_follower_that_no_longer_joins_does_not_keep_the_high_watermark_waiting(clock: ManualClock) -> None:
     hosted = Hosted()
     cluster = Cluster(ClusterImage(site="a", node_id=1, brokers={node: BrokerInfo(node_id=node) for node in (1, 2)}))
-    parts: tuple[Any, ...] = (OnePartition(hosted), cluster, SlowController(), Settings(), clock)
-    proposals = IsrProposals(*parts, broker_epoch=lambda: 7)
+    replicas = OnePartition(hosted)
+    parts: tuple[Any, ...] = (replicas, cluster, SlowController(), Settings(), clock)
+    proposals = replicas.proposals = IsrProposals(*parts, broker_epoch=lambda: 7)
     hosted.state.change(partition_image(state(1, 1)), now_ms=0)
     hosted.state.record_append(10)
     hosted.state.record_fetch(2, 10, now_ms=0)
@@ -151,8 +159,9 @@ async def test_a_broker_that_the_controller_refuses_is_not_proposed_with_each_of
 ) -> None:
     hosted, controller = Hosted(), SlowController()
     image = ClusterImage(site="a", node_id=1, brokers={node: BrokerInfo(node_id=node) for node in (1, 2)})
-    parts: tuple[Any, ...] = (OnePartition(hosted), Cluster(image), controller, Settings(), clock)
-    proposals = IsrProposals(*parts, broker_epoch=lambda: 7)
+    replicas = OnePartition(hosted)
+    parts: tuple[Any, ...] = (replicas, Cluster(image), controller, Settings(), clock)
+    proposals = replicas.proposals = IsrProposals(*parts, broker_epoch=lambda: 7)
     hosted.state.change(partition_image(state(1, 1)), now_ms=0)
     proposals.start()
     try:
@@ -175,7 +184,7 @@ class MoodyState:
 
     def __init__(self, state: Partition, shrunk: Any) -> None:
         self._state = state
-        self.shrunk_isr = shrunk
+        self.shrink_isr = shrunk
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._state, name)
@@ -198,12 +207,13 @@ class MoodyController(SlowController):
 async def test_a_proposal_is_sent_again_whatever_kept_it_from_the_controller(clock: ManualClock) -> None:
     hosted, controller = Hosted(), MoodyController(ValueError("a defect"), asyncio.CancelledError())
     image = ClusterImage(site="a", node_id=1, brokers={node: BrokerInfo(node_id=node) for node in (1, 2, 3)})
-    parts: tuple[Any, ...] = (OnePartition(hosted), Cluster(image), controller, Settings(), clock)
-    proposals = IsrProposals(*parts, broker_epoch=lambda: 7)
+    replicas = OnePartition(hosted)
+    parts: tuple[Any, ...] = (replicas, Cluster(image), controller, Settings(), clock)
+    proposals = replicas.proposals = IsrProposals(*parts, broker_epoch=lambda: 7)
     hosted.state.change(partition_image(state(1, 1, 3)), now_ms=0)
     proposals.start()
     try:
-        proposals._propose(hosted, (1,))  # type: ignore[arg-type]
+        replicas.act(hosted, hosted.state.propose_isr((1,)))
         await eventually(lambda: controller.asked)
     finally:
         await proposals.stop()
@@ -215,15 +225,18 @@ async def test_lagging_replicas_are_looked_for_again_after_a_look_that_broke(
     hosted, controller = Hosted(), SlowController()
     image = ClusterImage(site="a", node_id=1, brokers={node: BrokerInfo(node_id=node) for node in (1, 2, 3)})
     settings: Any = SimpleNamespace(node_id=1, replica_lag_ms_max=10.0)
-    parts: tuple[Any, ...] = (OnePartition(hosted), Cluster(image), controller, settings, clock)
-    proposals = IsrProposals(*parts, broker_epoch=lambda: 7)
+    replicas = OnePartition(hosted)
+    parts: tuple[Any, ...] = (replicas, Cluster(image), controller, settings, clock)
+    proposals = replicas.proposals = IsrProposals(*parts, broker_epoch=lambda: 7)
     hosted.state.change(partition_image(state(1, 1, 3)), now_ms=0)
     moods = iter([KeyError("a defect")])
 
-    def shrunk(**_: object) -> tuple[int, ...]:
+    shrink_isr = hosted.state.shrink_isr
+
+    def shrunk(**times: float) -> Effects:
         for mood in moods:
             raise mood
-        return (1,)
+        return shrink_isr(now_ms=times["now_ms"] + 1_000, lag_ms_max=times["lag_ms_max"])
 
     monkeypatch.setattr(hosted, "state", MoodyState(hosted.state, shrunk))
     proposals.start()
@@ -263,13 +276,13 @@ async def test_a_partition_whose_disk_is_bad_keeps_the_answer_from_no_other(cloc
     image = ClusterImage(site="a", node_id=1, brokers={node: BrokerInfo(node_id=node) for node in (1, 2, 3)})
     replicas = WithBadDisk(sound, rotten)
     parts: tuple[Any, ...] = (replicas, Cluster(image), controller, Settings(), clock)
-    proposals = IsrProposals(*parts, broker_epoch=lambda: 7)
+    proposals = replicas.proposals = IsrProposals(*parts, broker_epoch=lambda: 7)
     for hosted in (rotten, sound):
         hosted.state.change(partition_image(state(1, 1, 3)), now_ms=0)
     proposals.start()
     try:
         for hosted in (rotten, sound):
-            proposals._propose(hosted, (1,))  # type: ignore[arg-type]
+            replicas.act(hosted, hosted.state.propose_isr((1,)))
         await eventually(lambda: controller.asked)
         answers = [pb.AlteredPartition(topic="t", partition=index, state=state(2, 1)) for index in (1, 0)]
         controller.asked[0][1].set_result(pb.AlterPartitionsReply(partitions=answers))

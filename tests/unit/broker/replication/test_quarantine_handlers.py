@@ -59,7 +59,7 @@ def services_at(directory: Path, *values: bytes, bytes_max: int = 1 << 20) -> An
         cuts=TruncatedRecords(RealDisk(), bytes_max=bytes_max),
     )
     notified: list[HostedPartition] = []
-    replicas.notify_all, replicas.notified = notified.append, notified
+    replicas.act, replicas.notified = lambda changed, _effects: notified.append(changed), notified
     checkpoints: list[int] = []
 
     async def checkpoint_high_watermarks() -> None:
@@ -150,7 +150,7 @@ async def test_an_action_that_is_not_known_is_refused(tmp_path: Path) -> None:
 async def test_a_copy_is_truncated_after_its_end_is_kept(tmp_path: Path) -> None:
     services = services_at(tmp_path, b"a", b"b", b"c")
     hosted = services.replicas.find("t", 0)
-    hosted.state.refresh_high_watermark()
+    hosted.state.record_append(3)
     hosted.log.advance_high_watermark(hosted.state.high_watermark)
     outcome = await keep(services, must_truncate=True)
     assert (outcome.error_code, outcome.log_end_offset) == (ErrorCode.none, 1)

@@ -26,7 +26,6 @@ from broker.replication.core.partition import Partition
 from broker.replication.follower_append import resume_in_range
 from broker.replication.hosted_partition import HostedPartition
 from broker.replication.replica_fetcher import ReplicaFetcher
-from broker.replication.truncated_records import TruncatedRecords
 from broker.settings.config import load_broker_settings
 from broker.settings.core.topic_configs import LogConfig
 from runtime.addresses import HostPort
@@ -36,6 +35,7 @@ from tests.support.disks.log_batches import batch
 from tests.support.disks.logs_on_disk import NOW_MS, config, fill, open_log
 from tests.support.disks.thread_noting_disk import ThreadNotingDisk
 from tests.support.eventually import eventually
+from tests.support.memory.quiet_replicas import QuietReplicas
 from wire.client.broker_requests import ListedOffset
 from wire.client.client_errors import Unreachable
 from wire.protocol.fetch_codec import FetchResponse, PartitionFetched, TopicFetched
@@ -48,22 +48,6 @@ SETTINGS = {
     "replica.fetch.backoff.ms": "1",
 }
 LEADER = 2
-
-
-class Fetches:
-    """Of replicas, only what a fetcher asks: nobody waits for anything."""
-
-    def __init__(self) -> None:
-        self.cuts = TruncatedRecords(RealDisk(), bytes_max=0)
-        self.failures: list[StorageError] = []
-
-    def storage_failed(self, error: StorageError) -> None:
-        """A log could not be written."""
-        self.failures.append(error)
-
-    def follow_high_watermark(self, hosted: HostedPartition, former: int) -> None:
-        """It has moved up from `former`."""
-        hosted.log.advance_high_watermark(hosted.state.high_watermark)
 
 
 def image(leader_epoch: int) -> PartitionImage:
@@ -98,7 +82,7 @@ async def following(
 
     monkeypatch.setattr("broker.replication.replica_fetcher.open_connection", connect)
     monkeypatch.setattr("broker.replication.replica_fetcher.request_fetch", fetch)
-    replicas: Any = Fetches()
+    replicas: Any = QuietReplicas()
     fetcher = ReplicaFetcher(
         LEADER,
         replicas,
@@ -150,10 +134,10 @@ async def test_one_partition_that_cannot_be_cut_where_its_leader_ends_holds_up_n
 ) -> None:
     rotten, sound = follower(tmp_path, "rotten"), follower(tmp_path, "sound")
 
-    def resume(cuts: TruncatedRecords, hosted: HostedPartition, found: OutOfRange, *, now_ms: int) -> None:
+    def resume(replicas: Any, hosted: HostedPartition, found: OutOfRange, *, now_ms: int) -> None:
         if hosted is rotten:
             raise StorageError("cutting", rotten.log.directory, "a bad disk")
-        resume_in_range(cuts, hosted, found, now_ms=now_ms)
+        resume_in_range(replicas, hosted, found, now_ms=now_ms)
 
     async def offsets(_: Any, queries: Any, **__: Any) -> Any:
         return {key: ListedOffset(ErrorCode.none, -1, 7, -1) for key in queries}

@@ -7,6 +7,7 @@ from __future__ import annotations
 import os
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -21,6 +22,7 @@ from broker.settings.core.topic_configs import LogConfig
 from runtime.disk import Buffer, RealDisk
 from tests.support.disks.log_batches import batch
 from tests.support.disks.logs_on_disk import NOW_MS, open_log
+from tests.support.memory.quiet_replicas import QuietReplicas
 from wire.batches.records import decode_records
 
 ROOM = 1 << 20
@@ -40,7 +42,8 @@ def follower(directory: Path, *values: bytes, topic: str = "t") -> HostedPartiti
 
 
 def cut(cuts: TruncatedRecords, hosted: HostedPartition, offset: int) -> None:
-    truncate_replica(cuts, hosted, offset, reason="test", now_ms=NOW_MS)
+    replicas: Any = QuietReplicas(cuts)
+    truncate_replica(replicas, hosted, offset, reason="test", now_ms=NOW_MS)
 
 
 def kept(directory: Path) -> list[bytes | None]:

@@ -40,9 +40,9 @@ class Replicas:
     """One partition with two replicas, that no producer waits for."""
 
     def __init__(self) -> None:
-        self.produces = self
+        self.purgatory = self
 
-    async def emptied(self) -> None:
+    async def emptied(self, _operation: object) -> None:
         return
 
     def __iter__(self) -> Any:

@@ -15,6 +15,7 @@ from broker.groups.core.group_messages import TopicPartition
 from broker.log.intake import AppendInfo
 from broker.metadata.core.cluster_image import ClusterImage
 from broker.replication.core.verification_guards import VerificationGuards
+from broker.replication.core.wake_ups import Change
 from broker.replication.purgatory import Purgatory
 from broker.transactions.transaction_markers import TransactionEnd, TransactionMarkers
 from runtime.clock import SystemClock
@@ -54,7 +55,7 @@ class OnePartition:
 
     def __init__(self, hosted: Hosted) -> None:
         self.hosted = hosted
-        self.produces = Purgatory(SystemClock())
+        self.purgatory = Purgatory(SystemClock())
 
     def get(self, _image: ClusterImage, _topic: str, _index: int) -> Hosted:
         """The partition."""
@@ -67,7 +68,7 @@ class OnePartition:
     def follow(self, offset: int) -> None:
         """The follower has everything below the offset."""
         self.hosted.state.high_watermark = offset
-        self.produces.notify(self.hosted.key)
+        self.purgatory.changed(self.hosted.key, Change.HIGH_WATERMARK)
 
 
 @pytest.fixture

@@ -22,7 +22,7 @@ def hold(*, acknowledged: int = 0, may_degrade: bool = True) -> LagBoundedHold:
 
 
 def look(one: LagBoundedHold, end: int, now_ms: float) -> int | None:
-    assert not one.check(high_watermark=0, replicated_end=end, now_ms=now_ms)
+    assert not one.check(high_watermark=0, mirrorable_end=end, now_ms=now_ms)
     return one.bound
 
 
@@ -30,7 +30,7 @@ def test_a_leader_that_has_no_report_holds_until_it_has_one() -> None:
     one = hold(acknowledged=-1)
     assert look(one, 0, 100) == -1
     assert look(one, 10, 200) == -1
-    one.report(10, high_watermark=0, replicated_end=10, now_ms=250)
+    one.report(10, high_watermark=0, mirrorable_end=10, now_ms=250)
     assert one.bound is None
 
 
@@ -39,7 +39,7 @@ def test_nothing_waits_for_a_standby_that_follows() -> None:
     for count in range(1, 50):
         now_ms = count * LOOK_MS
         assert look(one, count * 10, now_ms) is None
-        one.report((count - 3) * 10, high_watermark=0, replicated_end=count * 10, now_ms=now_ms)
+        one.report((count - 3) * 10, high_watermark=0, mirrorable_end=count * 10, now_ms=now_ms)
     assert one.limited_ms == 0
 
 
@@ -63,7 +63,7 @@ def test_a_standby_that_catches_up_ends_the_hold_and_a_new_record_has_its_own_ag
     for count in range(1, 15):
         look(one, 10, count * LOOK_MS)
     assert one.bound == 0
-    one.report(10, high_watermark=0, replicated_end=12, now_ms=1_450)
+    one.report(10, high_watermark=0, mirrorable_end=12, now_ms=1_450)
     assert one.bound is None
     assert one.lag_ms <= LOOK_MS
     assert look(one, 12, 1_900) is None
@@ -92,7 +92,7 @@ def test_what_is_visible_and_not_at_the_standby_is_never_older_than_the_bound(
         end += grown
         now_ms += passed_ms
         if reported % 3 == 0:
-            one.report(min(end, one.acknowledged + reported), high_watermark=visible, replicated_end=end, now_ms=now_ms)
+            one.report(min(end, one.acknowledged + reported), high_watermark=visible, mirrorable_end=end, now_ms=now_ms)
         else:
             look(one, end, now_ms)
         before, visible = visible, max(visible, end if one.bound is None else min(end, one.bound))

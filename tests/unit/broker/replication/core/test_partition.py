@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 from broker.metadata.core.cluster_image import PartitionImage
-from broker.replication.core.partition import REFUSAL_PAUSE_MS, LeadershipChange, Partition
+from broker.replication.core.partition import LeadershipChange, Partition
+from broker.replication.core.partition_effects import IsrProposed
+from broker.replication.core.replica_progress import REFUSAL_PAUSE_MS
+from tests.support.memory.checked_partition import CheckedPartition, moves
 
 LAG_MS_MAX = 100
 
@@ -15,23 +18,23 @@ def decided(
 
 
 def led(**fields: object) -> Partition:
-    partition = Partition(node_id=1)
-    assert partition.change(decided(**fields), now_ms=0) is LeadershipChange.BECAME_LEADER  # type: ignore[arg-type]
+    partition = CheckedPartition(node_id=1)
+    assert partition.change(decided(**fields), now_ms=0).change is LeadershipChange.BECAME_LEADER  # type: ignore[arg-type]
     return partition
 
 
 def test_a_lone_replica_moves_its_high_watermark_with_its_log() -> None:
     partition = led()
-    assert partition.record_append(10)
+    assert moves(partition.record_append(10))
     assert partition.high_watermark == 10
-    assert not partition.record_append(10)
+    assert not moves(partition.record_append(10))
 
 
 def test_the_high_watermark_waits_for_the_slowest_in_sync_replica() -> None:
     partition = led(replicas=(1, 2, 3), isr=(1, 2, 3))
-    assert not partition.record_append(10)
-    assert not partition.record_fetch(2, 10, now_ms=1)
-    assert partition.record_fetch(3, 7, now_ms=1)
+    assert not moves(partition.record_append(10))
+    assert not moves(partition.record_fetch(2, 10, now_ms=1))
+    assert moves(partition.record_fetch(3, 7, now_ms=1))
     assert partition.high_watermark == 7
 
 
@@ -39,34 +42,33 @@ def test_a_smaller_isr_frees_the_high_watermark() -> None:
     partition = led(replicas=(1, 2), isr=(1, 2))
     partition.record_append(10)
     partition.change(decided(replicas=(1, 2), isr=(1,)), now_ms=2)
-    assert partition.refresh_high_watermark()
     assert partition.high_watermark == 10
 
 
 def test_an_older_leader_epoch_is_refused() -> None:
     partition = led(epoch=5)
-    assert partition.change(decided(epoch=4, leader=2), now_ms=0) is LeadershipChange.STALE
+    assert partition.change(decided(epoch=4, leader=2), now_ms=0).change is LeadershipChange.STALE
     assert partition.is_leader
 
 
 def test_the_same_leadership_again_changes_nothing() -> None:
     partition = led(replicas=(1, 2), isr=(1, 2))
     partition.record_fetch(2, 4, now_ms=1)
-    assert partition.change(decided(replicas=(1, 2), isr=(1, 2)), now_ms=2) is LeadershipChange.UNCHANGED
+    assert partition.change(decided(replicas=(1, 2), isr=(1, 2)), now_ms=2).change is LeadershipChange.UNCHANGED
     assert partition.followers[2].log_end_offset == 4
 
 
 def test_a_follower_does_not_move_its_own_high_watermark() -> None:
-    partition = Partition(node_id=1)
+    partition = CheckedPartition(node_id=1)
     partition.change(decided(leader=2, replicas=(1, 2)), now_ms=0)
-    assert not partition.record_append(10)
+    assert not moves(partition.record_append(10))
     assert partition.high_watermark == 0
 
 
 def test_acks_all_needs_enough_in_sync_replicas_but_never_more_than_there_are() -> None:
     for replicas, is_enough in (((1,), True), ((1, 2), False)):
         partition = led(replicas=replicas, isr=(1,))
-        partition.insync_replicas_min = 2
+        partition.require_in_sync(2)
         assert partition.has_enough_in_sync is is_enough
 
 
@@ -77,13 +79,11 @@ def test_the_high_watermark_waits_for_the_disk_where_a_flush_is_asked_for() -> N
     partition.record_append(6)
     partition.await_flush(6, 10)
     partition.record_append(10)
-    assert (partition.high_watermark, partition.replicated_end) == (3, 3)
+    assert (partition.high_watermark, partition.mirrorable_end) == (3, 3)
     partition.record_flush(6, is_done=True)
-    assert partition.refresh_high_watermark()
-    assert (partition.high_watermark, partition.replicated_end) == (6, 6)
+    assert (partition.high_watermark, partition.mirrorable_end) == (6, 6)
     partition.record_flush(10, is_done=True)
-    assert partition.refresh_high_watermark()
-    assert (partition.high_watermark, partition.replicated_end) == (10, 10)
+    assert (partition.high_watermark, partition.mirrorable_end) == (10, 10)
 
 
 def test_what_was_not_asked_to_be_on_disk_does_not_keep_the_high_watermark_back() -> None:
@@ -93,7 +93,6 @@ def test_what_was_not_asked_to_be_on_disk_does_not_keep_the_high_watermark_back(
     partition.record_append(3)
     partition.record_append(5)
     partition.record_flush(3, is_done=True)
-    assert partition.refresh_high_watermark()
     assert partition.high_watermark == 5
 
 
@@ -101,10 +100,10 @@ def test_a_flush_that_outlives_its_leadership_does_not_keep_the_next_one_back() 
     partition = led()
     partition.await_flush(0, 10)
     partition.record_append(10)
-    assert partition.change(decided(leader=2, epoch=8), now_ms=0) is LeadershipChange.BECAME_FOLLOWER
+    assert partition.change(decided(leader=2, epoch=8), now_ms=0).change is LeadershipChange.BECAME_FOLLOWER
     partition.record_truncation(4)
     partition.record_flush(4, is_done=True)
-    assert partition.change(decided(leader=1, epoch=9), now_ms=0) is LeadershipChange.BECAME_LEADER
+    assert partition.change(decided(leader=1, epoch=9), now_ms=0).change is LeadershipChange.BECAME_LEADER
     partition.record_append(6)
     assert partition.high_watermark == 6
 
@@ -124,10 +123,10 @@ def test_a_truncated_copy_counts_nothing_that_followers_fetched_of_the_removed_e
     partition.record_fetch(3, 10, now_ms=2)
     assert partition.high_watermark == 10
     partition.record_copy_truncation(4)
-    assert (partition.log_end_offset, partition.high_watermark, partition.replicated_end) == (4, 4, 4)
-    assert not partition.record_append(12), "no follower has fetched what is there now"
-    assert not partition.record_fetch(2, 12, now_ms=3)
-    assert partition.record_fetch(3, 12, now_ms=3)
+    assert (partition.log_end_offset, partition.high_watermark, partition.mirrorable_end) == (4, 4, 4)
+    assert not moves(partition.record_append(12)), "no follower has fetched what is there now"
+    assert not moves(partition.record_fetch(2, 12, now_ms=3))
+    assert moves(partition.record_fetch(3, 12, now_ms=3))
     assert partition.high_watermark == 12
 
 
@@ -142,7 +141,7 @@ def test_a_follower_joins_a_truncated_copy_that_ends_below_where_the_leadership_
 
 def followed(high_watermark: int = 0, log_end_offset: int = 0) -> Partition:
     """A follower of broker 2."""
-    partition = Partition(node_id=1, high_watermark=high_watermark, log_end_offset=log_end_offset)
+    partition = CheckedPartition(node_id=1, high_watermark=high_watermark, log_end_offset=log_end_offset)
     partition.change(decided(leader=2, replicas=(2, 1), isr=(2, 1)), now_ms=0)
     return partition
 
@@ -157,16 +156,16 @@ def with_outsider() -> Partition:
 
 def test_a_follower_takes_the_leaders_high_watermark_as_far_as_its_own_log_goes() -> None:
     partition = followed(log_end_offset=5)
-    assert partition.follow_high_watermark(9)
+    assert moves(partition.follow_high_watermark(9))
     assert partition.high_watermark == 5
-    assert not partition.follow_high_watermark(3)
+    assert not moves(partition.follow_high_watermark(3))
     assert partition.high_watermark == 5
 
 
 def test_a_leader_takes_nobodys_high_watermark() -> None:
     partition = led()
     partition.record_append(4)
-    assert not partition.follow_high_watermark(2)
+    assert not moves(partition.follow_high_watermark(2))
 
 
 def test_a_follower_that_has_caught_up_is_proposed_once() -> None:
@@ -180,7 +179,7 @@ def test_a_follower_that_has_caught_up_is_proposed_once() -> None:
 
 
 def test_a_follower_is_not_proposed_before_it_is_past_where_the_leadership_began() -> None:
-    partition = Partition(node_id=1, log_end_offset=10, high_watermark=4)
+    partition = CheckedPartition(node_id=1, log_end_offset=10, high_watermark=4)
     partition.change(decided(replicas=(1, 2, 3), isr=(1, 2)), now_ms=0)
     partition.record_fetch(3, 9, now_ms=1)
     assert partition.expanded_isr(3, {3: 7}, lag_ms_max=LAG_MS_MAX) is None
@@ -211,7 +210,6 @@ def test_the_high_watermark_waits_for_a_replica_whose_removal_is_only_proposed()
     partition = led(replicas=(1, 2), isr=(1, 2))
     partition.record_append(10)
     partition.propose_isr((1,))
-    assert not partition.refresh_high_watermark()
     assert partition.high_watermark == 0
 
 
@@ -221,7 +219,7 @@ def test_a_refused_proposal_leaves_the_in_sync_replicas_as_they_were() -> None:
     partition.propose_isr((1, 2, 3))
     partition.withdraw_proposal()
     partition.record_append(20)
-    assert partition.record_fetch(2, 20, now_ms=3)
+    assert moves(partition.record_fetch(2, 20, now_ms=3))
     assert (partition.isr, partition.high_watermark) == ((1, 2), 20)
 
 
@@ -239,10 +237,12 @@ def test_replicas_that_have_not_been_at_the_end_for_long_are_proposed_to_leave()
     partition = led(replicas=(1, 2, 3), isr=(1, 2, 3))
     partition.record_append(10)
     partition.record_fetch(2, 10, now_ms=50)
-    assert partition.shrunk_isr(now_ms=100, lag_ms_max=100) is None
-    assert partition.shrunk_isr(now_ms=101, lag_ms_max=100) == (1, 2)
+    assert not partition.shrink_isr(now_ms=100, lag_ms_max=100)
+    assert partition.shrink_isr(now_ms=101, lag_ms_max=100) == (IsrProposed((1, 2)),)
+    partition.withdraw_proposal()
     partition.record_append(20)
-    assert partition.shrunk_isr(now_ms=151, lag_ms_max=100) == (1,)
+    assert partition.shrink_isr(now_ms=151, lag_ms_max=100) == (IsrProposed((1,)),)
+    assert not partition.shrink_isr(now_ms=152, lag_ms_max=100), "one proposal at a time"
 
 
 def test_a_replica_that_keeps_up_with_a_busy_leader_stays_though_it_is_never_quite_at_the_end() -> None:
@@ -252,14 +252,14 @@ def test_a_replica_that_keeps_up_with_a_busy_leader_stays_though_it_is_never_qui
         partition.record_append(step * 10)
         partition.record_fetch(2, step * 10 - 5, now_ms=now_ms)
         partition.record_append(step * 10 + 5)
-    assert partition.shrunk_isr(now_ms=now_ms + 60, lag_ms_max=100) is None
+    assert not partition.shrink_isr(now_ms=now_ms + 60, lag_ms_max=100)
 
 
 def test_an_idle_partition_keeps_its_in_sync_replicas() -> None:
     partition = led(replicas=(1, 2), isr=(1, 2))
     partition.record_append(10)
     partition.record_fetch(2, 10, now_ms=1)
-    assert partition.shrunk_isr(now_ms=1_000_000, lag_ms_max=100) is None
+    assert not partition.shrink_isr(now_ms=1_000_000, lag_ms_max=100)
 
 
 def test_an_unbroken_leadership_is_told_from_one_with_a_gap() -> None:
@@ -285,7 +285,7 @@ def test_a_new_leadership_knows_nothing_of_how_far_followers_are() -> None:
 def test_a_fetch_of_a_broker_without_a_replica_counts_for_nothing() -> None:
     partition = led(replicas=(1, 2), isr=(1, 2))
     partition.record_append(10)
-    assert not partition.record_fetch(9, 10, now_ms=1)
+    assert not moves(partition.record_fetch(9, 10, now_ms=1))
     assert 9 not in partition.followers
 
 
@@ -301,13 +301,12 @@ def test_the_low_watermark_is_the_lowest_log_start_of_the_living() -> None:
 
 def test_nothing_becomes_visible_while_too_few_replicas_are_in_sync() -> None:
     partition = led(replicas=(1, 2, 3), isr=(1, 2))
-    partition.insync_replicas_min = 2
+    partition.require_in_sync(2)
     partition.record_append(10)
     partition.record_fetch(2, 10, now_ms=1)
     partition.change(decided(replicas=(1, 2, 3), isr=(1,)), now_ms=2)
-    assert not partition.record_append(20)
-    assert not partition.refresh_high_watermark()
-    assert (partition.high_watermark, partition.replicated_end) == (10, 10)
+    assert not moves(partition.record_append(20))
+    assert (partition.high_watermark, partition.mirrorable_end) == (10, 10)
     partition.change(decided(replicas=(1, 2, 3), isr=(1, 3)), now_ms=3)
     partition.record_fetch(3, 15, now_ms=4)
     assert partition.high_watermark == 15
@@ -315,16 +314,15 @@ def test_nothing_becomes_visible_while_too_few_replicas_are_in_sync() -> None:
 
 def test_a_smaller_minimum_frees_what_waited() -> None:
     partition = led(replicas=(1, 2), isr=(1,))
-    partition.insync_replicas_min = 2
-    assert not partition.record_append(10)
-    partition.insync_replicas_min = 1
-    assert partition.refresh_high_watermark()
+    partition.require_in_sync(2)
+    assert not moves(partition.record_append(10))
+    assert moves(partition.require_in_sync(1))
 
 
 def test_no_more_replicas_are_asked_for_than_there_are() -> None:
     partition = led()
-    partition.insync_replicas_min = 3
-    assert partition.record_append(10)
+    partition.require_in_sync(3)
+    assert moves(partition.record_append(10))
 
 
 def test_a_follower_one_round_trip_behind_a_busy_leader_gets_into_the_isr() -> None:
@@ -348,7 +346,7 @@ def joining() -> Partition:
     partition.record_append(20)
     partition.record_fetch(2, 10, now_ms=2)
     assert partition.expanded_isr(2, {2: 7}, lag_ms_max=LAG_MS_MAX) is None
-    assert not partition.record_append(30)
+    assert not moves(partition.record_append(30))
     assert partition.high_watermark == 20
     return partition
 
@@ -356,22 +354,19 @@ def joining() -> Partition:
 def test_the_high_watermark_waits_for_a_joining_follower_until_it_lags() -> None:
     partition = joining()
     assert not partition.drop_joining({2: 7}, now_ms=1 + LAG_MS_MAX, lag_ms_max=LAG_MS_MAX)
-    assert partition.drop_joining({2: 7}, now_ms=2 + LAG_MS_MAX, lag_ms_max=LAG_MS_MAX)
-    assert partition.refresh_high_watermark()
+    assert moves(partition.drop_joining({2: 7}, now_ms=2 + LAG_MS_MAX, lag_ms_max=LAG_MS_MAX))
     assert partition.high_watermark == 30
 
 
 def test_a_joining_follower_that_is_gone_is_not_waited_for() -> None:
     partition = joining()
-    assert partition.drop_joining({}, now_ms=3, lag_ms_max=LAG_MS_MAX)
-    assert partition.refresh_high_watermark()
+    assert moves(partition.drop_joining({}, now_ms=3, lag_ms_max=LAG_MS_MAX))
 
 
 def test_a_joining_follower_that_fell_back_is_not_waited_for() -> None:
     partition = joining()
     partition.record_fetch(2, 11, now_ms=3 + LAG_MS_MAX)
     assert partition.expanded_isr(2, {2: 7}, lag_ms_max=LAG_MS_MAX) is None
-    assert partition.refresh_high_watermark()
 
 
 def test_a_follower_that_never_was_at_the_end_does_not_hold_anything_up() -> None:
@@ -379,13 +374,12 @@ def test_a_follower_that_never_was_at_the_end_does_not_hold_anything_up() -> Non
     partition.record_append(100)
     partition.record_fetch(2, 5, now_ms=1)
     partition.expanded_isr(2, {2: 7}, lag_ms_max=LAG_MS_MAX)
-    assert partition.record_append(200)
+    assert moves(partition.record_append(200))
 
 
 def test_a_registration_that_the_controller_refuses_is_left_alone_for_a_while() -> None:
     partition = joining()
     partition.refuse(2, 7, now_ms=2)
-    assert partition.refresh_high_watermark()
     partition.record_fetch(2, 30, now_ms=3)
     assert partition.expanded_isr(2, {2: 7}, lag_ms_max=LAG_MS_MAX) is None
     assert partition.expanded_isr(2, {2: 8}, lag_ms_max=LAG_MS_MAX) == (1, 2)

@@ -6,7 +6,8 @@ from __future__ import annotations
 
 from broker.metadata.core.cluster_image import PartitionImage
 from broker.replication.core.partition import Partition
-from broker.replication.core.standby_hold import StandbyHold
+from broker.replication.core.standby_terms import StandbyTerms
+from tests.support.memory.checked_partition import CheckedPartition, moves
 
 TIMEOUT_MS = 1_000.0
 
@@ -16,19 +17,19 @@ def image(*, epoch: int = 1, isr: tuple[int, ...] = (1,), replicas: tuple[int, .
 
 
 def held(*, may_degrade: bool = True, **image_fields: tuple[int, ...]) -> Partition:
-    partition = Partition(node_id=1)
-    partition.change(image(**image_fields), now_ms=0)  # type: ignore[arg-type]
-    partition.wait_for_standby(StandbyHold(may_degrade=may_degrade, timeout_ms=TIMEOUT_MS, progressed_at_ms=0))
+    partition = CheckedPartition(node_id=1)
+    terms = StandbyTerms(may_degrade=may_degrade, timeout_ms=TIMEOUT_MS)
+    partition.change(image(**image_fields), now_ms=0, terms=terms)  # type: ignore[arg-type]
     return partition
 
 
 def test_nothing_is_shown_before_the_standby_has_it() -> None:
     partition = held()
-    assert not partition.record_append(10)
-    assert (partition.high_watermark, partition.replicated_end) == (0, 10)
-    assert partition.record_standby(7, now_ms=1)
+    assert not moves(partition.record_append(10))
+    assert (partition.high_watermark, partition.mirrorable_end) == (0, 10)
+    assert moves(partition.record_standby(7, now_ms=1))
     assert partition.high_watermark == 7
-    assert partition.record_standby(10, now_ms=2)
+    assert moves(partition.record_standby(10, now_ms=2))
     assert partition.high_watermark == 10
 
 
@@ -37,8 +38,8 @@ def test_the_standby_cannot_make_visible_what_this_sites_replicas_lack() -> None
     partition.record_append(10)
     partition.record_standby(10, now_ms=1)
     assert partition.high_watermark == 0
-    assert partition.record_fetch(2, 4, now_ms=2)
-    assert partition.high_watermark == partition.replicated_end == 4
+    assert moves(partition.record_fetch(2, 4, now_ms=2))
+    assert partition.high_watermark == partition.mirrorable_end == 4
 
 
 def test_a_replica_joins_only_with_everything_that_may_be_at_the_standby() -> None:
@@ -55,7 +56,7 @@ def test_a_link_that_blocks_waits_for_ever() -> None:
     partition = held(may_degrade=False)
     partition.record_append(10)
     assert not partition.check_standby(now_ms=1e9)
-    assert not partition.refresh_high_watermark()
+    assert partition.high_watermark == 0
 
 
 def test_a_silent_standby_is_given_up_after_the_timeout_and_not_before() -> None:
@@ -64,7 +65,6 @@ def test_a_silent_standby_is_given_up_after_the_timeout_and_not_before() -> None
     partition.record_append(10)
     assert not partition.check_standby(now_ms=5_000 + TIMEOUT_MS - 1)
     assert partition.check_standby(now_ms=5_000 + TIMEOUT_MS)
-    assert partition.refresh_high_watermark()
     assert partition.high_watermark == 10
     assert partition.hold is not None
     assert partition.hold.is_degraded
@@ -83,7 +83,6 @@ def degraded(end: int) -> Partition:
     partition = held()
     partition.record_append(end)
     assert partition.check_standby(now_ms=TIMEOUT_MS)
-    partition.refresh_high_watermark()
     return partition
 
 
@@ -134,7 +133,7 @@ def test_a_standby_that_has_everything_is_waited_for_again_however_seldom_it_spe
     partition = degraded(10)
     partition.record_standby(10, now_ms=10_000)
     partition.record_standby(10, now_ms=20_000)
-    assert not partition.record_append(11)
+    assert not moves(partition.record_append(11))
 
 
 def test_the_high_watermark_never_goes_back_when_waiting_begins_again() -> None:
@@ -149,9 +148,9 @@ def test_a_new_leadership_knows_nothing_of_the_standby() -> None:
     partition = held()
     partition.record_append(10)
     partition.record_standby(10, now_ms=1)
-    partition.change(image(epoch=2), now_ms=2)
-    assert partition.hold is None
-    partition.wait_for_standby(StandbyHold(may_degrade=False, timeout_ms=TIMEOUT_MS, progressed_at_ms=2))
+    partition.change(image(epoch=2), now_ms=2, terms=StandbyTerms(may_degrade=False, timeout_ms=TIMEOUT_MS))
+    assert partition.hold is not None
+    assert partition.hold.acknowledged < 0
     partition.record_append(11)
     assert partition.high_watermark == 10
     partition.record_standby(11, now_ms=3)
@@ -159,10 +158,10 @@ def test_a_new_leadership_knows_nothing_of_the_standby() -> None:
 
 
 def test_a_site_promoted_over_a_lost_one_waits_for_nobody_until_it_is_back() -> None:
-    partition = Partition(node_id=1)
-    partition.change(image(), now_ms=0)
-    partition.wait_for_standby(StandbyHold.released(may_degrade=True, timeout_ms=TIMEOUT_MS, now_ms=0))
-    assert partition.record_append(10)
+    partition = CheckedPartition(node_id=1)
+    terms = StandbyTerms(may_degrade=True, timeout_ms=TIMEOUT_MS, begins_released=True)
+    partition.change(image(), now_ms=0, terms=terms)
+    assert moves(partition.record_append(10))
     assert partition.high_watermark == 10
     assert partition.hold is not None
     assert partition.hold.is_degraded
@@ -172,7 +171,7 @@ def test_a_site_promoted_over_a_lost_one_waits_for_nobody_until_it_is_back() -> 
     assert partition.hold.is_degraded
     partition.record_standby(12, now_ms=2)
     assert not partition.hold.is_degraded
-    assert not partition.record_append(13)
+    assert not moves(partition.record_append(13))
 
 
 def test_a_link_that_blocks_and_is_told_to_degrade_gives_up_a_standby_that_was_silent_all_along() -> None:
@@ -182,7 +181,6 @@ def test_a_link_that_blocks_and_is_told_to_degrade_gives_up_a_standby_that_was_s
     assert partition.hold is not None
     partition.hold.follow_policy(may_degrade=True, timeout_ms=TIMEOUT_MS)
     assert partition.check_standby(now_ms=10 * TIMEOUT_MS)
-    assert partition.refresh_high_watermark()
     assert partition.high_watermark == 10
 
 
@@ -190,13 +188,12 @@ def test_a_degraded_link_that_is_told_to_block_waits_again_once_the_standby_has_
     partition = held()
     partition.record_append(10)
     assert partition.check_standby(now_ms=2 * TIMEOUT_MS)
-    partition.refresh_high_watermark()
     assert partition.hold is not None
     partition.hold.follow_policy(may_degrade=False, timeout_ms=TIMEOUT_MS)
-    assert partition.record_append(11)
+    assert moves(partition.record_append(11))
     partition.record_standby(9, now_ms=2 * TIMEOUT_MS)
     partition.record_standby(11, now_ms=2 * TIMEOUT_MS)
-    assert not partition.record_append(12)
+    assert not moves(partition.record_append(12))
     assert not partition.check_standby(now_ms=1e9)
 
 
@@ -233,7 +230,6 @@ def test_a_standby_is_behind_until_it_has_everything_that_was_shown() -> None:
     assert not hold.is_behind(partition.high_watermark)
     partition.record_append(10)
     assert partition.check_standby(now_ms=TIMEOUT_MS + 1)
-    partition.refresh_high_watermark()
     assert hold.is_behind(partition.high_watermark)
     partition.record_standby(10, now_ms=TIMEOUT_MS + 2)
     partition.record_standby(10, now_ms=TIMEOUT_MS + 3)

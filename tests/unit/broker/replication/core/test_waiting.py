@@ -57,7 +57,7 @@ def test_drain_gives_every_request_once() -> None:
     waiting: WaitingRequests[str] = WaitingRequests()
     waiting.add("r1", keys=["k1", "k2"], deadline_ms=50)
     waiting.add("r2", keys=["k2"], deadline_ms=5_000)
-    assert sorted(waiting.drain()) == ["r1", "r2"]
+    assert sorted(waiting.drain(0)) == ["r1", "r2"]
     assert len(waiting) == 0
 
 

@@ -13,8 +13,10 @@ from broker.metadata.core.cluster_image import PartitionImage
 from broker.metrics import TopicMetrics
 from broker.replication.core.fetch_sessions import FetchPartitionState, FetchSession
 from broker.replication.core.partition import Partition
-from broker.replication.follower_fetches import FollowerFetches
+from broker.replication.core.partition_effects import IsrProposed
+from broker.replication.core.wake_ups import Change, DelayedOperation
 from broker.replication.hosted_partition import HostedPartition
+from broker.replication.purgatory import Purgatory
 from broker.settings.core.topic_configs import LogConfig
 from tests.support.clock import ManualClock
 from tests.support.disks.logs_on_disk import open_log
@@ -39,8 +41,8 @@ class Waiting:
 
 
 @pytest.fixture
-async def fetches() -> FollowerFetches:
-    return FollowerFetches(ManualClock())
+async def purgatory() -> Purgatory:
+    return Purgatory(ManualClock())
 
 
 @pytest.fixture
@@ -70,63 +72,61 @@ async def turn() -> None:
 
 
 async def test_growth_ends_the_wait_and_dates_the_follower_back_to_its_last_fetch(
-    fetches: FollowerFetches, hosted: HostedPartition
+    purgatory: Purgatory, hosted: HostedPartition
 ) -> None:
     session, wanted = session_at(5)
-    fetches.watch(session, wanted, hosted)
+    purgatory.followers.watch(session, wanted, hosted)
     waiting = Waiting()
-    fetches.wait(waiting, keys=[session], timeout_ms=500)
-    fetches.notify(KEY, 100)
+    purgatory.wait(waiting, DelayedOperation.FOLLOWER_FETCH, keys=[session], timeout_ms=500)
     hosted.state.record_append(6)
+    purgatory.changed(KEY, Change.LOG_GREW, 100, former_end=5)
     await turn()
     assert waiting.is_answered
     assert list(session.unsettled) == [wanted.key]
     assert hosted.state.followers[FOLLOWER].caught_up_at_ms == 700
-    assert hosted.state.shrunk_isr(now_ms=1000, lag_ms_max=300) is None
-    assert hosted.state.shrunk_isr(now_ms=1001, lag_ms_max=300) == (1,)
+    assert not hosted.state.shrink_isr(now_ms=1000, lag_ms_max=300)
+    assert hosted.state.shrink_isr(now_ms=1001, lag_ms_max=300) == (IsrProposed((1,)),)
 
 
-async def test_what_a_throttle_holds_back_wakes_nobody(fetches: FollowerFetches, hosted: HostedPartition) -> None:
+async def test_what_a_throttle_holds_back_wakes_nobody(purgatory: Purgatory, hosted: HostedPartition) -> None:
     session, wanted = session_at(5)
     wanted.is_throttled = True
-    fetches.watch(session, wanted, hosted)
+    purgatory.followers.watch(session, wanted, hosted)
     waiting = Waiting()
-    fetches.wait(waiting, keys=[session], timeout_ms=500)
-    fetches.notify(KEY, 100)
+    purgatory.wait(waiting, DelayedOperation.FOLLOWER_FETCH, keys=[session], timeout_ms=500)
+    purgatory.changed(KEY, Change.LOG_GREW, 100, former_end=5)
     await turn()
     assert not waiting.is_answered
-    fetches.notify(KEY)
+    purgatory.changed(KEY, Change.LOG_START)
     await turn()
     assert waiting.is_answered
 
 
 async def test_a_new_high_watermark_wakes_only_followers_that_are_read_from(
-    fetches: FollowerFetches, hosted: HostedPartition
+    purgatory: Purgatory, hosted: HostedPartition
 ) -> None:
     quiet, quiet_state = session_at(5)
     read, read_state = session_at(5, known_high_watermark=2)
     waiting = {session: Waiting() for session in (quiet, read)}
     for session, state in ((quiet, quiet_state), (read, read_state)):
-        fetches.watch(session, state, hosted)
-        fetches.wait(waiting[session], keys=[session], timeout_ms=500)
+        purgatory.followers.watch(session, state, hosted)
+        purgatory.wait(waiting[session], DelayedOperation.FOLLOWER_FETCH, keys=[session], timeout_ms=500)
     hosted.state.high_watermark = 5
-    fetches.high_watermark_moved(KEY)
+    purgatory.changed(KEY, Change.HIGH_WATERMARK, 1)
     await turn()
     assert waiting[read].is_answered
     assert not waiting[quiet].is_answered
     assert quiet.unsettled
-    fetches.unwatch(read)
-    fetches.unwatch(quiet)
+    purgatory.followers.unwatch(read)
+    purgatory.followers.unwatch(quiet)
     read.unsettled.clear()
-    fetches.mark(KEY)
+    purgatory.changed(KEY, Change.RETENTION)
     assert not read.unsettled
 
 
-async def test_a_partition_that_left_the_session_is_forgotten(
-    fetches: FollowerFetches, hosted: HostedPartition
-) -> None:
+async def test_a_partition_that_left_the_session_is_forgotten(purgatory: Purgatory, hosted: HostedPartition) -> None:
     session, wanted = session_at(5)
-    fetches.watch(session, wanted, hosted)
+    purgatory.followers.watch(session, wanted, hosted)
     session.ask((), [wanted.key])
-    fetches.mark(KEY)
+    purgatory.changed(KEY, Change.RETENTION)
     assert not session.unsettled

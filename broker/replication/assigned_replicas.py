@@ -1,0 +1,223 @@
+"""Follow images: host the replicas that they assign to this broker, change their roles, and delete
+them.
+
+`apply` yields to the event loop regularly, because an image may have thousands of partitions.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Mapping
+
+from kio.schema.errors import ErrorCode
+
+from broker.log.errors import StorageError
+from broker.metadata.core.access import CONSUMER_REPLICA_ID, read_error, write_error
+from broker.metadata.core.cluster_image import ClusterImage, ImageChange, LinkRole, PartitionImage, TopicImage
+from broker.metrics import BrokerMetrics
+from broker.replication.core.partition import LeadershipChange, Partition
+from broker.replication.core.wake_ups import Change
+from broker.replication.hosted_partition import HostedPartition
+from broker.replication.hosted_partitions import TURN_MS_MAX, HostedPartitions
+from broker.replication.standbys import Standbys
+from broker.settings.config import BrokerSettings
+from broker.settings.core.topic_configs import LogConfig
+from runtime.logs import STATE_CHANGE, LogLines, get_logger, state_change_logger
+from wire.control import broker_pb2 as pb
+from wire.control.cluster_pb2 import LinkRecord
+from wire.rules.topic_configs import InvalidTopicConfig
+
+log = get_logger(__name__)
+state_change = state_change_logger()
+
+
+class AssignedReplicas:
+    """See the module."""
+
+    def __init__(
+        self, settings: BrokerSettings, partitions: HostedPartitions, standbys: Standbys, metrics: BrokerMetrics
+    ) -> None:
+        self._node_id = settings.node_id
+        self._broker_properties: Mapping[str, str] = settings.properties
+        self._partitions = partitions
+        self._standbys = standbys
+        self._metrics = metrics
+        self._clock = partitions.clock
+        self._logs = partitions.logs
+        self._role_changes = LogLines(STATE_CHANGE, "partition")
+
+    async def apply(self, before: ClusterImage, image: ClusterImage, change: ImageChange) -> list[pb.PartitionFailure]:
+        """Take over what changed; partitions that could not be taken over are returned with the
+        reason's code.
+        """
+        known_offline = set(self._partitions.offline)
+        for deleted in change.deleted:
+            await self._delete_topic(deleted.name, is_copy=before.role_of_topic(deleted.name) is LinkRole.PASSIVE)
+        if image.is_complete and (not before.is_complete or before.quarantined - image.quarantined):
+            self._delete_strays(image)
+        await self._logs.make_way(change.changed, node_id=image.node_id)
+        failures: list[pb.PartitionFailure] = []
+        turn_began_ms = self._clock.monotonic_ms()
+        for topic in change.changed:
+            config = self.log_config(topic)
+            for partition in topic.partitions.values():
+                try:
+                    self._take(image, topic, partition, config)
+                except StorageError as error:
+                    self._logs.note_failure(error)
+                    self._partitions.offline.add((topic.name, partition.index))
+                    log.warning(
+                        "partition could not be opened", topic=topic.name, partition=partition.index, reason=str(error)
+                    )
+                    failures.append(
+                        pb.PartitionFailure(
+                            topic=topic.name, partition=partition.index, error_code=ErrorCode.kafka_storage_error
+                        )
+                    )
+                if self._clock.monotonic_ms() - turn_began_ms > TURN_MS_MAX:
+                    self._role_changes.write()
+                    await asyncio.sleep(0)
+                    turn_began_ms = self._clock.monotonic_ms()
+        self._role_changes.write()
+        if self._partitions.offline != known_offline:
+            self._partitions.listeners.offline_changed()
+        return failures
+
+    def _delete_strays(self, image: ClusterImage) -> None:
+        """Logs found at start whose topics were deleted while this broker was away; of topics in
+        quarantine that is not known.
+        """
+        known = {topic.name: topic.topic_id for topic in image.topics.values()}
+        for stray in self._logs.delete_strays(known, spared=image.quarantined):
+            state_change.info("deleted the log of a deleted topic", topic=stray.topic, partition=stray.partition)
+
+    def log_config(self, topic: TopicImage) -> LogConfig:
+        """The topic's config as it is in force here; an override that this broker does not accept
+        is left out.
+        """
+        overrides = dict(topic.configs)
+        while True:
+            try:
+                return LogConfig.from_topic_configs(self._broker_properties, overrides)
+            except InvalidTopicConfig as error:
+                if error.key not in overrides:
+                    raise
+                log.warning("invalid topic config is ignored", topic=topic.name, key=error.key, value=error.value)
+                del overrides[error.key]
+
+    def apply_broker_properties(self, properties: Mapping[str, str], image: ClusterImage) -> None:
+        """The site-wide counterparts of topic configs are these now: what follows from them is in
+        force at once.
+        """
+        self._broker_properties = properties
+        configs = {topic.name: self.log_config(topic) for topic in image.topics.values()}
+        for hosted in self._partitions:
+            config = configs.get(hosted.topic)
+            if config is not None:
+                self._partitions.act(hosted, hosted.apply_config(config))
+
+    def _take(self, image: ClusterImage, topic: TopicImage, partition: PartitionImage, config: LogConfig) -> None:
+        key = (topic.name, partition.index)
+        hosted = self._partitions.hosted.get(key)
+        if image.node_id not in partition.replicas:
+            self._partitions.offline.discard(key)
+            if hosted is not None:
+                self._delete(hosted)
+            elif (left := self._logs.get(*key)) is not None:
+                # moved to other brokers while this one was away
+                self._logs.delete(left)
+                state_change.info("deleted the log of a reassigned partition", topic=key[0], partition=key[1])
+            return
+        if hosted is None:
+            hosted = self._host(topic, partition, config)
+        self._partitions.act(hosted, hosted.apply_config(config))
+        self._change_role(image, hosted, partition)
+
+    def _host(self, topic: TopicImage, partition: PartitionImage, config: LogConfig) -> HostedPartition:
+        index = partition.index
+        # one that has had a leader before has a log somewhere
+        opened = self._logs.open_or_create(
+            topic.name, index, topic_id=topic.topic_id, config=config, is_new=partition.leader_epoch == 0
+        )
+        state = Partition(
+            node_id=self._node_id,
+            insync_replicas_min=config.insync_replicas_min,
+            log_end_offset=opened.log_end_offset,
+            high_watermark=max(opened.log_start_offset, min(opened.high_watermark, opened.log_end_offset)),
+        )
+        hosted = HostedPartition(
+            topic=topic.name,
+            topic_id=topic.topic_id,
+            index=index,
+            log=opened,
+            state=state,
+            config=config,
+            metrics=self._metrics.topic(topic.name),
+        )
+        self._partitions.hosted[hosted.key] = hosted
+        self._partitions.offline.discard(hosted.key)
+        return hosted
+
+    def _change_role(self, image: ClusterImage, hosted: HostedPartition, partition: PartitionImage) -> None:
+        link, state = image.link_of(hosted.topic), hosted.state
+        was_writable = state.is_leader and hosted.write_error is ErrorCode.none
+        former_read_error, now_ms = hosted.read_error, self._clock.monotonic_ms()
+        change, effects = state.change(partition, now_ms=now_ms, terms=self._standbys.terms(image, link))
+        if change is LeadershipChange.STALE:
+            return
+        self._standbys.note(hosted)
+        hosted.write_error = _write_error(image, hosted, link)
+        hosted.read_error = read_error(image, hosted.topic, replica_id=CONSUMER_REPLICA_ID)
+        self._partitions.act(hosted, effects)
+        if change is LeadershipChange.BECAME_FOLLOWER or image.role_in(link) is LinkRole.PASSIVE:
+            hosted.begin_following()
+        is_writable = state.is_leader and hosted.write_error is ErrorCode.none
+        if is_writable and (change is LeadershipChange.BECAME_LEADER or not was_writable):
+            hosted.begin_writing(link, now_ms=now_ms)
+        if hosted.read_error is not former_read_error:
+            self._partitions.changed(hosted, Change.READ_PERMISSION)
+        if change is not LeadershipChange.UNCHANGED or is_writable is not was_writable:
+            self._role_changes.add(
+                topic=hosted.topic,
+                partition=hosted.index,
+                leader=partition.leader,
+                leader_epoch=partition.leader_epoch,
+                role=image.role_in(link).value,
+                log_end_offset=hosted.log.log_end_offset,
+            )
+            if is_writable is not was_writable:
+                self._partitions.changed(hosted, Change.LEADERSHIP)
+
+    def apply_state(self, image: ClusterImage, hosted: HostedPartition, partition: PartitionImage) -> None:
+        """Take what the controller answered about one partition, ahead of the image that will say
+        the same.
+        """
+        if image.node_id in partition.replicas:
+            self._change_role(image, hosted, partition)
+            self._role_changes.write()
+
+    async def _delete_topic(self, topic: str, *, is_copy: bool) -> None:
+        self._partitions.offline = {key for key in self._partitions.offline if key[0] != topic}
+        for key in [key for key in self._partitions.hosted if key[0] == topic]:
+            if (hosted := self._partitions.hosted.get(key)) is not None:
+                self._partitions.cuts.forget(hosted.log, is_copy=is_copy)
+                self._delete(hosted)
+            await asyncio.sleep(0)
+        self._metrics.forget_topic(topic)
+
+    def _delete(self, hosted: HostedPartition) -> None:
+        del self._partitions.hosted[hosted.key]
+        hosted.write_error = hosted.read_error = ErrorCode.unknown_topic_or_partition
+        self._logs.delete(hosted.log)
+        self._standbys.forget(hosted)
+        state_change.info("partition deleted", topic=hosted.topic, partition=hosted.index)
+        self._partitions.act(hosted, hosted.state.leave())
+
+
+def _write_error(image: ClusterImage, hosted: HostedPartition, link: LinkRecord | None) -> ErrorCode:
+    """The error for a write, by the link's role. Nothing is written under a leader epoch that the
+    former active site may have used.
+    """
+    if link is not None and hosted.state.leader_epoch < link.leader_epoch_floor:
+        return ErrorCode.not_leader_or_follower
+    return write_error(image, hosted.topic)

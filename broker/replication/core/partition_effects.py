@@ -1,0 +1,85 @@
+"""What a command to `core/partition.py` leads to. `broker/replication/replicas.py` acts on each.
+
+Named tuples, because an append makes three of them.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+from broker.replication.core.wake_ups import Change
+
+
+class LogGrew(NamedTuple):
+    """Records were appended; the log ended at `former`."""
+
+    former: int
+
+
+class HighWatermarkMoved(NamedTuple):
+    """Consumers may read up to `offset`, and acks=all is kept below it."""
+
+    former: int
+    offset: int
+
+
+class MirrorableEndMoved(NamedTuple):
+    """Mirrors and tools may read up to `offset`."""
+
+    former: int
+    offset: int
+
+
+class IsrProposed(NamedTuple):
+    """The controller is to be asked for these in-sync replicas (KIP-497)."""
+
+    isr: tuple[int, ...]
+
+
+class LeadershipBegan(NamedTuple):
+    """This broker leads under this leader epoch."""
+
+    leader_epoch: int
+
+
+class LeadershipLost(NamedTuple):
+    """This broker no longer leads; its last leader epoch."""
+
+    leader_epoch: int
+
+
+class StandbyGivenUp(NamedTuple):
+    """The standby was silent for too long; acknowledgements no longer wait for it."""
+
+    acknowledged: int
+    high_watermark: int
+
+
+class StandbyCaughtUp(NamedTuple):
+    """The standby has everything again that was shown without it."""
+
+    acknowledged: int
+
+
+class Wake(NamedTuple):
+    """The requests that wait for this change look again."""
+
+    change: Change
+
+
+Effect = (
+    LogGrew
+    | HighWatermarkMoved
+    | MirrorableEndMoved
+    | IsrProposed
+    | LeadershipBegan
+    | LeadershipLost
+    | StandbyGivenUp
+    | StandbyCaughtUp
+    | Wake
+)
+Effects = tuple[Effect, ...]
+
+NO_EFFECTS: Effects = ()
+FETCHED: Effects = (Wake(Change.FOLLOWER_FETCHED),)
+LOG_REPLACED: Effects = (Wake(Change.LOG_REPLACED),)

@@ -1,0 +1,64 @@
+"""How far another replica is, as the leader saw it in that replica's fetches. Pure."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import Final
+
+UNCHECKED_EPOCH: Final = -1
+"""Broker epoch of a replica that did not report it (Fetch before version 15)."""
+
+REFUSAL_PAUSE_MS: Final = 1_000
+"""A registration that the controller refused to have in sync is not proposed again for so long, in
+ms: the controller may only not know it yet.
+"""
+
+
+@dataclass(slots=True)
+class ReplicaProgress:
+    """The fetch progress of another replica."""
+
+    log_end_offset: int = -1
+    caught_up_at_ms: float = 0.0
+    fetched_at_ms: float = 0.0
+    leader_end_at_fetch: int = -1
+    broker_epoch: int = UNCHECKED_EPOCH
+    log_start_offset: int = -1
+    """The replica's log start offset; -1 until the replica has reported it."""
+    refused_epoch: int = UNCHECKED_EPOCH
+    """The registration that the controller refused to have in sync."""
+    refused_at_ms: float = -math.inf
+
+    def record(
+        self, fetch_offset: int, *, leader_end: int, broker_epoch: int, log_start_offset: int, now_ms: float
+    ) -> None:
+        """The replica asked for `fetch_offset`. A replica that reaches the end as it was at the
+        fetch before was caught up then.
+        """
+        if fetch_offset >= leader_end:
+            self.caught_up_at_ms = now_ms
+        elif 0 <= self.leader_end_at_fetch <= fetch_offset:
+            self.caught_up_at_ms = max(self.caught_up_at_ms, self.fetched_at_ms)
+        self.log_end_offset = fetch_offset
+        self.leader_end_at_fetch = leader_end
+        self.fetched_at_ms = now_ms
+        self.broker_epoch = broker_epoch
+        self.log_start_offset = log_start_offset
+
+    def truncate(self, log_end_offset: int) -> None:
+        """The leader's log ends there now; records beyond it do not count as fetched."""
+        self.log_end_offset = min(self.log_end_offset, log_end_offset)
+        self.leader_end_at_fetch = min(self.leader_end_at_fetch, log_end_offset)
+
+    def lags(self, log_end_offset: int, *, now_ms: float, lag_ms_max: float) -> bool:
+        """True when the replica has not been at the log's end for `lag_ms_max`."""
+        return self.log_end_offset != log_end_offset and now_ms - self.caught_up_at_ms > lag_ms_max
+
+    def is_eligible(self, registered: int | None, *, now_ms: float) -> bool:
+        """True when the broker that fetched is the one registered now, and the controller has not
+        lately refused that one.
+        """
+        if registered is None or self.broker_epoch not in (UNCHECKED_EPOCH, registered):
+            return False
+        return registered != self.refused_epoch or now_ms - self.refused_at_ms > REFUSAL_PAUSE_MS

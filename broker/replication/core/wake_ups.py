@@ -1,0 +1,69 @@
+"""The wake-up table: which waiting requests look again when something about a partition changes.
+
+Pure. The code that changes a partition names the change (`Change`) and nothing else; each change
+says here which kinds of waiting requests (`DelayedOperation`) it wakes, and what the sessions of
+followers learn. `broker/replication/purgatory.py` acts on it.
+"""
+
+from __future__ import annotations
+
+import enum
+
+
+class DelayedOperation(enum.IntEnum):
+    """The kinds of requests that wait; an index of the purgatory's tables."""
+
+    CONSUMER_FETCH = 0
+    """A client waits for records below the high watermark."""
+    FOLLOWER_FETCH = 1
+    """A follower waits for records below the log's end."""
+    MIRROR_FETCH = 2
+    """A mirror or a tool waits for records below the mirrorable end."""
+    PRODUCE = 3
+    """A writer waits until the high watermark has passed what it appended."""
+    DELETE_RECORDS = 4
+    """A deletion waits until the living followers begin where their leader does."""
+
+
+class FollowerNews(enum.Enum):
+    """What the sessions of followers that have the partition learn of a change."""
+
+    NOTHING = enum.auto()
+    WITH_NEXT_ANSWER = enum.auto()
+    AT_ONCE_IF_READ = enum.auto()
+    """At once where clients read from the follower (KIP-392), else with the next answer."""
+    AT_ONCE = enum.auto()
+
+
+_ALL = tuple(DelayedOperation)
+
+
+class Change(enum.Enum):
+    """What may change about a partition: its name, the requests that it wakes, what followers
+    learn.
+    """
+
+    LOG_GREW = "the log grew", (DelayedOperation.FOLLOWER_FETCH,), FollowerNews.AT_ONCE
+    HIGH_WATERMARK = (
+        "the high watermark moved",
+        (DelayedOperation.CONSUMER_FETCH, DelayedOperation.PRODUCE),
+        FollowerNews.AT_ONCE_IF_READ,
+    )
+    MIRRORABLE_END = "the mirrorable end moved", (DelayedOperation.MIRROR_FETCH,), FollowerNews.NOTHING
+    LOG_START = (
+        "records were deleted",
+        (DelayedOperation.CONSUMER_FETCH, DelayedOperation.FOLLOWER_FETCH),
+        FollowerNews.AT_ONCE,
+    )
+    RETENTION = "old segments were deleted", (), FollowerNews.WITH_NEXT_ANSWER
+    FOLLOWER_FETCHED = "a follower fetched", (DelayedOperation.DELETE_RECORDS,), FollowerNews.NOTHING
+    REPLICAS = "replicas or in-sync replicas changed", (DelayedOperation.DELETE_RECORDS,), FollowerNews.WITH_NEXT_ANSWER
+    LIVE_BROKERS = "other brokers live", (DelayedOperation.DELETE_RECORDS,), FollowerNews.NOTHING
+    READ_PERMISSION = "clients may read, or no longer", (DelayedOperation.CONSUMER_FETCH,), FollowerNews.NOTHING
+    LEADERSHIP = "leadership or permission to write changed", _ALL, FollowerNews.AT_ONCE
+    LOG_REPLACED = "the log was truncated or restarted", _ALL, FollowerNews.AT_ONCE
+
+    def __init__(self, title: str, woken: tuple[DelayedOperation, ...], followers: FollowerNews) -> None:
+        self.title = title
+        self.woken = woken
+        self.followers = followers

@@ -1,0 +1,87 @@
+"""Which fetch sessions of followers must see a change of a partition.
+
+A follower's fetch waits for its whole session and not under each partition, because a leader of
+thousands of partitions has many idle ones. A change marks the partition in the sessions that have
+it (`core/fetch_sessions.py`), and the next answer examines only marked partitions. Whether the
+answer goes out at once is in the wake-up table (`core/wake_ups.py`).
+
+Callers: broker/replication/purgatory.py, broker/handlers/records/fetch.py.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Hashable, Iterator
+from typing import NamedTuple
+
+from broker.replication.core.fetch_sessions import FetchPartitionState, FetchSession
+from broker.replication.core.wake_ups import Change, FollowerNews
+from broker.replication.hosted_partition import HostedPartition
+
+
+class _Watched(NamedTuple):
+    state: FetchPartitionState
+    hosted: HostedPartition
+
+
+class FollowerSessions:
+    """See the module."""
+
+    def __init__(self) -> None:
+        self._sessions: dict[Hashable, dict[FetchSession, _Watched]] = {}
+        self._keys: dict[FetchSession, set[Hashable]] = {}
+
+    def __contains__(self, key: Hashable) -> bool:
+        """True when a follower's session has the partition; cheap, for the hot path."""
+        return key in self._sessions
+
+    def watch(self, session: FetchSession, state: FetchPartitionState, hosted: HostedPartition) -> None:
+        """The session must see changes of this partition."""
+        self._sessions.setdefault(hosted.key, {})[session] = _Watched(state, hosted)
+        self._keys.setdefault(session, set()).add(hosted.key)
+
+    def unwatch(self, session: FetchSession) -> None:
+        """The session is closed."""
+        for key in self._keys.pop(session, ()):
+            self._unwatch(key, session)
+
+    def counts(self, hosted: HostedPartition) -> dict[int, tuple[int, int]]:
+        """Session id and number of fetches, by follower that follows this leader of this epoch."""
+        newest: dict[int, FetchSession] = {}
+        for session, watched in self._sessions.get(hosted.key, {}).items():
+            state = session.partitions.get(watched.state.key)
+            if state is None or watched.hosted is not hosted or state.current_leader_epoch != hosted.state.leader_epoch:
+                continue
+            known = newest.get(session.follower)
+            if known is None or known.used_at_ms <= session.used_at_ms:
+                newest[session.follower] = session
+        return {follower: (session.session_id, session.epoch) for follower, session in newest.items()}
+
+    def learn(
+        self, key: Hashable, change: Change, *, grown_bytes: int, former_end: int | None
+    ) -> Iterator[FetchSession]:
+        """Mark the partition in the sessions that have it, and return the sessions that are
+        answered at once. `former_end` is where the log ended until now, None where it ends there still.
+        """
+        news = change.followers
+        if news is FollowerNews.NOTHING:
+            return
+        for session, watched in tuple(self._sessions.get(key, {}).items()):
+            partition = watched.state.key
+            if partition not in session.partitions:
+                self._unwatch(key, session)
+                self._keys[session].discard(key)
+                continue
+            state = watched.hosted.state
+            if session.mark_changed(partition):
+                end = state.log_end_offset if former_end is None else former_end
+                state.confirm_caught_up(session.follower, log_end_offset=end, at_ms=session.used_at_ms)
+            if news is FollowerNews.AT_ONCE:
+                if not (grown_bytes and watched.state.is_throttled):
+                    yield session
+            elif news is FollowerNews.AT_ONCE_IF_READ and watched.state.lacks_high_watermark(state.high_watermark):
+                yield session
+
+    def _unwatch(self, key: Hashable, session: FetchSession) -> None:
+        sessions = self._sessions.get(key)
+        if sessions is not None and sessions.pop(session, None) is not None and not sessions:
+            del self._sessions[key]

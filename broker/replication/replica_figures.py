@@ -1,0 +1,75 @@
+"""Partitions here, as the controller and metrics see them: offsets, epochs, roles, counts."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from kio.schema.errors import ErrorCode
+
+from broker.metadata.core.cluster_image import ClusterImage
+from broker.replication.hosted_partitions import HostedPartitions, PartitionKey
+from wire.control import broker_pb2 as pb
+
+
+def describe(partitions: HostedPartitions, image: ClusterImage) -> Iterable[pb.PartitionDescription]:
+    """Offsets, epochs and roles of the partitions led here."""
+    for hosted in partitions:
+        if not hosted.state.is_leader:
+            continue
+        link, seen = image.link_of(hosted.topic), hosted.source_of_copy
+        yield pb.PartitionDescription(
+            topic=hosted.topic,
+            topic_id=hosted.topic_id,
+            partition=hosted.index,
+            leader_epoch=hosted.state.leader_epoch,
+            log_start_offset=hosted.log.log_start_offset,
+            high_watermark=hosted.state.high_watermark,
+            log_end_offset=hosted.log.log_end_offset,
+            last_log_epoch=hosted.last_record_epoch,
+            link=link.name if link is not None else "",
+            link_epoch=link.epoch if link is not None else 0,
+            is_writable=hosted.write_error is ErrorCode.none,
+            source_high_watermark=seen.high_watermark,
+            source_seen_at_ms=seen.seen_at_ms,
+            max_timestamp_ms=hosted.log.max_timestamp_ms,
+            size_bytes=hosted.log.size_bytes,
+            is_degraded=hosted.state.hold is not None and hosted.state.hold.is_degraded,
+            epochs=[pb.EpochStart(epoch=epoch, start_offset=start) for epoch, start in hosted.written_epochs],
+        )
+
+
+def sizes(partitions: HostedPartitions) -> dict[PartitionKey, tuple[int, int, int]]:
+    """Size, start and end offset by partition, for the metrics (called from their thread)."""
+    return {
+        hosted.key: (hosted.log.size_bytes, hosted.log.log_start_offset, hosted.log.log_end_offset)
+        for hosted in partitions
+    }
+
+
+def under_replicated_count(partitions: HostedPartitions) -> int:
+    """Partitions led here whose ISR is smaller than their replicas."""
+    return sum(
+        1 for hosted in partitions if hosted.state.is_leader and len(hosted.state.isr) < len(hosted.state.replicas)
+    )
+
+
+def under_min_isr_count(partitions: HostedPartitions) -> int:
+    """Partitions led here that refuse acks=all: fewer replicas in sync than
+    min.insync.replicas.
+    """
+    return sum(1 for hosted in partitions if hosted.state.is_leader and hosted.state.spare_in_sync < 0)
+
+
+def at_min_isr_count(partitions: HostedPartitions) -> int:
+    """Partitions led here that would refuse acks=all if one more replica were lost."""
+    return sum(1 for hosted in partitions if hosted.state.is_leader and hosted.state.spare_in_sync == 0)
+
+
+def leader_count(partitions: HostedPartitions) -> int:
+    """Partitions led here."""
+    return sum(1 for hosted in partitions if hosted.state.is_leader)
+
+
+def follower_lags(partitions: HostedPartitions) -> dict[PartitionKey, int]:
+    """Records that each follower here lacks, for the metrics (called from their thread)."""
+    return {hosted.key: hosted.leader_lag for hosted in partitions if hosted.state.is_follower}

@@ -1,0 +1,114 @@
+"""The standbys of sync links: which partitions here wait for one, its reports, and giving it up.
+
+`core/standby_hold.py` decides; a partition's hold is made and ended by `Partition.change`, with the
+terms from here.
+"""
+
+from __future__ import annotations
+
+from kio.schema.errors import ErrorCode
+
+from broker.metadata.core.cluster_image import ClusterImage, LinkRole
+from broker.replication.core.lag_bounded_hold import LagBoundedHold
+from broker.replication.core.retention_holds import StandbyEnds
+from broker.replication.core.standby_hold import StandbyHold
+from broker.replication.core.standby_terms import StandbyTerms
+from broker.replication.hosted_partition import HostedPartition
+from broker.replication.hosted_partitions import HostedPartitions, PartitionKey
+from wire.control.cluster_pb2 import LinkRecord
+from wire.rules.links import SyncPolicy, sync_policy
+
+_SOURCE_ROLES = (LinkRole.ACTIVE, LinkRole.FENCED, LinkRole.UNCONFIRMED)
+
+
+class Standbys:
+    """See the module."""
+
+    def __init__(self, partitions: HostedPartitions) -> None:
+        self._partitions = partitions
+        self._held: dict[PartitionKey, HostedPartition] = {}
+        self._marked_links: set[str] = set()
+        self.ends = StandbyEnds()
+
+    def terms(self, image: ClusterImage, link: LinkRecord | None) -> StandbyTerms | None:
+        """Terms on which leaders of the link's partitions wait for its standby; None for no wait."""
+        policy = SyncPolicy.NONE if link is None else sync_policy(link)
+        role = image.role_in(link)
+        if link is None or policy is SyncPolicy.NONE or role not in _SOURCE_ROLES:
+            return None
+        # without a permit another site may be active: nothing more becomes visible here alone
+        is_without_permit = role is LinkRole.UNCONFIRMED
+        return StandbyTerms(
+            may_degrade=policy is not SyncPolicy.BLOCK and not is_without_permit,
+            timeout_ms=link.sync_timeout_ms,
+            lag_bound_ms=link.sync_bound_ms if policy is SyncPolicy.BOUND else 0,
+            begins_released=bool(link.sync_policy_to_restore),
+            needs_mark=bool(link.lease_ms),
+            is_marked=link.name in self._marked_links,
+            needs_former=is_without_permit,
+        )
+
+    def note(self, hosted: HostedPartition) -> None:
+        """The partition's hold may have begun or ended."""
+        if hosted.state.hold is None:
+            self._held.pop(hosted.key, None)
+        else:
+            self._held[hosted.key] = hosted
+
+    def forget(self, hosted: HostedPartition) -> None:
+        """The partition is deleted here."""
+        self._held.pop(hosted.key, None)
+        self.ends.forget(hosted.key)
+
+    def mark_out_of_sync(self, image: ClusterImage, link: str, *, is_marked: bool) -> None:
+        """Set or clear the arbiter's mark for the link: while it is set, acknowledgements need not
+        wait for a silent standby.
+        """
+        (self._marked_links.add if is_marked else self._marked_links.discard)(link)
+        for _, hold in self._holds_of(image, link):
+            hold.is_marked = is_marked
+
+    def wants_mark(self, image: ClusterImage, link: str) -> bool:
+        """True while acknowledgements of the link wait for a mark of `mark_out_of_sync` alone."""
+        return any(hold.wants_mark for _, hold in self._holds_of(image, link))
+
+    def is_behind(self, image: ClusterImage, link: str) -> bool:
+        """True while the link's standby lacks something that was shown here, or may lack it."""
+        return any(hold.is_behind(hosted.state.high_watermark) for hosted, hold in self._holds_of(image, link))
+
+    def _holds_of(self, image: ClusterImage, link: str) -> list[tuple[HostedPartition, StandbyHold]]:
+        held = [(one, one.state.hold) for one in tuple(self._held.values()) if link in image.links_of(one.topic)]
+        return [(hosted, hold) for hosted, hold in held if hold is not None]
+
+    def record(self, image: ClusterImage, key: PartitionKey, acknowledged: int, *, link: str) -> ErrorCode:
+        """A mirror of the link reports that the standby has everything below `acknowledged`; why
+        that is refused, or `none`.
+        """
+        hosted = self._partitions.find(*key)
+        if hosted is None or not hosted.state.is_leader:
+            return ErrorCode.not_leader_or_follower
+        carrier = image.link_of(hosted.topic)
+        if carrier is None or link not in image.links_of(hosted.topic) or acknowledged > hosted.state.mirrorable_end:
+            return ErrorCode.invalid_request
+        now_ms = self._partitions.clock.monotonic_ms()
+        high_watermark = hosted.state.high_watermark
+        self.ends.note(key, acknowledged, image.links[link], high_watermark=high_watermark, now_ms=now_ms)
+        if carrier.name == link:
+            self._partitions.act(hosted, hosted.state.record_standby(acknowledged, now_ms=now_ms))
+        return ErrorCode.none
+
+    def check(self) -> None:
+        """Give up waiting for standbys that have been silent for longer than their links allow."""
+        now_ms = self._partitions.clock.monotonic_ms()
+        for hosted in tuple(self._held.values()):
+            self._partitions.act(hosted, hosted.state.check_standby(now_ms=now_ms))
+
+    def holds(self) -> list[StandbyHold]:
+        """The hold of each partition led here that waits for a standby, or would if it were not
+        degraded.
+        """
+        return [hosted.state.hold for hosted in tuple(self._held.values()) if hosted.state.hold is not None]
+
+    def lag_bounded_holds(self) -> list[LagBoundedHold]:
+        """The holds of links with the sync policy `bound`."""
+        return [hold for hold in self.holds() if isinstance(hold, LagBoundedHold)]

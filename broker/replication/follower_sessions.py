@@ -60,7 +60,8 @@ class FollowerSessions:
         self, key: Hashable, change: Change, *, grown_bytes: int, former_end: int | None
     ) -> Iterator[FetchSession]:
         """Mark the partition in the sessions that have it, and return the sessions that are
-        answered at once. `former_end` is where the log ended until now, None where it ends there still.
+        answered at once. `former_end` is where the log ended until now, None where it ends
+        there still.
         """
         news = change.followers
         if news is FollowerNews.NOTHING:

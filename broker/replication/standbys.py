@@ -31,7 +31,7 @@ class Standbys:
         self.ends = StandbyEnds()
 
     def terms(self, image: ClusterImage, link: LinkRecord | None) -> StandbyTerms | None:
-        """Terms on which leaders of the link's partitions wait for its standby; None for no wait."""
+        """Terms on which the link's leaders wait for its standby; None for no wait."""
         policy = SyncPolicy.NONE if link is None else sync_policy(link)
         role = image.role_in(link)
         if link is None or policy is SyncPolicy.NONE or role not in _SOURCE_ROLES:

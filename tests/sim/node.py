@@ -105,6 +105,7 @@ class ServedConnection:
         # what ApiVersions would say, which no client here asks for
         self.client_software = "" if end.other.process.host == CLIENT_HOST else CLIENT_SOFTWARE_NAME
         self.principal = ANONYMOUS
+        self.sasl = None
         self.is_closed = False
         self.on_close: Any = None
         self.on_end: Any = None

@@ -1,4 +1,6 @@
-"""What a sync link asks of the leaders of its partitions, and the hold that follows from it. Pure."""
+"""The terms of a sync link for the leaders of its partitions, and the hold that follows from them.
+Pure.
+"""
 
 from __future__ import annotations
 

@@ -16,7 +16,8 @@ from typing import NamedTuple, Protocol, assert_never
 from uuid import UUID
 
 from mirror.flow.core.assignment import NORMAL_RANK
-from mirror.flow.core.flow import Decision, Flow
+from mirror.flow.core.flow import Flow
+from mirror.flow.core.flow_decisions import Decision
 from mirror.flow.core.flow_events import (
     CheckSource,
     ClockWentBack,

@@ -22,10 +22,21 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any, assert_never
 
 from mirror.flow.core.divergence import begins_within, find_divergence, promised_from, rereads_last_batch
+from mirror.flow.core.flow_decisions import (
+    HELD,
+    NEEDS_A_PERSON,
+    RUNNING,
+    Decision,
+    halt,
+    hold,
+    restart,
+    running_label,
+    wait,
+)
 from mirror.flow.core.flow_events import (
     Acknowledged,
     AppendRefused,
@@ -36,21 +47,15 @@ from mirror.flow.core.flow_events import (
     CopyBegins,
     CopyNotReinstated,
     CopyReinstated,
-    CopyRenewed,
-    Discard,
-    Effect,
     Fetch,
     FetchFailed,
     FindTarget,
-    LinkTurned,
     NotEnqueued,
     NothingFetched,
-    Pause,
     QueueBatches,
     RefreshLink,
     RefreshMetadata,
     ReinstateCopy,
-    Resume,
     RetryDue,
     RetryLater,
     Settled,
@@ -67,14 +72,10 @@ from mirror.flow.core.flow_events import (
     TargetRefusal,
     TargetWaiting,
     TombstonesKept,
-    TopicAgrees,
-    TopicConflict,
-    TopicHidden,
-    TopicRefused,
-    TopicReplaced,
 )
+from mirror.flow.core.flow_orders import ORDERS
 from mirror.flow.core.flow_state import TRANSITIONS, FlowFacts, FlowState, Step
-from mirror.flow.core.lag import UNKNOWN, moved, put_back, received, without_ends
+from mirror.flow.core.lag import UNKNOWN, moved, put_back, received
 from mirror.flow.core.tombstones import tombstone_risk
 from mirror.link.core.link_roles import GapPolicy, LinkRole
 from runtime.invariants import InvariantBroken
@@ -85,15 +86,6 @@ CORRUPT_ATTEMPTS_MAX = 3
 """Number of times that a flow fetches batches that failed their checksum at the target, before it
 is FAULTED.
 """
-
-
-@dataclass(frozen=True, slots=True)
-class Decision:
-    """The next facts, what to do, and why (empty: nothing to log)."""
-
-    facts: FlowFacts
-    effects: tuple[Effect, ...] = ()
-    reason: str = ""
 
 
 class Flow:
@@ -138,18 +130,9 @@ class Flow:
             AppendRefused: self._append_refused,
             TargetWaiting: self._target_waiting,
             RetryDue: self._retry_due,
-            LinkTurned: self._link_turned,
-            Pause: self._pause,
-            Resume: self._resume,
             SourceLeaderChanged: self._source_leader_changed,
             TombstonesKept: self._tombstones_kept,
             ClockWentBack: self._clock_went_back,
-            TopicReplaced: self._topic_replaced,
-            TopicConflict: self._topic_conflict,
-            TopicHidden: self._topic_hidden,
-            TopicRefused: self._topic_refused,
-            CopyRenewed: self._copy_renewed,
-            TopicAgrees: self._topic_agrees,
         }
 
     def decide(self, command: Command, now_ms: int) -> Decision:
@@ -157,7 +140,8 @@ class Flow:
         generation = getattr(command, "generation", self.facts.generation)
         if generation != self.facts.generation:
             return Decision(self.facts)
-        return self._deciders[type(command)](command, now_ms)
+        order = ORDERS.get(type(command))
+        return self._deciders[type(command)](command, now_ms) if order is None else order(self.facts, command)
 
     def apply(self, facts: FlowFacts) -> None:
         """Take over the facts of a decision. InvariantBroken when they cannot follow the present
@@ -177,9 +161,9 @@ class Flow:
     def check_invariants(self) -> None:
         """InvariantBroken when the facts contradict each other; for tests, after every apply."""
         facts = self.facts
-        if facts.state in _RUNNING and facts.step is not Step.STREAMING:
+        if facts.state in RUNNING and facts.step is not Step.STREAMING:
             self._break(f"{facts.state.value} while {facts.step.value}")
-        if facts.state in _HELD and facts.step is not Step.IDLE:
+        if facts.state in HELD and facts.step is not Step.IDLE:
             self._break(f"{facts.state.value} while {facts.step.value}")
         if facts.step is Step.STREAMING and not facts.is_chained:
             self._break("streaming without a chain")
@@ -192,66 +176,13 @@ class Flow:
     def _break(self, what: str) -> None:
         raise InvariantBroken(f"{self._name}: {what}; story: {' | '.join(self._story)}")
 
-    # Starting, stopping, waiting.
-
-    def _restart(self, reason: str, *extra: Effect, state: FlowState | None = None, attempts: int = 0) -> Decision:
-        """A new generation; it waits before it asks the target when `attempts` have failed
-        already.
-        """
-        facts = self.facts
-        generation = facts.generation + 1
-        new = facts._replace(
-            state=state or self._preparing_label(),
-            reason=reason,
-            step=Step.SETTLING,
-            generation=generation,
-            attempts=attempts,
-            is_chained=False,
-        )
-        return Decision(new, (StopFetching(), Discard(generation=generation), *extra), reason)
-
-    def _halt(self, state: FlowState, reason: str) -> Decision:
-        """Stop in a state that needs a person, and look again now and then whether its cause is
-        gone.
-        """
-        return self._restart(reason, state=state, attempts=self.facts.attempts + 1)
-
-    def _hold(self, state: FlowState, reason: str, *extra: Effect, role: LinkRole | None = None) -> Decision:
-        """Stop until another command arrives; queued batches are dropped."""
-        facts = self.facts
-        generation = facts.generation + 1
-        new = facts._replace(
-            state=state,
-            reason=reason,
-            step=Step.IDLE,
-            generation=generation,
-            is_chained=False,
-            role=role or facts.role,
-        )
-        return Decision(new, (StopFetching(), Discard(generation=generation), *extra), reason)
-
-    def _wait(self, reason: str, *extra: Effect, state: FlowState | None = None) -> Decision:
-        facts = self.facts
-        attempts = facts.attempts + 1
-        label = state or self._preparing_label()
-        new = facts._replace(state=label, reason=reason, step=Step.WAITING, attempts=attempts)
-        retry = RetryLater(generation=facts.generation, attempt=attempts, is_slow=label in _NEEDS_A_PERSON)
-        return Decision(new, (*extra, StopFetching(), retry), reason)
-
-    def _preparing_label(self) -> FlowState:
-        return self.facts.state if self.facts.state in _STICKY else FlowState.PREPARING
-
-    def _running_label(self) -> FlowState:
-        return FlowState.PROMOTING if self.facts.role is LinkRole.DRAINING else FlowState.MIRRORING
-
-    def _ignore(self) -> Decision:
-        return Decision(self.facts)
+    # Starting, settling, waiting.
 
     def _start(self, command: Start, now_ms: int) -> Decision:  # noqa: ARG002
         facts = self.facts
-        if facts.role in (LinkRole.TURNED, LinkRole.GONE) or facts.state in _HELD or facts.waits_for_topic:
-            return self._ignore()
-        return self._restart(command.reason)
+        if facts.role in (LinkRole.TURNED, LinkRole.GONE) or facts.state in HELD or facts.waits_for_topic:
+            return Decision(self.facts)
+        return restart(self.facts, command.reason)
 
     def _copy_begins(self, command: CopyBegins, now_ms: int) -> Decision:  # noqa: ARG002
         return Decision(self.facts._replace(begins_offset=command.offset))
@@ -259,10 +190,10 @@ class Flow:
     def _settled(self, command: Settled, now_ms: int) -> Decision:  # noqa: ARG002
         facts = self.facts
         if facts.step is not Step.SETTLING:
-            return self._ignore()
+            return Decision(self.facts)
         if facts.attempts > 0:
             new = facts._replace(step=Step.WAITING)
-            is_slow = facts.state in _NEEDS_A_PERSON
+            is_slow = facts.state in NEEDS_A_PERSON
             retry = RetryLater(generation=facts.generation, attempt=facts.attempts, is_slow=is_slow)
             return Decision(new, (retry,))
         return Decision(facts._replace(step=Step.FINDING_TARGET), (FindTarget(generation=facts.generation),))
@@ -270,7 +201,7 @@ class Flow:
     def _retry_due(self, command: RetryDue, now_ms: int) -> Decision:  # noqa: ARG002
         facts = self.facts
         if facts.step is not Step.WAITING:
-            return self._ignore()
+            return Decision(self.facts)
         if facts.is_chained:
             # What was fetched is still on its way to the target: go on from the end of the chain,
             # not from the target.
@@ -283,7 +214,7 @@ class Flow:
     def _target_found(self, command: TargetFound, now_ms: int) -> Decision:  # noqa: ARG002
         facts = self.facts
         if facts.step is not Step.FINDING_TARGET:
-            return self._ignore()
+            return Decision(self.facts)
         has_lost = command.log_end_offset < facts.progress.target_log_end_offset
         new = facts._replace(
             step=Step.CHECKING_SOURCE,
@@ -297,24 +228,24 @@ class Flow:
 
     def _target_not_found(self, command: TargetNotFound, now_ms: int) -> Decision:  # noqa: ARG002
         if self.facts.step is not Step.FINDING_TARGET:
-            return self._ignore()
+            return Decision(self.facts)
         state = FlowState.SOURCE_UNAVAILABLE if command.is_for_source else None
-        return self._wait(command.reason, RefreshMetadata(side=Side.TARGET), state=state)
+        return wait(self.facts, command.reason, RefreshMetadata(side=Side.TARGET), state=state)
 
     def _target_differs(self, command: TargetDiffers, now_ms: int) -> Decision:  # noqa: ARG002
         if self.facts.step is not Step.FINDING_TARGET:
-            return self._ignore()
-        return self._halt(FlowState.FAULTED, command.reason)
+            return Decision(self.facts)
+        return halt(self.facts, FlowState.FAULTED, command.reason)
 
     def _source_not_found(self, command: SourceNotFound, now_ms: int) -> Decision:  # noqa: ARG002
         if self.facts.step is not Step.CHECKING_SOURCE:
-            return self._ignore()
-        return self._wait(command.reason, RefreshMetadata(side=Side.SOURCE), state=FlowState.SOURCE_UNAVAILABLE)
+            return Decision(self.facts)
+        return wait(self.facts, command.reason, RefreshMetadata(side=Side.SOURCE), state=FlowState.SOURCE_UNAVAILABLE)
 
     def _source_checked(self, command: SourceChecked, now_ms: int) -> Decision:
         facts = self.facts
         if facts.step is not Step.CHECKING_SOURCE:
-            return self._ignore()
+            return Decision(self.facts)
         divergence = find_divergence(facts, command)
         if divergence:
             return self._diverged(divergence)
@@ -327,11 +258,12 @@ class Flow:
                 f"the source's log starts at {command.log_start_offset}, the mirror ends at {facts.chain_offset}: "
                 f"{expired} offsets expired before they were mirrored{self._way_out}{SKIPPING if self._way_out else ''}"
             )
-            halted = self._wait(gap, state=FlowState.GAP) if is_in_hand else self._halt(FlowState.GAP, gap)
+            halted = wait(self.facts, gap, state=FlowState.GAP) if is_in_hand else halt(self.facts, FlowState.GAP, gap)
             return replace(halted, facts=halted.facts._replace(progress=progress))
         if missing and is_in_hand:
-            return self._wait(
-                f"the source's log starts at {command.log_start_offset}: batches fetched before that are delivered first"
+            return wait(
+                self.facts,
+                f"the source's log starts at {command.log_start_offset}: batches fetched before that are delivered first",
             )
         offset = facts.chain_offset + missing
         is_new = facts.chain_offset == 0 and not facts.has_streamed
@@ -344,7 +276,7 @@ class Flow:
         # What made the flow FAULTED may be the comparison that comes now.
         is_in_doubt = rereads and facts.state is FlowState.FAULTED
         new = facts._replace(
-            state=facts.state if is_in_doubt else self._running_label(),
+            state=facts.state if is_in_doubt else running_label(self.facts),
             reason=facts.reason if is_in_doubt else reason,
             step=Step.STREAMING,
             is_chained=True,
@@ -365,31 +297,31 @@ class Flow:
         facts = self.facts
         if facts.is_chained:
             # The copy is truncated only where its log is known to end.
-            return self._restart(divergence)
+            return restart(self.facts, divergence)
         new = facts._replace(step=Step.REINSTATING, reason=divergence)
         return Decision(new, (ReinstateCopy(generation=facts.generation, reason=divergence),), divergence)
 
     def _copy_reinstated(self, command: CopyReinstated, now_ms: int) -> Decision:  # noqa: ARG002
         if self.facts.step is not Step.REINSTATING:
-            return self._ignore()
+            return Decision(self.facts)
         reason = f"the copy was truncated to offset {command.log_end_offset}; what it had alone is in quarantine"
-        return self._restart(reason, attempts=self.facts.attempts + 1)
+        return restart(self.facts, reason, attempts=self.facts.attempts + 1)
 
     def _copy_not_reinstated(self, command: CopyNotReinstated, now_ms: int) -> Decision:  # noqa: ARG002
         facts = self.facts
         if facts.step is not Step.REINSTATING:
-            return self._ignore()
+            return Decision(self.facts)
         reason = f"{facts.reason}; {command.advice}" if command.advice else f"{facts.reason}{self._way_out}"
         if not command.is_final:
-            return self._restart(reason, attempts=facts.attempts + 1)
-        return self._halt(FlowState.FAULTED, reason)
+            return restart(self.facts, reason, attempts=facts.attempts + 1)
+        return halt(self.facts, FlowState.FAULTED, reason)
 
     def _source_leader_changed(self, command: SourceLeaderChanged, now_ms: int) -> Decision:  # noqa: ARG002
         facts = self.facts
         if facts.state is FlowState.PAUSED:
             return Decision(facts._replace(is_chained=False))
         if facts.step is not Step.STREAMING:
-            return self._ignore()
+            return Decision(self.facts)
         # After an unclean election it may have other records where the chain ends, and more of
         # them.
         new = facts._replace(state=FlowState.PREPARING, reason=command.reason, step=Step.CHECKING_SOURCE)
@@ -402,11 +334,12 @@ class Flow:
         facts = self.facts
         run = command.run
         if facts.step is not Step.STREAMING or command.fetch_offset != facts.fetch_offset:
-            return self._ignore()
+            return Decision(self.facts)
         is_within = begins_within(facts, run)
         may_begin_before = is_within or facts.rereads_last_batch
         if (run.first_offset < facts.chain_offset and not may_begin_before) or run.first_epoch < facts.chain_epoch:
-            return self._halt(
+            return halt(
+                self.facts,
                 FlowState.FAULTED,
                 f"the source's batch at offset {run.first_offset} (leader epoch {run.first_epoch}) does not continue the "
                 f"mirror, which ends at {facts.chain_offset} (leader epoch {facts.chain_epoch}){self._way_out}",
@@ -438,13 +371,13 @@ class Flow:
     def _nothing_fetched(self, command: NothingFetched, now_ms: int) -> Decision:
         facts = self.facts
         if facts.step is not Step.STREAMING:
-            return self._ignore()
+            return Decision(self.facts)
         progress = received(facts.progress, command.high_watermark, command.asked_at_ms, now_ms)
         is_complete = progress.target_log_end_offset >= facts.chain_offset
         is_unanswered = facts.rereads_last_batch and command.high_watermark >= facts.chain_offset
         is_beyond_doubt = facts.state is FlowState.FAULTED and is_unanswered
         new = facts._replace(
-            state=self._running_label() if is_beyond_doubt else facts.state,
+            state=running_label(self.facts) if is_beyond_doubt else facts.state,
             reason="the source has compacted the last batch of the copy away" if is_beyond_doubt else facts.reason,
             source_log_start_offset=command.log_start_offset,
             progress=progress,
@@ -454,14 +387,16 @@ class Flow:
 
     def _fetch_failed(self, command: FetchFailed, now_ms: int) -> Decision:  # noqa: ARG002
         if self.facts.step is not Step.STREAMING:
-            return self._ignore()
+            return Decision(self.facts)
         match command.trouble:
             case SourceTrouble.UNREACHABLE:
-                return self._wait(command.reason, RefreshMetadata(side=Side.SOURCE), state=FlowState.SOURCE_UNAVAILABLE)
+                return wait(
+                    self.facts, command.reason, RefreshMetadata(side=Side.SOURCE), state=FlowState.SOURCE_UNAVAILABLE
+                )
             case SourceTrouble.MOVED:
-                return self._wait(command.reason, RefreshMetadata(side=Side.SOURCE))
+                return wait(self.facts, command.reason, RefreshMetadata(side=Side.SOURCE))
             case SourceTrouble.OUT_OF_RANGE:
-                return self._wait(command.reason)
+                return wait(self.facts, command.reason)
             case SourceTrouble.MALFORMED:
                 return self._corrupt(command.reason)
             case _:
@@ -470,18 +405,18 @@ class Flow:
     def _corrupt(self, reason: str) -> Decision:
         attempts = self.facts.attempts + 1
         if attempts > CORRUPT_ATTEMPTS_MAX:
-            return self._halt(FlowState.FAULTED, reason)
-        return self._restart(reason, attempts=attempts)
+            return halt(self.facts, FlowState.FAULTED, reason)
+        return restart(self.facts, reason, attempts=attempts)
 
     def _not_enqueued(self, command: NotEnqueued, now_ms: int) -> Decision:  # noqa: ARG002
         facts = self.facts
         rereads = command.rereads_last_batch
         is_same_end = command.offset == facts.chain_offset and rereads is facts.rereads_last_batch
         if not facts.is_chained or command.offset > facts.chain_offset or is_same_end:
-            return self._ignore()
+            return Decision(self.facts)
         if facts.step is Step.CHECKING_SOURCE:
             # The answer would be about the end of the chain that it has no more.
-            return self._restart("the queue stayed full during the check of the source")
+            return restart(self.facts, "the queue stayed full during the check of the source")
         new = facts._replace(
             chain_offset=command.offset,
             chain_epoch=command.epoch,
@@ -505,7 +440,7 @@ class Flow:
         )
         if facts.step is not Step.STREAMING:
             return Decision(facts._replace(progress=progress))
-        label = self._running_label()
+        label = running_label(self.facts)
         reason = (
             facts.reason if facts.state is label else f"mirroring; the target acknowledged {command.log_end_offset}"
         )
@@ -514,153 +449,32 @@ class Flow:
 
     def _append_refused(self, command: AppendRefused, now_ms: int) -> Decision:  # noqa: ARG002
         if not self.facts.is_chained:
-            return self._ignore()
-        if self.facts.state in _HELD:
-            return self._hold(self.facts.state, self.facts.reason)
+            return Decision(self.facts)
+        if self.facts.state in HELD:
+            return hold(self.facts, self.facts.state, self.facts.reason)
         again = self.facts.attempts + 1
         match command.refusal:
             case TargetRefusal.OFFSET_MISMATCH:
-                return self._restart(command.reason, attempts=again)
+                return restart(self.facts, command.reason, attempts=again)
             case TargetRefusal.DIVERGED:
-                return self._halt(FlowState.FAULTED, f"{command.reason}{self._way_out}")
+                return halt(self.facts, FlowState.FAULTED, f"{command.reason}{self._way_out}")
             case TargetRefusal.UNACCEPTABLE:
-                return self._halt(FlowState.FAULTED, command.reason)
+                return halt(self.facts, FlowState.FAULTED, command.reason)
             case TargetRefusal.STALE_LINK:
-                return self._restart(command.reason, RefreshLink(), attempts=again)
+                return restart(self.facts, command.reason, RefreshLink(), attempts=again)
             case TargetRefusal.ACTIVE:
-                return self._hold(FlowState.PROMOTED, command.reason, RefreshLink(), role=LinkRole.TURNED)
+                return hold(self.facts, FlowState.PROMOTED, command.reason, RefreshLink(), role=LinkRole.TURNED)
             case TargetRefusal.CORRUPT:
                 return self._corrupt(command.reason)
             case TargetRefusal.UNKNOWN_TOPIC:
-                return self._restart(command.reason, RefreshMetadata(side=Side.TARGET), attempts=again)
+                return restart(self.facts, command.reason, RefreshMetadata(side=Side.TARGET), attempts=again)
             case _:
                 assert_never(command.refusal)
 
     def _target_waiting(self, command: TargetWaiting, now_ms: int) -> Decision:  # noqa: ARG002
         facts = self.facts
         refresh = RefreshMetadata(side=Side.TARGET)
-        if facts.state not in _RUNNING:
+        if facts.state not in RUNNING:
             return Decision(facts, (refresh,))
         new = facts._replace(state=FlowState.PREPARING, reason=command.reason)
         return Decision(new, (refresh,), command.reason)
-
-    # What people and links want.
-
-    def _link_turned(self, command: LinkTurned, now_ms: int) -> Decision:  # noqa: ARG002
-        facts = self.facts
-        match command.role:
-            case LinkRole.TURNED:
-                if facts.state is FlowState.PROMOTED:
-                    return self._ignore()
-                return self._hold(FlowState.PROMOTED, command.reason, role=LinkRole.TURNED)
-            case LinkRole.GONE:
-                if facts.role is LinkRole.GONE or facts.state is FlowState.PROMOTED:
-                    return self._ignore()
-                return self._hold(FlowState.PAUSED, command.reason, role=LinkRole.GONE)
-            case LinkRole.MIRRORING | LinkRole.DRAINING:
-                return self._link_mirrors(command)
-            case _:
-                assert_never(command.role)
-
-    def _link_mirrors(self, command: LinkTurned) -> Decision:
-        facts = self.facts
-        if facts.state is FlowState.PROMOTED or facts.role is LinkRole.GONE:
-            label = FlowState.REVERSING if facts.state is FlowState.PROMOTED else FlowState.PREPARING
-            restarted = self._restart(command.reason, state=label)
-            progress = facts.progress
-            if label is FlowState.REVERSING:
-                # What this site has got since, it got from its own clients and not through this
-                # flow.
-                progress = progress._replace(caught_up_at_ms=UNKNOWN, marker_offset=UNKNOWN, marker_at_ms=UNKNOWN)
-            return replace(restarted, facts=restarted.facts._replace(role=command.role, progress=progress))
-        if facts.role is command.role:
-            return self._ignore()
-        new = facts._replace(role=command.role)
-        if facts.state in _RUNNING:
-            label = FlowState.PROMOTING if command.role is LinkRole.DRAINING else FlowState.MIRRORING
-            new = new._replace(state=label, reason=command.reason)
-        return Decision(new, (), command.reason)
-
-    def _pause(self, command: Pause, now_ms: int) -> Decision:  # noqa: ARG002
-        facts = self.facts
-        if command.is_anothers and (facts.state not in _HELD or facts.is_chained):
-            return self._hold(FlowState.PAUSED, command.reason)
-        if facts.state in _HELD:
-            return self._ignore()
-        # Queued batches may still arrive: only fetching stops.
-        new = self.facts._replace(state=FlowState.PAUSED, reason=command.reason, step=Step.IDLE)
-        return Decision(new, (StopFetching(),), command.reason)
-
-    def _resume(self, command: Resume, now_ms: int) -> Decision:  # noqa: ARG002
-        if self.facts.state is not FlowState.PAUSED or self.facts.role is LinkRole.GONE:
-            return self._ignore()
-        return self._restart("resumed", state=FlowState.PREPARING)
-
-    def _topic_replaced(self, command: TopicReplaced, now_ms: int) -> Decision:  # noqa: ARG002
-        facts = self.facts
-        if facts.state is FlowState.PROMOTED:
-            return self._ignore()
-        if facts.state is FlowState.RESET:
-            return Decision(facts._replace(reason=command.reason), (), command.reason)
-        return self._hold(FlowState.RESET, command.reason)
-
-    def _topic_refused(self, command: TopicRefused, now_ms: int) -> Decision:  # noqa: ARG002
-        facts = self.facts
-        if facts.state is FlowState.PROMOTED:
-            return self._ignore()
-        if facts.state is FlowState.REFUSED:
-            return Decision(facts._replace(reason=command.reason), (), command.reason)
-        held = self._hold(FlowState.REFUSED, command.reason)
-        # There is no copy: what was known of an earlier one gives no lag.
-        return replace(held, facts=held.facts._replace(progress=without_ends(facts.progress)))
-
-    def _copy_renewed(self, command: CopyRenewed, now_ms: int) -> Decision:  # noqa: ARG002
-        facts = self.facts
-        if facts.state is FlowState.PROMOTED:
-            return self._ignore()
-        progress = without_ends(facts.progress)._replace(caught_up_at_ms=UNKNOWN)
-        renewed = facts._replace(
-            has_streamed=False, progress=progress, copy_began_ms=UNKNOWN, may_lack_tombstones=False
-        )
-        if facts.state is FlowState.PAUSED:
-            return Decision(renewed)
-        restarted = self._restart("the copy is created again", state=FlowState.PREPARING)
-        return replace(
-            restarted,
-            facts=restarted.facts._replace(
-                has_streamed=False,
-                progress=progress,
-                restart_offset=0,
-                copy_began_ms=UNKNOWN,
-                may_lack_tombstones=False,
-            ),
-        )
-
-    def _topic_conflict(self, command: TopicConflict, now_ms: int) -> Decision:  # noqa: ARG002
-        facts = self.facts
-        is_known = facts.state is FlowState.FAULTED and facts.step is Step.IDLE
-        if facts.state is FlowState.PROMOTED or is_known:
-            return self._ignore()
-        return self._hold(FlowState.FAULTED, command.reason)
-
-    def _topic_hidden(self, command: TopicHidden, now_ms: int) -> Decision:  # noqa: ARG002
-        facts = self.facts
-        is_known = facts.state is FlowState.SOURCE_UNAVAILABLE and facts.step is Step.IDLE
-        if facts.state in (FlowState.PAUSED, FlowState.PROMOTED) or is_known:
-            return self._ignore()
-        # Queued batches may still arrive, and may be all that is left.
-        new = facts._replace(state=FlowState.SOURCE_UNAVAILABLE, reason=command.reason, step=Step.IDLE)
-        return Decision(new, (StopFetching(),), command.reason)
-
-    def _topic_agrees(self, command: TopicAgrees, now_ms: int) -> Decision:  # noqa: ARG002
-        facts = self.facts
-        if not facts.waits_for_topic:
-            return self._ignore()
-        new = self._restart("both sites have the same topic again", state=FlowState.PREPARING)
-        return replace(new, facts=new.facts._replace(has_streamed=False))
-
-
-_RUNNING = frozenset({FlowState.MIRRORING, FlowState.PROMOTING})
-_HELD = frozenset({FlowState.PAUSED, FlowState.PROMOTED, FlowState.RESET, FlowState.REFUSED})
-_NEEDS_A_PERSON = frozenset({FlowState.GAP, FlowState.FAULTED})
-_STICKY = _NEEDS_A_PERSON | {FlowState.SOURCE_UNAVAILABLE, FlowState.REVERSING}

@@ -6,7 +6,8 @@ from __future__ import annotations
 
 import pytest
 
-from mirror.flow.core.flow import Decision, Flow
+from mirror.flow.core.flow import Flow
+from mirror.flow.core.flow_decisions import Decision
 from mirror.flow.core.flow_events import (
     Acknowledged,
     BatchesFetched,

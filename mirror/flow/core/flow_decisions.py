@@ -1,0 +1,83 @@
+"""The decisions of one partition's flow that every command may lead to: start again, halt, hold,
+wait. Pure functions of the facts.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from mirror.flow.core.flow_events import Discard, Effect, RetryLater, StopFetching
+from mirror.flow.core.flow_state import FlowFacts, FlowState, Step
+from mirror.link.core.link_roles import LinkRole
+
+RUNNING = frozenset({FlowState.MIRRORING, FlowState.PROMOTING})
+HELD = frozenset({FlowState.PAUSED, FlowState.PROMOTED, FlowState.RESET, FlowState.REFUSED})
+NEEDS_A_PERSON = frozenset({FlowState.GAP, FlowState.FAULTED})
+_STICKY = NEEDS_A_PERSON | {FlowState.SOURCE_UNAVAILABLE, FlowState.REVERSING}
+
+
+@dataclass(frozen=True, slots=True)
+class Decision:
+    """The next facts, what to do, and why (empty: nothing to log)."""
+
+    facts: FlowFacts
+    effects: tuple[Effect, ...] = ()
+    reason: str = ""
+
+
+def restart(
+    facts: FlowFacts, reason: str, *extra: Effect, state: FlowState | None = None, attempts: int = 0
+) -> Decision:
+    """A new generation; it waits before it asks the target when `attempts` have failed
+    already.
+    """
+    generation = facts.generation + 1
+    new = facts._replace(
+        state=state or preparing_label(facts),
+        reason=reason,
+        step=Step.SETTLING,
+        generation=generation,
+        attempts=attempts,
+        is_chained=False,
+    )
+    return Decision(new, (StopFetching(), Discard(generation=generation), *extra), reason)
+
+
+def halt(facts: FlowFacts, state: FlowState, reason: str) -> Decision:
+    """Stop in a state that needs a person, and look again now and then whether its cause is
+    gone.
+    """
+    return restart(facts, reason, state=state, attempts=facts.attempts + 1)
+
+
+def hold(facts: FlowFacts, state: FlowState, reason: str, *extra: Effect, role: LinkRole | None = None) -> Decision:
+    """Stop until another command arrives; queued batches are dropped."""
+    generation = facts.generation + 1
+    new = facts._replace(
+        state=state,
+        reason=reason,
+        step=Step.IDLE,
+        generation=generation,
+        is_chained=False,
+        role=role or facts.role,
+    )
+    return Decision(new, (StopFetching(), Discard(generation=generation), *extra), reason)
+
+
+def wait(facts: FlowFacts, reason: str, *extra: Effect, state: FlowState | None = None) -> Decision:
+    """Wait in the same generation and try again later; slowly where the state needs a person."""
+    attempts = facts.attempts + 1
+    label = state or preparing_label(facts)
+    new = facts._replace(state=label, reason=reason, step=Step.WAITING, attempts=attempts)
+    retry = RetryLater(generation=facts.generation, attempt=attempts, is_slow=label in NEEDS_A_PERSON)
+    return Decision(new, (*extra, StopFetching(), retry), reason)
+
+
+def preparing_label(facts: FlowFacts) -> FlowState:
+    """The state while the flow prepares: a state with a cause stays until records flow again."""
+    return facts.state if facts.state in _STICKY else FlowState.PREPARING
+
+
+def running_label(facts: FlowFacts) -> FlowState:
+    """The state while records flow, by the role of the link."""
+    return FlowState.PROMOTING if facts.role is LinkRole.DRAINING else FlowState.MIRRORING

@@ -1,0 +1,161 @@
+"""The answers of one partition's flow to operators, links and topics: turned, paused, resumed,
+replaced, refused, hidden. Pure functions of the facts.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+from typing import Any, Final, assert_never
+
+from mirror.flow.core.flow_decisions import HELD, RUNNING, Decision, hold, restart
+from mirror.flow.core.flow_events import (
+    CopyRenewed,
+    LinkTurned,
+    Pause,
+    Resume,
+    StopFetching,
+    TopicAgrees,
+    TopicConflict,
+    TopicHidden,
+    TopicRefused,
+    TopicReplaced,
+)
+from mirror.flow.core.flow_state import FlowFacts, FlowState, Step
+from mirror.flow.core.lag import UNKNOWN, without_ends
+from mirror.link.core.link_roles import LinkRole
+
+
+def link_turned(facts: FlowFacts, command: LinkTurned) -> Decision:
+    """The link has another role: it mirrors, drains, is turned around, or is gone."""
+    match command.role:
+        case LinkRole.TURNED:
+            if facts.state is FlowState.PROMOTED:
+                return Decision(facts)
+            return hold(facts, FlowState.PROMOTED, command.reason, role=LinkRole.TURNED)
+        case LinkRole.GONE:
+            if facts.role is LinkRole.GONE or facts.state is FlowState.PROMOTED:
+                return Decision(facts)
+            return hold(facts, FlowState.PAUSED, command.reason, role=LinkRole.GONE)
+        case LinkRole.MIRRORING | LinkRole.DRAINING:
+            return _link_mirrors(facts, command)
+        case _:
+            assert_never(command.role)
+
+
+def _link_mirrors(facts: FlowFacts, command: LinkTurned) -> Decision:
+    if facts.state is FlowState.PROMOTED or facts.role is LinkRole.GONE:
+        label = FlowState.REVERSING if facts.state is FlowState.PROMOTED else FlowState.PREPARING
+        restarted = restart(facts, command.reason, state=label)
+        progress = facts.progress
+        if label is FlowState.REVERSING:
+            # What this site has got since, it got from its own clients and not through this
+            # flow.
+            progress = progress._replace(caught_up_at_ms=UNKNOWN, marker_offset=UNKNOWN, marker_at_ms=UNKNOWN)
+        return replace(restarted, facts=restarted.facts._replace(role=command.role, progress=progress))
+    if facts.role is command.role:
+        return Decision(facts)
+    new = facts._replace(role=command.role)
+    if facts.state in RUNNING:
+        label = FlowState.PROMOTING if command.role is LinkRole.DRAINING else FlowState.MIRRORING
+        new = new._replace(state=label, reason=command.reason)
+    return Decision(new, (), command.reason)
+
+
+def pause(facts: FlowFacts, command: Pause) -> Decision:
+    """An operator, or the share of another daemon, pauses the partition."""
+    if command.is_anothers and (facts.state not in HELD or facts.is_chained):
+        return hold(facts, FlowState.PAUSED, command.reason)
+    if facts.state in HELD:
+        return Decision(facts)
+    # Queued batches may still arrive: only fetching stops.
+    new = facts._replace(state=FlowState.PAUSED, reason=command.reason, step=Step.IDLE)
+    return Decision(new, (StopFetching(),), command.reason)
+
+
+def resume(facts: FlowFacts, command: Resume) -> Decision:  # noqa: ARG001
+    """An operator resumes the partition."""
+    if facts.state is not FlowState.PAUSED or facts.role is LinkRole.GONE:
+        return Decision(facts)
+    return restart(facts, "resumed", state=FlowState.PREPARING)
+
+
+def topic_replaced(facts: FlowFacts, command: TopicReplaced) -> Decision:
+    """The topic was deleted at the source, or has another id there."""
+    if facts.state is FlowState.PROMOTED:
+        return Decision(facts)
+    if facts.state is FlowState.RESET:
+        return Decision(facts._replace(reason=command.reason), (), command.reason)
+    return hold(facts, FlowState.RESET, command.reason)
+
+
+def topic_refused(facts: FlowFacts, command: TopicRefused) -> Decision:
+    """The target's controller refuses the copy."""
+    if facts.state is FlowState.PROMOTED:
+        return Decision(facts)
+    if facts.state is FlowState.REFUSED:
+        return Decision(facts._replace(reason=command.reason), (), command.reason)
+    held = hold(facts, FlowState.REFUSED, command.reason)
+    # There is no copy: what was known of an earlier one gives no lag.
+    return replace(held, facts=held.facts._replace(progress=without_ends(facts.progress)))
+
+
+def copy_renewed(facts: FlowFacts, command: CopyRenewed) -> Decision:  # noqa: ARG001
+    """The target has a new, empty copy."""
+    if facts.state is FlowState.PROMOTED:
+        return Decision(facts)
+    progress = without_ends(facts.progress)._replace(caught_up_at_ms=UNKNOWN)
+    renewed = facts._replace(has_streamed=False, progress=progress, copy_began_ms=UNKNOWN, may_lack_tombstones=False)
+    if facts.state is FlowState.PAUSED:
+        return Decision(renewed)
+    restarted = restart(facts, "the copy is created again", state=FlowState.PREPARING)
+    return replace(
+        restarted,
+        facts=restarted.facts._replace(
+            has_streamed=False,
+            progress=progress,
+            restart_offset=0,
+            copy_began_ms=UNKNOWN,
+            may_lack_tombstones=False,
+        ),
+    )
+
+
+def topic_conflict(facts: FlowFacts, command: TopicConflict) -> Decision:
+    """The topics of both sites cannot be mirrored into each other."""
+    is_known = facts.state is FlowState.FAULTED and facts.step is Step.IDLE
+    if facts.state is FlowState.PROMOTED or is_known:
+        return Decision(facts)
+    return hold(facts, FlowState.FAULTED, command.reason)
+
+
+def topic_hidden(facts: FlowFacts, command: TopicHidden) -> Decision:
+    """The source no longer shows the topic."""
+    is_known = facts.state is FlowState.SOURCE_UNAVAILABLE and facts.step is Step.IDLE
+    if facts.state in (FlowState.PAUSED, FlowState.PROMOTED) or is_known:
+        return Decision(facts)
+    # Queued batches may still arrive, and may be all that is left.
+    new = facts._replace(state=FlowState.SOURCE_UNAVAILABLE, reason=command.reason, step=Step.IDLE)
+    return Decision(new, (StopFetching(),), command.reason)
+
+
+def topic_agrees(facts: FlowFacts, command: TopicAgrees) -> Decision:  # noqa: ARG001
+    """Both sites have the same topic again."""
+    if not facts.waits_for_topic:
+        return Decision(facts)
+    new = restart(facts, "both sites have the same topic again", state=FlowState.PREPARING)
+    return replace(new, facts=new.facts._replace(has_streamed=False))
+
+
+ORDERS: Final[Mapping[type, Callable[[FlowFacts, Any], Decision]]] = {
+    LinkTurned: link_turned,
+    Pause: pause,
+    Resume: resume,
+    TopicReplaced: topic_replaced,
+    TopicConflict: topic_conflict,
+    TopicHidden: topic_hidden,
+    TopicRefused: topic_refused,
+    CopyRenewed: copy_renewed,
+    TopicAgrees: topic_agrees,
+}
+"""The function of each such command."""

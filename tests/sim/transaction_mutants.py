@@ -85,7 +85,7 @@ TRANSACTION_MUTANTS: Final[tuple[Mutant, ...]] = (
         owner=transactions,
         name="_end",
         substitute=_refuses_the_next_end,
-        known_seed=4,
+        known_seed=5,
         kind=Kind.TRANSACTIONS,
     ),
     Mutant(
@@ -93,7 +93,7 @@ TRANSACTION_MUTANTS: Final[tuple[Mutant, ...]] = (
         owner=TransactionShard,
         name="_send_markers",
         substitute=_completes_first,
-        known_seed=20,
+        known_seed=1,
         kind=Kind.TRANSACTIONS,
     ),
     Mutant(
@@ -101,7 +101,7 @@ TRANSACTION_MUTANTS: Final[tuple[Mutant, ...]] = (
         owner=transactions,
         name="_resume",
         substitute=_forgets_the_pending,
-        known_seed=26,
+        known_seed=1,
         kind=Kind.TRANSACTIONS,
     ),
     Mutant(
@@ -125,7 +125,7 @@ TRANSACTION_MUTANTS: Final[tuple[Mutant, ...]] = (
         owner=transactions,
         name="_producer_error",
         substitute=_always(ErrorCode.none),
-        known_seed=4,
+        known_seed=1,
         kind=Kind.TRANSACTIONS,
     ),
     Mutant(
@@ -149,7 +149,7 @@ TRANSACTION_MUTANTS: Final[tuple[Mutant, ...]] = (
         owner=marker_sender,
         name="_SETTLED",
         substitute=lambda _: tuple(ErrorCode),
-        known_seed=5,
+        known_seed=1,
         kind=Kind.TRANSACTIONS,
     ),
 )

@@ -40,7 +40,7 @@ def test_without_a_user_sessions_are_anonymous_and_without_the_setting_znodes_ar
         ),
         (
             {"zookeeper.ssl.client.enable": "true", "zookeeper.ssl.truststore.password": "hush"},
-            "zookeeper.ssl.truststore.password",
+            "zookeeper.ssl.truststore.location",
         ),
     ],
 )

@@ -71,7 +71,7 @@ async def test_f7_a_run_that_died_is_aborted_before_the_point_of_no_return_and_f
     await eventually(lambda: have_both(sites, 35), PATIENT_MS)
 
     journal = tmp_path / "journal.jsonl"
-    await die_at(sites, "account", journal)
+    await die_at(sites, "promote", journal)
     refused = await asked(sites, "abort", code=1)
     assert "point of no return" in refused["reason"]
     lines = journal.read_bytes()

@@ -15,10 +15,12 @@ import shutil
 import subprocess
 import sys
 from collections.abc import Callable, Iterator, Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
+from confluent_kafka import KafkaException
 from confluent_kafka.admin import AdminClient
 
 from tests.support.clients.kafka_clients import Record, librdkafka_consume, librdkafka_produce
@@ -205,11 +207,16 @@ def without_topics_and_groups(reader: Reader) -> None:
     groups = [group.group_id for group in admin.list_consumer_groups().result().valid]
     for deleted in (admin.delete_consumer_groups(groups) if groups else {}).values():
         deleted.result()
-    topics = [name for name in admin.list_topics(timeout=30).topics if not name.startswith("__")]
-    if not topics:
-        return
-    for deleted in admin.delete_topics(topics).values():
-        deleted.result()
+
+    def has_topics() -> bool:
+        topics = [name for name in admin.list_topics(timeout=30).topics if not name.startswith("__")]
+        for deleted in (admin.delete_topics(topics) if topics else {}).values():
+            # The page may have deleted it just now.
+            with suppress(KafkaException):
+                deleted.result()
+        return bool(topics)
+
+    eventually_sync(lambda: not has_topics(), 60_000)
     # The mirror keeps the copies of deleted topics until an operator gives them up.
     reset = Command("", "antipode links reset a-b --topic '.*' --yes --environment out/sites/environment.json")
     eventually_sync(lambda: [reader.follow(reset)], 60_000)

@@ -78,7 +78,9 @@ async def exact_link_under(
     assert not re.search("checksum|CORRUPT", mirror.log_text())
 
 
-@pytest.mark.parametrize("end", ["source", "target", "both"])
+@pytest.mark.parametrize(
+    "end", [pytest.param("source", marks=pytest.mark.long), pytest.param("target", marks=pytest.mark.long), "both"]
+)
 async def test_an_exact_link_stays_a_prefix_and_heals_by_itself(
     end: str, processes: Processes, tmp_path: Path, toxiproxy: Toxiproxy
 ) -> None:

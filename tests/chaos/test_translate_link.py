@@ -52,7 +52,7 @@ KILLS_LONG = 100
     ("side", "settings"),
     [
         pytest.param("source", {}, id="source-sequences"),
-        pytest.param("target", {}, id="target-sequences"),
+        pytest.param("target", {}, id="target-sequences", marks=pytest.mark.long),
         pytest.param("source", TRANSACTIONS, id="source-transactions", marks=pytest.mark.long),
         pytest.param("target", TRANSACTIONS, id="target-transactions"),
     ],

@@ -89,7 +89,7 @@ def test_exactly_the_missing_records_are_an_alarm_once_they_last(audit: Audited,
     assert page.count("<svg") == 2
 
 
-@pytest.mark.parametrize("is_written", [False, True])
+@pytest.mark.parametrize("is_written", [pytest.param(False, marks=pytest.mark.long), True])
 def test_a_batch_that_is_run_again_counts_each_record_once(
     audit: Audited, is_written: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:

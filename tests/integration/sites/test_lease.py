@@ -253,6 +253,7 @@ async def test_a_running_link_gets_a_lease_and_loses_it(start_sites: SitesStarte
         await arbiter.stop()
 
 
+@pytest.mark.long
 async def test_a_link_that_degrades_does_so_only_after_the_arbiter_knows(start_sites: SitesStarter) -> None:
     sites = start_sites("--arbiter", "--lease-ms", str(LEASE_MS), "--failover", "automatic", "--sync", "degrade")
     await create_topic(sites)

@@ -168,6 +168,8 @@ PREPARED: Mapping[tuple[str, str], Callable[[Reader], None]] = {
     ("docs/transactions.md", "Commands"): a_topic_with_records,
 }
 """What must be there before the first command under a heading."""
+MOST_OF_SPARK = ("docs/archive.md", "docs/audit.md", "docs/pipelines.md")
+"""Pages of which each command starts a Spark session; `tests/spark` runs the same jobs in one."""
 MOVES_THE_LINK = ("docs/failover.md",)
 """Pages after which the other site is the active one: each gets a pair of its own."""
 
@@ -176,7 +178,13 @@ def _is_up(command: Command) -> bool:
     return command.text.startswith("antipode up")
 
 
-@pytest.fixture(params=[page for page in PAGES if commands(page)])
+@pytest.fixture(
+    params=[
+        pytest.param(page, marks=[pytest.mark.long] if page in MOST_OF_SPARK else [])
+        for page in PAGES
+        if commands(page)
+    ]
+)
 def page(request: pytest.FixtureRequest) -> str:
     return str(request.param)
 

@@ -102,6 +102,7 @@ async def test_the_other_standby_follows_the_promoted_one(start_sites: SitesStar
     sites.stop()
 
 
+@pytest.mark.long
 async def test_a_planned_move_to_the_second_standby_makes_the_former_site_passive(start_sites: SitesStarter) -> None:
     """Link a-b, first by name, still calls a active: the link that was moved decides."""
     sites = await with_two_standbys(start_sites)

@@ -232,8 +232,6 @@ def test_a_port_in_use_is_named(start_sites: SitesStarter) -> None:
     for part, address in taken.items():
         with occupied(parse_host_port(address)):
             assert str(parse_host_port(address).port) in refused(sites, 1), part
-    sites.start_and_wait()
-    sites.stop()
 
 
 def test_a_directory_that_is_a_file_is_refused(start_sites: SitesStarter) -> None:

@@ -430,10 +430,14 @@ class LogDirectory:
         released in any case.
         """
         try:
-            with ThreadPoolExecutor(CLOSING_THREADS, thread_name_prefix="log-closing") as pool:
-                closings = [pool.submit(log.close) for log in self.logs.values()]
-            for closing in closings:
-                closing.result()
+            closed: set[tuple[str, int]] = set()
+            # A topic that is created at this moment adds its log meanwhile.
+            while opened := {key: log for key, log in tuple(self.logs.items()) if key not in closed}:
+                with ThreadPoolExecutor(CLOSING_THREADS, thread_name_prefix="log-closing") as pool:
+                    closings = [pool.submit(log.close) for log in opened.values()]
+                for closing in closings:
+                    closing.result()
+                closed.update(opened)
             self.sync()
             self.checkpoint_now()
             path = f"{self.path}/{checkpoints.CLEAN_SHUTDOWN}"

@@ -113,7 +113,7 @@ async def test_configs_that_cannot_be_are_refused_by_name_and_others_outlive_a_r
 
 async def test_log_levels_are_altered_while_the_broker_runs(tool: Run, refused: Run) -> None:
     loggers = ("--entity-type", "broker-loggers", "--entity-name", "1")
-    name = "broker.replication.replicas"
+    name = "broker.replication.assigned_replicas"
     try:
         await tool(CONFIGS, "--alter", *loggers, "--add-config", f"{name}=DEBUG")
         assert logging.getLogger(name).isEnabledFor(logging.DEBUG)

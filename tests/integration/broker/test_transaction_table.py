@@ -100,5 +100,6 @@ async def test_our_coordinator_answers_as_the_table_says(our_port: int) -> None:
     assert await asyncio.to_thread(answered, our_port) == golden(is_ours=True)
 
 
+@pytest.mark.long
 def test_apache_kafkas_coordinator_answers_as_the_table_says(kafka_port: int) -> None:
     assert answered(kafka_port) == golden(is_ours=False)

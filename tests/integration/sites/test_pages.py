@@ -14,14 +14,11 @@ import shlex
 import shutil
 import subprocess
 import sys
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import suppress
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
-from confluent_kafka import KafkaException
-from confluent_kafka.admin import AdminClient
 
 from tests.support.clients.kafka_clients import Record, librdkafka_consume, librdkafka_produce
 from tests.support.embedded.embedded_sites import REPOSITORY, EmbeddedSites, SitesStarter
@@ -170,8 +167,6 @@ PREPARED: Mapping[tuple[str, str], Callable[[Reader], None]] = {
 """What must be there before the first command under a heading."""
 MOST_OF_SPARK = ("docs/archive.md", "docs/audit.md", "docs/pipelines.md")
 """Pages of which each command starts a Spark session; `tests/spark` runs the same jobs in one."""
-MOVES_THE_LINK = ("docs/failover.md",)
-"""Pages after which the other site is the active one: each gets a pair of its own."""
 
 
 def _is_up(command: Command) -> bool:
@@ -189,62 +184,13 @@ def page(request: pytest.FixtureRequest) -> str:
     return str(request.param)
 
 
-@pytest.fixture(scope="module")
-def shared_sites(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Callable[[], EmbeddedSites]]:
-    """One pair for all pages that need nothing but `antipode up` and leave the link as it was. The
-    first of them starts it.
-    """
-    starter = SitesStarter(tmp_path_factory.mktemp("pages"))
-    started: list[EmbeddedSites] = []
-
-    def sites() -> EmbeddedSites:
-        if not started:
-            started.append(starter())
-        return started[0]
-
-    try:
-        yield sites
-    finally:
-        starter.end_all()
-
-
-def without_topics_and_groups(reader: Reader) -> None:
-    """Delete what a page has left at both sites, so that the next page finds a fresh pair."""
-    sites = reader.sites
-    admin = AdminClient({"bootstrap.servers": sites.bootstrap("a")})
-    groups = [group.group_id for group in admin.list_consumer_groups().result().valid]
-    for deleted in (admin.delete_consumer_groups(groups) if groups else {}).values():
-        deleted.result()
-
-    def has_topics() -> bool:
-        topics = [name for name in admin.list_topics(timeout=30).topics if not name.startswith("__")]
-        for deleted in (admin.delete_topics(topics) if topics else {}).values():
-            # The page may have deleted it just now.
-            with suppress(KafkaException):
-                deleted.result()
-        return bool(topics)
-
-    eventually_sync(lambda: not has_topics(), 60_000)
-    # The mirror keeps the copies of deleted topics until an operator gives them up.
-    reset = Command("", "antipode links reset a-b --topic '.*' --yes --environment out/sites/environment.json")
-    eventually_sync(lambda: [reader.follow(reset)], 60_000)
-    eventually_sync(lambda: [reader.follow(Command("", "antipode status"))], 60_000)
-
-
 @pytest.fixture
-def reader(
-    page: str, start_sites: SitesStarter, shared_sites: Callable[[], EmbeddedSites], tmp_path: Path
-) -> Iterator[Reader]:
+def reader(page: str, start_sites: SitesStarter, tmp_path: Path) -> Reader:
     """A reader whose sites run as the page says, or as `antipode up` alone makes them."""
     if any(command.text.startswith("curl ") for command in commands(page)) and shutil.which("curl") is None:
         pytest.skip("the page is for people who have curl")
     options = [sites_wanted(command.text) for command in commands(page) if _is_up(command)]
-    if options or page in MOVES_THE_LINK:
-        yield Reader(start_sites(*(options[0] if options else ())), tmp_path / "reader")
-        return
-    shared = Reader(shared_sites(), tmp_path / "reader")
-    yield shared
-    without_topics_and_groups(shared)
+    return Reader(start_sites(*(options[0] if options else ())), tmp_path / "reader")
 
 
 def test_the_commands_of_a_page_do_what_it_says(page: str, reader: Reader) -> None:

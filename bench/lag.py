@@ -17,10 +17,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from bench.paced_load import PacedLoad
-from bench.systems import DEBUGGING_CONSUMER, PARTITION_COUNT
+from bench.systems import PARTITION_COUNT
 from runtime.process import OperationalFailure
 from wire.batches.record_batch import Buffer, iterate_headers
-from wire.client.fetch_requests import FetchRequest, PartitionToFetch, TopicToFetch
+from wire.client.fetch_requests import DEBUGGING_CONSUMER, FetchRequest, PartitionToFetch, TopicToFetch
 from wire.client.raw_client import KafkaClient
 from wire.protocol.fetch_codec import PartitionFetched
 

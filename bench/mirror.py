@@ -157,8 +157,6 @@ def _measure_running(plan: Plan, pair: MirrorPair, count: int, *, produced_mb_pe
 def beside_the_brokers(pair: MirrorPair, topic: str, size_bytes: float, mb_per_s: float) -> dict[str, float]:
     """The throughput of our brokers without a mirror between them, and the share of it that a drain
     reached; nothing for the peer. The mirror has stopped and both ends have the topic.
-
-    The mirror has been stopped and the topic is at both ends.
     """
     if pair.side is not Side.ANTIPODE:
         return {}

@@ -30,7 +30,7 @@ from bench.processes import cpu_s, metered
 from bench.systems import create_topic, wait_until
 from bench.unavailability import CLIENT
 from dr.drill.environment import Environment
-from dr.failover.core.playbook import FailoverPolicy
+from dr.failover.core.steps import FailoverPolicy
 from dr.failover.execution import failover
 from dr.failover.report import FailoverReport
 from dr.failover.run_record import RUNNING, RunRecord

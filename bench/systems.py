@@ -19,6 +19,7 @@ from bench.figures import Side
 from runtime.children import Child
 from runtime.process import OperationalFailure
 from wire.client.broker_requests import TopicPartition
+from wire.client.fetch_requests import DEBUGGING_CONSUMER
 from wire.client.raw_client import KafkaClient, NewTopic, call_client
 
 PARTITION_COUNT = 8
@@ -28,7 +29,6 @@ defaults.
 """
 STOP_TIMEOUT_MS = 60_000
 LATEST_TIMESTAMP = -1
-DEBUGGING_CONSUMER = -2
 """The replica id with which a standby can be read as well."""
 POLL_S = 0.01
 

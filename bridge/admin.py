@@ -186,9 +186,6 @@ class Admin:
         """The group's committed offsets in existing topics. A consumer without a subscription asks:
         librdkafka's admin client ends the process when the coordinator answers that it has moved
         (librdkafka #5040).
-
-        A consumer without a subscription asks: librdkafka's admin client ends the process when the
-        coordinator answers that it has moved (librdkafka #5040).
         """
         await self.metadata()
         wanted = [TopicPartition(topic, index) for topic, held in self._partitions.items() for index in sorted(held)]

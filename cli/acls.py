@@ -109,7 +109,8 @@ def add(
     mirror: Annotated[
         bool,
         typer.Option(
-            "--mirror", help="All that an exact link's mirror needs at a site, in both directions, without a resource."
+            "--mirror",
+            help="Add all rights that an exact link's mirror needs at a site, in both directions; takes no resource option.",
         ),
     ] = False,
     topic: Topics = None,

@@ -23,7 +23,7 @@ from runtime.process import ExitCode
 from runtime.times import iso_time
 
 if TYPE_CHECKING:
-    from dr.failover.core.playbook import FailoverPolicy
+    from dr.failover.core.steps import FailoverPolicy
     from dr.failover.report import FailoverReport
     from dr.sites.core.loss import LossAccount
 
@@ -52,7 +52,7 @@ Consistent = Annotated[
     bool,
     typer.Option(
         "--consistent",
-        help="Keep nothing from the first commit of a torn transaction on; it goes to quarantine.",
+        help="Move the records from the first commit of a torn transaction on to quarantine.",
     ),
 ]
 UnavailabilityMax = Annotated[
@@ -114,7 +114,7 @@ def failover(
 
     Example: antipode failover a-b --to b --environment out/sites/environment.json --dry-run
     """
-    from dr.failover.core.playbook import FailoverPolicy
+    from dr.failover.core.steps import FailoverPolicy
 
     policy = FailoverPolicy(
         lag_records_max=lag_max,

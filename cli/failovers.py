@@ -98,7 +98,7 @@ def abort(
 
     Example: antipode failovers abort a-b
     """
-    from dr.failover.core.playbook import ABORTED, FailoverPolicy
+    from dr.failover.core.steps import ABORTED, FailoverPolicy
 
     known = agents(environment, site)
     with failures_as_messages():

@@ -27,7 +27,7 @@ from runtime.clock import SystemClock
 from runtime.times import iso_time
 
 if TYPE_CHECKING:
-    from dr.failover.core.playbook import FailoverPolicy
+    from dr.failover.core.steps import FailoverPolicy
 
 PROGRESS_MS = 60_000
 """Interval (ms) at which a command that waits for its time reports this."""
@@ -58,7 +58,7 @@ def switchover(
 
     Example: antipode switchover a-b --to b --at 2026-11-23T02:00:00Z
     """
-    from dr.failover.core.playbook import FailoverPolicy
+    from dr.failover.core.steps import FailoverPolicy
 
     known = agents(environment, site)
     policy = FailoverPolicy(

@@ -8,6 +8,7 @@ import contextlib
 import json
 import socket
 import ssl
+import sys
 import threading
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Final
@@ -164,8 +165,15 @@ def _encrypt(server: WSGIServer, context: Callable[[], ssl.SSLContext]) -> None:
         plain.settimeout(CLIENT_TIMEOUT_S)
         return context().wrap_socket(plain, server_side=True, do_handshake_on_connect=False), address
 
+    report = server.handle_error
+
+    def handle_error(request: Any, client_address: Any) -> None:
+        # A handshake that fails, or a client that leaves, is the client's matter.
+        if not isinstance(sys.exception(), OSError):
+            report(request, client_address)
+
     server.get_request = accepted  # type: ignore[method-assign]
-    server.handle_error = lambda *_: None  # type: ignore[method-assign]  # a handshake that fails is the client's matter
+    server.handle_error = handle_error  # type: ignore[method-assign]
 
 
 def _with_health(page: WSGIApplication, health: Callable[[], tuple[bool, Mapping[str, object]]]) -> WSGIApplication:

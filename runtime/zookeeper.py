@@ -77,9 +77,6 @@ async def until_answered(step: Callable[[], Awaitable[Result]]) -> Result:
     """Returns the result of `step`, and repeats it each time the connection is lost in the middle:
     for starts, which need the answer. A request whose answer was lost may have been carried out, so
     `step` must be repeatable.
-
-    A request whose answer was lost may have been carried out, so a step must be one that may be
-    repeated.
     """
     lost = (ConnectionLoss, ConnectionClosedError, OperationTimeoutError, SessionExpiredError)
     retrying = jittered_backoff(

@@ -11,7 +11,6 @@ from __future__ import annotations
 import asyncio
 import ssl
 from collections.abc import Callable, Mapping
-from pathlib import Path
 from typing import Final
 
 from broker.authentication.core.distinguished_names import subject_of
@@ -22,6 +21,7 @@ from broker.authentication.sasl_offers import ScramUsers, TokenKeys, read_sasl_o
 from broker.authentication.sasl_session import Client, LoginCounts, SaslSession
 from runtime.clock import Clock, SystemClock
 from runtime.configuration import ConfigurationError
+from runtime.file_stamps import FileStamps, stamps_of
 from runtime.logs import get_logger
 from runtime.supervision import Supervisor
 from wire.rules.principals import ANONYMOUS, USER, Principal
@@ -30,7 +30,6 @@ log = get_logger(__name__)
 
 LOOK_INTERVAL_S: Final = 0.5
 OnRead = Callable[[ListenerSecurity], None]
-_Seen = tuple[tuple[Path, int, int, int], ...]
 
 
 class Refused(Exception):
@@ -48,13 +47,13 @@ class Entrance:
         self._users = users
         self._on_read = on_read
         self._offer: SaslOffer | None = None
-        self._seen: _Seen = ()
+        self._seen: FileStamps = ()
         self.take(security)
 
     def take(self, security: ListenerSecurity) -> None:
         """Apply other settings, with their files as they are now. ConfigurationError."""
         if security.tls is not None:
-            seen = _seen(security)
+            seen = _stamps(security)
             self.context = security.tls.server_context()
             self._seen = seen
         self._offer = read_sasl_offer(security.properties, self._users, self.tokens) if security.is_sasl else None
@@ -70,11 +69,11 @@ class Entrance:
     @property
     def has_changed_files(self) -> bool:
         """True if a file has changed since it was read."""
-        return self.context is not None and _seen(self.security) != self._seen
+        return self.context is not None and _stamps(self.security) != self._seen
 
     async def read_files_again(self) -> None:
         """Take the files as they are now, if they can be used."""
-        security, seen = self.security, _seen(self.security)
+        security, seen = self.security, _stamps(self.security)
         assert security.tls is not None
         self._seen = seen
         try:
@@ -149,14 +148,5 @@ class Entrances:
         await self._watch.stop()
 
 
-def _seen(security: ListenerSecurity) -> _Seen:
-    """A stamp of the files that changes with them: a replaced file has another inode."""
-    found = []
-    for path in () if security.tls is None else security.tls.files():
-        try:
-            facts = path.stat()
-        except OSError:
-            found.append((path, 0, 0, 0))
-        else:
-            found.append((path, facts.st_ino, facts.st_mtime_ns, facts.st_size))
-    return tuple(found)
+def _stamps(security: ListenerSecurity) -> FileStamps:
+    return stamps_of(() if security.tls is None else security.tls.files())

@@ -12,7 +12,7 @@ from collections.abc import Mapping
 from kio.schema.errors import ErrorCode
 
 from broker.log.errors import StorageError
-from broker.metadata.core.access import CONSUMER_REPLICA_ID, read_error, write_error
+from broker.metadata.core.access import read_error, write_error
 from broker.metadata.core.cluster_image import ClusterImage, ImageChange, LinkRole, PartitionImage, TopicImage
 from broker.metrics import BrokerMetrics
 from broker.replication.core.partition import LeadershipChange, Partition
@@ -23,6 +23,7 @@ from broker.replication.standbys import Standbys
 from broker.settings.config import BrokerSettings
 from broker.settings.core.topic_configs import LogConfig
 from runtime.logs import STATE_CHANGE, LogLines, get_logger, state_change_logger
+from wire.client.fetch_requests import CONSUMER
 from wire.control import broker_pb2 as pb
 from wire.control.cluster_pb2 import LinkRecord
 from wire.rules.topic_configs import InvalidTopicConfig
@@ -167,7 +168,7 @@ class AssignedReplicas:
             return
         self._standbys.note(hosted)
         hosted.write_error = _write_error(image, hosted, link)
-        hosted.read_error = read_error(image, hosted.topic, replica_id=CONSUMER_REPLICA_ID)
+        hosted.read_error = read_error(image, hosted.topic, replica_id=CONSUMER)
         self._partitions.act(hosted, effects)
         if change is LeadershipChange.BECAME_FOLLOWER or image.role_in(link) is LinkRole.PASSIVE:
             hosted.begin_following()

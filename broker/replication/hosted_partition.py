@@ -18,7 +18,6 @@ from kio.schema.errors import ErrorCode
 from broker.log.core.leader_epochs import EpochStart
 from broker.log.partition_log import PartitionLog
 from broker.log.source_seen import SourceSeen
-from broker.metadata.core.access import MIRROR_REPLICA_ID, TOOL_REPLICA_ID
 from broker.metrics import TopicMetrics
 from broker.replication.core.partition import Partition
 from broker.replication.core.partition_effects import NO_EFFECTS, Effects
@@ -26,6 +25,7 @@ from broker.replication.core.replication_throttle import names_replica
 from broker.replication.core.verification_guards import VerificationGuards
 from broker.settings.core.topic_configs import LogConfig
 from wire.batches.record_batch import Buffer, InvalidBatch, read_header
+from wire.client.fetch_requests import DEBUGGING_CONSUMER, MIRROR
 from wire.control.cluster_pb2 import LinkRecord
 from wire.protocol.produce_codec import RecordError
 from wire.rules.links import blocks
@@ -221,7 +221,7 @@ class HostedPartition:
                 raise PartitionFailure(
                     ErrorCode.not_leader_or_follower, f"broker {replica_id} has no replica of the partition"
                 )
-        elif self.read_error is not ErrorCode.none and replica_id != TOOL_REPLICA_ID:
+        elif self.read_error is not ErrorCode.none and replica_id != DEBUGGING_CONSUMER:
             raise PartitionFailure(self.read_error)
 
     def check_readable_here(self) -> None:
@@ -258,11 +258,7 @@ class HostedPartition:
         """The offset up to which a reader may see records."""
         if replica_id >= 0:
             return self.state.log_end_offset
-        end = (
-            self.state.mirrorable_end
-            if replica_id in (TOOL_REPLICA_ID, MIRROR_REPLICA_ID)
-            else self.state.high_watermark
-        )
+        end = self.state.mirrorable_end if replica_id in (DEBUGGING_CONSUMER, MIRROR) else self.state.high_watermark
         return min(self.log.last_stable_offset, end) if isolation_level == READ_COMMITTED else end
 
 

@@ -69,9 +69,6 @@ class TransactionRouting:
         """The error that refuses transactional ids from a mirror of the link at that epoch; `none`
         when they are allowed. The errors are those of mirrored records; of several links only the
         one to the site that coordinates for this site counts.
-
-        As for mirrored records; of several links only the one to the site that coordinates in this
-        one's stead.
         """
         record = self._image().links.get(link)
         if record is None or link_epoch > record.epoch:

@@ -142,8 +142,6 @@ def propose(
 ) -> dict[Place, tuple[int, ...]]:
     """Propose replicas for the partitions when only `brokers` hold them; `others` are replicas that
     stay and count as load. Raises UnusablePlan when there are too few brokers.
-
-    UnusablePlan when there are too few brokers.
     """
     return _Proposal(current, sorted(brokers), racks, others).make(replication_factor)
 

@@ -48,9 +48,6 @@ def wanted_topics(members: Mapping[str, bytes]) -> tuple[dict[str, tuple[str, ..
     """The topics that each member wants, and the reason why a member gets nothing because its
     metadata is malformed. A leader that fails on one member's bytes would leave the whole group
     without partitions.
-
-    A leader that gave up over another member's bytes would leave the whole group without
-    partitions.
     """
     wanted: dict[str, tuple[str, ...]] = {}
     malformed: dict[str, str] = {}

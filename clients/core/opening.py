@@ -20,9 +20,6 @@ class Split(NamedTuple):
     """The place where a row of batches is split: the first part ends at byte `end`, the second part
     begins at byte `left_from`. `next` is the position at which the second part begins; a batch that
     contains this position is in both parts. `record_count` belongs to the first part.
-
-    `next` is the position at which the second part begins; a batch that it lies within is in both.
-    `record_count` is the first part's.
     """
 
     end: int

@@ -19,7 +19,7 @@ from dr.agent.core.silences import Silences
 from dr.agent.links_store import LinksStore
 from dr.agent.peer_watch import PeerWatch
 from dr.agent.site_cache import DISCONNECTED, SiteCache
-from dr.failover.core.playbook import FailoverPolicy
+from dr.failover.core.steps import FailoverPolicy
 from dr.failover.execution import FailoverRun
 from dr.failover.journal import Journal
 from dr.failover.report import FailoverReport

@@ -25,7 +25,7 @@ from dr.drill.environment import Environment, EnvironmentProcess
 from dr.drill.faults import HostFaults, NetworkFaults, ProcessFaults, Toxic, attributes_of
 from dr.drill.lag import LagProbe, LagSample
 from dr.drill.load import connection_options
-from dr.failover.core.playbook import FailoverPolicy
+from dr.failover.core.steps import FailoverPolicy
 from dr.failover.execution import failover
 from dr.failover.reconciliation import AS_ACCOUNTED, EQUAL, reconcile
 from dr.sites.channels import Channels

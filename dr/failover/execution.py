@@ -16,14 +16,9 @@ from pathlib import Path
 
 from dr.failover.accounting import Accounting
 from dr.failover.core.assess import assess
-from dr.failover.core.playbook import (
-    Decision,
-    FailoverPlaybook,
-    FailoverPolicy,
-    Step,
-    StepEnded,
-)
+from dr.failover.core.playbook import FailoverPlaybook
 from dr.failover.core.promotion import failed_over_from, has_leaders_above_floor, is_promoted
+from dr.failover.core.steps import Decision, FailoverPolicy, Step, StepEnded
 from dr.failover.core.torn_transactions import TornSurvey, with_transactions
 from dr.failover.journal import Journal
 from dr.failover.log_ends import end_torn_transactions, planned_ends, site_client, truncate_logs

@@ -22,13 +22,12 @@ from runtime.times import iso_time
 from wire.batches.transaction_members import encode_members
 from wire.client.broker_requests import CommittedOffset
 from wire.client.client_errors import KafkaClientError, error_code
+from wire.client.fetch_requests import DEBUGGING_CONSUMER
 from wire.client.raw_client import KafkaClient
 from wire.control.cluster_pb2 import LinkRecord, SiteView
 from wire.protocol.quarantine_messages import QUARANTINE_RECORDS
 from wire.protocol.transaction_end_messages import END_TRANSACTIONS
 
-TOOL: Final = -2
-"""Replica id of a reader that a passive site answers."""
 TRUNCATE_TIMEOUT_MS: Final = 60_000
 BUDGET_MS: Final = 20_000
 PROBLEMS_NAMED_MAX: Final = 3
@@ -69,7 +68,7 @@ async def truncation_offsets(
         return {}
     try:
         await client.metadata(sorted({key.topic for key in keys}))
-        found = await client.offsets_at(keys, kept_before_ms, replica_id=TOOL)
+        found = await client.offsets_at(keys, kept_before_ms, replica_id=DEBUGGING_CONSUMER)
     except KafkaClientError as error:
         raise OperationalFailure(
             f"site {evidence.site} does not say what lies behind {iso_time(kept_before_ms)}: {error}"

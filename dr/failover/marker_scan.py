@@ -21,6 +21,7 @@ from wire.batches.records import decode_batch
 from wire.batches.transaction_members import members_of
 from wire.batches.transaction_records import decode_marker
 from wire.client.client_errors import KafkaClientError
+from wire.client.fetch_requests import DEBUGGING_CONSUMER
 from wire.client.raw_client import KafkaClient
 from wire.control.cluster_pb2 import LinkRecord
 from wire.rules.links import carries_topic
@@ -31,7 +32,6 @@ FETCH_BYTES: Final = 8 << 20
 BYTES_MAX: Final = 1 << 30
 """A site that must read more than this reports that instead of the torn transactions."""
 PARTITIONS_AT_ONCE: Final = 8
-TOOL: Final = -2
 
 
 def whole_until_ms(position: PartitionPosition) -> int:
@@ -87,7 +87,7 @@ class _Scan:
         keys = sorted(self._copies)
         try:
             await self._client.metadata(sorted({key.topic for key in keys}))
-            first = await self._client.offsets_at(keys, max(self.from_ms, 0), replica_id=TOOL)
+            first = await self._client.offsets_at(keys, max(self.from_ms, 0), replica_id=DEBUGGING_CONSUMER)
             begun = [(TopicPartition(*key), offset) for key, offset in first.items() if offset >= 0]
             found = await asyncio.gather(*(self._read(key, offset) for key, offset in begun))
         except KafkaClientError as error:
@@ -99,7 +99,9 @@ class _Scan:
         end = self._ends.get(key, self._copies[key].log_end_offset)
         async with self._slots:
             while offset < end:
-                fetched = await fetch_at_leader(self._client, key, offset, max_bytes=FETCH_BYTES, replica_id=TOOL)
+                fetched = await fetch_at_leader(
+                    self._client, key, offset, max_bytes=FETCH_BYTES, replica_id=DEBUGGING_CONSUMER
+                )
                 records = records_of(fetched)
                 self._spend(len(records))
                 next_offset = offset

@@ -135,8 +135,6 @@ async def check_link(
 ) -> CheckedLink:
     """Check a link, without a change: obstacles and good results. Raises SiteUnreachable. `mirror`
     is the MirrorAdmin address of the link's daemon, "" when it is unknown.
-
-    `mirror` is where the link's daemon serves MirrorAdmin, "" when that is not known.
     """
     record = spec.record(now_ms=(clock or SystemClock()).now_ms())
     checks = judged("record", record_problems(record), otherwise="names, mode, filters and sync policy are accepted")

@@ -18,7 +18,7 @@ from typing import TypeVar
 from kio.schema.errors import ErrorCode
 
 from dr.drill.drill_results import FAILED, PASSED, DrillResult, StepResult
-from dr.failover.core.playbook import FailoverPolicy
+from dr.failover.core.steps import FailoverPolicy
 from dr.failover.execution import failover
 from dr.failover.report import FailoverReport
 from dr.proof.core.descent import Question

@@ -14,7 +14,7 @@ import pytest
 from kio.schema.errors import ErrorCode
 from typer.testing import CliRunner
 
-from dr.failover.core.playbook import FailoverPolicy
+from dr.failover.core.steps import FailoverPolicy
 from dr.failover.execution import failover
 from dr.failover.report import FailoverReport
 from dr.links.administration import list_links

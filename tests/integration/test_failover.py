@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from dr.failover.core.playbook import FailoverPolicy
+from dr.failover.core.steps import FailoverPolicy
 from dr.failover.execution import Progress, failover
 from dr.failover.journal import read_journal
 from dr.links.administration import LinkAtSite, confirm_link, delete_link, list_links

@@ -15,7 +15,7 @@ from confluent_kafka import KafkaException
 from kio.schema.errors import ErrorCode
 
 from clients.simple_consumer import fetch_at_leader, records_of
-from dr.failover.core.playbook import FailoverPolicy
+from dr.failover.core.steps import FailoverPolicy
 from dr.failover.execution import failover
 from tests.support.clients.kafka_clients import Record, librdkafka_produce
 from tests.support.clients.raw_client import RawClient

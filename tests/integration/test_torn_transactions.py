@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from dr.failover.core.playbook import FailoverPolicy
+from dr.failover.core.steps import FailoverPolicy
 from dr.failover.execution import failover
 from tests.integration.test_failback import command
 from tests.support.clients.transactional_clients import WITHIN_S, read_values, transactional_producer

@@ -11,10 +11,10 @@ which is not done).
 
 from __future__ import annotations
 
-from collections import Counter
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from typing import Final
 
+from tests.sim.fault_schedule import FaultSchedule, Kind
 from tests.sim.ledger import Ledger
 from tests.sim.node import Node
 from tests.sim.virtual_loop import Process
@@ -27,21 +27,21 @@ SHORT_S: Final = 0.4
 """Faults last shorter or longer than ZooKeeper's session timeout (2 s)."""
 
 
-class Faults:
+class Faults(FaultSchedule):
     """See the module."""
+
+    short_s, long_s, short_share = SHORT_S, LONG_S, 0.5
 
     def __init__(
         self, world: World, nodes: Mapping[int, Node], ledger: Ledger, *, calm_s: float, faults_max: int | None
     ) -> None:
-        self._world = world
+        super().__init__(world, calm_s=calm_s, faults_max=faults_max)
         self._nodes = nodes
         self._ledger = ledger
-        self._calm_s = calm_s
-        self._faults_max = faults_max
-        self._process = Process(world.loop, "!", "faults")
         self._has_lost_power = False
-        self.counts: Counter[str] = Counter()
-        self._kinds: tuple[tuple[int, Callable[[], bool]], ...] = (
+
+    def _kinds(self) -> tuple[tuple[int, Kind], ...]:
+        return (
             (6, self._kill),
             (3, self._pause),
             (2, self._stop),
@@ -54,31 +54,6 @@ class Faults:
             (1, self._lag),
             (1, self._out),
         )
-
-    @property
-    def count(self) -> int:
-        """Faults so far."""
-        return sum(self.counts.values())
-
-    def begin(self) -> None:
-        """Until `heal`."""
-        self._process.spawn(self._work(), name="faults")
-
-    async def _work(self) -> None:
-        chance = self._world.chance
-        kinds = [kind for weight, kind in self._kinds for _ in range(weight)]
-        while self._faults_max is None or self.count < self._faults_max:
-            await self._world.pause(chance.uniform(0, 2 * self._calm_s))
-            kind = chance.choice(kinds)
-            if kind():
-                self.counts[kind.__name__.strip("_")] += 1
-
-    def _later(self, delay_s: float, undo: Callable[[], object]) -> None:
-        self._world.loop.call_later(delay_s, undo, context=self._process.context)
-
-    def _how_long_s(self) -> float:
-        chance = self._world.chance
-        return chance.uniform(0.02, SHORT_S) if chance.random() < 0.5 else chance.uniform(SHORT_S, LONG_S)
 
     def _victim(self) -> Node | None:
         """A running node: the active controller, some leader, or any."""

@@ -22,6 +22,9 @@ PRIVATE = re.compile(
 PRIVATE_IN_NAMES = {"nobody", "somebody", "whoever", "told", "heard", "standing", "doubts", "sieve"}
 SUBJECT = re.compile(r"^[a-z][a-z0-9_, -]*: [a-z].*[^.]$")
 SUBJECT_COLUMNS_MAX = 72
+LONG_WORD = re.compile(r"\w{4,}")
+REPEATED_WORDS_MIN = 4
+REPEATED_SHARE = 0.75
 
 
 def _prose(name: str) -> Iterator[str]:
@@ -89,6 +92,28 @@ def test_names_have_no_private_words() -> None:
         if _words(found) & PRIVATE_IN_NAMES
     )
     sources.assert_none(offenders, "name it by the glossary's term")
+
+
+def test_docstrings_say_each_thing_once() -> None:
+    """A paragraph is not the one before it in other words, which is what a careless edit leaves."""
+    offenders = [
+        f"{name}: {getattr(node, 'name', 'module')}"
+        for name in sources.modules()
+        for node in sources.nodes(name)
+        if isinstance(node, ast.Module | ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef)
+        and _repeats_itself(ast.get_docstring(node) or "")
+    ]
+    sources.assert_none(offenders, "remove the paragraph that repeats what the docstring has said")
+
+
+def _repeats_itself(docstring: str) -> bool:
+    said: set[str] = set()
+    for paragraph in docstring.split("\n\n"):
+        words = set(LONG_WORD.findall(paragraph.lower()))
+        if len(words) >= REPEATED_WORDS_MIN and len(words & said) >= REPEATED_SHARE * len(words):
+            return True
+        said |= words
+    return False
 
 
 def test_commit_subjects_say_what_was_done() -> None:

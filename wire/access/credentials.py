@@ -4,14 +4,13 @@ handshake, and of channels, which read them when they are opened.
 
 from __future__ import annotations
 
-import os
-from collections.abc import Mapping, Sequence
-from pathlib import Path
+from collections.abc import Mapping
 from typing import Final
 
 import grpc
 
 from runtime.configuration import ConfigurationError
+from runtime.file_stamps import stamps_of
 from runtime.logs import get_logger
 from wire.access.core.callers import UnusableName, parse_tokens
 from wire.access.core.roles import Caller
@@ -21,8 +20,6 @@ from wire.tls.material import TlsMaterial, files_of, tls_material
 log = get_logger(__name__)
 
 _TOKENS: Final = f"{PREFIX}tokens.location"
-Stamp = tuple[tuple[int, int, int], ...]
-"""A stamp of files: it changes if one of them is replaced or written."""
 
 
 class Credentials:
@@ -31,10 +28,10 @@ class Credentials:
     def __init__(self, settings: ControlSettings) -> None:
         """ConfigurationError when a file cannot be used."""
         self._settings = settings
-        self._stamp = _stamp(files_of(settings))
+        self._stamp = stamps_of(files_of(settings))
         self._material = _material(settings)
         self._token_files = () if settings.tokens is None else (settings.tokens,)
-        self._token_stamp = _stamp(self._token_files)
+        self._token_stamp = stamps_of(self._token_files)
         self._callers = _read_tokens(settings)
 
     def server(self) -> grpc.ServerCredentials:
@@ -57,7 +54,7 @@ class Credentials:
 
     def callers(self) -> Mapping[str, Caller]:
         """Callers by the hashes of their tokens."""
-        stamp = _stamp(self._token_files)
+        stamp = stamps_of(self._token_files)
         if stamp != self._token_stamp:
             self._token_stamp = stamp
             try:
@@ -82,7 +79,7 @@ class Credentials:
 
     def _renew(self) -> bool:
         """Read the files again. True if they have changed and can be used."""
-        stamp = _stamp(files_of(self._settings))
+        stamp = stamps_of(files_of(self._settings))
         if stamp == self._stamp:
             return False
         self._stamp = stamp
@@ -100,18 +97,6 @@ def _material(settings: ControlSettings) -> TlsMaterial:
         return tls_material(settings)
     except ConfigurationError as error:
         raise ConfigurationError(f"{PREFIX}{error.key}", error.value, error.accepted) from error
-
-
-def _stamp(files: Sequence[Path]) -> Stamp:
-    found = []
-    for file in files:
-        try:
-            status = os.stat(file)
-        except OSError:
-            found.append((0, 0, 0))
-            continue
-        found.append((status.st_mtime_ns, status.st_size, status.st_ino))
-    return tuple(found)
 
 
 def _read_tokens(settings: ControlSettings) -> Mapping[str, Caller]:

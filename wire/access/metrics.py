@@ -10,10 +10,10 @@ from __future__ import annotations
 
 import ssl
 from collections.abc import Mapping
-from pathlib import Path
 from typing import Final
 
 from runtime.configuration import ConfigurationError, load_settings
+from runtime.file_stamps import stamps_of
 from runtime.logs import get_logger
 from runtime.metrics import serve_metrics_by
 from wire.tls.server_settings import ServerTlsSettings
@@ -32,12 +32,12 @@ class MetricsCertificates:
     def __init__(self, settings: ServerTlsSettings) -> None:
         """ConfigurationError when a file cannot be used."""
         self._settings = settings
-        self._stamp = _stamp(settings.files())
+        self._stamp = stamps_of(settings.files())
         self._context = settings.server_context()
 
     def context(self) -> ssl.SSLContext:
         """The certificates as they are now."""
-        stamp = _stamp(self._settings.files())
+        stamp = stamps_of(self._settings.files())
         if stamp != self._stamp:
             self._stamp = stamp
             try:
@@ -65,15 +65,3 @@ def metrics_certificates(properties: Mapping[str, object]) -> MetricsCertificate
     except ConfigurationError as error:
         value = HIDDEN if error.key in TLS_SECRETS else error.value
         raise ConfigurationError(PREFIX + error.key, value, error.accepted) from None
-
-
-def _stamp(files: tuple[Path, ...]) -> tuple[tuple[int, int, int], ...]:
-    found = []
-    for file in files:
-        try:
-            facts = file.stat()
-        except OSError:
-            found.append((0, 0, 0))
-        else:
-            found.append((facts.st_ino, facts.st_mtime_ns, facts.st_size))
-    return tuple(found)

@@ -57,9 +57,6 @@ def _has_no_views(buffer: bytearray) -> bool:
     """True if no view of the buffer exists. Every version of Python promises that a bytearray with
     a view refuses to be resized. Reference counts prove it only as long as the interpreter counts
     all references, and since 3.14 it leaves some out.
-
-    Reference counts prove that only as long as the interpreter counts all references, and since
-    3.14 it leaves some out.
     """
     try:
         last = buffer.pop()

@@ -1,8 +1,5 @@
 """Rules for committing and reading offsets of KIP-848 groups. Pure. The rules are those of Apache
 Kafka 4.3.1; `tests/support/histories/commit_table.py` compares every combination with it.
-
-The rules are those of Apache Kafka 4.3.1; `tests/support/histories/commit_table.py` asks both
-brokers for every combination.
 """
 
 from __future__ import annotations

@@ -1,9 +1,6 @@
 """Decides commands for a group whose members speak KIP-848, between `core/group_machine.py` and the
 rules in `core/consumer_groups.py`. Pure. Every function returns a decision, or None when the
 command is not about members; any group handles such a command alike.
-
-Every function returns a decision, or None when the command is not about members and the group is
-treated as any other.
 """
 
 from __future__ import annotations

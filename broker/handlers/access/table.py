@@ -14,8 +14,8 @@ from typing import Any, Final
 from broker.authorization.authorizer import CLUSTER_ACTION, Check, topics
 from broker.handlers.access import hiding
 from broker.handlers.access.rules import After, Each, EntryCheck, Operations, Rule, Shown, Whole
-from broker.metadata.core.access import CONSUMER_REPLICA_ID
 from broker.metadata.core.cluster_image import ClusterImage
+from wire.client.fetch_requests import CONSUMER
 from wire.rules.acls import CLUSTER_NAME, Operation, ResourceType
 
 _TOPIC_RESOURCE: Final = 2
@@ -83,7 +83,7 @@ def _only_coordinator(request: Any) -> tuple[Check, ...]:
 
 def _not_as_consumer(request: Any) -> Check | None:
     """Replicas, mirrors and tools read by the right of brokers."""
-    return None if request.replica_id == CONSUMER_REPLICA_ID else CLUSTER_ACTION
+    return None if request.replica_id == CONSUMER else CLUSTER_ACTION
 
 
 def _as_replica(request: Any) -> tuple[Check, ...]:

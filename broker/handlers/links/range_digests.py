@@ -20,10 +20,10 @@ from broker.log.core.leaf_digests import LEAF_OFFSETS, first_whole_leaf, node_co
 from broker.log.digesting import digests_between, headers_between, seal_some
 from broker.log.errors import OffsetOutOfRange, StorageError
 from broker.log.partition_log import PartitionLog
-from broker.metadata.core.access import TOOL_REPLICA_ID
 from broker.metadata.request_context import RequestContext
 from broker.replication.hosted_partition import PartitionFailure
 from broker.services import BrokerServices
+from wire.client.fetch_requests import DEBUGGING_CONSUMER
 from wire.protocol.private import PRIVATE_VERSIONS
 from wire.protocol.range_digest_messages import (
     DIGESTS_MAX,
@@ -85,7 +85,7 @@ class _Answering:
 
     def _log(self, topic: str, index: int) -> PartitionLog:
         hosted = self._services.replicas.get(self._services.image, topic, index)
-        hosted.check_readable(TOOL_REPLICA_ID)
+        hosted.check_readable(DEBUGGING_CONSUMER)
         if hosted.log.config.is_compacted:
             raise PartitionFailure(
                 ErrorCode.unsupported_for_message_format,

@@ -14,7 +14,6 @@ from typing import Any
 from kio.schema.errors import ErrorCode
 
 from broker.log.errors import StorageError
-from broker.metadata.core.access import TOOL_REPLICA_ID
 from broker.metadata.request_context import RequestContext
 from broker.network.entities import topic_id_bytes
 from broker.replication.batch_replacement import replace_batch
@@ -22,6 +21,7 @@ from broker.replication.hosted_partition import PartitionFailure
 from broker.replication.quarantine import Origin, QuarantineFull
 from broker.services import BrokerServices
 from wire.batches.record_batch import InvalidBatch, iterate_headers
+from wire.client.fetch_requests import DEBUGGING_CONSUMER
 from wire.protocol.batch_replacement_messages import REPLACE_BATCHES, ReplaceBatchesOutcome, ReplaceBatchesResponse
 from wire.protocol.private import PRIVATE_VERSIONS
 
@@ -68,7 +68,7 @@ async def _replace(services: BrokerServices, reason: str, partition: Any) -> Rep
 async def _replace_each(services: BrokerServices, reason: str, partition: Any, entries: list[str]) -> None:
     """Adds the entry's name of each batch, empty for one that was whole."""
     hosted = services.replicas.get(services.image, partition.topic, partition.index)
-    hosted.check_readable(TOOL_REPLICA_ID)
+    hosted.check_readable(DEBUGGING_CONSUMER)
     if topic_id_bytes(partition.topic_id) != hosted.topic_id:
         raise PartitionFailure(ErrorCode.inconsistent_topic_id, "the topic with this name has another topic id")
     content = bytes(partition.records or b"")

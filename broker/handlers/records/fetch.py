@@ -28,7 +28,6 @@ from broker.authorization.authorizer import CLUSTER_ACTION, Check
 from broker.handlers.records.produce import hinted_endpoints
 from broker.log.errors import StorageError
 from broker.log.log_slice import LogSlice
-from broker.metadata.core.access import CONSUMER_REPLICA_ID, MIRROR_REPLICA_ID, TOOL_REPLICA_ID
 from broker.metadata.core.cluster_image import ClusterImage
 from broker.metadata.request_context import RequestContext
 from broker.network.entities import topic_id_bytes
@@ -45,7 +44,7 @@ from broker.replication.hosted_partition import READ_COMMITTED, HostedPartition,
 from broker.replication.partition_failures import failure_of
 from broker.replication.read_routing import active_leader_epoch, preferred_replica
 from broker.services import BrokerServices
-from wire.client.fetch_requests import CONSUMER, FetchRequest, parse_fetch_request
+from wire.client.fetch_requests import CONSUMER, DEBUGGING_CONSUMER, MIRROR, FetchRequest, parse_fetch_request
 from wire.protocol.fetch_codec import (
     HIGHEST_VERSION,
     LOWEST_VERSION,
@@ -68,7 +67,7 @@ API_KEY = 1
 MIN_VERSION = LOWEST_VERSION
 MAX_VERSION = HIGHEST_VERSION
 
-_SEES_MIRRORABLE_END: Final = (TOOL_REPLICA_ID, MIRROR_REPLICA_ID)
+_SEES_MIRRORABLE_END: Final = (DEBUGGING_CONSUMER, MIRROR)
 COPIED_BYTES_MAX: Final = 16 * 1024
 """An answer's records up to here are copied into it: one call and one packet, where each piece sent
 from its file makes two of either.
@@ -116,7 +115,7 @@ def _reader_label(replica_id: int) -> str:
     """The metrics label of the request; Kafka's names for consumers and followers."""
     if replica_id >= 0:
         return "FetchFollower"
-    return "FetchMirror" if replica_id == MIRROR_REPLICA_ID else "FetchConsumer"
+    return "FetchMirror" if replica_id == MIRROR else "FetchConsumer"
 
 
 def _topic_key(name: str, topic_id: UUID | None, version: int) -> TopicKey:
@@ -180,7 +179,7 @@ class Fetch:
         self._plan = plan
         self._missing_bytes = 0
         self._is_follower = request.replica_id >= 0
-        self._is_to_mirror = request.replica_id == MIRROR_REPLICA_ID
+        self._is_to_mirror = request.replica_id == MIRROR
         self._is_recorded = not self._is_follower
         self._has_quota = services.quotas.fetch.is_in_use and not (self._is_follower or exchange.is_exempt)
         self._bytes_max = services.config.fetch_bytes_max
@@ -211,7 +210,7 @@ class Fetch:
         operation = DelayedOperation.CONSUMER_FETCH
         if self._is_follower:
             operation = DelayedOperation.FOLLOWER_FETCH
-        elif request.replica_id != CONSUMER_REPLICA_ID:
+        elif request.replica_id != CONSUMER:
             operation = DelayedOperation.MIRROR_FETCH
         if self._plan.session is not None and self._plan.session.is_followers:
             keys = {self._plan.session}

@@ -14,13 +14,13 @@ from typing import Any, Final, NamedTuple
 from kio.schema.errors import ErrorCode
 
 from broker.log.errors import StorageError
-from broker.metadata.core.access import CONSUMER_REPLICA_ID
 from broker.metadata.core.cluster_image import ClusterImage
 from broker.metadata.request_context import RequestContext
 from broker.network.entities import builder
 from broker.replication.hosted_partition import HostedPartition, PartitionFailure
 from broker.replication.partition_failures import failure_of
 from broker.services import BrokerServices
+from wire.client.fetch_requests import CONSUMER
 
 API_KEY = 2
 MIN_VERSION = 1
@@ -69,7 +69,7 @@ def _partition(
             replica_id=request.replica_id, isolation_level=getattr(request, "isolation_level", 0)
         )
         found = _find(hosted, int(partition.timestamp), end_offset, replica_id=request.replica_id)
-        if request.replica_id == CONSUMER_REPLICA_ID and _may_go_back(hosted, int(partition.timestamp), found):
+        if request.replica_id == CONSUMER and _may_go_back(hosted, int(partition.timestamp), found):
             found = _Found()
             error = (
                 ErrorCode.leader_not_available
@@ -106,7 +106,7 @@ def _find(hosted: HostedPartition, timestamp_ms: int, end_offset: int, *, replic
         # A client also learns of an epoch that has only begun. A tool and a mirror compare
         # histories, and an epoch without a record is no part of one.
         is_end_of_log = end_offset == log.log_end_offset
-        if is_end_of_log and replica_id >= CONSUMER_REPLICA_ID:
+        if is_end_of_log and replica_id >= CONSUMER:
             return _Found(end_offset, -1, log.latest_epoch)
         return _Found(end_offset, -1, hosted.last_record_epoch if is_end_of_log else log.epoch_at(end_offset - 1))
     if timestamp_ms in (EARLIEST, EARLIEST_LOCAL):

@@ -10,12 +10,12 @@ from typing import Any
 
 from kio.schema.errors import ErrorCode
 
-from broker.metadata.core.access import CONSUMER_REPLICA_ID
 from broker.metadata.core.cluster_image import ClusterImage
 from broker.metadata.request_context import RequestContext
 from broker.network.entities import builder
 from broker.replication.hosted_partition import PartitionFailure
 from broker.services import BrokerServices
+from wire.client.fetch_requests import CONSUMER
 
 API_KEY = 23
 MIN_VERSION = 2
@@ -44,7 +44,7 @@ def _partition(
     error, epoch, end_offset = ErrorCode.none, -1, -1
     try:
         hosted = services.replicas.get(image, topic, partition.partition)
-        hosted.check_readable(getattr(request, "replica_id", CONSUMER_REPLICA_ID))
+        hosted.check_readable(getattr(request, "replica_id", CONSUMER))
         hosted.check_leader_epoch(getattr(partition, "current_leader_epoch", -1))
         epoch, end_offset = hosted.log.epoch_end_offset(partition.leader_epoch)
     except PartitionFailure as failure:

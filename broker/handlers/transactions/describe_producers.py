@@ -10,11 +10,11 @@ from typing import Any
 
 from kio.schema.errors import ErrorCode
 
-from broker.metadata.core.access import CONSUMER_REPLICA_ID
 from broker.metadata.request_context import RequestContext
 from broker.network.entities import builder
 from broker.replication.hosted_partition import PartitionFailure
 from broker.services import BrokerServices
+from wire.client.fetch_requests import CONSUMER
 
 API_KEY = 61
 MIN_VERSION = 0
@@ -39,7 +39,7 @@ async def handle(services: BrokerServices, context: RequestContext, request: Any
 def _partition(services: BrokerServices, build: Any, topic: str, index: int) -> Any:
     try:
         hosted = services.replicas.get(services.image, topic, index)
-        hosted.check_readable(CONSUMER_REPLICA_ID)
+        hosted.check_readable(CONSUMER)
     except PartitionFailure as failure:
         return build.part(
             "PartitionResponse",

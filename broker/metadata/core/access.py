@@ -11,13 +11,9 @@ from __future__ import annotations
 from kio.schema.errors import ErrorCode
 
 from broker.metadata.core.cluster_image import ClusterImage, LinkRole
-from wire.client.fetch_requests import MIRROR
+from wire.client.fetch_requests import DEBUGGING_CONSUMER
 from wire.control.cluster_pb2 import LinkRecord
 from wire.rules.links import truncates_logs
-
-CONSUMER_REPLICA_ID = -1
-TOOL_REPLICA_ID = -2
-MIRROR_REPLICA_ID = MIRROR
 
 
 def write_error(image: ClusterImage, topic: str) -> ErrorCode:
@@ -34,7 +30,7 @@ def write_error(image: ClusterImage, topic: str) -> ErrorCode:
 def read_error(image: ClusterImage, topic: str, *, replica_id: int) -> ErrorCode:
     """The error that refuses a fetch from the topic here; `none` when it is allowed."""
     link = image.link_of(topic)
-    if replica_id == TOOL_REPLICA_ID or link is None or not link.is_routed:
+    if replica_id == DEBUGGING_CONSUMER or link is None or not link.is_routed:
         return ErrorCode.none
     if image.role_in(link) is LinkRole.PASSIVE:
         return ErrorCode.not_leader_or_follower

@@ -57,9 +57,6 @@ class LinkPermits:
         """True if records of the topic that were appended before may be acknowledged now. Under a
         fence they may: the other site is promoted only with all records that were appended before
         it.
-
-        Under a fence they may: the other site is promoted only with all that was appended before
-        it.
         """
         for name in image.links_of(topic):
             link = image.links[name]

@@ -552,9 +552,6 @@ def _may_be_outdated(command: TransactionCommand, reply: TransactionReply) -> bo
     """True if the answer may be wrong because another broker coordinates by now. A mirror repeats
     its carries, so its answers do not count. Taking part needs no proof either: the partition
     itself refuses a batch behind the transaction's marker (KIP-890).
-
-    A mirror repeats what it carries. That a partition takes part needs no proof: the partition
-    itself refuses a batch behind the transaction's marker (KIP-890).
     """
     if isinstance(command, CarryProducer):
         return False

@@ -122,9 +122,6 @@ def closed_gates(
 ) -> list[str]:
     """The reasons, in sentences, why only a person may promote the standby; none when it may be
     promoted. `out_of_sync`: node ids of the active site's brokers that the arbiter has marked;
-    `failovers_at_ms`: Unix ms of the link's former failovers; `now_ms`: Unix ms.
-
-    `out_of_sync`: node ids of the active site's brokers that the arbiter has marked;
     `failovers_at_ms`: Unix ms of the link's former failovers; `now_ms`: Unix ms;
     `is_copy_complete`: the active site has reported in this epoch that the standby protects it.
     """

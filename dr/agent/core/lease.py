@@ -108,9 +108,6 @@ class LinkLeaseMachine:
         """Decide the next step from this site's record of the link and the arbiter's record.
         `may_be_held_elsewhere`: brokers of the other site may hold permits, none of them renewed
         since `not_renewed_since_ms` where that is known.
-
-        `may_be_held_elsewhere`: brokers of the other site may hold permits, none of them renewed
-        since `not_renewed_since_ms` where that is known.
         """
         if not record.lease_ms:
             return LeaseDecision(step=LeaseStep.NONE)

@@ -1,15 +1,14 @@
 """Predicts what a failover would do and cost: for `--dry-run` and for the first lines of a real
 run. The playbook itself decides, so that the plan and the run cannot differ in their refusals.
-
-Uses the playbook itself, so that the plan and the deed cannot differ in their refusals.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 
-from dr.failover.core.playbook import CHANGING_STEPS, FailoverPlaybook, FailoverPolicy, Step, StepEnded
+from dr.failover.core.playbook import FailoverPlaybook
 from dr.failover.core.preparation import OBSTACLE_AWAITED_MS, obstacle
+from dr.failover.core.steps import CHANGING_STEPS, FailoverPolicy, Step, StepEnded
 from dr.sites.core.evidence import Evidence, SiteEvidence, SiteGroups
 from dr.sites.core.group_offsets import GroupLoss, group_loss
 from dr.sites.core.loss import LossAccount, account

@@ -1,5 +1,5 @@
 """A failover as a machine: evidence of both sites in, the next step out; it can be stopped anywhere
-and run again by anybody.
+and run again by any operator.
 
 Steps, in the order of an undisturbed run:
 
@@ -60,129 +60,46 @@ Invariants (the tests' names carry the letters):
 
 from __future__ import annotations
 
-import enum
 from collections.abc import Mapping
-from dataclasses import dataclass
 
 from dr.failover.core.preparation import CLOSE_SHARE, OBSTACLE_AWAITED_MS, CatchUp, leaderless_sentence, obstacle
 from dr.failover.core.promotion import is_promoted
+from dr.failover.core.refusals import (
+    NAMED_IN_A_REASON_MAX,
+    arbiter_refusal,
+    bypass_refusal,
+    deposed_refusal,
+    fence_refusal,
+    named_unprotected,
+    silence_refusal,
+)
+from dr.failover.core.steps import (
+    ABORTED,
+    Decision,
+    DrainState,
+    FailoverPolicy,
+    Step,
+    StepEnded,
+    refuse,
+    truncation_reason,
+)
 from dr.sites.core.divergence import Differences, find_differences, promotion_of
 from dr.sites.core.evidence import Evidence, SiteEvidence, SiteGroups, TopicPartition
 from dr.sites.core.fencing import FIRST_EPOCH, fenced, given_back, raised
 from dr.sites.core.group_offsets import offsets_behind
 from dr.sites.core.loss import SourceEnd, best_source_end, source_ends
 from dr.sites.core.transactional_ids import producers_lacking
-from runtime.times import iso_time
 from wire.control.cluster_pb2 import LinkPhase, LinkRecord
 from wire.rules.links import supersedes, truncates_logs
 
-NAMED_IN_A_REASON_MAX = 3
-SEEN_LATELY_MS = 60_000
-"""A refusal names when the target's agents reached the source last, if that was so lately."""
 TRUNCATE_ATTEMPTS_MAX = 3
 """Truncations that fail, before the writes are given back."""
 FENCE_ATTEMPTS_MAX = 3
 """Fences that are undone at once by another process, before the source counts as one that cannot be
 fenced.
 """
-
-
 FENCED_LOOKS_MIN = 2
 """Looks at a fenced source before an epoch is raised: two show whether its logs stand still."""
-
-CHANGING_STEPS = ("prepare", "fence", "drain", "raise", "account", "promote", "notify")
-"""The steps of an undisturbed run with a source that answers."""
-
-
-ABORTED = "aborted by the operator"
-"""The reason of a run that took a fence back because it was asked to."""
-
-
-class Step(enum.StrEnum):
-    """The next step for the shell."""
-
-    PREPARE = "prepare"
-    FENCE = "fence"
-    DRAIN = "drain"
-    RAISE = "raise"
-    TRUNCATE = "truncate"
-    HAND_BACK = "hand_back"
-    ACCOUNT = "account"
-    PROMOTE = "promote"
-    NOTIFY = "notify"
-    GIVE_BACK = "give_back"
-    REFUSE = "refuse"
-    DONE = "done"
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class FailoverPolicy:
-    """The limits that the operator sets for a failover. `lag_records_max` None: any lag of a source
-    that does not answer is accepted.
-
-    `drain_timeout_ms` bounds each wait that stops no writer: the preparation, and the drain from a
-    source that does not answer. `unavailability_max_ms` bounds how long one run stops writers
-    before it raises the epoch or gives the writes back. `is_switchover`: both sites must answer.
-    `is_old_site_down`: the operator declares that a source which does not answer is down.
-    `needs_lost_source`: a source that answers again is not failed over from. `kept_before_ms`:
-    records with this time (Unix ms) or a later one are not kept; 0: all are. `is_cut_consistent`:
-    nothing from the first commit marker of a torn transaction on is kept. `is_abort`: a fence that
-    an earlier run has left is taken back, and nothing else is done.
-    """
-
-    lag_records_max: int | None = None
-    accepts_data_loss: bool = False
-    drain_timeout_ms: int = 30_000
-    unavailability_max_ms: int = 5_000
-    settle_ms: int = 500
-    is_switchover: bool = False
-    is_old_site_down: bool = True
-    needs_lost_source: bool = False
-    kept_before_ms: int = 0
-    is_cut_consistent: bool = False
-    is_abort: bool = False
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Decision:
-    """The next step, why, and the record to store when the step stores one."""
-
-    step: Step
-    reason: str
-    record: LinkRecord | None = None
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class StepEnded:
-    """A step was carried out for `reason`; `problem` says what did not work, `stored` is the record
-    found after storing.
-    """
-
-    step: Step
-    reason: str = ""
-    problem: str = ""
-    stored: LinkRecord | None = None
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class DrainState:
-    """The progress of the drain. `remaining` counts offsets of the known source that the target
-    lacks. `problem` names what else is missing, or is not known to be there: partitions without a
-    record, groups' offsets. Empty when everything is there.
-
-    `problem`: what else is not there, or cannot be said to be there: partitions without a record,
-    groups' offsets. Empty when everything is there, or when it is not known.
-    """
-
-    remaining: Mapping[TopicPartition, int]
-    is_exact: bool
-    is_over: bool
-    problem: str = ""
-
-    @property
-    def remaining_records(self) -> int:
-        """Sum over all partitions."""
-        return sum(self.remaining.values())
 
 
 class FailoverPlaybook:
@@ -356,18 +273,18 @@ class FailoverPlaybook:
     def decide(self, evidence: Evidence, now_ms: int) -> Decision:
         """The next step; changes nothing."""
         if evidence.target is None:
-            return _refuse(f"site {self._to_site} does not answer: {evidence.target_problem}")
+            return refuse(f"site {self._to_site} does not answer: {evidence.target_problem}")
         governing = evidence.governing
         if self._to_site not in (governing.source_site, governing.target_site):
-            return _refuse(
+            return refuse(
                 f"link {governing.name} joins {governing.source_site} and {governing.target_site}, not {self._to_site}"
             )
         gave_back = self._ended.get(Step.GIVE_BACK) or self._ended.get(Step.HAND_BACK)
         if gave_back is not None:
             trouble = f"; the writes could not be given back: {gave_back.problem}" if gave_back.problem else ""
-            return _refuse(gave_back.reason + trouble)
+            return refuse(gave_back.reason + trouble)
         if failed := self._raise_failure(evidence.target, governing):
-            return _refuse(failed)
+            return refuse(failed)
         if self._policy.is_abort:
             return self._abort(evidence, governing, now_ms)
         if governing.active_site == self._to_site:
@@ -384,7 +301,7 @@ class FailoverPlaybook:
         is_waiting = truncates_logs(governing) and governing.active_site == self._to_site
         if target is not None and source is not None and is_waiting and self._may_account(target, governing):
             return self._hand_back(evidence, governing, ABORTED, now_ms)
-        return _refuse(
+        return refuse(
             f"link {governing.name} is not fenced: {governing.active_site} is active in epoch {governing.epoch}; a raised epoch is the "
             "point of no return, and a failover that did not finish after it is finished by running it again"
         )
@@ -416,9 +333,13 @@ class FailoverPlaybook:
 
     def _before_the_raise(self, evidence: Evidence, now_ms: int) -> Decision:
         governing, source = evidence.governing, evidence.source
-        if refusal := self._deposed_refusal(source):
-            return self._give_back_or_refuse(governing, refusal, now_ms)
-        if refusal := self._silence_refusal(evidence) or self._bypass_refusal() or self._arbiter_refusal(evidence):
+        refusal = (
+            deposed_refusal(source, to_site=self._to_site)
+            or silence_refusal(evidence, self._policy, is_fence_proven=self._is_fence_proven)
+            or bypass_refusal(self._bypass, self._policy)
+            or arbiter_refusal(evidence)
+        )
+        if refusal:
             return self._give_back_or_refuse(governing, refusal, now_ms)
         if source is not None and not source.is_fenced and not self._fence_problem:
             waiting = self._preparation(evidence, source, now_ms)
@@ -431,7 +352,7 @@ class FailoverPlaybook:
             )
         if refusal := self._divergence_refusal(evidence):
             return self._give_back_or_refuse(governing, refusal, now_ms)
-        if not self._fence_refusal(evidence):
+        if not fence_refusal(evidence, self._policy, fence_problem=self._fence_problem):
             drain = self.drain_state(evidence, now_ms)
             if not drain.is_over:
                 known = "exactly" if drain.is_exact else "at least"
@@ -460,11 +381,11 @@ class FailoverPlaybook:
         if evidence.governing.phase == LinkPhase.FENCED or policy.accepts_data_loss:
             return None
         if refusal := self._divergence_refusal(evidence):
-            return _refuse(refusal)
+            return refuse(refusal)
         waited_ms = 0 if self._prepare_started_at_ms is None else now_ms - self._prepare_started_at_ms
         if reason := obstacle(source, target, link=evidence.link):
             if self._prepare_started_at_ms is not None and waited_ms >= OBSTACLE_AWAITED_MS:
-                return _refuse(f"{reason}; nothing was changed")
+                return refuse(f"{reason}; nothing was changed")
             return Decision(step=Step.PREPARE, reason=reason)
         remaining = self.drain_state(evidence, now_ms).remaining_records
         lacking = f"{remaining} records known at the active site are not at {target.site}"
@@ -475,9 +396,9 @@ class FailoverPlaybook:
         if policy.lag_records_max is not None and remaining <= policy.lag_records_max:
             return None
         if self._prepare_started_at_ms is not None and waited_ms >= policy.drain_timeout_ms:
-            return _refuse(
-                f"{lacking}, and the mirror does not catch up within "
-                f"{policy.drain_timeout_ms} ms{_named(target)}; nothing was changed: repair the link, allow more lag, or accept data loss"
+            return refuse(
+                f"{lacking}, and the mirror does not catch up within {policy.drain_timeout_ms} ms{named_unprotected(target)}; "
+                "nothing was changed: repair the link, allow more lag, or accept data loss"
             )
         return Decision(step=Step.PREPARE, reason=f"{lacking}; writes go on meanwhile")
 
@@ -551,68 +472,9 @@ class FailoverPlaybook:
         has_settled = now_ms - self._last_arrival_at_ms >= self._policy.settle_ms
         return has_settled and not may_arrive
 
-    def _deposed_refusal(self, source: SiteEvidence | None) -> str:
-        """A topic is written to at one site of all that links join. That one cannot be fenced from
-        here, so this is no loss to accept.
-        """
-        if source is None or not source.deposed:
-            return ""
-        return f"{source.deposed[0]}; promoting {self._to_site} would make two sites active"
-
-    def _silence_refusal(self, evidence: Evidence) -> str:
-        """A source that does not answer this machine may run, and take writes that would be
-        lost.
-        """
-        policy, source_site, target = self._policy, evidence.governing.active_site, evidence.target
-        if evidence.source is not None:
-            return f"{source_site} answers again" if policy.needs_lost_source else ""
-        silent = f"{source_site} does not answer ({evidence.source_problem})"
-        if policy.is_switchover:
-            return f"{silent}: a switchover needs both sites; antipode failover promotes over a lost one"
-        if policy.is_old_site_down or policy.accepts_data_loss or self._is_fence_proven:
-            return ""
-        if evidence.governing.lease_ms:
-            return ""  # its permits run out before the new epoch is opened
-        assert target is not None
-        seen_ms = target.seen_at_ms - target.peer_seen_at_ms
-        seen = (
-            f"; agents of {target.site} reached it {seen_ms / 1000:.1f} s ago" if 0 <= seen_ms <= SEEN_LATELY_MS else ""
-        )
-        return (
-            f"{silent}{seen}, and nothing proves that it is down: a site that runs goes on taking writes, which would be lost; "
-            f"stop it, then declare it down (--old-site-is-down)"
-        )
-
-    def _arbiter_refusal(self, evidence: Evidence) -> str:
-        """Return a refusal if the target does not reach the arbiter of a lease: the arbiter opens
-        the next epoch, so writers would be stopped in vain.
-        """
-        target = evidence.target
-        if target is None or not evidence.governing.lease_ms or not target.arbiter_problem:
-            return ""
-        return (
-            f"{target.arbiter_problem}: {target.site} takes writes only when the arbiter opens an epoch for it; if the arbiter is lost "
-            "for good, take the lease away first (antipode links alter --lease-ms 0)"
-        )
-
-    def _bypass_refusal(self) -> str:
-        if not self._bypass or self._policy.accepts_data_loss:
-            return ""
-        return f"{self._bypass}: something writes past the fence; find it, or accept data loss"
-
-    def _fence_refusal(self, evidence: Evidence) -> str:
-        if evidence.source is None or evidence.source.is_fenced or not self._fence_problem:
-            return ""
-        if self._policy.accepts_data_loss:
-            return ""
-        return (
-            f"{evidence.source.site} answers but could not be fenced ({self._fence_problem}), so it could go on taking "
-            "writes that would be lost; accept data loss to go on all the same"
-        )
-
     def _refusal_of(self, evidence: Evidence, now_ms: int) -> str:
         """The reason why the epoch must not be raised now; empty when it may be raised."""
-        if refusal := self._fence_refusal(evidence):
+        if refusal := fence_refusal(evidence, self._policy, fence_problem=self._fence_problem):
             return refusal
         if self._policy.accepts_data_loss:
             return ""
@@ -642,9 +504,6 @@ class FailoverPlaybook:
     ) -> Differences:
         """The partitions where the target's copies, up to `ends` where given, are not the known
         history of the source. `is_source_fresh`: the source was asked after the target, so that the
-        target cannot be a later state.
-
-        `is_source_fresh`: what is known of the source was asked after the target, so that the
         target cannot be a later state.
         """
         return find_differences(
@@ -677,7 +536,7 @@ class FailoverPlaybook:
         return (
             f"{remaining} records known at the active site are not at {self._to_site}, more than the {allowed} allowed"
             f"{self._stopped_for(now_ms)}; "
-            f"repair the link, allow more, or accept data loss{_named(evidence.target)}"
+            f"repair the link, allow more, or accept data loss{named_unprotected(evidence.target)}"
         )
 
     def _stopped_for(self, now_ms: int) -> str:
@@ -691,7 +550,7 @@ class FailoverPlaybook:
     def _give_back_or_refuse(self, governing: LinkRecord, refusal: str, now_ms: int) -> Decision:
         is_fenced = governing.phase == LinkPhase.FENCED or self._is_fence_proven
         if not is_fenced:
-            return _refuse(refusal)
+            return refuse(refusal)
         return Decision(step=Step.GIVE_BACK, reason=refusal, record=given_back(governing, now_ms=now_ms))
 
     def _truncation(
@@ -702,12 +561,12 @@ class FailoverPlaybook:
             return None
         ended = self._ended.get(Step.TRUNCATE)
         if ended is None or (ended.problem and self._truncate_count < TRUNCATE_ATTEMPTS_MAX):
-            return Decision(step=Step.TRUNCATE, reason=_truncation_reason(governing), record=governing)
+            return Decision(step=Step.TRUNCATE, reason=truncation_reason(governing), record=governing)
         if not ended.problem:
             return None
         failed = f"logs could not be truncated ({ended.problem})"
         if evidence.source is None:
-            return _refuse(f"{failed}; {target.site} takes no writes yet: run again to go on")
+            return refuse(f"{failed}; {target.site} takes no writes yet: run again to go on")
         reason = f"{failed}; {evidence.source.site} is active again"
         return self._hand_back(evidence, governing, reason, now_ms)
 
@@ -732,29 +591,9 @@ class FailoverPlaybook:
                 step=Step.NOTIFY, reason=f"{source.site} is at epoch {source.record.epoch} still", record=governing
             )
         if not self._ended:
-            return _refuse(f"{target.site} is active for link {governing.name} already, since epoch {epoch}")
+            return refuse(f"{target.site} is active for link {governing.name} already, since epoch {epoch}")
         return Decision(step=Step.DONE, reason=f"{target.site} is active in epoch {epoch}")
 
     def _may_account(self, target: SiteEvidence, governing: LinkRecord) -> bool:
         is_kept = governing.epoch in target.accounted_epochs or governing.epoch == FIRST_EPOCH
         return not is_kept and Step.ACCOUNT not in self._ended
-
-
-def _truncation_reason(governing: LinkRecord) -> str:
-    reasons = []
-    if governing.kept_before_ms:
-        reasons.append(f"records of {iso_time(governing.kept_before_ms)} or later are not kept")
-    if governing.is_cut_consistent:
-        reasons.append("nothing is kept from the first commit of a torn transaction on")
-    return "; ".join(reasons)
-
-
-def _named(target: SiteEvidence | None) -> str:
-    """The topics that no mirroring will bring."""
-    reasons = [topic.reason for topic in target.unprotected] if target is not None else []
-    more = f" (and {len(reasons) - NAMED_IN_A_REASON_MAX} more)" if len(reasons) > NAMED_IN_A_REASON_MAX else ""
-    return f"; {'; '.join(reasons[:NAMED_IN_A_REASON_MAX])}{more}" if reasons else ""
-
-
-def _refuse(reason: str) -> Decision:
-    return Decision(step=Step.REFUSE, reason=reason)

@@ -39,11 +39,13 @@ def security_checks(
         problem for found, name in ((standby, target), (active, source)) for problem in _ending(found, name, now_ms)
     ]
     return [
-        *_warnings("principals", problems, otherwise=f"users, ACLs and super users of {source} hold at {target}"),
+        *_warnings("principals", problems, otherwise=f"users, ACLs and super users of {source} hold at {target} too"),
         *_warnings(
-            "listeners", _listener_problems(active, standby, target), otherwise=f"{target} has those of {source}"
+            "listeners",
+            _listener_problems(active, standby, target),
+            otherwise=f"{target} has the listeners of {source}",
         ),
-        *_warnings("certificates", certificates, otherwise="none of a listener ends within 30 days"),
+        *_warnings("certificates", certificates, otherwise="no certificate of a listener ends within 30 days"),
     ]
 
 

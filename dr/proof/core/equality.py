@@ -1,7 +1,5 @@
 """The results of a comparison by digests for each partition, and their meaning for the link. Pure.
 Caller: dr/proof/comparison.py; `antipode reconcile --quick` prints them.
-
-Caller: dr/proof/comparison.py; printed by `antipode reconcile --quick`.
 """
 
 from __future__ import annotations

@@ -1,9 +1,6 @@
 """Assigns partitions to workers: fetchers by the source's leader, producers by a hash that never
 changes. Order within a partition holds because exactly one fetcher reads it and exactly one
 producer sends it.
-
-Order within a partition holds because exactly one fetcher reads it and exactly one producer sends
-it.
 """
 
 from __future__ import annotations

@@ -1,8 +1,6 @@
 """Records of the topic that a translate link keeps at its target: whose producer ids, which topics,
 positions, offset maps.
 
-The link's record has changed.
-
 | key | value |
 | --- | --- |
 | `{"kind":"producer","origin":alias}` | producer id under which the link writes what came into being at that site |

@@ -234,8 +234,6 @@ class Translation:
         """Write under this producer and epoch from now on. Sequences begin at zero for a new
         producer, and planned batches are broken off. `instead_of` are producers that write no more;
         their sequences are removed.
-
-        `instead_of` are producers that write no more: their sequences are forgotten.
         """
         sequences = self.position.sequences
         if sequences.get(producer_id, (-1, 0))[0] != producer_epoch:
@@ -247,8 +245,6 @@ class Translation:
     def ahead(self, *, first_chunk: int) -> Translation:
         """The translation after everything planned is confirmed, with the map from a chunk on. A
         position can thus be written before it counts: in the transaction that makes it true.
-
-        Lets a position be written before it counts: in the transaction that makes it true.
         """
         position = self.position
         copy = Position(position.source_next, position.source_epoch, position.target_next, dict(position.sequences))

@@ -11,6 +11,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from clients.core.partitioners import murmur2
+from wire.protocol.byte_writer import uvarint_bytes
 
 _SEED: Final = 0x9747B28C
 _FACTOR: Final = np.uint32(0x5BD1E995)
@@ -111,13 +112,7 @@ def _headers(headers: list[dict[str, Any]] | None) -> bytes:
 
 
 def _varint(number: int) -> bytes:
-    zigzag = (number << 1) ^ (number >> 31)
-    found = bytearray()
-    while zigzag >= 1 << _BITS:
-        found.append(zigzag & 0x7F | 0x80)
-        zigzag >>= _BITS
-    found.append(zigzag)
-    return bytes(found)
+    return uvarint_bytes((number << 1) ^ (number >> 31))
 
 
 def _or(numbers: pa.Array, instead_of_null: int) -> Numbers:

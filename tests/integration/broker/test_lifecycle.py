@@ -11,12 +11,11 @@ from collections.abc import Callable
 
 import pytest
 
-from broker.metadata.core.access import CONSUMER_REPLICA_ID, MIRROR_REPLICA_ID
 from tests.integration.broker.test_requests import create, records, want
 from tests.support.clients.raw_client import RawClient
 from tests.support.eventually import eventually_sync
 from tests.support.lone_brokers.lone_broker_process import LoneBroker
-from wire.client.fetch_requests import FetchRequest
+from wire.client.fetch_requests import CONSUMER, MIRROR, FetchRequest
 
 pytestmark = [pytest.mark.integration, pytest.mark.timeout(120)]
 
@@ -87,7 +86,7 @@ def test_a_stop_answers_those_who_wait(start_broker: Callable[..., LoneBroker]) 
     assert broker.process.wait_ended() == 0
 
 
-@pytest.mark.parametrize("replica_id", [CONSUMER_REPLICA_ID, MIRROR_REPLICA_ID])
+@pytest.mark.parametrize("replica_id", [CONSUMER, MIRROR])
 def test_a_stop_does_not_wait_for_whoever_asks_again_and_again(
     start_broker: Callable[..., LoneBroker], replica_id: int
 ) -> None:

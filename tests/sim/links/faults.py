@@ -7,10 +7,10 @@ processes; the arbiter, or a site's ZooKeeper, is out or cannot be reached from 
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Callable
 from typing import Final
 
+from tests.sim.fault_schedule import FaultSchedule, Kind
 from tests.sim.links.plan import ARBITERS, OPERATOR_HOST, SITES, other
 from tests.sim.links.world_of_two import MirrorHost, TwoSites
 from tests.sim.node import CLIENT_HOST, Node
@@ -27,22 +27,22 @@ LOST_S: Final = 14.0
 Pairs = set[tuple[str, str]]
 
 
-class LinkFaults:
+class LinkFaults(FaultSchedule):
     """See the module."""
 
+    short_s, long_s, short_share = SHORT_S, LONG_S, 0.4
+
     def __init__(self, world: World, sites: TwoSites, *, faults_max: int | None) -> None:
-        self._world = world
+        super().__init__(world, calm_s=sites.plan.calm, faults_max=faults_max)
         self._sites = sites
-        self._calm_s = sites.plan.calm
-        self._faults_max = faults_max
-        self._process = Process(world.loop, "!", "faults")
-        self.counts: Counter[str] = Counter()
         self.on_dark: Callable[[str], object] = lambda _: None
         """Called with a site that no other host reaches now."""
         self.active_site: Callable[[], str] = lambda: SITES[0]
         self._quiet_s = 0.0
-        """For how long nothing else goes wrong."""
-        self._kinds: tuple[tuple[int, Callable[[], bool]], ...] = (
+        """Time (s) without further faults after the last one."""
+
+    def _kinds(self) -> tuple[tuple[int, Kind], ...]:
+        return (
             (3, self._kill),
             (3, self._pause),
             (2, self._kill_site),
@@ -59,33 +59,13 @@ class LinkFaults:
             (1, self._out),
         )
 
-    @property
-    def count(self) -> int:
-        """Faults so far."""
-        return sum(self.counts.values())
+    def _chosen(self, kinds: list[Kind]) -> Kind:
+        is_first = self._sites.plan.begins_lost and not self.count
+        return self._lose_active_site if is_first else super()._chosen(kinds)
 
-    def begin(self) -> None:
-        """Until `heal`."""
-        self._process.spawn(self._work(), name="faults")
-
-    async def _work(self) -> None:
-        chance = self._world.chance
-        kinds = [kind for weight, kind in self._kinds for _ in range(weight)]
-        while self._faults_max is None or self.count < self._faults_max:
-            await self._world.pause(chance.uniform(0, 2 * self._calm_s))
-            is_first = self._sites.plan.begins_lost and not self.count
-            kind = self._lose_active_site if is_first else chance.choice(kinds)
-            if kind():
-                self.counts[kind.__name__.strip("_")] += 1
-            await self._world.pause(self._quiet_s)
-            self._quiet_s = 0.0
-
-    def _later(self, delay_s: float, undo: Callable[[], object]) -> None:
-        self._world.loop.call_later(delay_s, undo, context=self._process.context)
-
-    def _how_long_s(self) -> float:
-        chance = self._world.chance
-        return chance.uniform(0.02, SHORT_S) if chance.random() < 0.4 else chance.uniform(SHORT_S, LONG_S)
+    async def _settle(self) -> None:
+        await self._world.pause(self._quiet_s)
+        self._quiet_s = 0.0
 
     # --- processes
 

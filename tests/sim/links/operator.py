@@ -6,7 +6,7 @@ from __future__ import annotations
 
 from collections import Counter
 
-from dr.failover.core.playbook import FailoverPolicy
+from dr.failover.core.steps import FailoverPolicy
 from dr.failover.execution import FailoverRun
 from dr.failover.journal import Journal
 from dr.failover.report import FailoverReport, FailoverTimeouts

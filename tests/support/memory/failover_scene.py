@@ -17,7 +17,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable
 
-from dr.failover.core.playbook import FailoverPolicy
+from dr.failover.core.steps import FailoverPolicy
 from tests.unit.dr.core.link_model import KEY, PLACE, ModelLink, Operator
 from wire.control.cluster_pb2 import LinkPhase
 

@@ -11,14 +11,9 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 
-from dr.failover.core.playbook import (
-    Decision,
-    FailoverPlaybook,
-    FailoverPolicy,
-    Step,
-    StepEnded,
-)
+from dr.failover.core.playbook import FailoverPlaybook
 from dr.failover.core.promotion import failed_over_from, kept_ends
+from dr.failover.core.steps import Decision, FailoverPolicy, Step, StepEnded
 from dr.sites.core.evidence import (
     Evidence,
     GroupPartition,

@@ -6,7 +6,7 @@ from __future__ import annotations
 
 import pytest
 
-from dr.failover.core.playbook import ABORTED, FailoverPolicy, Step
+from dr.failover.core.steps import ABORTED, FailoverPolicy, Step
 from dr.sites.core.fencing import given_back
 from tests.unit.dr.core.link_model import KEY, ModelLink, Operator
 
@@ -56,7 +56,7 @@ def test_another_operator_finishes_the_truncation_of_one_that_died(survived: int
 
 
 def test_no_client_writes_while_the_truncation_fails_and_another_run_finishes_it() -> None:
-    """The source is lost: nobody else can take the writes."""
+    """The source is lost: no other site can take the writes."""
     link = link_to_undo()
     link.a.is_up = False
     link.truncation_problem = "the disk of broker 2 is full"

@@ -8,7 +8,7 @@ import itertools
 
 import pytest
 
-from dr.failover.core.playbook import FailoverPolicy, Step
+from dr.failover.core.steps import FailoverPolicy, Step
 from dr.sites.core.evidence import TopicPartition, TransactionalProducer
 from dr.sites.core.loss import LossAccount
 from dr.sites.core.protection import UnprotectedTopic

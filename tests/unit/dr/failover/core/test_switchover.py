@@ -6,7 +6,7 @@ from __future__ import annotations
 
 import pytest
 
-from dr.failover.core.playbook import FailoverPolicy, Step
+from dr.failover.core.steps import FailoverPolicy, Step
 from tests.unit.dr.core.link_model import KEY, ModelLink, Operator
 from wire.control.cluster_pb2 import LinkPhase
 

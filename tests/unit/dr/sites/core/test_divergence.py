@@ -7,7 +7,7 @@ from __future__ import annotations
 import pytest
 
 from dr.failover.core.assess import assess
-from dr.failover.core.playbook import FailoverPolicy, Step
+from dr.failover.core.steps import FailoverPolicy, Step
 from dr.links.core.readiness import readiness
 from dr.sites.core.divergence import find_differences
 from dr.sites.core.evidence import PartitionPosition, Promotion, TopicPartition

@@ -8,7 +8,8 @@ from dataclasses import replace
 from uuid import UUID
 
 from dr.failover.core.assess import assess
-from dr.failover.core.playbook import FailoverPlaybook, FailoverPolicy, Step, StepEnded
+from dr.failover.core.playbook import FailoverPlaybook
+from dr.failover.core.steps import FailoverPolicy, Step, StepEnded
 from dr.sites.core.evidence import Evidence, PartitionPosition, SiteEvidence, TopicPartition
 from dr.sites.core.loss import LossAccount, SourceEnd, account
 from dr.sites.core.protection import unprotected_topics

@@ -1,0 +1,115 @@
+"""The vocabulary of a failover's machine: steps, the operator's policy, and a decision. Pure."""
+
+from __future__ import annotations
+
+import enum
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from dr.sites.core.evidence import TopicPartition
+from runtime.times import iso_time
+from wire.control.cluster_pb2 import LinkRecord
+
+CHANGING_STEPS = ("prepare", "fence", "drain", "raise", "account", "promote", "notify")
+"""The steps of an undisturbed run with a source that answers."""
+ABORTED = "aborted by the operator"
+"""The reason of a run that took a fence back because it was asked to."""
+
+
+class Step(enum.StrEnum):
+    """The next step for the shell."""
+
+    PREPARE = "prepare"
+    FENCE = "fence"
+    DRAIN = "drain"
+    RAISE = "raise"
+    TRUNCATE = "truncate"
+    HAND_BACK = "hand_back"
+    ACCOUNT = "account"
+    PROMOTE = "promote"
+    NOTIFY = "notify"
+    GIVE_BACK = "give_back"
+    REFUSE = "refuse"
+    DONE = "done"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FailoverPolicy:
+    """The limits that the operator sets for a failover. `lag_records_max` None: any lag of a source
+    that does not answer is accepted.
+
+    `drain_timeout_ms` bounds each wait that stops no writer: the preparation, and the drain from a
+    source that does not answer. `unavailability_max_ms` bounds how long one run stops writers
+    before it raises the epoch or gives the writes back. `is_switchover`: both sites must answer.
+    `is_old_site_down`: the operator declares that a source which does not answer is down.
+    `needs_lost_source`: a source that answers again is not failed over from. `kept_before_ms`:
+    records with this time (Unix ms) or a later one are not kept; 0: all are. `is_cut_consistent`:
+    nothing from the first commit marker of a torn transaction on is kept. `is_abort`: a fence that
+    an earlier run has left is taken back, and nothing else is done.
+    """
+
+    lag_records_max: int | None = None
+    accepts_data_loss: bool = False
+    drain_timeout_ms: int = 30_000
+    unavailability_max_ms: int = 5_000
+    settle_ms: int = 500
+    is_switchover: bool = False
+    is_old_site_down: bool = True
+    needs_lost_source: bool = False
+    kept_before_ms: int = 0
+    is_cut_consistent: bool = False
+    is_abort: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Decision:
+    """The next step, why, and the record to store when the step stores one."""
+
+    step: Step
+    reason: str
+    record: LinkRecord | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StepEnded:
+    """A step was carried out for `reason`; `problem` says what did not work, `stored` is the record
+    found after storing.
+    """
+
+    step: Step
+    reason: str = ""
+    problem: str = ""
+    stored: LinkRecord | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DrainState:
+    """The progress of the drain. `remaining` counts offsets of the known source that the target
+    lacks. `problem` names what else is missing, or is not known to be there: partitions without a
+    record, groups' offsets. Empty when everything is there, or when it is not known.
+    """
+
+    remaining: Mapping[TopicPartition, int]
+    is_exact: bool
+    is_over: bool
+    problem: str = ""
+
+    @property
+    def remaining_records(self) -> int:
+        """Sum over all partitions."""
+        return sum(self.remaining.values())
+
+
+def refuse(reason: str) -> Decision:
+    """A run that ends here, for this reason."""
+    return Decision(step=Step.REFUSE, reason=reason)
+
+
+def truncation_reason(governing: LinkRecord) -> str:
+    """The records that a failover under this record of the link does not keep, as a sentence."""
+    reasons = []
+    if governing.kept_before_ms:
+        reasons.append(f"records of {iso_time(governing.kept_before_ms)} or later are not kept")
+    if governing.is_cut_consistent:
+        reasons.append("nothing is kept from the first commit of a torn transaction on")
+    return "; ".join(reasons)

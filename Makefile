@@ -19,8 +19,8 @@ PROTOS := $(wildcard wire/control/*.proto)
 # test_record_machine.py gives damaged records to both.
 BOTH_WAYS := -k "not damaged and not random_bytes" tests/golden/test_record_verdicts.py tests/unit/wire/batches/test_record_batch.py \
 	$(foreach name,hot_codecs record_batches record_machine wire_frames,tests/property/test_$(name).py)
-# Runs the commands of the guides; in make test beside the tests of sites, not after them.
-PAGES := tests/integration/sites/test_pages.py
+# Tests with processes wait more than they compute: three for each core.
+WORKERS ?= $(shell echo $$((3 * $$(nproc))))
 
 SITES ?= a,b
 BROKERS ?= 1
@@ -79,16 +79,8 @@ test: setup-java ## Set-up, check, then every test but the long chaos scenarios:
 	ANTIPODE_PORTS=12000-16999 $(PYTEST) -q $(foreach part,broker mirror wire,tests/unit/$(part)) || failed=1; \
 	ANTIPODE_INTERPRETED=1 $(PYTEST) -q $(BOTH_WAYS) || failed=1; \
 	wait $$others || failed=1; wait $$check || failed=1; cat out/test/unit.log out/test/check.log; exit $$failed
-	@echo "five runs side by side: the broker's integration tests; those of sites; of mirrors; bridge, deploy, the pages' commands and spark; chaos and sim. What the last four print comes at the end"
-	@ANTIPODE_PORTS=17000-21999 $(PYTEST) -q -m "not long" tests/integration/sites --ignore=$(PAGES) > out/test/sites.log 2>&1 & sites=$$!; \
-	ANTIPODE_PORTS=22000-26999 $(PYTEST) -q -m "not long" tests/integration $(foreach part,broker bridge deploy sites,--ignore=tests/integration/$(part)) \
-		> out/test/mirrors.log 2>&1 & mirrors=$$!; \
-	( failed=0; for tests in tests/integration/bridge tests/integration/deploy $(PAGES) tests/spark; do ANTIPODE_PORTS=27000-29999 $(PYTEST) -q -m "not long" $$tests || failed=1; done; exit $$failed ) \
-		> out/test/beside.log 2>&1 & beside=$$!; \
-	ANTIPODE_PORTS=30000-32499 $(PYTEST) -q -m "not long" tests/chaos tests/sim > out/test/chaos.log 2>&1 & chaos=$$!; failed=0; \
-	ANTIPODE_PORTS=12000-16999 $(PYTEST) -q -m "not long" tests/integration/broker || failed=1; \
-	wait $$sites || failed=1; wait $$mirrors || failed=1; wait $$beside || failed=1; wait $$chaos || failed=1; \
-	cat out/test/sites.log out/test/mirrors.log out/test/beside.log out/test/chaos.log; exit $$failed
+	@echo "$(WORKERS) workers share the tests with processes, the chaos tests and those of the simulation"
+	@ANTIPODE_PORTS=12000-32499 $(PYTEST) -q -m "not long" -n $(WORKERS) --dist loadgroup --no-loadscope-reorder tests/integration tests/spark tests/chaos tests/sim
 
 .PHONY: unit
 unit: setup ## Unit, golden and property tests: a minute or two, loopback only

@@ -30,6 +30,7 @@ from tests.support.processes.ports import free_port
 from tests.support.processes.processes import Processes
 from tests.support.processes.toxiproxy import Toxiproxy
 from tests.support.processes.zookeeper import ZooKeeperProcess, start_zookeeper
+from tests.support.workers import is_worker, share_out, take_ports_of_worker
 
 # No deadline for a single example: the machine may be busy, and a hang is the business of
 # pytest-timeout.
@@ -37,6 +38,7 @@ settings.register_profile("house", deadline=None, max_examples=examples(100))
 settings.load_profile("house")
 
 raise_descriptor_limit()
+take_ports_of_worker()
 
 # As in a daemon, and before anything logs: a logger that was used before would not be seen by
 # `capture_logs` after.
@@ -148,6 +150,12 @@ def apache_kafka(
 ) -> ApacheKafka:
     """The session's Apache Kafka broker, to compare with; topics are created by naming them."""
     return start_apache_kafka(session_processes, tmp_path_factory.mktemp("apache-kafka"))
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Groups for the workers of pytest-xdist."""
+    if is_worker():
+        share_out(items)
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:

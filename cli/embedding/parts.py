@@ -87,7 +87,7 @@ async def until_ready(part: Part, *, log_start: int) -> None:
             raise OperationalFailure(
                 f"{child.name} is not ready after {READY_TIMEOUT_MS} ms: {_reason(child, log_start)}"
             )
-        await asyncio.sleep(0.02)
+        await asyncio.sleep(0.05)
 
 
 def log_size(child: Child) -> int:

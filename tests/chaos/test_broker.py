@@ -57,6 +57,7 @@ async def test_kills_at_random_moments_lose_repeat_and_reorder_nothing_that_libr
         await load.check_log(broker.bootstrap)
 
 
+@pytest.mark.long
 async def test_kills_at_random_moments_lose_repeat_and_reorder_nothing_that_java_sent(
     broker: LoneBroker, processes: Processes, kafka_programs: KafkaPrograms, tmp_path: Path
 ) -> None:

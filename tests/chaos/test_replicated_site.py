@@ -36,7 +36,7 @@ from tests.support.sites.zookeeper_proxies import ZooKeeperProxies
 
 pytestmark = pytest.mark.chaos
 
-FAULTS_SHORT = 6
+FAULTS_SHORT = 4
 FAULTS_LONG = int(os.environ.get("ANTIPODE_FAULTS", "150"))
 SECONDS_PER_FAULT_MAX = 60
 PARTITIONS = 3

@@ -95,6 +95,7 @@ def kill_and_restart(sites: EmbeddedSites, process: RunningProcess, load: Acknow
     sites.restart(process)
 
 
+@pytest.mark.long
 async def test_a_mirror_killed_again_and_again_leaves_a_prefix_and_catches_up(
     sites: EmbeddedSites, load: AcknowledgedLoad
 ) -> None:
@@ -114,6 +115,7 @@ async def test_a_killed_source_broker_loses_nothing_that_it_acknowledged(
     await all_is_well(sites, load)
 
 
+@pytest.mark.long
 async def test_a_killed_target_broker_is_filled_where_it_stopped(sites: EmbeddedSites, load: AcknowledgedLoad) -> None:
     for _ in range(2):
         kill_and_restart(sites, sites.broker("b"), load)
@@ -142,6 +144,7 @@ SLOW = {
 }
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("kind", one_of(SLOW, "latency"))
 async def test_a_slow_link_costs_time_and_nothing_else(sites: EmbeddedSites, load: AcknowledgedLoad, kind: str) -> None:
     faults = sites.network
@@ -158,6 +161,7 @@ BROKEN_OFF = {
 }
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("kind", one_of(BROKEN_OFF, "mid-batch"))
 async def test_connections_broken_off_in_the_middle_of_a_batch_leave_no_trace(
     sites: EmbeddedSites, load: AcknowledgedLoad, kind: str
@@ -170,6 +174,7 @@ async def test_connections_broken_off_in_the_middle_of_a_batch_leave_no_trace(
     await all_is_well(sites, load)
 
 
+@pytest.mark.long
 async def test_a_killed_toxiproxy_is_a_cut_link_until_it_is_back(sites: EmbeddedSites, load: AcknowledgedLoad) -> None:
     sites.toxiproxy.kill()
     load.wait_acknowledged(2 * SOME_RECORDS)
@@ -190,6 +195,7 @@ async def test_a_zookeeper_that_goes_and_comes_back_stops_no_record(
     await all_is_well(sites, load)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("site", one_of("ab", "a"))
 async def test_sessions_that_a_paused_zookeeper_ends_are_taken_up_again(
     sites: EmbeddedSites, load: AcknowledgedLoad, site: str
@@ -202,6 +208,7 @@ async def test_sessions_that_a_paused_zookeeper_ends_are_taken_up_again(
     await all_is_well(sites, load)
 
 
+@pytest.mark.long
 async def test_a_paused_target_is_waited_for(sites: EmbeddedSites, load: AcknowledgedLoad) -> None:
     target = sites.broker("b")
     target.pause()

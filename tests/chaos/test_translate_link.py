@@ -51,7 +51,7 @@ KILLS_LONG = 100
 @pytest.mark.parametrize(
     ("side", "settings"),
     [
-        pytest.param("source", {}, id="source-sequences"),
+        pytest.param("source", {}, id="source-sequences", marks=pytest.mark.long),
         pytest.param("target", {}, id="target-sequences", marks=pytest.mark.long),
         pytest.param("source", TRANSACTIONS, id="source-transactions", marks=pytest.mark.long),
         pytest.param("target", TRANSACTIONS, id="target-transactions"),

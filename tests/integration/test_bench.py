@@ -65,6 +65,7 @@ def test_every_section_is_measured_and_kept_as_json(tmp_path: Path, sections: tu
     assert json.loads(file.read_text(encoding="utf-8"))["samples"] == document["samples"]
 
 
+@pytest.mark.long
 @pytest.mark.timeout(WITHIN_S + 20)
 def test_interrupted_while_brokers_run_it_ends_them_and_leaves_no_file(tmp_path: Path) -> None:
     running = _start(tmp_path, "--only", "mirror")

@@ -22,11 +22,17 @@ __all__ = ["site", "standby"]
 pytestmark = [pytest.mark.integration, pytest.mark.timeout(600)]
 
 AT_THE_STANDBY = (Column.GROUPS, Column.ADMIN, Column.TOPIC_IDS, Column.ASSIGNED)
-PERFORMANCE_TOOLS = ("ProducerPerformance", "VerifiableConsumer", "VerifiableProducer")
-"""Their cells ask what those of Java's other clients ask."""
+MOST_OF_JAVA = (
+    "Java clients",
+    "Java console clients and tools",
+    "ProducerPerformance",
+    "TransactionalMessageCopier",
+    "VerifiableConsumer",
+    "VerifiableProducer",
+)
+"""Each cell of these rows starts Java; other tests use Java's clients and tools too."""
 ROWS = [
-    pytest.param(row, id=row.name, marks=[pytest.mark.long] if row.name in PERFORMANCE_TOOLS else [])
-    for row in QUICK_ROWS
+    pytest.param(row, id=row.name, marks=[pytest.mark.long] if row.name in MOST_OF_JAVA else []) for row in QUICK_ROWS
 ]
 STANDBY_ROWS = [
     replace(row, cells={column: cell for column, cell in row.cells.items() if column in AT_THE_STANDBY})

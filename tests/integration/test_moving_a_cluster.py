@@ -30,6 +30,7 @@ TOPIC = "moving"
 PARTITIONS = 2
 
 
+@pytest.mark.long
 async def test_groups_and_producers_move_to_antipode_and_back_and_read_each_record_once(
     apache_kafka: ApacheKafka, processes: Processes, tmp_path: Path
 ) -> None:

@@ -67,6 +67,7 @@ def denials(site: FullSite, user: str) -> list[str]:
     return [line for line in lines if "event=denied" in line.replace('"', "") and f"User:{user}" in line]
 
 
+@pytest.mark.long
 async def test_exactly_these_rights_suffice(sites: LinkedSites) -> None:
     a, b = sites.a, sites.b
     rights = {

@@ -36,6 +36,7 @@ async def wait_shared(link: TransactionalLink, mirrors: list[RunningProcess], *s
     await eventually(lambda: shares_of(mirrors, link.topic, sizes), 60_000)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     ("through", "is_antipode_the_target"),
     [

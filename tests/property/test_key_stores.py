@@ -12,6 +12,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from runtime.configuration import ConfigurationError
+from tests.support.examples import examples
 from tests.support.processes.java_key_stores import JavaKeyStores
 from wire.client.security import load_security
 from wire.tls.core.entries import UnusableStore
@@ -60,7 +61,7 @@ def test_bytes_of_any_kind_are_no_store(data: bytes, head: bytes) -> None:
             assert not read_key_store(head + data, password).anchors
 
 
-@settings(max_examples=40, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=examples(10), suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(place=PLACES, flip=FLIPS, which=st.sampled_from(("truststore", "keystore")))
 def test_a_changed_file_is_a_configuration_error_or_none(
     java_key_stores: JavaKeyStores, tmp_path: Path, place: float, flip: int, which: str

@@ -80,6 +80,7 @@ def test_an_offset_held_twice_and_a_sequence_appended_twice_are_defects(spark: S
     ]
 
 
+@pytest.mark.long
 def test_a_batch_that_is_there_twice_differs_and_neighbours_that_differ_are_one_run(spark: SparkSession) -> None:
     same = {"base_offset": 0, "crc": 7}
     rows = batches(

@@ -66,6 +66,7 @@ def test_queries_go_on_at_the_other_site_after_a_planned_move(
         assert at_b.values(target) == list(range(180)), reader
 
 
+@pytest.mark.long
 def test_a_query_names_what_it_has_read_and_the_other_site_does_not_have(
     spark: SparkSession, sites: EmbeddedSites, tmp_path: Path
 ) -> None:

@@ -133,6 +133,7 @@ def test_runs_write_a_growing_topic_to_files_once_also_when_one_was_killed(
     assert len(list((target / topic_to_files.RANGES).glob("*.json"))) == 3
 
 
+@pytest.mark.long
 def test_matching_lines_of_several_clients_are_found_once_and_other_lines_are_not(
     jobs: Jobs, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

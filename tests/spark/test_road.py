@@ -93,6 +93,7 @@ def test_both_routes_are_stored_or_rejected_and_the_books_balance_over_an_interr
     assert len(road.jobs.values(road.names["dead-letter"], 10)) >= 10
 
 
+@pytest.mark.long
 def test_commands_and_two_places(road: Road, tmp_path: Path) -> None:
     """A command counts from the next record on, an analysis gives its results once, and a plate at
     two places in too short a time is the only hit.

@@ -69,7 +69,14 @@ def a_follower(site: ReplicatedSite) -> int:
     return next(node for node in site.nodes if node != site.leaders(TOPIC)[0] and node != site.controller())
 
 
-@pytest.mark.parametrize("victim_of", [a_leader, a_follower, ReplicatedSite.controller])
+VICTIMS = [
+    a_leader,
+    pytest.param(a_follower, marks=pytest.mark.long),
+    pytest.param(ReplicatedSite.controller, marks=pytest.mark.long),
+]
+
+
+@pytest.mark.parametrize("victim_of", VICTIMS)
 async def test_kill_9_loses_nothing(site: ReplicatedSite, victim_of: Callable[[ReplicatedSite], int]) -> None:
     site.create(TOPIC, PARTITIONS, min_insync_replicas="2")
     with AcknowledgedLoad(site.bootstrap, TOPIC, PARTITIONS) as load:
@@ -84,7 +91,7 @@ async def test_kill_9_loses_nothing(site: ReplicatedSite, victim_of: Callable[[R
         await check(site, load)
 
 
-@pytest.mark.parametrize("victim_of", [a_leader, a_follower, ReplicatedSite.controller])
+@pytest.mark.parametrize("victim_of", VICTIMS)
 async def test_a_paused_process_that_goes_on_harms_nothing(
     site: ReplicatedSite, victim_of: Callable[[ReplicatedSite], int]
 ) -> None:

@@ -187,7 +187,10 @@ async def test_f1_all_kinds_of_clients_go_on_at_the_promoted_site_at_the_same_of
     pair.sites.stop()
 
 
-@pytest.mark.parametrize("is_killed", [False, True], ids=["planned", "site-killed"])
+@pytest.mark.parametrize(
+    "is_killed",
+    [pytest.param(False, id="planned", marks=pytest.mark.long), pytest.param(True, id="site-killed")],
+)
 async def test_f1_f2_clients_that_are_never_restarted_follow_the_promotion(
     start_sites: SitesStarter, tmp_path: Path, is_killed: bool, kafka_programs: KafkaPrograms
 ) -> None:

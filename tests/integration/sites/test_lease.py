@@ -185,6 +185,7 @@ async def requested(sites: EmbeddedSites, site: str) -> RequestFailoverReply:
         await channels.close()
 
 
+@pytest.mark.long
 async def test_a_slow_control_plane_stops_no_writer_and_no_site_is_promoted_over(start_sites: SitesStarter) -> None:
     lease_ms, latency_ms = 8_000, 2_000
     patient = ("--broker-config", "antipode.arbiter.session.timeout.ms=8000")

@@ -165,7 +165,7 @@ PREPARED: Mapping[tuple[str, str], Callable[[Reader], None]] = {
     ("docs/transactions.md", "Commands"): a_topic_with_records,
 }
 """What must be there before the first command under a heading."""
-MOST_OF_SPARK = ("docs/archive.md", "docs/audit.md", "docs/pipelines.md")
+MOST_OF_SPARK = ("docs/archive.md", "docs/audit.md", "docs/pipelines.md", "docs/reconcile.md")
 """Pages of which each command starts a Spark session; `tests/spark` runs the same jobs in one."""
 
 

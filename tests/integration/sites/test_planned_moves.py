@@ -60,6 +60,7 @@ def java_load(programs: KafkaPrograms, directory: Path, bootstrap: str) -> Itera
         load.kill()
 
 
+@pytest.mark.long
 async def test_no_transactional_producer_dies_of_planned_moves_there_and_back(
     start_sites: SitesStarter, kafka_programs: KafkaPrograms, tmp_path: Path
 ) -> None:

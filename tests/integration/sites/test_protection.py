@@ -60,6 +60,7 @@ async def test_after_a_promotion_the_other_site_protects_the_new_active_one_by_i
     sites.stop()
 
 
+@pytest.mark.long
 async def test_a_site_that_does_not_answer_is_abandoned_only_where_it_is_declared_down(
     start_sites: SitesStarter,
 ) -> None:
@@ -84,6 +85,7 @@ async def test_a_site_that_does_not_answer_is_abandoned_only_where_it_is_declare
     sites.stop()
 
 
+@pytest.mark.long
 async def test_without_its_mirror_a_link_is_not_protected_and_the_reason_says_what_to_do(
     start_sites: SitesStarter,
 ) -> None:

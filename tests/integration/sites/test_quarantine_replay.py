@@ -93,6 +93,7 @@ def killed_in_the_middle(sites: EmbeddedSites, *arguments: str, ends_at: int) ->
         running.wait()
 
 
+@pytest.mark.long
 async def test_each_record_is_replayed_once_although_the_command_is_killed(start_sites: SitesStarter) -> None:
     sites = await with_an_entry(start_sites)
     given = ("quarantine", "replay", "--link", "a-b", "--bootstrap-server", sites.bootstrap("a"))

@@ -76,7 +76,7 @@ async def test_a_rehearsal_changes_nothing_of_the_pair(sites: EmbeddedSites, tmp
     "step",
     [
         pytest.param("digest", marks=pytest.mark.long),
-        "promote",
+        pytest.param("promote", marks=pytest.mark.long),
         pytest.param("drop", marks=pytest.mark.long),
     ],
 )

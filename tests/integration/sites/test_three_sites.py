@@ -43,6 +43,7 @@ async def with_two_standbys(start_sites: SitesStarter) -> EmbeddedSites:
     return sites
 
 
+@pytest.mark.long
 async def test_a_standby_whose_source_was_made_passive_does_not_look_well(start_sites: SitesStarter) -> None:
     sites = await with_two_standbys(start_sites)
     eventually_sync(lambda: "all is well" in run(sites, "status"))

@@ -12,7 +12,7 @@ import json
 import signal
 import socket
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -217,7 +217,7 @@ def occupied(address: HostPort) -> Iterator[None]:
         yield
 
 
-def test_a_port_in_use_is_named(start_sites: SitesStarter) -> None:
+def test_each_port_in_use_is_named(start_sites: SitesStarter) -> None:
     sites = start_sites()
     taken = {
         "client": sites.document["sites"]["a"]["bootstrap_servers"],
@@ -229,9 +229,11 @@ def test_a_port_in_use_is_named(start_sites: SitesStarter) -> None:
         "mirror": sites.document["mirrors"][0]["grpc"],
     }
     sites.stop()
-    for part, address in taken.items():
-        with occupied(parse_host_port(address)):
-            assert str(parse_host_port(address).port) in refused(sites, 1), part
+    with ExitStack() as held:
+        for address in taken.values():
+            held.enter_context(occupied(parse_host_port(address)))
+        message = refused(sites, 1)
+    assert [part for part, address in taken.items() if address not in message] == []
 
 
 def test_a_directory_that_is_a_file_is_refused(start_sites: SitesStarter) -> None:
